@@ -38,7 +38,7 @@ from .reporting.text import moment, path
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory, whole_path
 from .storage.ledger import LedgerReader, damage_errors
-from .storage.scaling_file import read_curves
+from .storage.scaling_file import MEASURING, read_curves
 from .training.hyperparameters import ChosenHyperparameters
 
 if TYPE_CHECKING:
@@ -311,6 +311,7 @@ class Study(Reports, Exports):
             last_finish=_last_finish(facts["ended"]),
             model_loader=tried["loader"] if tried["trial"] == files.best_number() else "study",
             workers=None if run is None else run.workers,
+            is_measuring=master is not None and bool(facts.get(MEASURING)),
             paused_by="" if run is None else run.paused_by,
             dask_page="" if master is None else facts.get("dask_page", ""),
             created_at=float(facts["created_at"]),

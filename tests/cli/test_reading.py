@@ -20,8 +20,12 @@ from tuner.core.messages import Event, StudyOpened, WorkerJoined
 from tuner.core.resources import Capacity
 from tuner.core.study_config import StudyConfig
 from tuner.core.trial import Outcome, TrialState
+from tuner.core.user_requests import UserAction
+from tuner.errors import StudyError
+from tuner.master.user_requests import ask
 from tuner.reporting.text import NOTHING
 from tuner.storage.ledger import Ledger
+from tuner.storage.scaling_file import MEASURING
 from tuner.study import Study
 
 NEWEST = "newest study: studies/b-1\n"
@@ -266,6 +270,22 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
         ledger.append([WorkerJoined(3.0, "new", "n1", Capacity(cpus=(0,)))])
         assert "no worker" not in state_in(cli("status", "study").out)
         assert json.loads(cli("status", "study", "--json").out)["workers"] == 1
+        ledger.set_facts({MEASURING: True})
+        measures = "; it measures training steps, to choose the devices of each trial"
+        assert state_in(cli("status", "study").out).endswith(measures)
+        with pytest.raises(StudyError, match="still measures training steps"):
+            ask(directory, UserAction.PAUSE, tool="hptune pause", wait_seconds=0.0)
+
+
+@pytest.mark.parametrize("given", [("--certs", "nope"), ("--insecure",)])
+def test_the_dashboard_of_a_directory_takes_no_certificates(
+    cli: InProcess, given: tuple[str, ...]
+) -> None:
+    typical(cli.directory / "study")
+    ended = cli("dashboard", "study", *given)
+    assert (ended.code, f"{given[0]} is for a scheduler, but study is" in ended.err) == (2, True), (
+        ended
+    )
 
 
 def test_within_a_study_it_need_not_be_named(

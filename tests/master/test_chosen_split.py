@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,9 @@ from tuner.core.trial import (
 from tuner.errors import UsageError
 from tuner.executors.base import Executor
 from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
+from tuner.master.scaling import clear, wait_for_workers
 from tuner.master.split import Splitter, check_splits, measure_split
+from tuner.master.step_runner import StepRunner
 from tuner.samplers.random_search import RandomSampler
 from tuner.storage.directory import StudyDirectory
 from tuner.testing.studies import Memory, Played, play
@@ -225,6 +228,35 @@ def test_a_lost_worker_says_nothing_of_a_number_of_devices(
     assert curve is not None
     assert not curve.failures
     assert Counter(each.point.devices for each in curve.samples) == counts
+
+
+def test_the_user_is_told_which_devices_are_missing_until_the_wait_is_over(tmp_path: Path) -> None:
+    notes: list[str] = []
+    source = ObjectiveSource(SourceKind.FILE, "/model.py")
+    runner = StepRunner(
+        _LosesWorkers(0),
+        brief=StudyBrief("study", str(tmp_path), "/", source, GOALS),
+        space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
+    )
+    clock = mock.Mock(monotonic=mock.Mock(side_effect=itertools.count(step=2)))
+    with (
+        mock.patch("tuner.master.scaling.time", clock),
+        pytest.raises(UsageError, match=r"asks for 4, but after 9 seconds the workers have 2 core"),
+    ):
+        wait_for_workers(runner, 4, seconds=9, scale=tuple, note=notes.append)
+    assert notes == ["waiting for 4 cores; the workers have 2"]
+    wait_for_workers(runner, 2, seconds=0, scale=tuple, note=notes.append)
+
+
+def test_all_that_a_measurement_leaves_is_removed(tmp_path: Path) -> None:
+    directory = StudyDirectory(tmp_path / "studies" / "scaling-1").create()
+    with directory.acquire():
+        directory.trial(7).mkdir()
+        (directory.path / "code").mkdir()
+        (directory.path / "code" / "model.py").touch()
+        clear(directory)
+    clear(directory)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_training_loop_of_the_users_own_has_no_steps_to_measure() -> None:

@@ -94,10 +94,14 @@ def dashboard(
 
 def _directory(place: str | None, certs: str, *, insecure: bool) -> Path:
     """Return the directory of the study that DIR or ADDRESS means."""
-    if place is None:
-        return newest_study()
-    if "://" not in place and not Path(place).is_file():
-        return Path(place)
+    if place is None or ("://" not in place and not Path(place).is_file()):
+        if given := "--certs" if certs else "--insecure" if insecure else "":
+            found = "none is named" if place is None else f"{place} is a study's directory"
+            raise UsageError(
+                f"{given} is for a scheduler, but {found}; leave out {given}, or name the "
+                "scheduler's address or its file"
+            )
+        return newest_study() if place is None else Path(place)
     from ..clusters.running_studies import study_at
 
     directory = study_at(place, certs=certs, insecure=insecure)

@@ -302,7 +302,7 @@ def _request(
 
 
 def _measured(requests: Sequence[ScalingRequest]) -> list[ScalingCurve]:
-    from ..master.scaling import curves_of
+    from ..master.scaling import clear, curves_of
     from ..master.stop_requests import end_on_signals, end_process, interrupt_on_signals
     from ..storage.directory import StudyDirectory
 
@@ -317,7 +317,7 @@ def _measured(requests: Sequence[ScalingRequest]) -> list[ScalingCurve]:
 
     def leave() -> None:
         for each in places:
-            each.leave()
+            clear(each)
         shutil.rmtree(scratch, ignore_errors=True)
         end_process()
 

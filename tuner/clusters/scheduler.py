@@ -29,6 +29,10 @@ from ..worker.private_folder import dask_folder
 _STUDY = "hptune-"
 """Prefix of the names of studies' clients."""
 
+_CLOSED = "EOF occurred"
+"""OpenSSL's words for a peer that closed the connection itself, as a worker does that only looks
+whether there is a scheduler. Nothing was refused then."""
+
 _REFUSAL_SECONDS = 60.0
 """Seconds between two lines about refused connections of one host."""
 
@@ -95,6 +99,8 @@ class _RefusalLog(logging.Handler):
         if found is None:
             return
         host, reason = found[1], found[2].partition("] ")[2] or found[2]
+        if _CLOSED in reason:
+            return
         now = time.monotonic()
         if now - self._reported_at.get(host, -math.inf) < _REFUSAL_SECONDS:
             return

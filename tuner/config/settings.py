@@ -355,8 +355,7 @@ class StudySettings:
             may_be_none=True,
         ),
         Section.PLACE,
-        "With --connect: the certificate to show, a copy of the scheduler's worker.pem (see "
-        "`hptune certs`).",
+        "The certificate to show to a scheduler, a copy of its worker.pem (see `hptune certs`).",
         default="",
         default_text="worker.pem in ~/.config/hptune/certs",
     )

@@ -8,6 +8,7 @@ from ..core.messages import Event
 from ..core.scaling.split import StepTimes
 from ..executors.base import Executor
 from ..samplers.registry import learns
+from ..storage.scaling_file import MEASURING
 from .compose import OpenStudy, brief
 from .plan import RunPlan
 from .split import FACT, Note, Splitter, measure_split, mode_of, stored_curve
@@ -58,6 +59,7 @@ def measured_split(
     if splitter is None or stored_curve(study.ledger.facts) is not None:
         return ()
     mode = mode_of(plan.settings)
+    study.ledger.set_facts({MEASURING: True})
     curve, earlier = measure_split(
         executor,
         workers.cluster,
@@ -69,9 +71,10 @@ def measured_split(
         requests=requests,
         note=note,
     )
+    measured = {} if curve is None else {FACT: curve.to_json()}
+    study.ledger.set_facts({**measured, MEASURING: False})
     if curve is None:
         return earlier
-    study.ledger.set_facts({FACT: curve.to_json()})
     times = StepTimes.of(curve, mode)
     if not times.seconds:
         why = curve.failures[0].reason if curve.failures else "the time was up"

@@ -82,7 +82,7 @@ def opened(plan: RunPlan, *, at: float) -> StudyOpened:
 
     Args:
         plan: The run's plan.
-        at: The present time, in seconds since the epoch.
+        at: When the run began, in seconds since the epoch.
     """
     settings = plan.settings
     config = StudyConfig(

@@ -28,6 +28,7 @@ from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger, LedgerReader, damage_errors
 from ..storage.lock import MasterLock
+from ..storage.scaling_file import MEASURING
 from ..worker.addresses import tunnel
 from .chosen_split import measured_split, splitter_for
 from .compose import OpenStudy, compose, opened, study_access
@@ -308,18 +309,19 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
     ):
         with observers.until_stopped():
             cluster.scale_up(layout.resources, _trials_left(plan, engine))
+            began_at = workers.clock.now()  # before the measuring, which is part of the run's time
             header = plan.header(
                 str(study.directory),
                 parallelism=cluster.describe(layout),
                 dashboard=executor.dashboard,
                 notes=(*cluster.notes, *_ways_to(executor.dashboard)),
             )
-            study.ledger.set_facts({"dask_page": executor.dashboard})
-            display.progress.start(header)
+            study.ledger.set_facts({"dask_page": executor.dashboard, MEASURING: False})
+            display.progress.start(replace(header, began_at=began_at))
             earlier = measured_split(
                 splitter, plan, study, workers, executor=executor, requests=requests, note=note
             )
-            finish = loop.run(opened(plan, at=workers.clock.now()), earlier)
+            finish = loop.run(opened(plan, at=began_at), earlier)
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
         study.ledger.set_facts({"ended": ended})
         discard_journals(study.directory)

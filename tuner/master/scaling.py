@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..clusters.base import Cluster
 from ..config.model_file import Found
@@ -42,6 +43,8 @@ STEPS_SECONDS = 1.0
 """How long the steps of one run are timed."""
 _JOIN_SECONDS = 60.0
 """Longest wait for workers that exist already to join."""
+_NOTE_SECONDS = 3.0
+"""Time after which the user is told that workers are missing; those of this machine join sooner."""
 _TOO_LARGE = (Cause.OUT_OF_MEMORY, Cause.DEVICE_OUT_OF_MEMORY)
 
 
@@ -87,6 +90,7 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
     _check_devices(request.devices, cluster)
     directory.create()
     with directory.acquire() as lock, Workforce(settings, cluster) as workers:
+        note(f"reading {Path(settings.source.path).name} and its data …")
         found = workers.objective.read(directory.path)
         _check_code(found, settings)
         layout = workers.layout({})
@@ -101,20 +105,65 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
             brief=_brief(request, workers.name, directory, token),
             space=SearchSpace.from_json(found.space),
         )
-        wait_seconds = math.inf if settings.slurm else _JOIN_SECONDS
-        until = time.monotonic() + wait_seconds
-        while runner.resources(largest.processes) is None:
-            runner.look()
-            for line in cluster.scale_to({largest: 1}, executor.workers):
-                note(line)
-            if runner.refused and not runner.pool.cpus:
-                raise StudyError(runner.refused)
-            if time.monotonic() > until:
-                raise UsageError(
-                    f"--devices asks for {largest.processes}, but {runner.pool_words} joined in "
-                    f"{_JOIN_SECONDS:g} seconds; leave out larger numbers, or start more workers"
-                )
+        wait_for_workers(
+            runner,
+            largest.processes,
+            seconds=_join_seconds(request, cluster),
+            scale=lambda: cluster.scale_to({largest: 1}, executor.workers),
+            note=note,
+        )
         return measure_curve(runner, request, backend=found.backend, note=note)
+
+
+def _join_seconds(request: ScalingRequest, cluster: Cluster) -> float:
+    """Return how long to wait for workers; a Slurm job may wait in its queue for any time."""
+    if request.settings.slurm:
+        return math.inf
+    return _JOIN_SECONDS if cluster.is_local else min(_JOIN_SECONDS, request.seconds)
+
+
+def wait_for_workers(
+    runner: StepRunner,
+    devices: int,
+    *,
+    seconds: float,
+    scale: Callable[[], Sequence[str]],
+    note: Note,
+) -> None:
+    """Wait until the workers have as many devices, and tell the user what is missing.
+
+    Args:
+        runner: Knows the workers.
+        devices: The largest number of devices.
+        seconds: Longest wait.
+        scale: Finds workers, and returns lines for the user.
+        note: Takes the lines.
+
+    Raises:
+        UsageError: There were too few devices until the end.
+        StudyError: The workers were refused.
+    """
+    began, shown = time.monotonic(), ""
+    while runner.resources(devices) is None:
+        runner.look()
+        for line in scale():
+            note(line)
+        if runner.resources(devices) is not None:
+            return
+        if runner.refused and not runner.pool.cpus:
+            raise StudyError(runner.refused)
+        has = runner.pool.gpus or runner.pool.cpus
+        waits = time.monotonic() - began
+        if waits > seconds:
+            raise UsageError(
+                f"--devices asks for {devices}, but after {seconds:g} seconds the workers have "
+                f"{plural(has, runner.device)}; leave out larger numbers, or start more workers"
+            )
+        line = f"waiting for {plural(devices, runner.device)}; "
+        line += f"the workers have {has}" if has else "no worker has joined"
+        if line != shown and waits > _NOTE_SECONDS:
+            shown = line
+            note(line)
 
 
 def _check_devices(devices: Sequence[int], cluster: Cluster) -> None:
@@ -290,16 +339,17 @@ def curves_of(
         try:
             yield measure(replace(request, seconds=share), place, note)
         finally:
-            _clear(place)
+            clear(place)
         left = max(0.0, left - (time.monotonic() - began))
 
 
-def _clear(place: StudyDirectory) -> None:
-    """Remove a directory with all that the measurement left there."""
+def clear(place: StudyDirectory) -> None:
+    """Remove a directory with all that the measurement left there. May be repeated."""
     with contextlib.suppress(OSError):
         for each in place.path.iterdir():
             if each.is_dir():
                 shutil.rmtree(each, ignore_errors=True)
-            else:
+                continue
+            with contextlib.suppress(OSError):
                 each.unlink()
     place.give_up()

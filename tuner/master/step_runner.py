@@ -26,7 +26,6 @@ from ..core.space.space import SearchSpace
 from ..core.trial import AttemptId, Cause, Ending, Halt, Params, Usage
 from ..errors import StudyError
 from ..executors.base import Executor
-from ..reporting.text import plural
 from ..worker.orders import AttemptOrder, StudyBrief
 
 _END_SECONDS = 30.0
@@ -85,11 +84,6 @@ class StepRunner:
     def device(self) -> str:
         """What a device is."""
         return "GPU" if self.pool.gpus else "core"
-
-    @property
-    def pool_words(self) -> str:
-        """The workers' devices in words."""
-        return f"workers with {plural(self.pool.gpus or self.pool.cpus, self.device)}"
 
     def resources(self, devices: int) -> Resources | None:
         """Return what an attempt on this many devices holds, on as few nodes as possible.

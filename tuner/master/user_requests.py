@@ -29,6 +29,7 @@ from ..reporting import text
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
 from ..storage.requests import RequestFile
+from ..storage.scaling_file import MEASURING
 
 WAIT_SECONDS = 60.0
 """Longest time to wait for an answer: a master writes to a slow disk, or is suspended."""
@@ -134,6 +135,11 @@ def ask(
         if owner is None:
             raise StudyError(f"the study in {directory} ended before it took the request")
         if time.monotonic() > deadline:
+            if reader.facts().get(MEASURING):
+                raise StudyError(
+                    "the study still measures training steps, and answers when it has done so. "
+                    f"See `hptune status {directory}`"
+                )
             raise StudyError(
                 f"the study's master ({owner}) has not answered for {wait_seconds:g} seconds; it "
                 f"may still do so. See `hptune status {directory}`"

@@ -1,4 +1,4 @@
-"""The file of a study with its model's scaling curves."""
+"""What a study keeps of its model's scaling: a file of curves, and a fact of its ledger."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from ..core.scaling.curve import ScalingCurve
 from .directory import atomic_write
 
 NAME = "scaling.json"
+
+MEASURING = "measuring"
+"""Name of the ledger's fact that says whether the study measures training steps now."""
 
 
 def write_curves(study: Path, curves: Sequence[ScalingCurve]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -154,6 +155,21 @@ def test_an_idle_study_says_that_nothing_runs() -> None:
     assert stream.getvalue().splitlines() == [
         "    0s  no workers yet",
         "   31s  0/10 trials; nothing runs on 0 workers",
+    ]
+
+
+def test_the_time_before_the_first_trial_counts() -> None:
+    progress, stream = plain()
+    began_at = time.time() - 100.0
+    progress.start(replace(HEADER, began_at=began_at))
+    progress.note("measuring")
+    progress.update(snapshot(stall_reason="asked by ada"), (), began_at + 200.0)
+    progress.note("later")
+    lines = stream.getvalue().splitlines()[-3:]
+    assert [each.strip() for each in lines] == [
+        "1m40s  measuring",
+        "3m20s  asked by ada",
+        "3m20s  later",
     ]
 
 

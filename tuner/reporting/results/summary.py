@@ -343,6 +343,8 @@ def _state_words(view: StudyView, now: float) -> str:
     if master.since:
         ago = text.duration(max(0.0, now - master.since))
         words += f" for {ago}, since {text.moment(master.since)}"
+    if view.is_measuring:
+        return f"{words}; it measures training steps, to choose the devices of each trial"
     if view.paused_by:
         by = text.clean(view.paused_by)
         return f"{words}; paused by {by}: no trial starts until hptune resume {_directory(view)}"

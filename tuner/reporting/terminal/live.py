@@ -56,6 +56,7 @@ class LiveProgress:
     def start(self, header: RunHeader) -> None:
         """Write the header, which scrolls away, and begin to draw below it."""
         self._epochs = header.epochs
+        self._rate.begin(header.began_at)
         for label, words in header.rows():
             self._print(words, label)
         self._console.print()

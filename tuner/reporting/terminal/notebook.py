@@ -46,6 +46,7 @@ class NotebookProgress:
     def start(self, header: RunHeader) -> None:
         """Write the header."""
         self._epochs = header.epochs
+        self._rate.begin(header.began_at)
         self._writer.write("".join(f"{line}\n" for line in header.lines()))
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:

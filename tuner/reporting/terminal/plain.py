@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -49,10 +50,13 @@ class PlainProgress:
         self._heartbeat_at: float | None = None
         self._heartbeat: tuple[str, ...] = ()
         self._stall_reason = ""
+        self._began_at: float | None = None
 
     def start(self, header: RunHeader) -> None:
         """Write the header."""
         self._epochs = header.epochs
+        self._rate.begin(header.began_at)
+        self._began_at = header.began_at
         for line in header.lines():
             self._writer.write(f"{line}\n")
 
@@ -73,7 +77,11 @@ class PlainProgress:
 
     def note(self, line: str) -> None:
         """Write one line, with the time since the start."""
-        elapsed = text.duration(self._rate.elapsed_seconds)
+        seconds = self._rate.elapsed_seconds
+        if self._began_at is not None and self._heartbeat_at is None:
+            # Before the first update, such as while training steps are measured.
+            seconds = max(seconds, time.time() - self._began_at)
+        elapsed = text.duration(seconds)
         self._writer.write(f"{elapsed:>6}  {text.clean(line)}\n")
 
     def stop(self) -> None:

@@ -32,6 +32,7 @@ class RunHeader:
         budget: Limit of the device hours, in words; empty if there is none.
         timeout_seconds: Limit of the study's time, over all runs; None if there is none.
         trial_timeout_seconds: Limit of each trial's time; None if there is none.
+        began_at: When the run began, in seconds since the epoch; None for the first update.
     """
 
     study: str
@@ -47,6 +48,7 @@ class RunHeader:
     budget: str = ""
     timeout_seconds: float | None = None
     trial_timeout_seconds: float | None = None
+    began_at: float | None = None
 
     def lines(self) -> list[str]:
         """Return the header as lines of text."""
@@ -141,6 +143,11 @@ class TrialRate:
         self._places = 0
         self._places_at = 0.0
         self._is_stalled = False
+
+    def begin(self, at: float | None) -> None:
+        """Count the time since then, in seconds since the epoch; None to begin with an update."""
+        if at is not None:
+            self._first = self._latest = at
 
     @property
     def elapsed_seconds(self) -> float:

@@ -452,9 +452,7 @@ class StudyPlugin(WorkerPlugin):
         if isinstance(event, AttemptEnded):
             with self._lock:
                 task = self._tasks.pop(event.attempt, None)
-            ending = event.ending
-            why = f" ({ending.reason})" if ending.reason else ""
-            self._say(f"trial {event.attempt.trial} is over: {ending.cause}{why}")
+            self._say(f"trial {event.attempt.trial} is over: {_end_words(event.ending)}")
         self._send(event)
         if task is not None:
             self._give_back(task)
@@ -474,6 +472,13 @@ class StudyPlugin(WorkerPlugin):
     def _send(self, message: Event | Announcement | FileNotice) -> None:
         # As bytes: Dask forwards only plain data between processes.
         self._worker.log_event(self.name, pickle.dumps(message))
+
+
+def _end_words(ending: Ending) -> str:
+    """Return how an attempt ended, in words."""
+    if ending.cause is Cause.PRUNED:
+        return "stopped early"  # only the master knows whether a pruner or a user asked for it
+    return f"{ending.cause} ({ending.reason})" if ending.reason else str(ending.cause)
 
 
 def _words(placement: Placement) -> str:
