@@ -24,7 +24,7 @@ from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import AttemptId, Goal, Report, Trial, TrialState
-from .errors import HptuneError, StudyError
+from .errors import HptuneError, StudyError, UsageError
 from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy
 from .reporting.html.reports import Reports
@@ -102,6 +102,12 @@ class Study(Reports, Exports):
         return self.goals.goal
 
     @property
+    def space(self) -> SearchSpace:
+        """The search space, with the hyperparameters that trials have declared so far."""
+        with damage_errors(self._directory):
+            return SearchSpace.from_json(self._reader.facts()["space"])
+
+    @property
     def trials(self) -> list[Trial]:
         """All trials, in the order of their numbers."""
         return [self.goals.judged(trial) for trial in self._reader.trials()]
@@ -110,13 +116,13 @@ class Study(Reports, Exports):
         """Return one trial.
 
         Raises:
-            StudyError: There is no trial of this number.
+            UsageError: There is no trial of this number.
         """
         found = self._reader.trial(number)
         if found is None:
             count = len(self._reader.trials())
             there = f"0 to {count - 1}" if count else "none yet"
-            raise StudyError(f"{self._directory} has no trial {number}; its trials are {there}")
+            raise UsageError(f"{self._directory} has no trial {number}; its trials are {there}")
         return self.goals.judged(found)
 
     def log_path(self, number: int, rank: int = 0) -> Path | None:
@@ -127,7 +133,7 @@ class Study(Reports, Exports):
             rank: The process of a parallel trial whose output is wanted.
 
         Raises:
-            StudyError: There is no trial of this number.
+            UsageError: There is no trial of this number.
         """
         path = self._directory.log(self.trial(number).number, rank)
         return path if path.exists() else None

@@ -29,12 +29,16 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(hptune: Hptune) ->
     run = hptune.start("run", model, "--study", study, *light)
     wait_for(lambda: (study / "study.db").exists() and rows(study, "SELECT * FROM reports"), "it")
 
+    hptune.file("points.csv", "x,kind\n0.1,a\n7,b\n")
     refused = {
         ("stop", study, "--trial", 5): (2, "there is no trial 5; the trials are 0 to 0"),
         ("enqueue", study, "x=7"): (2, "x is 7; allowed is 0.0..1.0"),
         ("enqueue", study, "knd=a"): (2, "Did you mean 'kind'?"),
         ("enqueue", study, "x"): (2, "hptune enqueue has 'x', which is not name=value"),
         ("enqueue", study): (2, "no value is given"),
+        ("enqueue", study, "@points.csv"): (2, "points.csv, line 3: x is 7"),
+        ("stop", study, "--trial", "abc"): (2, "'abc' is not a valid whole number"),
+        ("resume", study, "--try", "x=0.1"): (1, "hptune enqueue study NAME=VALUE"),
         ("enqueue", study, *(f"{n}={v}" for n, v in _values(study).items())): (
             2,
             "is trial 0 already",
@@ -48,6 +52,8 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(hptune: Hptune) ->
     assert (paused.code, paused.err) == (0, "")
     assert paused.out.endswith("running trials go on. Start more with: hptune resume study\n")
     assert "paused by" in hptune("status", study).out
+    changed = hptune("resume", study, "--trials", 5)
+    assert (changed.code, "is paused, and its settings cannot change" in changed.err) == (1, True)
     added = hptune("enqueue", study, "x=0.25", "kind=b")
     assert (added.code, added.out) == (0, "Added trial 1\n")
     stopped = hptune("stop", study, "--trial", 0)
@@ -57,7 +63,7 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(hptune: Hptune) ->
     assert (again.code, "trial 0 is PRUNED; only a running" in again.err) == (2, True)
     assert [each["state"] for each in trials(study)] == ["PRUNED", "WAITING"]
     resumed = hptune("resume", study)
-    assert (resumed.code, resumed.out) == (0, "The study goes on: trials start again.\n")
+    assert (resumed.code, resumed.out) == (0, "The study goes on: trials start again\n")
     wait_for(lambda: len(rows(study, "SELECT * FROM reports")) == 2, "the added trial")
     assert hptune("stop", study).code == 0
     ended = run.wait()

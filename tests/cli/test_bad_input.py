@@ -186,6 +186,11 @@ def test_the_users_own_error(hptune: Hptune) -> None:
     ended = hptune("run", model, "--study", hptune.study())
     refused(ended, hptune.directory, "line 2", "json.loads('{')", f"Error: {model} cannot be used")
     assert ended.err.count('  File "') == 1
+    other = hptune("space", hptune.file("other.py", "import keras"), KERAS_BACKEND="nope")
+    assert other.code == 2
+    assert other.err.partition("…\n")[2] == (
+        "Error: KERAS_BACKEND is 'nope'; allowed are tensorflow, jax, torch\n"
+    )
 
 
 def test_an_unknown_metric_is_answered_with_those_there_are(cli: InProcess) -> None:

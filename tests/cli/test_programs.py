@@ -12,6 +12,9 @@ from in_process import InProcess
 from real_runs import Hptune, trials
 
 import tuner
+from tuner.cli.output import show_error
+from tuner.config import programs
+from tuner.errors import StudyError
 
 SPACE = """
 [lr]
@@ -101,8 +104,8 @@ def test_a_file_of_the_users_with_the_name_of_the_studys_own_is_kept(cli: InProc
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["model.py", "--command", "true"], ["MODEL_FILE and --command"]),
-        (["--command", "true"], ["--command is given", "--space"]),
+        (["model.py", "--command", "true"], ["MODEL_FILE and --command are given"]),
+        (["--command", "true"], ["--command is given, but --space is missing"]),
         (["--space", "space.toml"], ["--space is given", "--command"]),
         ([], ["nothing to tune is given", "hptune run model.py"]),
         (["--command", "true {lr} {kind} {depth}", "--space", "space.toml"], ["--objective"]),
@@ -125,6 +128,16 @@ def test_a_program_is_given_whole(cli: InProcess, arguments: list[str], words: l
     assert ended.code == 2
     for word in words:
         assert word in ended.err
+
+
+def test_the_traceback_of_the_file_that_runs_a_program_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "space.toml").write_text(SPACE)
+    text = programs.model_file("true {lr} {kind} {depth}", tmp_path / "space.toml")
+    frame = f'  File "studies/a/program.py", line 9, in objective\n{text.splitlines()[-1]}\n'
+    show_error(StudyError("python ended with exit code 2: no file", f"Traceback:\n{frame}E: no"))
+    assert capsys.readouterr().err == "Error: python ended with exit code 2: no file\n"
 
 
 def test_a_model_file_runs_in_another_python(hptune: Hptune) -> None:

@@ -149,7 +149,11 @@ def test_one_trial_is_shown_with_its_curve_its_attempts_and_its_log(two: InProce
     assert (missing.code, "rank 2 of trial 2 has printed nothing" in missing.err) == (1, True)
     nothing = two("log", "studies/b-1", 1)
     assert (nothing.code, "trial 1 has printed nothing" in nothing.err) == (1, True)
-    assert "has no trial 9; its trials are 0 to 5" in two("show", 9).err
+    for command in ("show", "log"):
+        missing = two(command, 9)
+        assert (missing.code, "has no trial 9; its trials are 0 to 5" in missing.err) == (2, True)
+    by_address = two("status", "tls://node1:8786")
+    assert (by_address.code, "hptune dashboard tls://node1:8786`" in by_address.err) == (2, True)
     assert (two("show", "b", "c").code, two("show", "b", 1, 2).code) == (2, 2)
 
 
@@ -343,6 +347,16 @@ def test_a_search_space_is_shown_with_its_conditions(cli: InProcess) -> None:
     space = json.loads(cli("space", "model.py", "--json").out)["space"]
     assert [each["tried_first"] for each in space[1:]] == [False, 6]
     assert cli("space", "nofile.py").code == 2
+
+
+def test_the_search_space_of_a_study_is_shown(two: InProcess) -> None:
+    first, *_, row = two("space", "studies/b-1").out.splitlines()
+    assert first.startswith(f"{len(Study(two.directory / 'studies/b-1').space)} hyperparameter")
+    assert row.split()[0] == list(Study(two.directory / "studies/b-1").space)[-1].name
+    assert json.loads(two("space", "studies/b-1", "--json").out)["is_complete"] is None
+    refused = two("space", "studies/b-1", "--entry", "tune")
+    assert (refused.code, "it is for a MODEL_FILE" in refused.err) == (2, True)
+    assert two("space", "studies/b-1/best").code == 2
 
 
 def test_a_report_is_written_next_to_the_study_or_where_asked(two: InProcess) -> None:

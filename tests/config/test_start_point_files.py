@@ -43,7 +43,7 @@ def test_points_in_a_file(tmp_path: Path, name: str, text: str) -> None:
         ("fast", "'fast', which is not name=value; allowed are"),
         ("=3", "'=3', which is not name=value"),
         ("lr=1,lr=2", "gives lr twice"),
-        ("{lr: 1}", "--try is not valid JSON"),
+        ("{lr: 1}", "'{lr: 1}', given to --try, is not valid JSON"),
         ("@nowhere.json", "nowhere.json cannot be read: No such file"),
         ("@.", "cannot be read: Is a directory"),
     ],
@@ -59,6 +59,7 @@ def test_texts_that_are_not_configurations_are_refused(text: str, words: str) ->
         ("points.txt", "lr=1", "ends with '.txt'; allowed are"),
         ("points.json", "[1]", "has 1, which is not a configuration"),
         ("points.json", "[]", "has no configuration"),
+        ("points.jsonl", '{"lr": 1}\n\n{"lr"}', "points.jsonl, line 3 is not valid JSON"),
         ("points.csv", "lr\n1,2\n", "line 2: there are more cells"),
     ],
 )

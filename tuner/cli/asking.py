@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,12 @@ import click
 
 from ..config.kinds import duration
 from ..core.user_requests import UserAction
-from ..errors import NoStudyError, StudyError, UsageError
-from .options import KindType, newest_study, study_directory
+from ..errors import NoStudyError, StudyError, StudyLockedError, UsageError
+from .options import KindType, WholeNumber, newest_study, study_directory
 from .output import echo
 
 if TYPE_CHECKING:
+    from ..config.start_points import Point
     from ..core.space.space import SearchSpace
     from ..core.trial import Trial
     from ..storage.directory import StudyDirectory
@@ -34,7 +36,7 @@ _wait = click.option(
 
 @click.command(short_help="Stop a running study, or one of its trials.")
 @study_directory
-@click.option("--trial", type=click.IntRange(min=0), metavar="N", help="Stop only this trial.")
+@click.option("--trial", type=WholeNumber(min=0), metavar="N", help="Stop only this trial.")
 @_wait
 def stop(directory: Path, trial: int | None, wait_seconds: float) -> None:
     """Stop the running study in DIR, and wait until it has stopped.
@@ -63,7 +65,7 @@ def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
         return
     if owner is None:
         study.open()
-        raise StudyError(f"the study in {study} is not running, so there is nothing to stop.")
+        raise StudyError(f"the study in {study} is not running, so there is nothing to stop")
     send(study, UserAction.STOP, tool="hptune stop")
     deadline = time.monotonic() + wait_seconds
     while study.owner() is not None:
@@ -132,8 +134,37 @@ def go_on(directory: Path) -> bool:
     except NoStudyError:
         return False
     ask(study, UserAction.GO_ON, tool="hptune resume")
-    echo("The study goes on: trials start again.")
+    echo("The study goes on: trials start again")
     return True
+
+
+def refuse_while_it_runs(directory: Path, changes: Mapping[str, object]) -> None:
+    """Check that a study does not run if settings are to be changed.
+
+    Args:
+        directory: The study's directory.
+        changes: The settings; any further reason to refuse is found when the study is locked.
+
+    Raises:
+        StudyLockedError: The study runs; the message says how to ask it for what is wanted.
+    """
+    from ..storage.directory import StudyDirectory
+    from ..storage.ledger import LedgerReader
+
+    study = StudyDirectory(directory)
+    if not changes or study.owner() is None or not study.database.exists():
+        return
+    if set(changes) == {"start_points"}:
+        raise StudyLockedError(
+            f"the study in {study} is running; add a trial to it with "
+            f"`hptune enqueue {study} NAME=VALUE …`"
+        )
+    if LedgerReader(study).run_state().paused_by:
+        raise StudyLockedError(
+            f"the study in {study} is paused, and its settings cannot change while it runs. "
+            f"`hptune resume {study}` without options starts trials again; to change settings, "
+            f"end it first with `hptune stop {study}`"
+        )
 
 
 @click.command(short_help="Add a trial with given values to a running study.")
@@ -149,7 +180,6 @@ def enqueue(words: tuple[str, ...]) -> None:
     Hyperparameters that are not given have their defaults, as with --try. The trial is one of
     --trials; when all of them exist, the study runs it in addition.
     """
-    from ..config.start_points import read_points
     from ..core.space.space import SearchSpace
     from ..master.user_requests import ask
     from ..storage.directory import StudyDirectory
@@ -165,8 +195,8 @@ def enqueue(words: tuple[str, ...]) -> None:
     pairs = ",".join(each for each in values if "=" in each and not each.startswith(("@", "{")))
     others = [each for each in values if not ("=" in each and not each.startswith(("@", "{")))]
     texts = [*([pairs] if pairs else []), *others]
-    points = [point for each in texts for point in read_points(each, "hptune enqueue")]
     study = StudyDirectory(newest_study() if directory is None else Path(directory))
+    points = [point for each in texts for point in _read(each, study)]
     answer = ask(study, UserAction.ADD, tool="hptune enqueue", points=points)
     reader = LedgerReader(study)
     space = SearchSpace.from_json(reader.facts()["space"])
@@ -179,6 +209,31 @@ def enqueue(words: tuple[str, ...]) -> None:
     named = ", ".join(str(trial.number) for trial in found)
     word = "trial" if len(answer.added) == 1 else "trials"
     echo(f"Added {word} {named}" if named else f"Added {len(answer.added)} {word}")
+
+
+def _read(given: str, study: StudyDirectory) -> list[Point]:
+    """Return the configurations of one argument; those of a file lie in the study's space.
+
+    Raises:
+        UsageError: They cannot be read; or one of a file is not in the space, with its place.
+    """
+    from ..config.start_points import read_points
+    from ..core.space.completion import completed
+    from ..core.space.space import SearchSpace
+    from ..storage.ledger import LedgerReader
+
+    points = read_points(given, "hptune enqueue")
+    if not given.startswith("@"):
+        return points
+    space = SearchSpace.from_json(LedgerReader(study).facts()["space"])
+    is_table = given.lower().endswith(".csv")
+    for number, point in enumerate(points, start=1):
+        try:
+            completed(space, point)
+        except UsageError as error:
+            place = f"line {number + 1}" if is_table else f"configuration {number}"
+            raise UsageError(f"{given[1:]}, {place}: {error.message}") from error
+    return points
 
 
 def _is_value(word: str) -> bool:

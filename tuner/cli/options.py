@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,19 @@ from ..errors import UsageError
 
 Command = Callable[..., None]
 
+_SCHEDULER = re.compile(r"(tls|tcp):/[^/]")
+"""The beginning of a scheduler's address, of which a path has lost a slash."""
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def _or_newest(_context: click.Context, _argument: click.Parameter, given: Path | None) -> Path:
+    if given is not None and _SCHEDULER.match(str(given)):
+        address = str(given).replace(":/", "://", 1)
+        raise UsageError(
+            f"{address} is a scheduler, and here a study's directory is named; `hptune dashboard "
+            f"{address}` shows the study that runs there, and says where it is"
+        )
     return newest_study() if given is None else given
 
 
@@ -42,6 +52,12 @@ study_directory = click.argument(
     is_eager=True,  # messages about options name it
 )
 """The argument DIR, a study's directory; see `StudyDirectory.newest` for commands without it."""
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within bounds, with the name that messages give it."""
+
+    name = "whole number"
 
 
 class KindType(click.ParamType[Any]):

@@ -14,7 +14,14 @@ import click
 
 from ..errors import StudyError, UsageError
 from ..reporting.results.trials import STATES
-from .options import SectionedCommand, as_json, newest_study, setting_option, study_directory
+from .options import (
+    SectionedCommand,
+    WholeNumber,
+    as_json,
+    newest_study,
+    setting_option,
+    study_directory,
+)
 from .output import broken_pipe_ignored, echo, terminal_width
 
 if TYPE_CHECKING:
@@ -124,7 +131,7 @@ def best(directory: Path, as_json: bool) -> None:
 
 @click.command(short_help="Show the trials as a table, the best first.")
 @study_directory
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the best N trials only.")
+@click.option("--top", type=WholeNumber(min=1), metavar="N", help="Show the best N trials only.")
 @click.option(
     "--state",
     "states",
@@ -179,7 +186,7 @@ def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
 @_one_trial
 @click.option(
     "--rank",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=0,
     help="Process of a parallel trial whose output to print, from 0; rank 0 by default.",
 )
@@ -203,20 +210,33 @@ def log(where: tuple[Path, ...], number: str, rank: int) -> None:
         shutil.copyfileobj(stream, sys.stdout.buffer)
 
 
-@click.command(cls=SectionedCommand, short_help="Show the search space that a model file declares.")
-@click.argument("model_file", type=click.Path(path_type=Path))
+@click.command(cls=SectionedCommand, short_help="Show the search space of a model file or a study.")
+@click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL_FILE|DIR")
 @setting_option("entry")
 @as_json
 def space(model_file: Path, entry: str | None, as_json: bool) -> None:
     """Show the hyperparameters that MODEL_FILE declares, with their ranges and conditions.
 
-    The file is run in a process of its own, as for a study. Nothing is trained.
+    The file is run in a process of its own, as for a study. Nothing is trained. Of the study in
+    DIR, the search space that it has now is shown, and nothing is run.
     """
     from ..config.model_file import check_path
     from ..core.space.space import SearchSpace
     from ..master.objective_reader import read_objective
     from ..reporting.results.space import space_json, space_text
 
+    if model_file.is_dir():
+        if entry is not None:
+            raise UsageError("--entry is given with a study's directory; it is for a MODEL_FILE")
+        from ..study import Study
+
+        of_study = Study(model_file).space
+        echo(
+            space_json(of_study, is_complete=None)
+            if as_json
+            else space_text(of_study, is_complete=None, width=terminal_width())
+        )
+        return
     # Importing a framework takes seconds.
     click.echo(f"reading {model_file} …", err=True)
     found = read_objective(replace(check_path(model_file), entry=entry or ""))

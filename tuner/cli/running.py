@@ -14,7 +14,7 @@ import click
 from ..config.table import Section
 from ..errors import StudyError, UsageError
 from ..samplers.registry import SEARCH_SUMMARIES
-from .asking import go_on, what_next
+from .asking import go_on, refuse_while_it_runs, what_next
 from .options import (
     SectionedCommand,
     SectionedOption,
@@ -157,9 +157,15 @@ def _program(
             for name, value in (("MODEL_FILE", model_file), ("--command", command))
             if value is not None
         ] + (["--space"] if space else [])
+        if found == ["--command"]:
+            raise UsageError(
+                "--command is given, but --space is missing: name a TOML file with the "
+                "hyperparameters, such as --space space.toml"
+            )
+        given_words = f"{' and '.join(found) or 'nothing to tune'} {'are' if found[1:] else 'is'}"
         raise UsageError(
-            f"{' and '.join(found) or 'nothing to tune'} is given; allowed is a MODEL_FILE, such "
-            "as `hptune run model.py`, or --command together with --space"
+            f"{given_words} given; allowed is a MODEL_FILE, such as `hptune run model.py`, or "
+            "--command together with --space"
         )
     if not given.get("objectives"):
         raise UsageError(
@@ -279,6 +285,7 @@ def resume(
     changes = _given(options)
     if not changes and model_file is None and not (accept_space or detach) and go_on(directory):
         return
+    refuse_while_it_runs(directory, changes)
     if model_file is not None:
         changes["source"] = check_path(model_file)
     from ..master.observers import RunDisplay

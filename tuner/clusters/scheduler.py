@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib.util
 import json
 import logging
@@ -209,8 +210,11 @@ async def _serve(
                 dashboard_address="127.0.0.1:0",
             )
         except (OSError, RuntimeError, ValueError) as error:
+            cause = error.__cause__ or error
+            is_taken = isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE
+            reason = "another process listens there" if is_taken else str(cause)
             raise StudyError(
-                f"no scheduler can listen on {host}, port {port}: {error.__cause__ or error}. "
+                f"no scheduler can listen on {host}, port {port}: {reason}. "
                 "Choose others with --host and --port (0 for any)."
             ) from error
     # Dask would remove the file at its end, even if another scheduler has replaced it.

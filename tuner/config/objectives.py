@@ -163,6 +163,8 @@ def _unknown_metrics(
         line = f"{what} called {metric!r}: {why} reports {', '.join(known)}"
         if not found.reports_others:
             raise UnknownMetricError(f"{line}. Name one of these.")
+        if found.is_keras and not near and trained not in known:
+            line = f"{metric!r} is not among the model's own metrics ({', '.join(known)})"
         notes[metric] = f"{line}; a callback or `fit` of the file has to report it"
     return notes
 

@@ -38,6 +38,8 @@ FACTS = ("checkpoint_dir", "params_file", "metrics_file", "number", "seed", "epo
 """Facts of the trial, which the command names as `{trial.seed}`, and the environment as
 HPTUNE_SEED."""
 
+_CALL = "tuner.run_program(COMMAND, trial, hp)"
+
 _KINDS = {
     "float": ("Float", ("min_value", "max_value", "step", "sampling", "default")),
     "int": ("Int", ("min_value", "max_value", "step", "sampling", "default")),
@@ -80,10 +82,15 @@ def model_file(command: str, space: Path) -> str:
             "",
             "def objective(hp, trial):",
             *lines,
-            "    return tuner.run_program(COMMAND, trial, hp)",
+            f"    return {_CALL}",
             "",
         )
     )
+
+
+def is_of_program(traceback: str) -> bool:
+    """Return whether a traceback is that of a file which `model_file` returned."""
+    return f'{PROGRAM_FILE}", line ' in traceback and _CALL in traceback
 
 
 def read_command(command: str) -> list[str]:

@@ -13,6 +13,7 @@ from ..errors import UsageError
 Point = Mapping[str, object]
 
 _FORMS = 'allowed are "name=value,name=value", a JSON object, and @FILE.json or @FILE.csv'
+_FORMS_OF_WORDS = "allowed are name=value name=value, a JSON object, and @FILE.json or @FILE.csv"
 
 
 def read_points(text: str, given_to: str = "--try") -> list[Point]:
@@ -34,22 +35,23 @@ def read_points(text: str, given_to: str = "--try") -> list[Point]:
         UsageError: The text is none of these, or the file cannot be read.
     """
     text = text.strip()
+    forms = _FORMS if given_to == "--try" else _FORMS_OF_WORDS
     if text.startswith("@"):
-        return _from_file(Path(text[1:]))
+        return _from_file(Path(text[1:]), forms)
     if text.startswith("{"):
-        return _from_json(text, given_to)
+        return _from_json(text, f"{text!r}, given to {given_to},", forms)
     point: dict[str, object] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not name:
-            raise UsageError(f"{given_to} has {pair!r}, which is not name=value; {_FORMS}")
+            raise UsageError(f"{given_to} has {pair!r}, which is not name=value; {forms}")
         if name in point:
             raise UsageError(f"{given_to} {text!r} gives {name} twice; give it once")
         point[name] = value
     return [point]
 
 
-def _from_file(path: Path) -> list[Point]:
+def _from_file(path: Path, forms: str) -> list[Point]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -57,24 +59,30 @@ def _from_file(path: Path) -> list[Point]:
         raise UsageError(f"the start points in {path} cannot be read: {reason}") from error
     match path.suffix.lower():
         case ".json" | ".jsonl":
-            points = _from_json(text, str(path))
+            points = _from_json(text, str(path), forms)
         case ".csv":
             points = _from_csv(text, path)
         case other:
-            raise UsageError(f"{path} ends with {other or 'no suffix'!r}; {_FORMS}")
+            raise UsageError(f"{path} ends with {other or 'no suffix'!r}; {forms}")
     if not points:
-        raise UsageError(f"{path} has no configuration; {_FORMS}")
+        raise UsageError(f"{path} has no configuration; {forms}")
     return points
 
 
-def _from_json(text: str, where: str) -> list[Point]:
+def _from_json(text: str, where: str, forms: str) -> list[Point]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        try:
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
-        except ValueError:
-            raise UsageError(f"{where} is not valid JSON: {error}; {_FORMS}") from error
+        found = []
+        for number, line in enumerate(text.splitlines(), start=1):
+            try:
+                found += [json.loads(line)] if line.strip() else []
+            except ValueError as of_line:
+                # The first line of an object on several lines is no object by itself.
+                where, why = (
+                    (f"{where.rstrip(',')}, line {number}", of_line) if found else (where, error)
+                )
+                raise UsageError(f"{where} is not valid JSON: {why}; {forms}") from error
     points = found if isinstance(found, list) else [found]
     for point in points:
         if not isinstance(point, dict):

@@ -425,6 +425,12 @@ def test_the_end_says_why_and_what_to_do_next(
     assert [line.endswith(resume or "") for line in resumes] == ([True] if resume else [])
 
 
+def test_who_stopped_a_study_stands_in_no_brackets_of_its_own() -> None:
+    asked = Finish(FinishReason.INTERRUPTED, "asked by ada (hptune stop)")
+    end = closing_text(VIEW, asked, seconds=60.0)
+    assert end.startswith("Stopped, asked by ada (hptune stop): 5/10 trials in 1m00s\n")
+
+
 def test_the_end_without_any_success_points_to_the_failures() -> None:
     failed = replace(VIEW, trials=[trial(0, TrialState.FAILED, reason="OOM")], models={})
     shown = closing_text(failed, Finish(FinishReason.SAME_FAILURE, "OOM, 3 times"), seconds=5.0)

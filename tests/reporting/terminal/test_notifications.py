@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from fake_study import attempt, parallel, trial
 
@@ -10,6 +11,7 @@ from tuner.core.messages import (
     AttemptEnded,
     AttemptWaits,
     Event,
+    UserRequested,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
@@ -23,9 +25,11 @@ from tuner.core.trial import (
     Cause,
     Ending,
     Outcome,
+    Suggestion,
     TrialState,
     Usage,
 )
+from tuner.core.user_requests import UserAction
 from tuner.reporting.terminal.notifications import QUIET_SECONDS, Notifications
 
 EIGHT = Capacity(tuple(range(8)), ("0",))
@@ -115,6 +119,25 @@ def test_a_refusal_is_shown_once_for_each_reason() -> None:
         "the worker on node1 was refused: it has Keras 2"
     ]
     assert notifications.lines(1000.0) == []
+
+
+def test_what_users_ask_for_is_shown_and_what_is_refused_is_not() -> None:
+    def asked(action: UserAction, **more: Any) -> UserRequested:
+        return UserRequested(0.0, "a1", action, "ada (hptune)", **{"trial": None, **more})
+
+    added = (Suggestion({"x": 0.5, "kind": "b"}, "start point (added)"),)
+    requests = (
+        asked(UserAction.STOP_TRIAL, trial=3),
+        asked(UserAction.ADD, added=added),
+        asked(UserAction.PAUSE),
+        asked(UserAction.GO_ON),
+        asked(UserAction.ADD, refused="the study is stopping"),
+    )
+    assert shown(Notifications(), *requests, at=0.0) == [
+        "trial 3 is stopped by ada (hptune)",
+        "a trial is added by ada (hptune): x=0.5 kind=b",
+        "trials start again, asked by ada (hptune)",
+    ]
 
 
 def test_waiting_for_another_study_is_shown_once() -> None:

@@ -173,6 +173,18 @@ def test_the_time_before_the_first_trial_counts() -> None:
     ]
 
 
+def test_a_paused_study_says_so_and_a_trial_without_a_value_too() -> None:
+    progress, stream = plain()
+    stopped = trial(0, TrialState.PRUNED, params={})
+    idle = replace(snapshot(stopped, workers=1), paused_by="ada (hptune pause)")
+    progress.update(idle, (stopped,), 0.0)
+    progress.update(idle, (), 31.0)
+    assert stream.getvalue().splitlines() == [
+        "    0s  trial 0 pruned: no value was reported",
+        "   31s  1/10 trials; paused: nothing runs on 1 worker",
+    ]
+
+
 class BrokenStream(io.StringIO):
     def write(self, text: str) -> int:
         raise BrokenPipeError(32, "Broken pipe")

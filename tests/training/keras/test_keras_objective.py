@@ -453,6 +453,8 @@ def test_a_misspelt_metric_is_told_of_before_the_first_trial(attempts: Attempts)
     assert [note.partition("?")[0] for note in notes] == [
         "no metric of the model is called 'val_mea': did you mean val_mae"
     ]
+    _, notes = resolve_goals(found, ["quirk"], [], Direction.MIN)
+    assert notes[0].startswith("'quirk' is not among the model's own metrics (loss, ")
     with pytest.raises(UsageError, match=r"did you mean val_mae.*If a callback reports it"):
         resolve_goals(found, ["val_mea"])
 

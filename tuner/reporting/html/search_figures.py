@@ -170,7 +170,7 @@ def importance(trials: StudyTrials) -> Panel:
         "Importance",
         "How differently each hyperparameter is distributed among the best tenth of the trials "
         "(conditional PED-ANOVA), as a share of the sum; lines are 80 % intervals over resampled "
-        f"trials. At least {MIN_TRIALS} trials are needed.",
+        "trials.",
         [plot],
         tables,
     )

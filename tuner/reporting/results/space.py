@@ -1,4 +1,4 @@
-"""The output of `hptune space`: the hyperparameters that a model file declares."""
+"""The output of `hptune space`: the hyperparameters of a model file or a study."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def space_text(
     space: SearchSpace,
     *,
     warnings: Sequence[str] = (),
-    is_complete: bool = True,
+    is_complete: bool | None = True,
     width: int | None = None,
 ) -> str:
     """Return the output of `hptune space`.
@@ -22,7 +22,7 @@ def space_text(
     Args:
         space: The search space.
         warnings: What was noticed when the file was read.
-        is_complete: Whether all hyperparameters are known.
+        is_complete: Whether all hyperparameters are known; None if that is not recorded.
         width: Characters of a line; None for no limit.
     """
     rows: list[tuple[str, ...]] = [("name", "values", "tried first", "type", "range")]
@@ -32,13 +32,13 @@ def space_text(
     lines = [f"{text.plural(len(space), 'hyperparameter')}, {configurations}"]
     if len(space):
         lines += ["", *table(rows, left=("name", "tried first", "type"), width=width)]
-    if not is_complete:
+    if is_complete is False:
         lines += ["", "Trials may declare more: not every branch of the code was tried."]
     return "\n".join([*lines, *(f"warning: {each}" for each in warnings)])
 
 
 def space_json(
-    space: SearchSpace, *, warnings: Sequence[str] = (), is_complete: bool = True
+    space: SearchSpace, *, warnings: Sequence[str] = (), is_complete: bool | None = True
 ) -> dict[str, object]:
     """Return the output of `hptune space --json`.
 

@@ -318,7 +318,8 @@ def _finish_words(view: StudyView, finish: Finish) -> str:
         case FinishReason.EXHAUSTED:
             return f"Done: every configuration of the space was tried, {done}"
         case FinishReason.INTERRUPTED:
-            return f"Stopped{shown}: {done}"
+            # Who asked, and with what in brackets: no brackets around it.
+            return f"Stopped{f', {reason}' if '(' in reason else shown}: {done}"
         case FinishReason.BUDGET_SPENT | FinishReason.TIME_UP if reason:
             # The user set this limit, so the run did not end early.
             return f"{reason[0].upper()}{reason[1:]}: {done}"

@@ -14,12 +14,14 @@ from ...core.messages import (
     AttemptEnded,
     AttemptWaits,
     Event,
+    UserRequested,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
     WorkerRefused,
 )
 from ...core.trial import NEVER_ASKED, Attempt, AttemptId, Cause, Outcome, Trial, TrialState
+from ...core.user_requests import UserAction
 from .. import text
 
 QUIET_SECONDS = 10.0
@@ -105,6 +107,8 @@ class Notifications:
                 case AttemptWaits():
                     trial = f"trial {event.attempt.trial}"
                     self._show_once("waits", f"{trial} {event.reason}; other trials may wait, too")
+                case UserRequested(refused=""):
+                    self._urgent += _requested(event)
                 case _:
                     pass
         for attempt in attempts:
@@ -255,6 +259,23 @@ class Notifications:
         if kind not in self._shown:
             self._shown.add(kind)
             self._urgent.append(line)
+
+
+def _requested(event: UserRequested) -> list[str]:
+    """Return what a user asked for, one line for each; a pause has a line of its own."""
+    by = text.clean(event.by)
+    match event.action:
+        case UserAction.STOP_TRIAL:
+            return [f"trial {event.trial} is stopped by {by}"]
+        case UserAction.ADD:
+            return [
+                f"a trial is added by {by}: {' '.join(text.assignments(each.params))}"
+                for each in event.added
+            ]
+        case UserAction.GO_ON:
+            return [f"trials start again, asked by {by}"]
+        case _:
+            return []
 
 
 def _given(cause: Cause | None, following: Sequence[Attempt], before: Attempt) -> str:

@@ -97,10 +97,10 @@ class PlainProgress:
             return begin + text.failure(trial)
         value = ", ".join(
             f"{goal.metric} {text.measured(value)}"
-            for goal, value in zip(snapshot.goals.objectives, trial.values or (None,), strict=False)
+            for goal, value in zip(snapshot.goals.objectives, trial.values, strict=False)
         )
         step = text.at_step(trial.step, self._epochs)
-        parts = [f"{begin}{value}" + (f" at {step}" if step else "")]
+        parts = [begin + (value or "no value was reported") + (f" at {step}" if step else "")]
         parts += [f"infeasible: {each}" for each in snapshot.goals.broken(trial.metrics)]
         if any(each.number == trial.number for each in snapshot.front):
             parts.append("best so far")
@@ -125,7 +125,8 @@ class PlainProgress:
 
     def _running_words(self, snapshot: StudySnapshot) -> str:
         if not snapshot.running:
-            return f"nothing runs on {text.plural(snapshot.workers, 'worker')}"
+            paused = "paused: " if snapshot.paused_by else ""
+            return f"{paused}nothing runs on {text.plural(snapshot.workers, 'worker')}"
         named = []
         for run in snapshot.running[:_RUNNING_TRIALS_NAMED]:
             known = run.latest is not None or is_waiting(run)

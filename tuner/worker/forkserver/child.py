@@ -40,6 +40,8 @@ _LEAST_BYTES = 1_000_000
 _MOST_CHARACTERS = 1000
 """Characters of a reason, which is one line for people."""
 
+_BACKENDS = ("tensorflow", "jax", "torch")
+
 _CLAIMED_SLOTS = 2**16
 """Pointers in half of a chunk of 1 MiB: the other half is 32 chunks of the usual size."""
 
@@ -383,8 +385,13 @@ def _probe(order: ProbeOrder, channel: Channel) -> None:
         find_space(code, initial, send=channel.send)
         channel.send(None)
     except BaseException as error:  # the boundary of the user's code
-        message = _one_line(error)
-        channel.send(NotFound(message, user_traceback(error)))
+        backend = os.environ.get("KERAS_BACKEND", "")
+        if backend and backend not in _BACKENDS and "import backend" in str(error):
+            channel.send(
+                NotFound(f"KERAS_BACKEND is {backend!r}; allowed are {', '.join(_BACKENDS)}", "")
+            )
+            return
+        channel.send(NotFound(_one_line(error), user_traceback(error)))
 
 
 def _plain_constants(code: UserCode) -> dict[str, object]:
