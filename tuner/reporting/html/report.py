@@ -262,7 +262,7 @@ def head_lines(view: StudyView, now: float) -> list[str]:
         state = f"ended: {text.clean(view.last_finish.reason)}"
     return [
         f"{view.search} search for {', '.join(map(str, view.goals.objectives))}",
-        f"{view.progress}: {view.counts_text()}",
+        f"{view.progress}: {view.counts_text(of=view.all_trials)}",
         state,
         f"written {time.strftime('%Y-%m-%d %H:%M', time.localtime(now))}",
     ]
