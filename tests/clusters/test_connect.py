@@ -132,7 +132,7 @@ class Remembering(SchedulerCluster):
 
 
 def test_workers_stop_before_anything_that_may_hang() -> None:
-    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as dask:
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as dask:
         cluster = Remembering(dask)
         with Workforce(settings(), cluster) as workers:
             cluster.executor(workers.layout({}), None)
@@ -143,7 +143,7 @@ def test_workers_stop_before_anything_that_may_hang() -> None:
 def test_the_study_of_a_scheduler_is_found(tmp_path: Path) -> None:
     source = ObjectiveSource(SourceKind.FILE, "model.py")
     with (
-        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as dask,
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as dask,
         Client(dask, set_as_default=False) as client,
     ):
         place = str(dask.scheduler_address)

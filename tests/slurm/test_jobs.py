@@ -26,7 +26,7 @@ from jobqueue.sizing import Need, choose_worker
 def client() -> Iterator[Any]:
     """Return the client of a Dask scheduler without workers."""
     with (
-        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster,
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client

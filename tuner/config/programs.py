@@ -28,7 +28,6 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-from ..core.space.parameters.json_form import parameter_from_json
 from ..errors import SpaceError, UsageError
 
 PROGRAM_FILE = "program.py"
@@ -174,6 +173,9 @@ def _declaration(name: str, table: object, tables: Mapping[str, Any], path: Path
                 f"{path}: {name} has the key {key!r}; allowed for type {kind} are "
                 f"{', '.join((*allowed, 'when'))}"
             )
+    # NumPy is slow to import, and an error message needs none of it.
+    from ..core.space.parameters.json_form import parameter_from_json
+
     try:
         parameter_from_json({"class_name": method, "config": {"name": name, **given}})
     except SpaceError as error:
