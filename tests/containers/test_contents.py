@@ -15,13 +15,14 @@ from real_containers import USER, in_container
 
 ROOT = Path(__file__).parents[2]
 QUESTIONS = """
-import importlib.metadata, json, os, shutil, site, sys
+import importlib.metadata, json, os, pwd, shutil, site, sys
 from packaging.markers import default_environment
+home = pwd.getpwuid(0).pw_dir
 print(json.dumps({
     "packages": {each.name: each.version for each in importlib.metadata.distributions()},
     "programs": [each for each in ("gcc", "cc", "ld", "pip", "uv") if shutil.which(each)],
     "markers": default_environment(),
-    "caches": [each for each in ("/root/.cache", "/build", "/home/hptune/.cache")
+    "caches": [each for each in (f"{home}/.cache", "/home/hptune/.cache", "/build")
                if os.path.exists(each)],
     "user": os.getuid(),
     "prefix": sys.prefix,

@@ -106,5 +106,5 @@ def test_compose_starts_a_scheduler_and_workers_that_find_each_other() -> None:
         assert services[each]["healthcheck"]["test"] == ["CMD", *yaml.safe_load(check[1])]
     for each in services.values():
         assert each["init"]
-        assert each["environment"] == {"XDG_CONFIG_HOME": "/work/.config"}
+        assert each["environment"] == {"XDG_CONFIG_HOME": "/project/.config"}
         assert (ROOT / each["build"]["dockerfile"]).exists()

@@ -26,7 +26,7 @@ from real_runs import MARK, Ended, Hptune, Started
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("podman", "crun", "debootstrap", "ip", "unshare")
 BASE = "localhost/hptune-test-base:bookworm"
-IMAGE = "localhost/hptune-test:none"
+IMAGE = "localhost/hptune-test"
 USER = 10001
 """The user of the image."""
 
@@ -54,45 +54,72 @@ def note(line: str) -> None:
             stream.write(f"{line}\n")
 
 
-def build_image() -> str:
-    """Build the image of this checkout, without a framework; returns its name.
+def build_image(framework: str = "none") -> str:
+    """Build the image of this checkout; returns its name.
 
     Processes that run tests side by side share one build.
+
+    Args:
+        framework: The build argument.
     """
-    lock = Path(tempfile.gettempdir(), "hptune-test-image")
-    with lock.open("a+") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    name = f"{IMAGE}:{framework}"
+    with _turn():
         if _call("podman", "image", "exists", BASE, check=False).returncode:
             _make_base()
         began = time.monotonic()
-        before = _id(IMAGE)
-        _build()
-        if before and before != _id(IMAGE):  # what it shares with the new one stays
-            _call("podman", "rmi", before, check=False)
-        sizes = [_size(each) for each in (IMAGE, BASE)]
+        arguments = (f"--build-arg=BASE={BASE}", f"--build-arg=FRAMEWORK={framework}")
+        _build(name, ROOT / "containers" / "Containerfile", *arguments)
+        sizes = [_size(each) for each in (name, BASE)]
         over = (sizes[0] - sizes[1]) / 1e6
+        what = "without a framework" if framework == "none" else f"with {framework} for CPUs"
         note(
-            f"image without a framework: {sizes[0] / 1e6:.0f} MB, {over:.0f} MB over its base; "
+            f"image {what}: {sizes[0] / 1e6:.0f} MB, {over:.0f} MB over its base; "
             f"built in {time.monotonic() - began:.0f} s"
         )
-    return IMAGE
+    return name
 
 
-def _build() -> None:
+def build_further(image: str, text: str, *, name: str) -> str:
+    """Build an image from a Containerfile that begins with `FROM hptune`; returns its name.
+
+    Args:
+        image: The image to use as `hptune`.
+        text: The Containerfile.
+        name: The new image's tag.
+    """
+    assert text.startswith("FROM hptune\n")
+    with _turn(), tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "Containerfile")
+        file.write_text(text.replace("FROM hptune\n", f"FROM {image}\n", 1))
+        _build(f"{IMAGE}:{name}", file)
+    return f"{IMAGE}:{name}"
+
+
+@contextlib.contextmanager
+def _turn() -> Iterator[None]:
+    """Build one image at a time."""
+    with Path(tempfile.gettempdir(), "hptune-test-image").open("a+") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
+
+
+def _build(name: str, file: Path, *arguments: str) -> None:
+    before = _id(name)
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder, "pip.conf")
-        mounts = []
+        mounts = [f"--volume={settings}:/etc/pip.conf:ro"]
         lines = ["[global]", "default-timeout = 180"]
         if _CERTIFICATES.exists():  # a proxy of this machine may sign with its own authority
-            mounts = ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"]
+            mounts.append(f"--volume={_CERTIFICATES}:{_CERTIFICATES}:ro")
             lines.append(f"cert = {_CERTIFICATES}")
         settings.write_text("\n".join(lines))
         _call(
             "podman", "build", "--isolation=chroot", "--network=host", "--format=docker",
-            f"--build-arg=BASE={BASE}", "--build-arg=FRAMEWORK=none",
-            f"--secret=id=pip.conf,src={settings}", *mounts,
-            f"--file={ROOT / 'containers' / 'Containerfile'}", f"--tag={IMAGE}", ROOT,
+            *arguments, f"--secret=id=pip.conf,src={settings}", *mounts,
+            f"--file={file}", f"--tag={name}", ROOT,
         )  # fmt: skip
+    if before and before != _id(name):  # what it shares with the new one stays
+        _call("podman", "rmi", before, check=False)
 
 
 def _make_base() -> None:
@@ -175,9 +202,13 @@ class Container:
             time.sleep(0.02)
         return match
 
+    def sigterm(self) -> None:
+        """Send SIGTERM."""
+        self._process.terminate()
+
     def terminate(self) -> Ended:
         """Send SIGTERM, and wait for the end."""
-        self._process.terminate()
+        self.sigterm()
         return self.end(seconds=30)
 
     def end(self, *, seconds: float = 120.0) -> Ended:
@@ -192,7 +223,7 @@ class Containers:
     """Containers of one image, each with a network interface of its own on a common bridge.
 
     Attributes:
-        work: The directory that all of them see as /work.
+        work: The directory that all of them see as /project.
     """
 
     _numbers = itertools.count(1)
@@ -232,7 +263,7 @@ class Containers:
             name: Its name, which is its host name too.
             arguments: Those of `hptune`.
             options: Further ones of `podman run`.
-            shows: The only file of /work that it sees; empty for all.
+            shows: The only file of /project that it sees; empty for all.
         """
         self.address(name)
         started = self._hptune.other(
@@ -240,7 +271,7 @@ class Containers:
             "podman", "run", "--rm", f"--name={self._prefix}-{name}", f"--hostname={name}",
             f"--network=ns:/run/netns/{self._space(name)}", f"--user={USER}:{USER}",
             "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024", "--no-healthcheck",
-            f"--env={MARK}", f"--volume={self.work / shows}:/work/{shows}", *options,
+            f"--env={MARK}", f"--volume={self.work / shows}:/project/{shows}", *options,
             self._image, *arguments,
         )  # fmt: skip
         return Container(started)
@@ -265,6 +296,16 @@ class Containers:
             "podman", "ps", "--all", f"--filter=name={self._prefix}-", "--format={{.Names}}"
         )
         return shown.stdout.split()
+
+    def listening(self) -> list[str]:
+        """Return the containers in whose networks a port is open."""
+        found = []
+        for name in self._hosts:
+            ports = ("cat", "/proc/net/tcp", "/proc/net/tcp6")
+            shown = _call("ip", "netns", "exec", self._space(name), *ports).stdout
+            if any(line.split()[3] == "0A" for line in shown.splitlines()):
+                found.append(name)
+        return found
 
     def close(self) -> None:
         """Remove all containers and their networks."""
