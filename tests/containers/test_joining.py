@@ -19,19 +19,28 @@ OBJECTIVE, DIRECTION = "score", "max"
 def objective(hp, trial):
     x = hp.Float("x", 0.0, 1.0)
     state, kept = trial.checkpoint_dir / "state.json", [0.0]
-    if trial.resumed_from is not None:
+    if trial.resumed_from is not None and state.exists():
         kept = json.loads(state.read_text())[:trial.resumed_from + 1]
     for step in range(len(kept), 7):
         kept.append(kept[-1] + x * step)
         state.write_text(json.dumps(kept))
         trial.report(step, score=kept[-1])
-        while step >= 3 and not pathlib.Path("/work/go").exists():
+        while step >= 3 and not pathlib.Path("/project/go").exists():
             if trial.should_stop():
                 return None
             time.sleep(0.02)
     return kept[-1]
 """
 """Model file whose trials wait in their middle until the file `go` is there."""
+
+CERTS = ("--certs", "/project/certs/worker.pem")
+
+
+def start_scheduler(containers: Containers) -> tuple[Container, str]:
+    """Start a scheduler; return it and its address."""
+    given = ("--host", containers.address("scheduler"), "--certs", "/project/certs")
+    started = containers.start("scheduler", "scheduler", *given)
+    return started, started.until(r"join:  hptune worker (tls://\S+)")[1]
 
 
 def attempts(study: Path) -> list[dict[str, Any]]:
@@ -51,19 +60,19 @@ def test_containers_join_a_study_use_what_they_may_and_leave_without_loss(
 ) -> None:
     (containers.work / "model.py").write_text(MODEL)
     study = containers.work / "study"
-    host = containers.address("scheduler")
-    scheduler = containers.start("scheduler", "scheduler", "--host", host, "--certs", "/work/certs")
-    address = scheduler.until(r"join:  hptune worker (tls://\S+)")[1]
-    assert address == f"tls://{host}:8786"
-    certs = ("--certs", "/work/certs/worker.pem")
+    began = time.monotonic()
+    scheduler, address = start_scheduler(containers)
+    seconds = time.monotonic() - began
+    note(f"from the start of a scheduler's container to its address: {seconds:.1f} s")
+    assert address == f"tls://{containers.address('scheduler')}:8786"
     run = containers.start(
-        "study", "run", "model.py", "--connect", address, *certs, "--study", "study",
+        "study", "run", "model.py", "--connect", address, *CERTS, "--study", "study",
         "--trials", "4", "--seed", "5", "--search", "random", "--cpus-per-trial", "1",
     )  # fmt: skip
 
     def worker(name: str, cpus: str, memory: str, shows: str = "") -> Container:
         limits = (f"--cpus={cpus}", f"--memory={memory}")
-        return containers.start(name, "worker", address, *certs, options=limits, shows=shows)
+        return containers.start(name, "worker", address, *CERTS, options=limits, shows=shows)
 
     began = time.monotonic()
     one = worker("one", "1", "700m")
@@ -109,3 +118,39 @@ def test_containers_join_a_study_use_what_they_may_and_leave_without_loss(
     assert (containers.work / "study").stat().st_uid != 0
     status = hptune("status", study)
     assert "4 complete" in status.out, status
+
+
+def test_sigterm_to_all_at_once_leaves_no_process_no_port_and_no_lock(
+    containers: Containers, hptune: Hptune
+) -> None:
+    (containers.work / "model.py").write_text(MODEL)
+    study = containers.work / "study"
+    scheduler, address = start_scheduler(containers)
+    run = containers.start(
+        "study", "run", "model.py", "--connect", address, *CERTS, "--study", "study",
+        "--trials", "2", "--cpus-per-trial", "1",
+    )  # fmt: skip
+    limits = ("--cpus=1", "--memory=700m")
+    sees = containers.start("sees", "worker", address, *CERTS, options=limits)
+    shows = "certs/worker.pem"
+    apart = containers.start("apart", "worker", address, *CERTS, options=limits, shows=shows)
+    wait_for(lambda: len(in_the_middle(study)) == 2, "two trials in their middle")
+    assert {*containers.listening()} >= {"scheduler", "sees", "apart"}
+    together = {"study": run, "scheduler": scheduler, "sees": sees, "apart": apart}
+    for each in together.values():
+        each.sigterm()
+    codes = {name: each.end(seconds=60) for name, each in together.items()}
+    assert {name: ended.code for name, ended in codes.items() if name != "study"} == {
+        "scheduler": 0,
+        "sees": 0,
+        "apart": 0,
+    }, codes
+    assert codes["study"].code in (1, 130), codes
+    wait_for(lambda: not containers.running(), "no container", seconds=10)
+    assert containers.listening() == []
+    assert not (study / "lease").exists(), "a master seems to live"
+    assert list(study.glob("incoming/*")) == []
+    (containers.work / "go").touch()
+    resumed = containers.start("again", "resume", "study", "--connect", "none").end()
+    assert resumed.code == 0, resumed
+    assert "2 complete" in hptune("status", study).out

@@ -30,9 +30,9 @@ from ..worker.private_folder import dask_folder
 _STUDY = "hptune-"
 """Prefix of the names of studies' clients."""
 
-_CLOSED = "EOF occurred"
-"""OpenSSL's words for a peer that closed the connection itself, as a worker does that only looks
-whether there is a scheduler. Nothing was refused then."""
+_CLOSED = "EOF"
+"""Part of the words of each OpenSSL for a peer that closed the connection itself, as a worker does
+that only looks whether there is a scheduler. Nothing was refused then."""
 
 _REFUSAL_SECONDS = 60.0
 """Seconds between two lines about refused connections of one host."""
