@@ -332,6 +332,63 @@ def test_a_file_that_changed_while_it_was_read_is_sent_in_the_end(network: Netwo
     assert len((network.trial / "resume" / "5.ckpt").read_bytes()) == 10
 
 
+def test_a_part_of_a_log_is_written_once_though_the_answer_is_lost(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_study, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(remote_study, "LOG_SECONDS", 0.0)
+    network.worker("one")
+    write(network.trial / "log.txt", b"before\n")
+    here = network.begin("one", FIRST)
+    lost: list[str] = []
+
+    def lose(function: str) -> None:
+        if function == "files_taken" and len(lost) < 2:
+            lost.append(function)
+            raise OSError(errno.ECONNRESET, "the worker is gone")
+
+    network.before_call = lose
+    write(here / "log.txt", b"first\n")
+    wait_for(lambda: lost, "an answer to be lost")
+    write(here / "log.txt", b"first\nsecond\n")
+    assert network.finish("one", FIRST) is None
+    assert len(lost) == 2
+    assert (network.trial / "log.txt").read_bytes() == b"before\nfirst\nsecond\n"
+    here = network.begin("one", SECOND)
+    write(here / "log.txt", b"third, which is long\n")
+    wait_for(lambda: b"third" in (network.trial / "log.txt").read_bytes(), "the next attempt's log")
+    write(here / "log.txt", b"third, cut\n")
+    assert network.finish("one", SECOND) is None
+    expected = b"before\nfirst\nsecond\nthird, cut\n"
+    assert (network.trial / "log.txt").read_bytes() == expected
+
+
+def test_a_file_that_cannot_be_written_holds_up_only_what_belongs_to_it(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = files.Incoming.commit
+
+    def forbidden(incoming: files.Incoming) -> None:
+        if incoming._state.path.endswith(("resume/6.ckpt", "checkpoint/data")):
+            raise PermissionError(errno.EACCES, "no", incoming._state.path)
+        commit(incoming)
+
+    monkeypatch.setattr(files.Incoming, "commit", forbidden)
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    write(here / "resume" / "5.ckpt", b"x")
+    wait_for((network.trial / "resume" / "5.ckpt").exists, "the first checkpoint")
+    write(here / "resume" / "6.ckpt", b"x")
+    (here / "resume" / "5.ckpt").unlink()
+    for name in ("data", "index"):
+        write(here / "checkpoint" / name, b"x")
+    write(here / "model.keras", b"x")
+    not_sent = network.finish("one", FIRST)
+    assert not_sent == NotSent("Permission denied: trials/3/resume/6.ckpt")
+    found = {str(each.relative_to(network.trial)) for each in network.trial.rglob("*.*")}
+    assert found == {"resume/5.ckpt", "model.keras"}, "the last checkpoint is gone, say"
+
+
 def test_many_files_are_named_in_several_notices(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import time
 import weakref
@@ -34,16 +33,12 @@ from ..worker.transport.files import (
     PIECE_BYTES,
     TRIALS,
     FileState,
-    Incoming,
     Piece,
     RefusedPath,
-    append,
     checked_of_trial,
     files_below,
     is_log,
-    make_link,
     read_piece,
-    remove,
     state_of,
     sweep,
     words_of,
@@ -51,6 +46,7 @@ from ..worker.transport.files import (
 from ..worker.transport.local_study import BROUGHT, CHECKPOINT, RESUME
 from ..worker.transport.notices import Change, FileNotice, FilesChanged, FilesWanted, LeftOut
 from ..worker.transport.remote_study import SILENT_SECONDS, NotSent
+from .file_reception import FileReception
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +67,6 @@ _LARGE_BYTES = 256_000_000
 
 _PROGRESS_SECONDS = 10.0
 """Seconds between two lines of progress."""
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Refused(Exception):
@@ -129,6 +123,7 @@ class FileExchange:
         self._runs = runs
         self._lines: deque[str] = deque()
         self._busy: set[tuple[str, int | None]] = set()
+        self._log_starts: dict[tuple[str, int], tuple[int, dict[str, int]]] = {}
         self._nodes: dict[str, str] = {}
         self._others = 0
         self._shown = ""
@@ -309,69 +304,49 @@ class FileExchange:
 
     async def _take(self, notice: FilesChanged) -> tuple[list[str], NotSent | None]:
         """Take files of a worker; return those that were taken, and why the others were not."""
-        taken: list[str] = []
+        reception = FileReception(self._root, self._log_starts_of(notice))
         not_sent = None
         try:
             self._check(notice)
             for left_out in notice.left_out:
                 self._left_out(notice.trial, left_out)
-            await self._take_files(notice, taken)
+            await self._take_files(notice, reception)
             for path in notice.gone:
                 self._check_runs(notice)
-                await asyncio.to_thread(remove, self._root, path)
-                taken.append(path)
+                await asyncio.to_thread(reception.remove, path)
         except _Refused as refused:
             not_sent = NotSent(str(refused))
-        except (OSError, ValueError) as error:
-            is_full = isinstance(error, OSError) and error.errno in _FULL
-            not_sent = NotSent(words_of(error), is_full=is_full)
-        return taken, not_sent
+        except (OSError, ValueError) as error:  # the worker does not answer, say
+            not_sent = NotSent(words_of(error))
+        finally:
+            reception.close()
+        return reception.taken, not_sent or reception.not_sent
 
-    async def _take_files(self, notice: FilesChanged, taken: list[str]) -> None:
+    def _log_starts_of(self, notice: FilesChanged) -> dict[str, int]:
+        """Return where the logs of a trial's stay on a worker begin in those of the study."""
+        key = notice.worker, notice.trial
+        if key not in self._log_starts or self._log_starts[key][0] != notice.session:
+            kept = {other: found for other, found in self._log_starts.items() if self._runs(*other)}
+            self._log_starts = {**kept, key: (notice.session, {})}
+        return self._log_starts[key][1]
+
+    async def _take_files(self, notice: FilesChanged, reception: FileReception) -> None:
         node = self._nodes.get(notice.worker, notice.worker)
         total = sum(each.state.size_bytes - each.offset for each in notice.changed)
         progress = _Progress(f"trial {notice.trial} from {node}", total, self._lines.append)
-        incoming: dict[str, Incoming] = {}
-        changed: set[str] = set()
-        try:
-            for bundle in _bundles(notice.changed):
-                parts = [each for each in bundle if each.state.path not in changed]
-                async with self._places:
+        for bundle in _bundles(notice.changed):
+            parts = [each for each in bundle if reception.wants(each.state.path)]
+            if not parts:
+                continue
+            async with self._places:
+                self._check_runs(notice)
+                pieces = await self._call(notice.worker, read_files, notice.ticket, parts)
+                for part, piece in zip(parts, pieces, strict=True):
+                    # Another attempt of the trial may run elsewhere by now.
                     self._check_runs(notice)
-                    pieces = await self._call(notice.worker, read_files, notice.ticket, parts)
-                    for part, piece in zip(parts, pieces, strict=True):
-                        if piece is None:
-                            changed.add(part.state.path)
-                            if (begun := incoming.pop(part.state.path, None)) is not None:
-                                begun.abort()
-                            continue
-                        # Another attempt of the trial may run elsewhere by now.
-                        self._check_runs(notice)
-                        if await asyncio.to_thread(self._write, incoming, part, piece):
-                            taken.append(part.state.path)
+                    await asyncio.to_thread(reception.add, part, piece)
+                    if piece is not None:
                         progress.add(len(piece.contents))
-        finally:
-            for each in incoming.values():
-                each.abort()
-
-    def _write(self, incoming: dict[str, Incoming], part: Change, piece: Piece) -> bool:
-        """Write a piece, and return whether its file is complete."""
-        state = part.state
-        if is_log(state.path):
-            append(self._root, state.path, piece)
-            return True
-        if state.link:
-            make_link(self._root, state)
-            return True
-        found = incoming.get(state.path)
-        if found is None:
-            found = incoming[state.path] = Incoming(self._root, state)
-        found.add(piece)
-        if found.is_complete:
-            found.commit()
-            del incoming[state.path]
-            return True
-        return False
 
     def _check(self, notice: FilesChanged) -> None:
         """Check that a worker may have all these files written.

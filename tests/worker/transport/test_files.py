@@ -17,7 +17,6 @@ from tuner.worker.transport.files import (
     Incoming,
     Piece,
     RefusedPath,
-    append,
     checked,
     checked_of_trial,
     files_below,
@@ -25,6 +24,7 @@ from tuner.worker.transport.files import (
     read_piece,
     remove,
     state_of,
+    write_log,
 )
 
 PATH = "trials/3/checkpoint/model.bin"
@@ -100,7 +100,7 @@ def test_damaged_and_surplus_pieces_are_refused(sender: Path, receiver: Path) ->
         incoming.add(piece)
     incoming.abort()
     with pytest.raises(ValueError, match="damaged"):
-        append(receiver, "trials/3/log.txt", damaged)
+        write_log(receiver, "trials/3/log.txt", damaged, at=0)
 
 
 def test_a_file_that_changes_meanwhile_is_not_sent(sender: Path) -> None:
@@ -130,7 +130,7 @@ def test_paths_that_lead_out_are_refused_everywhere(path: str, receiver: Path) -
     with pytest.raises(RefusedPath):
         remove(receiver, path)
     with pytest.raises(RefusedPath):
-        append(receiver, path, Piece.of(b""))
+        write_log(receiver, path, Piece.of(b""), at=0)
 
 
 @settings(max_examples=200, deadline=None)
@@ -169,7 +169,7 @@ def test_links_on_the_way_lead_nowhere(sender: Path, receiver: Path, tmp_path: P
     log = receiver / "trials" / "3" / "log.txt"
     log.symlink_to(outside / "log")
     with pytest.raises(OSError, match="symbolic link"):
-        append(receiver, "trials/3/log.txt", Piece.of(b"x"))
+        write_log(receiver, "trials/3/log.txt", Piece.of(b"x"), at=0)
     assert files_in(outside) == []
 
 

@@ -236,8 +236,14 @@ def read_piece(root: Path, state: FileState, offset: int, *, size: int = PIECE_B
     return Piece.of(bytes(contents))
 
 
-def append(root: Path, path: str, piece: Piece) -> None:
-    """Append a piece to a log.
+def write_log(root: Path, path: str, piece: Piece, *, at: int) -> None:
+    """Write a piece of a log, which then ends with it; writing it again changes nothing.
+
+    Args:
+        root: The study's directory.
+        path: Path of the log below it.
+        piece: The piece.
+        at: Where in the file the piece begins; a shorter file is appended to.
 
     Raises:
         ValueError: The piece was damaged on its way, or the file is no log.
@@ -247,9 +253,11 @@ def append(root: Path, path: str, piece: Piece) -> None:
     if not piece.is_intact or not is_log(path):
         raise ValueError(f"a piece of {path} was damaged on its way")
     target.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(target, flags, 0o644), "ab") as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(target, flags, 0o644), "wb") as file:
+        file.seek(min(at, os.fstat(file.fileno()).st_size))
         file.write(piece.contents)
+        file.truncate()
 
 
 class Incoming:

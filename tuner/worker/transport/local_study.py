@@ -122,9 +122,9 @@ class LocalStudy:
                     changed += _new_of_log(state, own.logs)
             elif own.known.get(path) == state:
                 own.unsent_since.pop(path, None)
-            elif _unit(path) not in large and (is_final or _is_settled(own, state, now)):
+            elif unit_of(path) not in large and (is_final or _is_settled(own, state, now)):
                 changed.append(Change(state))
-        gone = [path for path in own.known if path not in found and _unit(path) not in large]
+        gone = [path for path in own.known if path not in found and unit_of(path) not in large]
         left_out = [LeftOut(unit, size) for unit, size in large.items() if unit not in own.named]
         own.named.update(large)
         return Changes(tuple(changed), tuple(gone), tuple(left_out))
@@ -171,7 +171,7 @@ class LocalStudy:
         sizes: dict[str, int] = {}
         for state in found:
             if not is_log(state.path):
-                unit = _unit(state.path)
+                unit = unit_of(state.path)
                 sizes[unit] = sizes.get(unit, 0) + state.size_bytes
         return {unit: size for unit, size in sizes.items() if size > self._limit_bytes}
 
@@ -201,10 +201,10 @@ def _new_of_log(state: FileState, logs: dict[str, int]) -> list[Change]:
     return [Change(replace(state, size_bytes=min(state.size_bytes, known + PIECE_BYTES)), known)]
 
 
-def _unit(path: str) -> str:
+def unit_of(path: str) -> str:
     """Return what travels as a whole: a trial's checkpoint folder, or a file.
 
-    >>> _unit("trials/3/checkpoint/a/b"), _unit("trials/3/model.keras")
+    >>> unit_of("trials/3/checkpoint/a/b"), unit_of("trials/3/model.keras")
     ('trials/3/checkpoint', 'trials/3/model.keras')
     """
     parts = PurePosixPath(path).parts

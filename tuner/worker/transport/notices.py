@@ -59,6 +59,7 @@ class FilesChanged:
         changed: New and changed files, the oldest first.
         gone: Paths of files that were removed.
         left_out: Files that are too large, each named once.
+        session: The number of the stay of the trial on the worker, whose logs begin with it.
     """
 
     worker: str
@@ -67,6 +68,7 @@ class FilesChanged:
     changed: tuple[Change, ...]
     gone: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    session: int = 0
 
 
 FileNotice = FilesWanted | FilesChanged

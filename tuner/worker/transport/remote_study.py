@@ -84,6 +84,7 @@ class _Session:
     """A trial that attempts of this worker run.
 
     Attributes:
+        number: Its number on this worker.
         users: The attempts (ranks of one) that use the trial's files here.
         ready: Set when its files are here, or could not be brought.
         failure: Why they could not.
@@ -91,13 +92,14 @@ class _Session:
         ticket: The number of the changes that the master takes now; None if it takes none.
         changes: Those changes.
         touched_at: When the master last did something for them.
-        failures: How often in a row it could not take them, since an attempt ended.
+        failures: How often in a row it could take none of them, since an attempt ended.
         not_sent: Why it could not the last time.
         retry_at: When it is asked again after a failure.
         is_abandoned: Whether the master is gone, so that it is asked no more.
         logs_at: When logs were last looked at.
     """
 
+    number: int
     users: set[AttemptId] = field(default_factory=set)
     ready: threading.Event = field(default_factory=threading.Event)
     failure: FilesNotBrought | None = None
@@ -176,7 +178,9 @@ class RemoteStudy:
             if self._is_closed:
                 raise FilesNotBrought("its worker has ended")
             is_first = trial not in self._sessions
-            session = self._sessions.setdefault(trial, _Session())
+            if is_first:
+                self._sessions[trial] = _Session(next(self._tickets))
+            session = self._sessions[trial]
             session.users.add(attempt)
         if is_first:
             try:
@@ -331,10 +335,10 @@ class RemoteStudy:
             wanted = session.changes.changed or session.changes.gone
             if not_sent is None and wanted and not paths:
                 not_sent = NotSent("they change while they are read")
-            if not_sent is None:
-                session.failures = 0
-            else:
+            if not_sent is not None and not paths:
                 session.fail(not_sent)
+            else:  # what is left is sent at once
+                session.failures = 0
         self._look_now.set()
 
     def heard(self) -> None:
@@ -427,7 +431,13 @@ class RemoteStudy:
             session.ticket, session.changes = next(self._tickets), changes
             session.touched_at = now
             notice = FilesChanged(
-                self._worker, session.ticket, trial, changes.changed, changes.gone, changes.left_out
+                self._worker,
+                session.ticket,
+                trial,
+                changes.changed,
+                changes.gone,
+                changes.left_out,
+                session.number,
             )
         self._tell(notice)
 
