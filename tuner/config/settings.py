@@ -438,8 +438,8 @@ class StudySettings:
     master_grace_seconds: float = setting(
         kinds.duration(may_be_zero=True),
         Section.CHECKPOINTS,
-        "If hptune is killed: how long trials on workers of --connect or --slurm continue. The "
-        "next `hptune resume` uses what they did.",
+        "If hptune is killed: how long trials on workers of --connect or --slurm continue, if the "
+        "workers see the study directory. The next `hptune resume` uses what they did.",
         default=600.0,
         flag="--master-grace",
     )
