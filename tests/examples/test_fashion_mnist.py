@@ -43,11 +43,9 @@ def test_the_network_learns_from_real_images(reader: ModuleType) -> None:
         pytest.skip(str(err))
     example = importlib.import_module("cifar10_cnn")
     (x, y), (x_val, y_val) = example.load_data()
-    assert x.shape == (55_000, 32, 32, 3)
-    assert x_val.shape == (5_000, 32, 32, 3)
+    assert x.shape == (55_000, 28, 28, 1)
+    assert x_val.shape == (5_000, 28, 28, 1)
     assert np.bincount(y_val).min() > 400
-    assert (x[0, 2:-2, 2:-2, 0] == x[0, 2:-2, 2:-2, 2]).all()
-    assert not x[:, :2].any()
     hp = keras_tuner.HyperParameters()
     hp.values.update(width=16, blocks=3, learning_rate=0.003, dropout=0.0)
     model = example.build_model(hp)

@@ -64,10 +64,7 @@ def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
         margin = math.log(above_all / median)
         return Estimate(math.log(median), margin, median, largest, seen=seen)
     logarithms: _Array = np.log(np.array(values))
-    terms = _terms(configurations)
-    columns: _Array = np.array(
-        [[term.feature(params) for term in terms] for params in configurations]
-    ).reshape(count, len(terms))
+    terms, columns = _candidates(configurations)
     taken = list[int]()
     errors, weights = _solve(columns[:, taken], logarithms)
     while len(taken) < min(_MAX_TERMS, count // 3) and np.mean(errors**2) > _EXACT:
@@ -126,23 +123,35 @@ def _best_column(columns: _Array, taken: list[int], values: _Array) -> int | Non
     return int(np.argmax(np.abs(explained)))
 
 
-def _terms(configurations: Sequence[Params]) -> list[Term]:
-    """Return the candidates: numbers, their logarithms, choices and presences."""
-    found = list[Term]()
+def _candidates(configurations: Sequence[Params]) -> tuple[list[Term], _Array]:
+    """Return numbers, their logarithms, choices and presences as terms, and a column of each.
+
+    The columns are those of `Term.feature`, computed for all configurations at once.
+    """
+    terms, columns = list[Term](), list[_Array]()
     for name in dict.fromkeys(name for params in configurations for name in params):
+        has = np.array([name in params for params in configurations])
         values = [params[name] for params in configurations if name in params]
         numbers = [number for each in values if (number := as_number(each)) is not None]
         if len(numbers) == len(values):
             usual = statistics.fmean(numbers)
-            found.append(Term(name, TermKind.LINEAR, usual))
+            column = np.full(len(has), usual)
+            column[has] = numbers
+            terms.append(Term(name, TermKind.LINEAR, usual))
+            columns.append(column / (abs(usual) or 1.0))
             if min(numbers) > 0.0:
-                found.append(Term(name, TermKind.LOG, usual))
+                terms.append(Term(name, TermKind.LOG, usual))
+                columns.append(np.log(column) - math.log(usual))
         else:
-            choices = dict.fromkeys(values)
-            found += [Term(name, TermKind.CHOICE, choice=each) for each in choices]
-        if len(values) < len(configurations):
-            found.append(Term(name, TermKind.PRESENCE))
-    return found
+            for choice in dict.fromkeys(values):
+                column = np.zeros(len(has))
+                column[has] = [value == choice for value in values]
+                terms.append(Term(name, TermKind.CHOICE, choice=choice))
+                columns.append(column)
+        if not has.all():
+            terms.append(Term(name, TermKind.PRESENCE))
+            columns.append(has.astype(np.float64))
+    return terms, np.array(columns).reshape(len(terms), len(configurations)).T
 
 
 def _student(freedom: int) -> float:
