@@ -72,24 +72,15 @@ HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
         ("def build_model(parameters): return 1\n", "build_model"),
         ("def tune(hp, trial): return 1\n", "tune"),
         ("def objective(hp, trial=None): return 1\n", "objective"),
-        # A function that another one calls, itself or through others, is its helper.
-        ("def net(hp): return layers(hp)\n" + BUILDER.format("layers"), "net"),
-        ("def objective(hp, trial): train(hp)\ndef train(hp): build_model(hp)\n"
-         + BUILDER.format("build_model"), "objective"),
+        # objective comes first, then a HyperModel, then build_model, then the last of the others.
+        (OBJECTIVE + BUILDER.format("build_model"), "objective"),
         (BUILDER.format("build_model") + "class Mine(kt.HyperModel):\n"
          "    def build(self, hp): return build_model(hp)\n", "Mine"),
-        # A function that takes hp may train what a builder made, or help another function.
-        (BUILDER.format("build_model") + "def epochs(hp): return build_model(hp).fit()\n"
-         "def train(hp): return build_model(hp).fit(epochs(hp))\n", "build_model"),
-        (BUILDER.format("build_cnn") + "def fitted(m): m.fit()\n"
-         "def train(hp): return fitted(build_cnn(hp))\n", "build_cnn"),
-        (BUILDER.format("build_cnn") + BUILDER.format("batch")
-         + "def fit(hp, model, data, callbacks, epochs): return batch(hp)\n", "build_cnn"),
-        (BUILDER.format("net")
-         + "def fit(hp, model, data, callbacks, epochs): return net(hp).fit()\n", "net"),
+        (BUILDER.format("build_model") + BUILDER.format("train"), "build_model"),
+        # A function that takes hp may train what a builder made.
+        (BUILDER.format("build_cnn") + "def train(hp): build_cnn(hp).fit()\n", "build_cnn"),
         ("def train(hp): return make().fit()\n", "train"),
-        (BUILDER.format("layers") + "def make(hp):\n    scaler.fit()\n"
-         "    layers(hp).compile()\n", "make"),
+        ("def make(hp):\n    scaler.fit()\n    net(hp).compile()\n", "make"),
         ("def build_model(n_features, depth): return 1\n" + OBJECTIVE, "objective"),
         ("def build_model(n_features): return 1\n" + HYPERMODEL.format("Mine"), "Mine"),
         ("def load_data(hp): return 1\ndef RESOURCES(hp): return 1\n" + OBJECTIVE, "objective"),
@@ -127,8 +118,7 @@ def test_of_several_one_is_taken_and_told(read: Callable[..., UserCode]) -> None
     assert "(One, Two); Two is tuned" in classes.notes[0]
     shows = "mine = Mine()\ndef show(hp): mine.build(hp).summary()\n"
     assert read(HYPERMODEL.format("Mine") + shows).entry == "mine"
-    assert read(BUILDER.format("build_model") + OBJECTIVE).entry == "build_model"
-    assert read(BUILDER.format("build_model") + OBJECTIVE, "objective").objective is not None
+    assert read(BUILDER.format("build_model") + OBJECTIVE, "build_model").objective is None
 
 
 @pytest.mark.parametrize(

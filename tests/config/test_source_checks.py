@@ -21,14 +21,6 @@ BUILD = "def build_model(hp): ...\n"
         ("import os\nos.environ['A'] = 'b'\nimport no_such", ":3: there is no module no_such"),
         (BUILD + "import keras\nkeras.datasets.mnist.load_data()", "no load_data()"),
         ("class Mine(kt.HyperModel): ...", "no load_data()"),
-        (
-            f"import keras_tuner as kt\n{BUILD}t = kt.RandomSearch(build_model)\nt.search(x, y)",
-            "besides, line 4 runs a search when the file is imported; put",
-        ),
-        (
-            f"import keras_tuner as kt\n{BUILD}with a as b:\n  if b:\n    kt.Tuner().search(x, y)",
-            "besides, line 5 runs a search when the file is imported; put",
-        ),
         ("def load(): return 1\ndef build_cnn(hp, width=3): ...", ""),
         ("def build_cnn(hp): ...", "no load_data()"),
     ],

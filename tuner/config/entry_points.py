@@ -1,11 +1,9 @@
 """The entry point of a model file: the function, class or object that is tuned.
 
-The file's own definitions come before what it imports. A definition that another candidate uses is
-a helper of it, and no candidate. Of those that remain, the first of these kinds is taken, and of
-several of one kind the last in the file: a function `build_model`, a HyperModel, an objective,
-another function that takes `hp`. A function of the last kind may be no builder: it makes others of
-that kind its helpers only, and one that trains, or that `fit` or `load_data` uses, is taken only if
-there is no other.
+The first of these kinds is taken, and of several of one kind the last in the file:
+`objective(hp, trial)`, a HyperModel, `build_model(hp)`, another function whose only argument is
+`hp`. A function of the last kind that calls `fit` and not `compile` trains what another one builds,
+and what the file imports is seldom meant: each is taken only if there is nothing else.
 """
 
 from __future__ import annotations
@@ -15,10 +13,10 @@ import contextlib
 import enum
 import inspect
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from ..errors import ModelFileError
@@ -37,9 +35,9 @@ _NOT_TUNED = ("load_data", "fit")
 class EntryKind(enum.IntEnum):
     """Kind of an entry point, in the order of preference."""
 
-    BUILD_MODEL = enum.auto()
-    HYPERMODEL = enum.auto()
     OBJECTIVE = enum.auto()
+    HYPERMODEL = enum.auto()
+    BUILD_MODEL = enum.auto()
     BUILDER = enum.auto()
 
 
@@ -61,12 +59,7 @@ class EntryPoint:
 
 
 def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPoint:
-    """Return what to tune in a model file.
-
-    Args:
-        module: The imported file.
-        path: The file.
-        asked: The name that the user gave; empty for the rule above.
+    """Return what to tune in a model file: the name that was asked for, or by the rule above.
 
     Raises:
         ModelFileError: There is nothing to tune, or it cannot be called as it is.
@@ -90,11 +83,11 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
             f"{path} has no entry point: {what}; looked for {ENTRY_POINTS} (--entry NAME)."
         )
     first = min(kinds.values())
-    name = [name for name, kind in kinds.items() if kind is first][-1]
-    notes = []
-    if len(kinds) > 1:
+    alike = [name for name, kind in kinds.items() if kind is first]
+    name, notes = alike[-1], []
+    if len(alike) > 1:
         notes.append(
-            f"{file} has {len(kinds)} entry points ({', '.join(kinds)}); {name} is tuned "
+            f"{file} has {len(alike)} entry points ({', '.join(alike)}); {name} is tuned "
             "(--entry NAME takes another)"
         )
     return EntryPoint(name, first, _made(names[name]), (*notes, *_unused(own, names)))
@@ -131,33 +124,33 @@ def _top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _kinds(candidates: Iterable[str], names: Mapping[str, Any]) -> dict[str, EntryKind]:
-    """Return the candidates with their kinds, without the helpers of others."""
+    """Return the candidates with their kinds, without the helpers of others if any remain."""
     kinds = {}
     for name in candidates:
-        kind = _kind(name, names[name])
-        if kind is not None:
+        if (kind := _kind(name, names[name])) is not None:
             kinds[name] = kind
-    of_others = {used for each in _NOT_TUNED if each in names for used in _reached(each, names)}
-    likely = {
-        name: kind
-        for name, kind in kinds.items()
-        if kind is not EntryKind.BUILDER or not (name in of_others or _trains(name, names, kinds))
-    }
-    kinds = likely or kinds
-    uses = {name: _reached(name, names) for name in kinds}
-    main = {
-        name: kind
-        for name, kind in kinds.items()
-        if not any(
-            name in uses[other]
-            and other not in uses[name]
-            and (kind is EntryKind.BUILDER or kinds[other] is not EntryKind.BUILDER)
-            for other in kinds
-        )
-    }
-    if not main and BUILD in candidates and _takes(names[BUILD], 1):
+    if not kinds and BUILD in candidates and _takes(names[BUILD], 1):
         return {BUILD: EntryKind.BUILD_MODEL}
-    return main
+    helpers = [
+        name
+        for name, kind in kinds.items()
+        if any(_is_class_of(names[name], names[other]) for other in kinds)
+        or (kind is EntryKind.BUILDER and _trains(names[name]))
+    ]
+    return {name: kind for name, kind in kinds.items() if name not in helpers} or kinds
+
+
+def _is_class_of(one: Any, other: Any) -> bool:
+    """Return whether one is a base class of a class, or the class of an instance."""
+    if not inspect.isclass(one) or one is other:
+        return False
+    return one in other.__mro__ if inspect.isclass(other) else type(other) is one
+
+
+def _trains(function: Any) -> bool:
+    """Return whether a function calls `fit` without `compile`, which a scaler of data may need."""
+    names = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_names", ())
+    return "fit" in names and "compile" not in names
 
 
 def _kind(name: str, value: Any) -> EntryKind | None:
@@ -222,53 +215,6 @@ def _is_users(value: Any) -> bool:
     module = sys.modules.get(getattr(value, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     return file is not None and not is_installed(file)
-
-
-def _reached(name: str, names: Mapping[str, Any]) -> set[str]:
-    """Return the names in the file that an object uses, itself or through others."""
-    reached: set[str] = set()
-    waiting = [name]
-    while waiting:
-        value = names[waiting.pop()]
-        used = [each for each, one in names.items() if _is_part(one, value)]
-        for code in _codes(value, names):
-            used += _names_in(code) & names.keys()
-        new = set(used) - reached
-        reached |= new
-        waiting += new
-    return reached
-
-
-def _trains(name: str, names: Mapping[str, Any], candidates: Container[str]) -> bool:
-    """Return whether a function calls `fit` without `compile`, itself or through its helpers.
-
-    One that calls both may build a model, and fit a scaler of its data before.
-    """
-    within = [name, *(each for each in _reached(name, names) if each not in candidates)]
-    called = {used for each in within for code in _codes(names[each], names)
-              for used in _names_in(code)}  # fmt: skip
-    return "fit" in called and "compile" not in called
-
-
-def _is_part(one: Any, of: Any) -> bool:
-    """Return whether one is a base class of a class, or the class of an instance."""
-    if not inspect.isclass(one) or one is of:
-        return False
-    return one in of.__mro__ if inspect.isclass(of) else type(of) is one
-
-
-def _codes(value: Any, names: Mapping[str, Any]) -> Iterator[CodeType]:
-    """Yield the code of a function of the file, or of the methods of a class."""
-    owned = vars(value).values() if inspect.isclass(value) else [getattr(value, "func", value)]
-    for each in owned:
-        function = inspect.unwrap(each) if callable(each) else None
-        if inspect.isfunction(function) and function.__globals__ is names:
-            yield function.__code__
-
-
-def _names_in(code: CodeType) -> set[str]:
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*map(_names_in, inner))
 
 
 # --- what the user asked for, and what cannot be tuned --------------------------------------------

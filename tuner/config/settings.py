@@ -51,7 +51,7 @@ class StudySettings:
         "What to tune, if the model file has several of these: a function of hp that builds a "
         "model, a HyperModel (class or instance), or a function of hp and trial.",
         default="",
-        default_text="found by name and form: build_model, a HyperModel, objective, or another one",
+        default_text="found by name and form: objective, a HyperModel, build_model, or another one",
     )
     objectives: tuple[str, ...] = setting(
         kinds.objectives(),

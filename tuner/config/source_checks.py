@@ -9,7 +9,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -84,36 +84,7 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
         if found.origin != "frozen" and not is_installed(found.origin or ""):
             break  # a module of the user's may change where others are found
     if not has_entry and _lacks_load_data(tree):
-        raise ModelFileError("; besides, ".join((NO_LOAD_DATA, *_searches(tree))))
-
-
-def _searches(tree: ast.Module) -> Iterator[str]:
-    """Yield what is wrong with a search of KerasTuner's that the file runs when it is imported."""
-    run = [*_run_at_import(tree.body)]
-    imports = [ast.unparse(each) for each in run if isinstance(each, ast.Import | ast.ImportFrom)]
-    for node in run if any("keras_tuner" in each for each in imports) else ():
-        match node:
-            case (
-                ast.Expr(value=ast.Call(func=ast.Attribute(attr="search")))
-                | ast.Assign(value=ast.Call(func=ast.Attribute(attr="search")))
-            ):
-                yield (
-                    f"line {node.lineno} runs a search when the file is imported; put it, and what "
-                    'follows from it, under `if __name__ == "__main__":`'
-                )
-                return
-
-
-def _run_at_import(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements that run at import, also those within others, such as a `with`."""
-    for each in statements:
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            continue
-        if isinstance(each, ast.If) and "__name__" in ast.unparse(each.test):
-            continue
-        yield each
-        for block in ("body", "orelse", "handlers", "finalbody"):
-            yield from _run_at_import(getattr(each, block, ()))
+        raise ModelFileError(NO_LOAD_DATA)
 
 
 def _check_python(python: str) -> None:
