@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,13 +23,10 @@ FEW_BYTES = 5_000_000_000
 """Free space below which checkpoints and models may fill the disk."""
 LEAST_BYTES = 200_000_000
 """Free space below which a study is not worth starting."""
-SLOW_SYNC_SECONDS = 0.1
-"""Time of an fsync above which a study's events wait noticeably."""
-MOST_SKEW_SECONDS = 2.0
-"""Difference of two clocks above which times in logs confuse."""
+SLOW_COMMIT_SECONDS = 0.1
+"""Time of a commit above which a study's events wait noticeably."""
 
 _ELSEWHERE = "keep studies on another file system (--study DIR)"
-_REPLACED = 200
 _PREFIX = ".hptune-doctor-"
 
 
@@ -74,13 +70,7 @@ def check_storage(subject: Subject) -> Iterator[Finding]:
             else:
                 yield passed(name, f"{where}, writable")
             yield _room(folder)
-            for of, check in (
-                ("locks", _locks),
-                ("SQLite", _sqlite),
-                ("rename", _rename),
-                ("fsync", _sync),
-                ("file clock", _clock),
-            ):
+            for of, check in (("locks", _locks), ("SQLite", _sqlite)):
                 try:
                     yield check(of, folder)
                 except (OSError, sqlite3.Error) as error:
@@ -176,79 +166,6 @@ def _sqlite(name: str, folder: Path) -> Finding:
     if (rows, integrity) != (10, "ok"):
         return failed(name, f"{rows} of 10 rows found, integrity: {integrity}", _ELSEWHERE)
     words = f"works, {seconds * 1e3:.3g} ms for each commit"
-    if seconds > SLOW_SYNC_SECONDS:
+    if seconds > SLOW_COMMIT_SECONDS:
         return warned(name, words, "each report waits for it: use a faster file system")
     return passed(name, words)
-
-
-_READ = """
-import select, sys
-broken = 0
-print("ready", flush=True)
-while True:
-    try:
-        text = open(sys.argv[1]).read()
-        broken += len(text) != 4096 or len(set(text)) != 1
-    except OSError:
-        broken += 1
-    if select.select([sys.stdin], [], [], 0)[0]:
-        break
-print(broken)
-"""
-
-
-def _rename(name: str, folder: Path) -> Finding:
-    """Replace a file again and again while another process reads it."""
-    path, fresh = folder / "renamed", folder / "renamed.new"
-    path.write_text("0" * 4096)
-    with subprocess.Popen(
-        [sys.executable, "-c", _READ, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as reader:
-        if reader.stdout is not None:
-            reader.stdout.readline()  # it reads
-        for number in range(_REPLACED):
-            fresh.write_text(str(number % 10) * 4096)
-            fresh.replace(path)
-        broken = reader.communicate("\n")[0].strip()
-    if broken != "0":
-        found = f"{broken or 'all'} reads found the file missing or incomplete"
-        return failed(name, found, f"hptune replaces files by renaming: {_ELSEWHERE}")
-    return passed(name, f"{_REPLACED} replacements, and every read found a whole file")
-
-
-def _sync(name: str, folder: Path) -> Finding:
-    times = []
-    with (folder / "synced").open("wb", buffering=0) as file:
-        for _ in range(10):
-            began = time.monotonic()
-            file.write(b"x" * 4096)
-            os.fsync(file.fileno())
-            times.append(time.monotonic() - began)
-    typical = statistics.median(times)
-    words = f"{typical * 1e3:.3g} ms to write 4 kB to disk, {max(times) * 1e3:.3g} ms at most"
-    if typical > SLOW_SYNC_SECONDS:
-        return warned(name, words, "each event waits for it: use a faster file system")
-    return passed(name, words)
-
-
-def _clock(name: str, folder: Path) -> Finding:
-    """Compare the file system's clock, which may be another machine's, with this machine's."""
-    path = folder / "clock"
-    before = time.time()
-    path.touch()
-    after = time.time()
-    stamp = path.stat().st_mtime
-    return clock_finding(
-        name, "the file system's clock", max(before - 0.05 - stamp, stamp - after, 0.0)
-    )
-
-
-def clock_finding(name: str, clock: str, skew_seconds: float) -> Finding:
-    """Return the finding about a clock that differs from this machine's."""
-    if skew_seconds > MOST_SKEW_SECONDS:
-        found = f"{clock} differs by {skew_seconds:.3g} s from this machine's"
-        return warned(name, found, "times in logs will not match: synchronise the clocks (NTP)")
-    return passed(name, f"within {max(skew_seconds, 0.1):.1g} s of this machine's")

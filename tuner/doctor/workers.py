@@ -26,13 +26,15 @@ from ..worker.dask.granted import granted_by
 from ..worker.private_folder import dask_folder
 from .certificates import certificate_findings
 from .findings import Finding, Subject, failed, passed, warned
-from .storage import clock_finding, folder_for
+from .storage import folder_for
 
 _CALLS = 10
 _NAMED = 3
 _SLOW_SECONDS = 0.5
 _CLOCKS_READ = 32
 """Workers whose clocks are read, one after the other."""
+_MOST_SKEW_SECONDS = 2.0
+"""Difference of two clocks above which times in logs confuse."""
 
 
 def check_workers(subject: Subject) -> Iterator[Finding]:
@@ -148,7 +150,11 @@ def _clocks(client: Any, addresses: list[str]) -> Finding:
         after = time.time()
         skews[address] = max(before - there, there - after, 0.0)
     worst = max(skews, key=lambda address: skews[address])
-    return clock_finding("clocks", f"the clock of {worst}", skews[worst])
+    skew = skews[worst]
+    if skew > _MOST_SKEW_SECONDS:
+        found = f"the clock of {worst} differs by {skew:.3g} s from this machine's"
+        return warned("clocks", found, "times in logs will not match: synchronise the clocks (NTP)")
+    return passed("clocks", f"within {max(skew, 0.1):.1g} s of this machine's")
 
 
 def _files(client: Any, addresses: list[str], subject: Subject) -> Finding:
