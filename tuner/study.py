@@ -23,7 +23,7 @@ from .config.settings import StudySettings
 from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
-from .core.trial import AttemptId, Goal, Report, Trial, TrialState
+from .core.trial import AttemptId, Goal, Report, ReportedValue, Trial, TrialState
 from .errors import HptuneError, StudyError, UsageError
 from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy
@@ -31,7 +31,6 @@ from .reporting.html.reports import Reports
 from .reporting.html.trials import StudyTrials
 from .reporting.results import best, summary, trials
 from .reporting.results.best import best_words
-from .reporting.results.export import ReportedValue
 from .reporting.results.listing import ListedStudy
 from .reporting.results.view import TO_CONTINUE, StudyView
 from .reporting.text import moment, path

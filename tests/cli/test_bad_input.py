@@ -9,8 +9,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from in_process import InProcess
-from real_runs import Ended, Hptune, trials, wait_for
+from in_process import InProcess, refused
+from real_runs import Hptune, trials, wait_for
 
 GOOD = """\
 def objective(hp, trial):
@@ -19,22 +19,6 @@ def objective(hp, trial):
 
 # The joblib executor starts workers only after all checks: quicker, if Dask does not matter.
 LIGHT = ("--executor", "joblib", "--trials", "3")
-
-
-def refused(ended: Ended, directory: Path, *words: str) -> None:
-    """Check that a command ended in one usage error with these words, and left no files."""
-    assert ended.code == 2, ended.err
-    assert ended.err.count("\nError: ") + ended.err.startswith("Error: ") == 1, ended.err
-    message = f"\n{ended.err}".rpartition("\nError: ")[2]
-    if not ended.err.startswith("Usage: "):  # which is click's own
-        assert not message.partition(" ")[0].istitle(), "the message continues after a colon"
-    for word in words:
-        assert word in ended.err, ended.err
-    # Unless trials ran that could not tell it before.
-    assert "was removed" not in ended.err
-    assert "tuner/" not in ended.err.replace("tuner.errors", ""), "a traceback of ours"
-    assert not (directory / "study").exists()
-    assert not (directory / "studies").exists()
 
 
 RUN = ("run", "good.py")

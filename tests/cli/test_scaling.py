@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from in_process import InProcess
+from in_process import InProcess, refused
 from real_runs import Hptune, rows, wait_for
 
 MODEL = """
@@ -31,24 +31,35 @@ LONG = 400.0
 FIGURES = ("step_seconds", "samples_per_second", "speed_up", "efficiency")
 
 
+SCALING = ["scaling", "model.py"]
+AUTO = ["run", "model.py", "--processes-per-trial", "auto"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["none.py"], ["no file none.py"]),
-        ([], ["Missing argument 'MODEL_FILE'"]),
-        (["model.py", "--devices", "2,1"], ["'2,1'", "increasing whole numbers"]),
-        (["model.py", "--devices", "0,1"], ["'0,1'", "from 1 on"]),
-        (["model.py", "--devices", "1,two"], ["'1,two'", "such as 1,2,4"]),
-        (["model.py", "--devices", "1,100000"], ["100000", "this machine has", "--slurm"]),
-        (["model.py", "--devices", "1,2,4", "--batch-size", "30"], ["30", "28 or 32"]),
-        (["model.py", "--compare", "jax,mxnet"], ["'mxnet'", "tensorflow, jax, torch"]),
-        (["model.py", "--compare", "jax,jax"], ["twice"]),
-        (["model.py", "--python", "torch=/bin/python"], ["'torch'", "--compare"]),
-        (["model.py", "-o", "report.pdf"], [".pdf", ".md and .html"]),
-        (["model.py", "--json", "no/where.json"], ["there is no folder no"]),
-        (["model.py", "--json", "."], [". cannot be written: it is a folder"]),
-        (["model.py", "-o", "folder.md"], ["folder.md cannot be written: it is a folder"]),
-        (["model.py", "--study", "nothing"], ["there is no study in nothing"]),
+        (["scaling", "none.py"], ["no file none.py"]),
+        (["scaling"], ["Missing argument 'MODEL_FILE'"]),
+        ([*SCALING, "--devices", "2,1"], ["'2,1'", "increasing whole numbers"]),
+        ([*SCALING, "--devices", "0,1"], ["'0,1'", "from 1 on"]),
+        ([*SCALING, "--devices", "1,two"], ["'1,two'", "such as 1,2,4"]),
+        ([*SCALING, "--devices", "1,100000"], ["100000", "this machine has", "--slurm"]),
+        ([*SCALING, "--devices", "1,2,4", "--batch-size", "30"], ["30", "28 or 32"]),
+        ([*SCALING, "--compare", "jax,mxnet"], ["'mxnet'", "tensorflow, jax, torch"]),
+        ([*SCALING, "--compare", "jax,jax"], ["twice"]),
+        ([*SCALING, "--compare", "jax"], ["hptune[jax]", "--python jax=PATH"]),
+        ([*SCALING, "--python", "torch=/bin/python"], ["'torch'", "--compare"]),
+        ([*SCALING, "-o", "report.pdf"], [".pdf", ".md and .html"]),
+        ([*SCALING, "--json", "no/where.json"], ["there is no folder no"]),
+        ([*SCALING, "--json", "."], [". cannot be written: it is a folder"]),
+        ([*SCALING, "-o", "folder.md"], ["folder.md cannot be written: it is a folder"]),
+        ([*SCALING, "--study", "nothing"], ["there is no study in nothing"]),
+        (["run", "model.py", "--gpus-per-trial", "auto"], ["no GPU", "--processes-per-trial auto"]),
+        (["run", "model.py", "--gpus-per-trial", "automatic"], ["'automatic'", "or auto"]),
+        ([*AUTO, "--cpus-per-trial", "2"], ["--cpus-per-trial is 2"]),
+        ([*AUTO, "--executor", "joblib"], ["--executor is joblib"]),
+        ([*AUTO, "--strategy", "none"], ["--strategy is none"]),
+        ([*AUTO[:2], "--gpus-per-trial", "auto", *AUTO[2:3], "2"], ["is auto", "is 2"]),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_trained(
@@ -56,54 +67,14 @@ def test_wrong_input_is_refused_before_anything_is_trained(
 ) -> None:
     cli.file("model.py", MODEL)
     (cli.directory / "folder.md").mkdir()
-    monkeypatch.chdir(cli.directory)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    ended = cli("scaling", *arguments)
-    assert ended.code == 2, ended.err
-    for word in words:
-        assert word in ended.err
-    assert not (cli.directory / "studies").exists()
-
-
-def test_a_backend_that_is_not_installed_names_its_extra(
-    cli: InProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cli.file("model.py", MODEL)
-    monkeypatch.chdir(cli.directory)
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util,
         "find_spec",
         lambda name, *more: None if name == "jax" else find(name, *more),
     )
-    ended = cli("scaling", "model.py", "--compare", "jax")
-    assert ended.code == 2
-    assert "hptune[jax]" in ended.err
-    assert "--python jax=PATH" in ended.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--gpus-per-trial", "auto"], ["no GPU", "--processes-per-trial auto"]),
-        (["--processes-per-trial", "auto", "--cpus-per-trial", "2"], ["--cpus-per-trial is 2"]),
-        (["--processes-per-trial", "auto", "--executor", "joblib"], ["--executor is joblib"]),
-        (["--processes-per-trial", "auto", "--strategy", "none"], ["--strategy is none"]),
-        (["--gpus-per-trial", "auto", "--processes-per-trial", "2"], ["is auto", "is 2"]),
-        (["--gpus-per-trial", "automatic"], ["'automatic'", "or auto"]),
-    ],
-)
-def test_what_contradicts_a_chosen_split_is_refused(
-    cli: InProcess, arguments: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cli.file("model.py", MODEL)
-    monkeypatch.chdir(cli.directory)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    ended = cli("run", "model.py", *arguments)
-    assert ended.code == 2, ended.err
-    for word in words:
-        assert word in ended.err
-    assert not (cli.directory / "studies").exists()
+    refused(cli(*arguments), cli.directory, *words)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import sqlite3
 
 import pytest
 from in_process import InProcess
-from real_runs import Hptune, trials, wait_for
+from real_runs import Hptune, states, trials, wait_for
 
 MODEL = """\
 import time
@@ -40,13 +40,7 @@ def test_the_grid_says_how_many_and_continues_without_repeating_one(
 ) -> None:
     model = hptune.file("model.py", MODEL)
     started = hptune.start("run", model, "--search", "grid", "--study", hptune.study())
-    wait_for(
-        lambda: (
-            (hptune.study() / "study.db").exists()
-            and any(trial["state"] == "COMPLETE" for trial in trials(hptune.study()))
-        ),
-        "the first trials",
-    )
+    wait_for(lambda: states(hptune.study()).get("COMPLETE"), "the first trials")
     started.interrupt()
     ended = started.wait()
     assert ended.code == 130

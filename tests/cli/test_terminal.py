@@ -62,10 +62,7 @@ def test_a_terminal_that_is_read_late_gets_every_line_that_stays(
     model = hptune.file("quick.py", QUICK)
     arguments = (model, "--study", hptune.study(), "--trials", 12, *LIGHT)
     started = hptune.at(full, "run", *arguments, TERM=term)
-    wait_for(
-        lambda: (hptune.study() / "study.db").exists() and states(hptune.study()).get("COMPLETE"),
-        "a trial that is complete",
-    )
+    wait_for(lambda: states(hptune.study()).get("COMPLETE"), "a trial that is complete")
     assert started.process.poll() is None
     while started.process.poll() is None:
         full.read()

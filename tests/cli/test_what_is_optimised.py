@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from in_process import InProcess
-from real_runs import Hptune, trials, wait_for
+from real_runs import Hptune, rows, trials, wait_for
 
 from tuner import Study, UsageError
 from tuner.clusters.local import LocalWorkers
@@ -119,16 +119,8 @@ def test_if_no_trial_meets_the_constraint_the_nearest_is_shown_as_infeasible(
 def test_the_best_are_confirmed_also_across_an_interruption(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", NOISY)
     run = hptune.start("run", model, *LIGHT, "--trials", "8", "--confirm", "2", "--workers", "1")
-
-    def confirming() -> bool:
-        if not (hptune.study() / "study.db").exists():
-            return False
-        return any(
-            trial["origin"].startswith("confirm") and trial["state"] == "COMPLETE"
-            for trial in trials(hptune.study())
-        )
-
-    wait_for(confirming, "a confirmation")
+    query = "SELECT * FROM trials WHERE origin LIKE 'confirm%' AND state = 'COMPLETE'"
+    wait_for(lambda: rows(hptune.study(), query), "a confirmation")
     run.interrupt()
     assert run.wait().code == 130
     ended = hptune("resume", "study")

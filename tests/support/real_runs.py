@@ -217,7 +217,12 @@ class Hptune:
 
 
 def rows(study: Path, query: str) -> list[dict[str, Any]]:
-    """Return rows of the ledger; opened for writing, to roll back a killed master's journal."""
+    """Return rows of the ledger, none before there is one.
+
+    It is opened for writing, to roll back a killed master's journal.
+    """
+    if not (study / "study.db").exists():
+        return []
     with contextlib.closing(
         sqlite3.connect(f"{(study / 'study.db').as_uri()}?mode=rw", uri=True)
     ) as db:

@@ -19,10 +19,9 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Attempt, Cause, Outcome, Trial, TrialState
+from tuner.core.trial import Attempt, Cause, Outcome, ReportedValue, Trial, TrialState
 from tuner.reporting.html.report import Setup
 from tuner.reporting.results.view import StudyView
-from tuner.storage.ledger.reader import ReportRow
 
 SPACE = SearchSpace(
     (
@@ -38,12 +37,12 @@ SETUP = Setup("hptune run model.py --trials 40", [("--trials", "40"), ("seed", "
 NASTY = "</script><script>document.title = 'hacked'</script> $$LINKS$$ \x1b[31m"
 
 
-def study(count: int, *, pruned_every: int = 3) -> tuple[StudyView, list[ReportRow]]:
+def study(count: int, *, pruned_every: int = 3) -> tuple[StudyView, list[ReportedValue]]:
     """Return a study in which every third trial was pruned, and one failed."""
     rng = np.random.default_rng(1)
     trials: list[Trial] = []
     attempts: list[Attempt] = []
-    reports: list[ReportRow] = []
+    reports: list[ReportedValue] = []
     for number in range(count):
         params = SPACE.sample(rng)
         is_pruned = number % pruned_every == 1
@@ -51,7 +50,7 @@ def study(count: int, *, pruned_every: int = 3) -> tuple[StudyView, list[ReportR
         top = 0.9 - 0.05 * (math.log10(float(params["learning_rate"] or 0)) + 2.5) ** 2
         values = [top * (1.0 - math.exp(-step)) for step in range(1, last + 1)]
         reports += [
-            ReportRow(number, 0, step, "val_accuracy", value, 1000.0 + step)
+            ReportedValue(number, 0, step, "val_accuracy", value, 1000.0 + step)
             for step, value in enumerate(values, start=1)
         ]
         state = TrialState.PRUNED if is_pruned else TrialState.COMPLETE

@@ -17,8 +17,6 @@ from .output import echo
 
 if TYPE_CHECKING:
     from ..config.start_points import Point
-    from ..core.space.space import SearchSpace
-    from ..core.trial import Trial
     from ..storage.directory import StudyDirectory
 
 _POLL_SECONDS = 0.2
@@ -141,10 +139,6 @@ def go_on(directory: Path) -> bool:
 def refuse_while_it_runs(directory: Path, changes: Mapping[str, object]) -> None:
     """Check that a study does not run if settings are to be changed.
 
-    Args:
-        directory: The study's directory.
-        changes: The settings; any further reason to refuse is found when the study is locked.
-
     Raises:
         StudyLockedError: The study runs; the message says how to ask it for what is wanted.
     """
@@ -185,16 +179,17 @@ def enqueue(words: tuple[str, ...]) -> None:
     from ..storage.directory import StudyDirectory
     from ..storage.ledger import LedgerReader
 
-    has_directory = bool(words) and (Path(words[0]).is_dir() or not _is_value(words[0]))
+    is_value = bool(words) and ("=" in words[0] or words[0].startswith(("@", "{")))
+    has_directory = bool(words) and (Path(words[0]).is_dir() or not is_value)
     directory, values = (words[0], words[1:]) if has_directory else (None, words)
     if not values:
         raise UsageError(
             "no value is given; give name=value pairs, such as `hptune enqueue DIR lr=0.01 "
             "units=64`. `hptune space DIR` shows the names"
         )
-    pairs = ",".join(each for each in values if "=" in each and not each.startswith(("@", "{")))
-    others = [each for each in values if not ("=" in each and not each.startswith(("@", "{")))]
-    texts = [*([pairs] if pairs else []), *others]
+    # Pairs are one configuration; each other argument has its own.
+    pairs = [each for each in values if "=" in each and not each.startswith(("@", "{"))]
+    texts = filter(None, [",".join(pairs), *(each for each in values if each not in pairs)])
     study = StudyDirectory(newest_study() if directory is None else Path(directory))
     points = [point for each in texts for point in _read(each, study)]
     answer = ask(study, UserAction.ADD, tool="hptune enqueue", points=points)
@@ -202,9 +197,11 @@ def enqueue(words: tuple[str, ...]) -> None:
     space = SearchSpace.from_json(reader.facts()["space"])
     deadline = time.monotonic() + _NUMBER_SECONDS
     wanted = {space.key(each.params) for each in answer.added}
-    while len(found := _found(space, wanted, reader.trials())) < len(wanted):
-        if time.monotonic() > deadline:
-            break  # the sampler, whose answer has the next numbers, takes its time
+    while True:
+        found = [trial for trial in reader.trials() if space.key(trial.params) in wanted]
+        # The sampler, whose answer has the next numbers, may take its time.
+        if len(found) >= len(wanted) or time.monotonic() > deadline:
+            break
         time.sleep(_POLL_SECONDS)
     named = ", ".join(str(trial.number) for trial in found)
     word = "trial" if len(answer.added) == 1 else "trials"
@@ -234,11 +231,3 @@ def _read(given: str, study: StudyDirectory) -> list[Point]:
             place = f"line {number + 1}" if is_table else f"configuration {number}"
             raise UsageError(f"{given[1:]}, {place}: {error.message}") from error
     return points
-
-
-def _is_value(word: str) -> bool:
-    return "=" in word or word.startswith(("@", "{"))
-
-
-def _found(space: SearchSpace, wanted: set[object], trials: list[Trial]) -> list[Trial]:
-    return [trial for trial in trials if space.key(trial.params) in wanted]

@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ from .options import newest_study, setting_option
 from .output import echo
 
 if TYPE_CHECKING:
-    from ..reporting.html.report import ReportContents
     from ..storage.directory import StudyDirectory
 
 _LOG_BYTES = 200_000
@@ -60,18 +60,13 @@ def dashboard(
     found, study = StudyDirectory(directory), Study(directory)
     study.view()  # an error of the study comes now, not in the browser
 
-    def log(trial: int, start: int) -> tuple[str, int]:
-        return _log_part(found.log(trial), start)
-
-    def act(action: UserAction, trial: int | None, values: Mapping[str, object]) -> str:
-        return _asked(found, action, trial, values)
-
     reports = FollowedReports(LedgerReader(found), study.goal.metric)
-
-    def read() -> ReportContents:
-        return study.report(known=reports.rows())
-
-    shown = LiveStudy(read, log, act, f"hptune resume {found}")
+    shown = LiveStudy(
+        read=lambda: study.report(known=reports.rows()),
+        log=lambda trial, start: _log_part(found.log(trial), start),
+        act=partial(_asked, found),
+        resume_command=f"hptune resume {found}",
+    )
     try:
         page = LivePage(shown, port)
     except OSError as error:

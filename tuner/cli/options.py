@@ -77,16 +77,16 @@ class KindType(click.ParamType[Any]):
 
 
 class SectionedOption(click.Option):
-    """An option that is listed under a heading of its command's help.
-
-    Args:
-        section: The heading.
-        others: What click takes.
-    """
+    """An option that is listed under a heading of its command's help."""
 
     def __init__(self, *names: Any, section: Section = Section.OTHERS, **others: Any) -> None:
         super().__init__(*names, **others)
         self.section = section
+
+
+def option_in(section: Section, *names: str, **others: Any) -> Callable[[Command], Command]:
+    """Return an option that is listed under a heading, made as `click.option` does."""
+    return click.option(*names, cls=SectionedOption, section=section, **others)
 
 
 class SectionedCommand(click.Command):
@@ -139,35 +139,18 @@ def resumable_options(command: Command) -> Command:
 
 def _option(setting: Setting, *, default_text: str = "") -> Callable[[Command], Command]:
     kind, text = setting.kind, setting.help
-    if kind.is_repeated:
+    shape: dict[str, Any] = {"metavar": kind.metavar, "multiple": kind.is_repeated}
+    if kind.is_flag:
+        shape = {"is_flag": True, "default": None}
+    elif kind.is_repeated:
         text += " May be repeated."
-    if default_text:
+    if default_text and not kind.is_flag:
         text += f"  [default: {default_text}]"
 
     def read(_context: click.Context, _option: click.Parameter, given: Any) -> Any:
         return None if given in (None, ()) else setting.read(given)
 
-    if kind.is_flag:
-        return click.option(
-            setting.flag,
-            setting.name,
-            cls=SectionedOption,
-            section=setting.section,
-            is_flag=True,
-            default=None,
-            callback=read,
-            help=setting.help,
-        )
-    return click.option(
-        setting.flag,
-        setting.name,
-        cls=SectionedOption,
-        section=setting.section,
-        metavar=kind.metavar,
-        multiple=kind.is_repeated,
-        callback=read,
-        help=text,
-    )
+    return option_in(setting.section, setting.flag, setting.name, callback=read, help=text, **shape)
 
 
 def _refused_option(setting: Setting) -> Callable[[Command], Command]:

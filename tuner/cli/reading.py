@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -76,12 +76,7 @@ def _seldom(ask: Callable[[], _Answer]) -> Callable[[], _Answer]:
 
 
 def _status_text(found: StudyDirectory, master: MasterJob | None) -> tuple[str, bool]:
-    """Return the state of a study, and whether it neither runs nor waits in Slurm's queue.
-
-    Args:
-        found: The study.
-        master: The job of its master; None if it is no job.
-    """
+    """Return the state of a study, and whether it neither runs nor waits in Slurm's queue."""
     from ..clusters.shown_jobs import jobs_text
     from ..study import Study
 
@@ -230,28 +225,16 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
             raise UsageError("--entry is given with a study's directory; it is for a MODEL_FILE")
         from ..study import Study
 
-        of_study = Study(model_file).space
-        echo(
-            space_json(of_study, is_complete=None)
-            if as_json
-            else space_text(of_study, is_complete=None, width=terminal_width())
-        )
-        return
-    # Importing a framework takes seconds.
-    click.echo(f"reading {model_file} …", err=True)
-    found = read_objective(replace(check_path(model_file), entry=entry or ""))
-    known = SearchSpace.from_json(found.space)
-    if as_json:
-        echo(space_json(known, warnings=found.warnings, is_complete=found.is_complete))
+        known = Study(model_file).space
+        facts: dict[str, Any] = {"is_complete": None}
     else:
-        echo(
-            space_text(
-                known,
-                warnings=found.warnings,
-                is_complete=found.is_complete,
-                width=terminal_width(),
-            )
-        )
+        # Importing a framework takes seconds.
+        click.echo(f"reading {model_file} …", err=True)
+        found = read_objective(replace(check_path(model_file), entry=entry or ""))
+        known = SearchSpace.from_json(found.space)
+        facts = {"warnings": found.warnings, "is_complete": found.is_complete}
+    width = terminal_width()
+    echo(space_json(known, **facts) if as_json else space_text(known, width=width, **facts))
 
 
 @click.command("list", short_help="List studies with their states and best values.")

@@ -17,7 +17,7 @@ from ..samplers.registry import SEARCH_SUMMARIES
 from .asking import go_on, refuse_while_it_runs, what_next
 from .options import (
     SectionedCommand,
-    SectionedOption,
+    option_in,
     resumable_options,
     settings_options,
     study_directory,
@@ -43,11 +43,10 @@ class _RecordedCommand(SectionedCommand):
 
 _ARGUMENTS = "hptune.arguments"
 
-_detach = click.option(
+_detach = option_in(
+    Section.PLACE,
     "--detach",
     is_flag=True,
-    cls=SectionedOption,
-    section=Section.PLACE,
     help="With --slurm: run hptune itself in a small Slurm job too; this command ends when Slurm "
     "has accepted it.",
 )
@@ -70,20 +69,18 @@ def _searches() -> str:
     cls=_RecordedCommand, epilog=_searches(), short_help="Start a study and run it to its end."
 )
 @click.argument("model_file", type=click.Path(path_type=Path), required=False)
-@click.option(
+@option_in(
+    Section.GOAL,
     "--command",
     metavar="PROGRAM",
-    cls=SectionedOption,
-    section=Section.GOAL,
     help="Instead of MODEL_FILE: a program and its arguments, in which {lr} stands for the value "
     "of the hyperparameter lr. It prints its metrics as lines of JSON.",
 )
-@click.option(
+@option_in(
+    Section.GOAL,
     "--space",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    cls=SectionedOption,
-    section=Section.GOAL,
     help="With --command: a TOML file with the hyperparameters.",
 )
 @click.option(
@@ -248,11 +245,10 @@ def _start(
     cls=_RecordedCommand, short_help="Continue a study: after a stop, a crash, or for more trials."
 )
 @study_directory
-@click.option(
+@option_in(
+    Section.SEARCH,
     "--accept-space",
     is_flag=True,
-    cls=SectionedOption,
-    section=Section.SEARCH,
     help="Continue although the model file now declares another search space.",
 )
 @click.option(

@@ -1,18 +1,26 @@
-"""The study's own copy of the user's code, for workers elsewhere and for models loaded later."""
+"""The study's own copy of the user's code, for workers elsewhere and for models loaded later.
+
+It has the model file, and the local modules that the file imports, which are found without running
+it.
+"""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ModelFileError
-from .local_modules import local_modules
 from .model_file import ObjectiveSource, SourceKind, module_digests, sha256
 
 CODE = "code"
 """The folder of the study's directory with copies of the model file and its local modules."""
+
+_MOST_FILES = 1000
+"""Number of files at which the search ends: a model file in a large repository may name many."""
 
 
 def keep_copy(source: ObjectiveSource, directory: Path) -> Path | None:
@@ -25,18 +33,23 @@ def keep_copy(source: ObjectiveSource, directory: Path) -> Path | None:
     if source.kind is not SourceKind.FILE:
         return None
     copy = copy_of(source, directory)
-    copy.parent.mkdir(exist_ok=True)
-    fresh = copy.with_name(f"{copy.name}.new")
     try:
-        shutil.copyfile(source.path, fresh)
+        _copy(Path(source.path), copy)
     except FileNotFoundError as error:
         raise ModelFileError(f"the model file {source.path} is gone; put it back") from error
-    fresh.replace(copy)
     return copy
 
 
+def _copy(file: Path, copy: Path) -> None:
+    """Write a copy, which appears whole."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    fresh = copy.with_name(f"{copy.name}.new")
+    shutil.copyfile(file, fresh)
+    fresh.replace(copy)
+
+
 def keep_modules(source: ObjectiveSource, directory: Path) -> Mapping[str, str]:
-    """Copy the local modules of a model file beside its copy.
+    """Copy the local modules of a model file next to its copy.
 
     Returns:
         The SHA-256 of each copy, by its path below the folder of copies.
@@ -46,10 +59,7 @@ def keep_modules(source: ObjectiveSource, directory: Path) -> Mapping[str, str]:
     """
     digests = {}
     for file, copy in _modules(source, directory).items():
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        fresh = copy.with_name(f"{copy.name}.new")
-        shutil.copyfile(file, fresh)
-        fresh.replace(copy)
+        _copy(file, copy)
         digests[copy.relative_to(directory / CODE).as_posix()] = sha256(copy)
     return digests
 
@@ -62,7 +72,7 @@ def copies_of(source: ObjectiveSource, directory: Path) -> list[Path]:
 def _modules(source: ObjectiveSource, directory: Path) -> dict[Path, Path]:
     model = Path(source.path)
     return {
-        file: directory / CODE / file.relative_to(model.parent) for file in local_modules(model)
+        file: directory / CODE / file.relative_to(model.parent) for file in _local_modules(model)
     }
 
 
@@ -88,3 +98,64 @@ def as_trained(source: ObjectiveSource, directory: Path) -> tuple[ObjectiveSourc
         return source, ""
     words = f"{source.path} changed since the study ran; {copy} is used instead"
     return replace(source, copy=str(copy)), words
+
+
+def _local_modules(model: Path) -> list[Path]:
+    """Return the modules and packages next to a model file that it imports, directly or not.
+
+    Modules in other folders must be installed wherever the file runs. An import by a computed
+    name, and files that are no modules, are not found.
+
+    Returns:
+        Their files, all in the model file's folder or below it, without the model file itself.
+    """
+    root, found, waiting = model.parent, {model}, [model]
+    while waiting and len(found) <= _MOST_FILES:
+        for name in _imported(waiting.pop(), root):
+            for path in _files_of(name, root):
+                if path not in found:
+                    found.add(path)
+                    waiting.append(path)
+    return sorted(found - {model})
+
+
+def _imported(file: Path, root: Path) -> Iterator[str]:
+    """Yield the absolute names of the modules that a file may import."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    package = file.relative_to(root).parent.parts
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    yield alias.name
+            case ast.ImportFrom():
+                if node.level > len(package) + 1:
+                    continue
+                above = package[: len(package) - node.level + 1] if node.level else ()
+                source = ".".join(filter(None, (*above, node.module)))
+                if source:
+                    yield source
+                for alias in node.names:
+                    yield f"{source}.{alias.name}" if source else alias.name
+            case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
+                called = getattr(function, "attr", getattr(function, "id", ""))
+                if called in ("import_module", "__import__"):
+                    yield name
+
+
+def _files_of(name: str, root: Path) -> Iterator[Path]:
+    """Yield the files that Python runs to import a module from a folder."""
+    folder = root
+    for part in name.split("."):
+        if not part.isidentifier():
+            return
+        with contextlib.suppress(OSError):
+            if (init := folder / part / "__init__.py").is_file():
+                yield init
+            elif (module := folder / f"{part}.py").is_file():
+                yield module
+                return
+        folder /= part

@@ -108,6 +108,11 @@ class UserCode:
     notes: tuple[str, ...] = ()
 
     @property
+    def function(self) -> Callable[..., Any] | None:
+        """The function that is called for each trial, which belongs to the user's module."""
+        return self.objective or getattr(self.hypermodel, "build", None)
+
+    @property
     def owns_fit(self) -> bool:
         """Whether a `fit` of the user's own trains."""
         return self.fit is not None or has_own_fit(self.hypermodel)
@@ -269,8 +274,7 @@ def save(code: UserCode, path: Path) -> None:
 
 def _modules_of(code: UserCode) -> list[str]:
     """Return the files of the user's modules that the pickled code refers to by name."""
-    function: Any = code.objective or getattr(code.hypermodel, "build", None)
-    module = sys.modules.get(getattr(function, "__module__", ""))
+    module = sys.modules.get(getattr(code.function, "__module__", ""))
     file = getattr(module, "__file__", None)
     if module is None or file is None or module.__name__ == "__main__" or is_installed(file):
         return []
@@ -281,10 +285,9 @@ def _that_cannot_be_sent(code: UserCode) -> str:
     """Return the names of the objects in the user's code that cannot be pickled."""
     import cloudpickle
 
-    function = code.objective or getattr(code.hypermodel, "build", None)
     names = []
     with contextlib.suppress(TypeError):  # it is no function
-        used = inspect.getclosurevars(function)  # type: ignore[arg-type]
+        used = inspect.getclosurevars(code.function)  # type: ignore[arg-type]
         for name, value in {**used.nonlocals, **used.globals}.items():
             try:
                 cloudpickle.dumps(value)
@@ -333,12 +336,7 @@ def _import(path: Path, read: Path) -> ModuleType:
 
 
 def user_code(entry: EntryPoint, fit: Callable[..., Any] | None = None) -> UserCode:
-    """Return the code of an entry point.
-
-    Args:
-        entry: What is tuned.
-        fit: The model file's `fit`; None if it has none.
-    """
+    """Return the code of an entry point; `fit` is that of the model file, if it has one."""
     if entry.kind is EntryKind.OBJECTIVE:
         return UserCode(objective=entry.value, entry=entry.name, notes=entry.notes)
     if entry.kind is EntryKind.HYPERMODEL:
@@ -397,8 +395,8 @@ def own_objects(code: UserCode) -> dict[str, Any]:
 
     Keras needs them to read a model with layers that are not registered.
     """
-    build = getattr(code.hypermodel, "build", code.objective)
-    names: Mapping[str, Any] = getattr(inspect.unwrap(build), "__globals__", {}) if build else {}
+    call = code.function
+    names: Mapping[str, Any] = getattr(inspect.unwrap(call), "__globals__", {}) if call else {}
     return {
         name: value
         for name, value in names.items()

@@ -41,11 +41,6 @@ class Carrier:
 def carrier_of(found: Found, resources: Resources, settings: StudySettings) -> Carrier:
     """Return what trains on several devices.
 
-    Args:
-        found: What the user's code declares.
-        resources: What a trial holds.
-        settings: What the user asked for.
-
     Raises:
         UsageError: Nothing can train the user's model on these devices; says what can.
     """

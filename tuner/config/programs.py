@@ -137,9 +137,6 @@ def check_program(arguments: Sequence[str]) -> None:
 def read_space(path: Path) -> dict[str, str]:
     """Return the declaration of each hyperparameter, as the call of a method of `hp`.
 
-    Args:
-        path: A TOML file with a table for each hyperparameter.
-
     Raises:
         UsageError: The file cannot be read, or a table is wrong.
     """
@@ -253,11 +250,6 @@ def filled_in(
 
     >>> filled_in(["train", "--lr={lr}", "--momentum={momentum}"], {"lr": 0.1}, {})
     ['train', '--lr=0.1']
-
-    Args:
-        command: The program and its arguments.
-        values: The values of the active hyperparameters.
-        facts: The values of `FACTS`.
     """
     known = {**{f"trial.{name}": value for name, value in facts.items()}, **values}
     return [

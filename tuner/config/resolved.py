@@ -46,10 +46,6 @@ def resolve_epochs(settings: StudySettings, found: Found) -> int | None:
 def pruner_settings(settings: StudySettings, epochs: int | None) -> PrunerSettings:
     """Return how to prune.
 
-    Args:
-        settings: What the user asked for.
-        epochs: The full training of a trial; None if unknown.
-
     Raises:
         UsageError: A setting that was given is not for this pruner.
     """

@@ -34,11 +34,6 @@ def has_own_fit(hypermodel: Any) -> bool:
 def check_fit_arguments(names: Iterable[str], hypermodel: Any, *, given_to: str) -> None:
     """Check that the training takes arguments of these names.
 
-    Args:
-        names: The names.
-        hypermodel: What builds the model; its own `fit` may take other arguments than Keras's.
-        given_to: Where the user wrote them.
-
     Raises:
         UsageError: One is unknown.
     """
@@ -57,10 +52,6 @@ def check_fit_arguments(names: Iterable[str], hypermodel: Any, *, given_to: str)
 
 def read_hyperparameters(given: Any, *, given_to: str) -> tuple[JsonEntry, ...]:
     """Return declarations that precede those of the user's code, in their JSON form.
-
-    Args:
-        given: A HyperParameters object of hptune or KerasTuner, fixed values by name, or None.
-        given_to: Where the user wrote them.
 
     Raises:
         UsageError: It is neither.

@@ -24,9 +24,6 @@ def user_traceback(error: BaseException) -> str:
 
     Frames of the standard library and of installed packages are left out, unless no others would
     remain. Frames of hptune are always left out; the result is empty if there are no others.
-
-    Args:
-        error: What the user's code raised.
     """
     shown = traceback.TracebackException.from_exception(error, capture_locals=False)
     linecache.checkcache()

@@ -192,6 +192,27 @@ class Report:
     metrics: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class ReportedValue:
+    """One metric of one report, as the ledger has it.
+
+    Attributes:
+        trial: The trial's number.
+        attempt: The attempt's number within the trial.
+        step: As in `Report`.
+        metric: The metric's name.
+        value: Its value; NaN if it is not a number.
+        time: When the master received it, in seconds since the epoch.
+    """
+
+    trial: int
+    attempt: int
+    step: int
+    metric: str
+    value: float
+    time: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Resources that an attempt has used so far, measured by its runner from outside.
@@ -458,6 +479,11 @@ class Attempt:
     why: str = ""
     before: HeldBefore | None = None
     peer_nodes: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> list[tuple[str, Placement]]:
+        """The machine and the placement of each of its ranks, by rank."""
+        return list(zip((self.node, *self.peer_nodes), self.placement.ranks, strict=True))
 
     @property
     def nodes(self) -> tuple[str, ...]:

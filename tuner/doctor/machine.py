@@ -119,13 +119,7 @@ def _memory(granted_bytes: int) -> Finding:
 
 
 def check_slurm(environment: Mapping[str, str], *, cores: int, gpus: int) -> Iterator[Finding]:
-    """Check that this process may use what Slurm granted, no more and no less.
-
-    Args:
-        environment: The variables that Slurm sets in a job.
-        cores: The number of cores that this process may use.
-        gpus: The number of GPUs that it may use.
-    """
+    """Check that this process may use what Slurm granted, no more and no less."""
     job = environment["SLURM_JOB_ID"]
     of_task, of_node = "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"
     granted_cores = environment.get(of_task) or environment.get(of_node, "")

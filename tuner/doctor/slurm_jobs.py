@@ -44,12 +44,8 @@ def examine_jobs(
 ) -> Iterator[Finding]:
     """Submit a short job of each shape, one after the other, and run the checks inside.
 
+    A job waits in the queue for `wait_seconds` at most.
     No job is left after the generator has ended or was closed.
-
-    Args:
-        subject: What to examine.
-        config: The slurm.toml.
-        wait_seconds: Limit of the time that a job waits to be started.
     """
     for shape in config.shapes:
         where = "in a Slurm job"

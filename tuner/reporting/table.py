@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from . import text
 
 _GAP = "  "
+_LABEL_CHARACTERS = 8
 _LEAST_LAST_CHARACTERS = 20
 """Least width of the last column; where there is less room, lines get longer than the terminal."""
 
@@ -49,9 +50,7 @@ def table(
     return lines
 
 
-def fields(
-    values: Sequence[tuple[str, str]], *, label_characters: int = 8, width: int | None = None
-) -> list[str]:
+def fields(values: Sequence[tuple[str, str]], *, width: int | None = None) -> list[str]:
     """Return labels with their values, which are wrapped at the width.
 
     >>> fields([("state", "done"), ("", "since today")])
@@ -61,9 +60,9 @@ def fields(
     """
     lines = []
     for label, value in values:
-        room = None if width is None else width - label_characters - 1
+        room = None if width is None else width - _LABEL_CHARACTERS - 1
         for i, line in enumerate(_wrapped(value, room)):
-            lines.append(f"{'' if i else label:<{label_characters}} {line}".rstrip())
+            lines.append(f"{'' if i else label:<{_LABEL_CHARACTERS}} {line}".rstrip())
     return lines
 
 

@@ -184,6 +184,16 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def trials(named: Sequence[object]) -> str:
+    """Return some trials, of which at most six are named.
+
+    >>> trials([7]), trials(range(9))
+    ('trial 7', 'trials 0, 1, 2, 3, 4, 5, …')
+    """
+    more = ["…"] if len(named) > 6 else []
+    return f"trial{'s' * (len(named) > 1)} {', '.join([*map(str, named[:6]), *more])}"
+
+
 def counts(
     by_state: Mapping[TrialState, int], *, of: int | None = None, interrupted_trials: int = 0
 ) -> str:

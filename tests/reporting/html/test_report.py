@@ -17,7 +17,7 @@ from tuner.core.space.space import (
     FloatParameter,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Goal, Outcome, TrialState
+from tuner.core.trial import Direction, Goal, Outcome, ReportedValue, TrialState
 from tuner.reporting import text
 from tuner.reporting.html.panel import Panel, Shown
 from tuner.reporting.html.report import make_report, page_of
@@ -25,10 +25,9 @@ from tuner.reporting.html.run_figures import all_trials, timeline
 from tuner.reporting.html.search_figures import history
 from tuner.reporting.html.trials import StudyTrials
 from tuner.reporting.results.view import StudyView
-from tuner.storage.ledger.reader import ReportRow
 
 
-def written(path: Path, of: StudyView, reports: list[ReportRow]) -> Path:
+def written(path: Path, of: StudyView, reports: list[ReportedValue]) -> Path:
     page = path / "report.html"
     page.write_text(page_of(make_report(of, SPACE, reports, SETUP, now=2000.0)), encoding="utf-8")
     return page
@@ -111,7 +110,7 @@ def test_other_declarations_of_a_name_and_large_steps() -> None:
         )
         for n in range(60)
     ]
-    reports = [ReportRow(59, 0, step, "val_accuracy", 0.5, 1.0) for step in (1, 2**40)]
+    reports = [ReportedValue(59, 0, step, "val_accuracy", 0.5, 1.0) for step in (1, 2**40)]
     page = page_of(make_report(view(trials, []), space, reports, SETUP, now=2000.0))
     assert '<section id="contour">' in page
     assert str(2**40) in page
@@ -120,7 +119,7 @@ def test_other_declarations_of_a_name_and_large_steps() -> None:
 def test_long_curves_are_thinned_at_the_same_steps() -> None:
     lengths = (1000, 999, 3)
     reports = [
-        ReportRow(number, 0, step, "val_accuracy", 0.5, 1.0)
+        ReportedValue(number, 0, step, "val_accuracy", 0.5, 1.0)
         for number, length in enumerate(lengths)
         for step in range(1, length + 1)
     ]
@@ -223,5 +222,5 @@ def test_each_section_is_named_as_its_panel() -> None:
             assert (each.name, each.title) == (panel.name, panel.title)
 
 
-def panels_of(of: StudyView, reports: list[ReportRow]) -> list[Panel]:
+def panels_of(of: StudyView, reports: list[ReportedValue]) -> list[Panel]:
     return make_report(of, SPACE, reports, SETUP, now=2000.0).panels()

@@ -6,27 +6,25 @@ import json
 import math
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from fake_study import GOALS, attempt, parallel, trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.trial import Attempt, Cause, Outcome, ParamValue, Trial, TrialState, Usage
+from tuner.core.trial import (
+    Attempt,
+    Cause,
+    Outcome,
+    ParamValue,
+    ReportedValue,
+    Trial,
+    TrialState,
+    Usage,
+)
 from tuner.reporting.results.export import curves, export_csv, export_json, seconds_run, table
 from tuner.reporting.results.view import StudyView
-
-
-@dataclass(frozen=True)
-class Row:
-    trial: int
-    attempt: int
-    step: int
-    metric: str
-    value: float
-    time: float
-
 
 NASTY = 'a "quoted", 名前;\r\nsecond\rline\n=1+1'
 TRIALS = [
@@ -62,7 +60,9 @@ def as_csv(trials: list[Trial], attempts: list[Attempt]) -> list[dict[str, str]]
     return list(csv.DictReader(stream))
 
 
-def as_json(trials: list[Trial], attempts: list[Attempt], rows: list[Row]) -> dict[str, Any]:
+def as_json(
+    trials: list[Trial], attempts: list[Attempt], rows: list[ReportedValue]
+) -> dict[str, Any]:
     stream = io.StringIO()
     export_json(view(trials, attempts), rows, stream)
 
@@ -73,72 +73,51 @@ def as_json(trials: list[Trial], attempts: list[Attempt], rows: list[Row]) -> di
     return tree
 
 
+COLUMNS = (
+    "number,state,origin,value,step,attempts,seconds,"
+    "core_hours,gpu_hours,wait_seconds,idle_core_hours,"
+    "peak_memory_bytes,peak_gpu_memory_bytes,"
+    "cpu_share,gpu_share,memory_bytes,why,worker,node,processes,nodes,cause,reason"
+)
+
+
 def test_the_table_holds_every_trial_with_every_digit() -> None:
-    rows = as_csv(TRIALS, ATTEMPTS)
-    assert rows == [
-        {
-            "number": "0",
-            "state": "COMPLETE",
-            "origin": "tpe",
-            "value": "0.30000000000000004",
-            "step": "7",
-            "param.lr": "0.0001",
-            "param.deep": "True",
-            "param.seed": "None",
-            "param.act": "",
-            "metric.val_accuracy": "0.30000000000000004",
-            "metric.val_loss": "nan",
-            "attempts": "1",
-            "seconds": "22.5",
-            "core_hours": str(45.0 / 3600),
-            "gpu_hours": "0.0",
-            "wait_seconds": "0.0",
-            "idle_core_hours": "0.0",
-            "peak_memory_bytes": "2000000",
-            "peak_gpu_memory_bytes": "",
-            "cpu_share": "1.0",
-            "gpu_share": "",
-            "memory_bytes": "0",
-            "why": "",
-            "worker": "worker-0",
-            "node": "node01.cluster.example",
-            "processes": "1",
-            "nodes": "1",
-            "cause": "returned",
-            "reason": "",
-        },
-        {
-            "number": "1",
-            "state": "FAILED",
-            "origin": "tpe",
-            "value": "",
-            "step": "",
-            "param.lr": "0.1",
-            "param.deep": "",
-            "param.seed": "",
-            "param.act": NASTY,
-            "metric.val_accuracy": "",
-            "metric.val_loss": "",
-            "attempts": "1",
-            "seconds": "",
-            "core_hours": "0.0",
-            "gpu_hours": "0.0",
-            "wait_seconds": "0.0",
-            "idle_core_hours": "0.0",
-            "peak_memory_bytes": "",
-            "peak_gpu_memory_bytes": "",
-            "cpu_share": "1.0",
-            "gpu_share": "",
-            "memory_bytes": "0",
-            "why": "",
-            "worker": "worker-0",
-            "node": "node01.cluster.example",
-            "processes": "1",
-            "nodes": "1",
-            "cause": "",
-            "reason": NASTY,
-        },
-    ]
+    first, second = as_csv(TRIALS, ATTEMPTS)
+    common = {
+        **dict.fromkeys(COLUMNS.split(","), ""),
+        "origin": "tpe",
+        "attempts": "1",
+        "worker": "worker-0",
+        "cpu_share": "1.0",
+        "memory_bytes": "0",
+        "processes": "1",
+        "nodes": "1",
+        "gpu_hours": "0.0",
+        "wait_seconds": "0.0",
+        "idle_core_hours": "0.0",
+        "node": "node01.cluster.example",
+    }
+    assert first == {
+        **common,
+        "number": "0",
+        "state": "COMPLETE",
+        "value": "0.30000000000000004",
+        "step": "7",
+        "param.lr": "0.0001",
+        "param.deep": "True",
+        "param.seed": "None",
+        "param.act": "",
+        "metric.val_accuracy": "0.30000000000000004",
+        "metric.val_loss": "nan",
+        "seconds": "22.5",
+        "core_hours": str(45.0 / 3600),
+        "peak_memory_bytes": "2000000",
+        "cause": "returned",
+    }
+    params = {"param.lr": "0.1", "param.deep": "", "param.seed": "", "param.act": NASTY}
+    metrics = {"metric.val_accuracy": "", "metric.val_loss": ""}
+    failed = {"number": "1", "state": "FAILED", "core_hours": "0.0", "reason": NASTY}
+    assert second == {**common, **failed, **params, **metrics}
 
 
 def test_the_order_of_the_trials_given_does_not_matter() -> None:
@@ -151,20 +130,15 @@ def test_the_order_of_the_trials_given_does_not_matter() -> None:
 def test_an_empty_study_has_a_heading() -> None:
     stream = io.StringIO()
     export_csv(table(view([], [])), stream)
-    assert stream.getvalue().strip() == (
-        "number,state,origin,value,step,attempts,seconds,"
-        "core_hours,gpu_hours,wait_seconds,idle_core_hours,"
-        "peak_memory_bytes,peak_gpu_memory_bytes,"
-        "cpu_share,gpu_share,memory_bytes,why,worker,node,processes,nodes,cause,reason"
-    )
+    assert stream.getvalue().strip() == COLUMNS
     assert as_json([], [], [])["trials"] == []
 
 
 def test_the_tree_keeps_types_attempts_and_reports() -> None:
     reports = [
-        Row(0, 1, 2, "val_loss", math.inf, 1035.0),
-        Row(0, 1, 2, "val_accuracy", 0.3, 1035.0),
-        Row(0, 0, 1, "val_accuracy", 0.1, 1005.0),
+        ReportedValue(0, 1, 2, "val_loss", math.inf, 1035.0),
+        ReportedValue(0, 1, 2, "val_accuracy", 0.3, 1035.0),
+        ReportedValue(0, 0, 1, "val_accuracy", 0.1, 1005.0),
     ]
     tree = as_json(TRIALS, ATTEMPTS, reports)
     assert (tree["metric"], tree["direction"]) == ("val_accuracy", "max")
@@ -212,9 +186,9 @@ def in_csv(value: str) -> str:
 
 def test_curves_are_in_long_form_and_formulas_in_csv_are_texts() -> None:
     reports = [
-        Row(1, 0, 2, "=loss", math.nan, 1035.5),
-        Row(1, 0, 1, "+a\x1b[2J", -0.5, 1030.0),
-        Row(0, 1, 3, "val_loss", 0.25, 1005.0),
+        ReportedValue(1, 0, 2, "=loss", math.nan, 1035.5),
+        ReportedValue(1, 0, 1, "+a\x1b[2J", -0.5, 1030.0),
+        ReportedValue(0, 1, 3, "val_loss", 0.25, 1005.0),
     ]
     stream = io.StringIO(newline="")
     export_csv(curves(reports), stream)

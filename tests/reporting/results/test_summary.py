@@ -14,9 +14,9 @@ from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import Finish, FinishReason
 from tuner.core.trial import AttemptId, Cause, Direction, Goal, Outcome, Report, TrialState
 from tuner.reporting.results.best import best_json, best_text
+from tuner.reporting.results.failures import failure_groups
 from tuner.reporting.results.summary import (
     closing_text,
-    failure_groups,
     status_json,
     status_text,
     why_without_result,

@@ -19,13 +19,14 @@ from tuner.core.trial import (
     HeldBefore,
     Outcome,
     Params,
+    ReportedValue,
     Trial,
     TrialState,
     Usage,
 )
 from tuner.errors import NoStudyError, StudyExistsError
 from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger, LedgerReader, ReportRow
+from tuner.storage.ledger import Ledger, LedgerReader
 
 
 def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory) -> None:
@@ -100,9 +101,9 @@ def test_reports_follow_from_the_events(directory: StudyDirectory, ledger: Ledge
     ledger.append([reported(5.0, trial=2, loss=0.5, accuracy=math.nan), reported(6.0, loss=1.0)])
     reader = LedgerReader(directory)
     first, missing, last = reader.reports()
-    assert first == ReportRow(2, 0, 1, "loss", 0.5, 5.0)
+    assert first == ReportedValue(2, 0, 1, "loss", 0.5, 5.0)
     assert (missing.metric, math.isnan(missing.value)) == ("accuracy", True)
-    assert last == ReportRow(0, 0, 1, "loss", 1.0, 6.0)
+    assert last == ReportedValue(0, 0, 1, "loss", 1.0, 6.0)
     assert reader.reports(0) == [last]
 
 

@@ -10,7 +10,6 @@ import posixpath
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,16 +46,12 @@ _Item = TypeVar("_Item")
 
 
 def export_mlflow(study: ExportedStudy, uri: str) -> str:
-    """Write the study as an experiment, and bring an earlier export of it up to date.
+    """Write the study as an experiment at a tracking URI, or bring an earlier export up to date.
 
     A run of a trial that has changed since is deleted (MLflow keeps it in its trash) and written
     again; others stay as they are. A run has every metric over the steps, and the metrics at the
     step of the trial's value as `result/<metric>`, because MLflow shows the last value of a metric
     and the last is not always the best. Pruned trials are KILLED.
-
-    Args:
-        study: The study.
-        uri: The tracking URI: an http(s) server, a database, or a folder.
 
     Returns:
         The experiment's name.
@@ -102,16 +97,16 @@ def _write(client: Any, study: ExportedStudy) -> str:
         for run in _runs(client, experiment)
         if _TRIAL in run.data.tags
     }
-    names = _Names.of(study)
+    param_names, metric_names = _names(study)
     for trial in study.trials:
-        metrics = _metrics(study, trial, names.metrics)
+        metrics = _metrics(study, trial, metric_names)
         digest = _digest(study, trial, metrics)
         run = present.get(str(trial.number))
         if run is not None:
             if run.data.tags.get(_DIGEST) == digest:
                 continue
             client.delete_run(run.info.run_id)
-        params = {names.params[key]: value for key, value in trial.params.items()}
+        params = {param_names[key]: value for key, value in trial.params.items()}
         _write_run(client, experiment, study, trial, params=params, metrics=metrics, digest=digest)
     return name
 
@@ -140,22 +135,13 @@ def _runs(client: Any, experiment: str) -> Iterator[Any]:
             return
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """The names in MLflow of hyperparameters and of metrics."""
-
-    params: Mapping[str, str]
-    metrics: Mapping[str, str]
-
-    @classmethod
-    def of(cls, study: ExportedStudy) -> _Names:
-        params = {name for trial in study.trials for name in trial.params}
-        measured = {row.metric for row in study.reports}
-        goals = {goal.metric for goal in study.view.goals.objectives}
-        results = {name for trial in study.trials for name in trial.metrics} | goals
-        return cls(
-            mlflow_names(params), mlflow_names(measured | {f"{RESULT}{name}" for name in results})
-        )
+def _names(study: ExportedStudy) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the names in MLflow of hyperparameters and of metrics."""
+    goals = {goal.metric for goal in study.view.goals.objectives}
+    results = {name for trial in study.trials for name in trial.metrics} | goals
+    metrics = {row.metric for row in study.reports} | {f"{RESULT}{name}" for name in results}
+    params = {name for trial in study.trials for name in trial.params}
+    return mlflow_names(params), mlflow_names(metrics)
 
 
 def _metrics(
@@ -168,10 +154,9 @@ def _metrics(
         for name, value in reported.metrics.items()
     ]
     _, ended = study.times(trial)
-    objectives = zip(study.view.goals.objectives, trial.values, strict=False)
-    result = {goal.metric: value for goal, value in objectives} | dict(trial.metrics)
     found += [
-        (names[f"{RESULT}{name}"], value, ended, trial.step or 0) for name, value in result.items()
+        (names[f"{RESULT}{name}"], value, ended, trial.step or 0)
+        for name, value in study.results(trial).items()
     ]
     # A store for people holds no NaN as a last value: some of MLflow's databases refuse it.
     return [each for each in found if math.isfinite(each[1])]

@@ -14,10 +14,6 @@ def export_parquet(table: Table, path: Path) -> None:
     A column whose values have several types, such as a hyperparameter that is a number in some
     trials and None in others, holds texts.
 
-    Args:
-        table: A table of `results.export`.
-        path: The file.
-
     Raises:
         MissingPackageError: pyarrow is not installed.
         OSError: The file cannot be written.

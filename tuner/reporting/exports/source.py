@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from ...core.goals import Comparison, Constraint
 from ...core.space.space import SearchSpace
-from ...core.trial import Attempt, Trial, TrialState
+from ...core.trial import Attempt, ReportedValue, Trial, TrialState
 from .. import text
-from ..results.export import ReportedValue, by_trial
+from ..results.export import by_trial
 from ..results.view import StudyView
 
 RESULT = "result/"
@@ -99,6 +99,11 @@ class ExportedStudy:
         if trial.state is TrialState.RUNNING and self.view.master is None:
             return TrialState.WAITING
         return trial.state
+
+    def results(self, trial: Trial) -> dict[str, float]:
+        """Return a trial's objectives and its other metrics at the step of its value."""
+        pairs = zip(self.view.goals.objectives, trial.values, strict=False)
+        return {goal.metric: value for goal, value in pairs} | dict(trial.metrics)
 
     def violations(self, trial: Trial) -> dict[str, float]:
         """Return by how much a trial breaks each constraint; 0 or less if it keeps it.

@@ -14,11 +14,6 @@ from .. import text
 def sqlite_url(place: str, *, tool: str, tables: Set[str]) -> str:
     """Return the URL of a tool's file, which need not exist.
 
-    Args:
-        place: The file.
-        tool: The tool, for messages.
-        tables: Tables by which its files are recognised.
-
     Raises:
         UsageError: The file exists and is not the tool's, such as a study.db.
     """

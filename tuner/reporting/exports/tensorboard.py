@@ -77,19 +77,11 @@ def _write_trial(study: ExportedStudy, trial: Trial, path: Path) -> None:
     events = [_session_start(trial, started)]
     for step, reported in study.steps(trial):
         events.append(_scalars(reported.metrics.items(), step=step, time=reported.time))
-    result = [(f"{RESULT}{name}", value) for name, value in trial.metrics.items()]
-    result += _unnamed(study, trial)
+    result = [(f"{RESULT}{name}", value) for name, value in study.results(trial).items()]
     if result:
         events.append(_scalars(result, step=trial.step or 0, time=ended))
     events.append(_session_end(study.state(trial), ended))
     _write(path, events, time=started)
-
-
-def _unnamed(study: ExportedStudy, trial: Trial) -> list[tuple[str, float]]:
-    """Return the objectives that are not among the trial's metrics."""
-    pairs = zip(study.view.goals.objectives, trial.values, strict=False)
-    missing = [(goal.metric, value) for goal, value in pairs if goal.metric not in trial.metrics]
-    return [(f"{RESULT}{name}", value) for name, value in missing]
 
 
 def _write(path: Path, events: Sequence[Any], *, time: float) -> None:

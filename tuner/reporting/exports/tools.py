@@ -21,21 +21,7 @@ class Tool(enum.StrEnum):
 
 
 def export_to(tool: Tool, study: ExportedStudy, place: str) -> str:
-    """Write the study for a tool, in place of an earlier export of it.
-
-    Args:
-        tool: The tool.
-        study: The study.
-        place: Where to write: a file or URL for Optuna, a folder for TensorBoard, a tracking URI,
-            file or folder for MLflow. Empty for a place in the study's directory; for MLflow, for
-            MLFLOW_TRACKING_URI if that is set.
-
-    Returns:
-        What was written, and the command that shows it.
-
-    Raises:
-        UsageError: The place cannot be used, or the tool's package is not installed.
-    """
+    """Write the study for a tool; see `Exports.export_to`."""
     directory = Path(study.view.directory)
     count = text.plural(len(study.view.trials), "trial")
     match tool:

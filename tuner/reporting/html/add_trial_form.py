@@ -20,9 +20,6 @@ def add_trial_form(space: SearchSpace) -> str:
     """Return a field for each searched hyperparameter, as HTML.
 
     A field that is left empty means the default, which it shows.
-
-    Args:
-        space: The search space.
     """
     declared: dict[str, list[Parameter]] = {}
     for parameter in space:

@@ -2,8 +2,8 @@
 
 The page asks every second or two for what has changed. Sections are made and drawn when they can be
 seen, and their tables when they are open, so a study of thousands of trials costs no more than what
-is on the screen. Whoever has the address with its token may read the study and ask its master for
-something; others, also of this machine, get nothing.
+is on the screen. A browser with the address and its token may read the study and ask its master for
+something. Other users get nothing, also those of this machine.
 """
 
 from __future__ import annotations

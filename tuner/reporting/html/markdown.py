@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from .. import text
-from ..results.trials import ranked
+from ..results.trials import ranked, trial_cells, trial_columns
 from . import run_figures, search_figures
 from .panel import Panel, Shown, Table
 from .report import Setup, head_lines, what_was_asked, winner
@@ -17,14 +17,7 @@ _BEST = 10
 
 
 def report_markdown(trials: StudyTrials, setup: Setup, *, shown: Shown, now: float) -> str:
-    """Return the best trials, what matters, the costs, and what was asked, as Markdown.
-
-    Args:
-        trials: The study's trials.
-        setup: How it was started.
-        shown: Which trials the importance counts.
-        now: The time in seconds since the epoch, at which running attempts are shown.
-    """
+    """Return the best trials, what matters, the costs, and what was asked, as Markdown."""
     view = trials.view
     title = text.clean(view.directory.rstrip("/").rpartition("/")[2])
     panels: Iterable[Panel | None] = (
@@ -47,14 +40,7 @@ def page(
     *,
     shown: Shown = Shown.ALWAYS,
 ) -> str:
-    """Return a page of sections, without their figures, as Markdown.
-
-    Args:
-        title: The title.
-        head: Lines below it.
-        panels: The sections; None for one that has nothing to show.
-        shown: Which tables are shown, besides those that always are.
-    """
+    """Return a page of sections, without those that are None and without figures, as Markdown."""
     parts = [f"# {_escaped(title)}", "  \n".join(map(_escaped, head))]
     for panel in panels:
         if panel is not None:
@@ -69,18 +55,8 @@ def _best(trials: StudyTrials) -> Panel | None:
     known = [trial for trial in ranked(view) if trial.values][:_BEST]
     if not known:
         return None
-    metrics = [text.clean(goal.metric) for goal in view.goals.objectives]
-    rows = [
-        (
-            str(trial.number),
-            view.state_of(trial),
-            *[*map(text.measured, trial.values), *([text.NOTHING] * len(metrics))][: len(metrics)],
-            text.NOTHING if trial.step is None else str(trial.step),
-            described(trial),
-        )
-        for trial in known
-    ]
-    columns = ("trial", "state", *metrics, text.step_word(view.epochs), "configuration")
+    rows = [(*trial_cells(view, trial), described(trial)) for trial in known]
+    columns = (*trial_columns(view), "configuration")
     words = f"The best {len(known)} of {text.plural(len(view.trials), 'trial')}."
     return Panel("best-trials", "Best trials", words, tables=[Table(columns, rows)])
 

@@ -59,6 +59,11 @@ class Panel:
     tables: Sequence[Table] = ()
     is_folded: bool = True
 
+    @property
+    def has_marks(self) -> bool:
+        """Whether a figure shows anything."""
+        return any(figure.renderers for figure in self.figures)
+
 
 class Follows(enum.Enum):
     """What a section changes with."""
@@ -87,14 +92,7 @@ class Section:
 
 
 def blank_figure(x_label: str, y_label: str, *, height: int = 320, **options: Any) -> Any:
-    """Return an empty Bokeh figure that fits the page's width, light or dark.
-
-    Args:
-        x_label: Title of the horizontal axis.
-        y_label: Title of the vertical axis.
-        height: Height in pixels.
-        options: Further arguments of `bokeh.plotting.figure`.
-    """
+    """Return an empty Bokeh figure that fits the page's width, light or dark."""
     from bokeh.models import DataRange1d
     from bokeh.plotting import figure
 

@@ -28,9 +28,7 @@ _MARKERS = {"circle": "o", "triangle": "^"}
 def save_figures(figures: Sequence[Any], path: Path) -> list[Path]:
     """Write Bokeh figures as pictures; all but the first get a number in their names.
 
-    Args:
-        figures: The figures.
-        path: The file of the first; its ending is one of `FORMATS`.
+    The ending of the path is one of `FORMATS`.
 
     Returns:
         The files.
@@ -73,7 +71,10 @@ class _Drawing:
         self._axes = axes
         self._across = _places(figure.x_range)
         self._up = _places(figure.y_range)
-        self._labels = _legend_labels(figure)
+        items = (item for legend in figure.legend for item in legend.items)
+        self._labels = {
+            each.id: str(_given(item.label)) for item in items for each in item.renderers
+        }
         self._random = np.random.default_rng(0)
 
     def draw(self) -> None:
@@ -87,9 +88,9 @@ class _Drawing:
                 draw = getattr(self, f"_{type(renderer.glyph).__name__.lower()}")
                 draw(renderer.glyph, renderer.data_source, self._labels.get(renderer.id))
         self._finish_axes()
-        for bar in _colour_bars(figure):
-            scale = _scale(bar.color_mapper)
-            axes.figure.colorbar(scale, ax=axes, pad=0.01, aspect=40)
+        for bar in figure.right:
+            if type(bar).__name__ == "ColorBar":
+                axes.figure.colorbar(_scale(bar.color_mapper), ax=axes, pad=0.01, aspect=40)
         handles, _ = axes.get_legend_handles_labels()
         if handles:
             is_above = any(each in figure.above for each in figure.legend)
@@ -97,6 +98,8 @@ class _Drawing:
             axes.legend(frameon=not is_above, fontsize=8, **place)
 
     def _finish_axes(self) -> None:
+        from matplotlib.ticker import NullLocator
+
         axes, figure = self._axes, self._figure
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color("#999999")
@@ -116,7 +119,7 @@ class _Drawing:
                 ticks = list(of.ticker.ticks)
                 labels = [named.get(each, f"{each:g}") for each in ticks]
                 axis.set_ticks(ticks, labels=labels)
-                axis.set_minor_locator(_no_ticks())
+                axis.set_minor_locator(NullLocator())
             if not of.visible:
                 axis.set_visible(False)
                 axes.spines["left" if axis is axes.yaxis else "bottom"].set_visible(False)
@@ -130,7 +133,7 @@ class _Drawing:
     # --- glyphs ---------------------------------------------------------------------------------
 
     def _scatter(self, glyph: Any, source: Any, label: str | None) -> None:
-        x, y = self._at(glyph.x, source, self._across), self._at(glyph.y, source, self._up)
+        x, y = self._points(glyph, source)
         marker = _MARKERS.get(str(_given(glyph.marker)), "o")
         size = float(_given(glyph.size)) * _POINTS_PER_PIXEL
         edge = _given(glyph.line_color)
@@ -140,12 +143,12 @@ class _Drawing:
         )  # fmt: skip
 
     def _line(self, glyph: Any, source: Any, label: str | None) -> None:
-        x, y = self._at(glyph.x, source, self._across), self._at(glyph.y, source, self._up)
-        self._axes.plot(x, y, label=label, zorder=3, **_stroke(glyph))
+        points = self._points(glyph, source)
+        self._axes.plot(*points, label=label, zorder=3, **_stroke(glyph))
 
     def _step(self, glyph: Any, source: Any, label: str | None) -> None:
-        x, y = self._at(glyph.x, source, self._across), self._at(glyph.y, source, self._up)
-        self._axes.step(x, y, where="post", label=label, zorder=3, **_stroke(glyph))
+        points = self._points(glyph, source)
+        self._axes.step(*points, where="post", label=label, zorder=3, **_stroke(glyph))
 
     def _multiline(self, glyph: Any, source: Any, label: str | None) -> None:
         from matplotlib.collections import LineCollection
@@ -182,13 +185,12 @@ class _Drawing:
             color=_given(glyph.fill_color), alpha=_given(glyph.fill_alpha), label=label,
         )  # fmt: skip
 
-    def _segment(self, glyph: Any, source: Any, label: str | None) -> None:
+    def _segment(self, glyph: Any, source: Any, _label: str | None) -> None:
         x = [self._at(each, source, self._across) for each in (glyph.x0, glyph.x1)]
         y = [self._at(each, source, self._up) for each in (glyph.y0, glyph.y1)]
         self._axes.plot(x, y, zorder=3, **_stroke(glyph))
-        del label
 
-    def _image(self, glyph: Any, source: Any, label: str | None) -> None:
+    def _image(self, glyph: Any, source: Any, _label: str | None) -> None:
         values = np.asarray(_column(glyph.image, source)[0])
         places = (glyph.x, glyph.y, glyph.dw, glyph.dh)
         x, y, width, height = (float(_given(each, source)) for each in places)
@@ -198,10 +200,9 @@ class _Drawing:
         )
         scale = _scale(glyph.color_mapper)
         self._axes.pcolormesh(*edges, values, cmap=scale.cmap, norm=scale.norm, rasterized=True)
-        del label
 
-    def _text(self, glyph: Any, source: Any, label: str | None) -> None:
-        x, y = self._at(glyph.x, source, self._across), self._at(glyph.y, source, self._up)
+    def _text(self, glyph: Any, source: Any, _label: str | None) -> None:
+        x, y = self._points(glyph, source)
         align = str(_given(glyph.text_align))
         baseline = {"middle": "center"}.get(str(_given(glyph.text_baseline)), "bottom")
         moved = float(_given(glyph.x_offset)) * _POINTS_PER_PIXEL
@@ -210,7 +211,9 @@ class _Drawing:
                 words, (at_x, at_y), (moved, 0), textcoords="offset points", color=_INK,
                 ha=align, va=baseline, fontsize=7, annotation_clip=False,
             )  # fmt: skip
-        del label
+
+    def _points(self, glyph: Any, source: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return self._at(glyph.x, source, self._across), self._at(glyph.y, source, self._up)
 
     def _at(self, spec: Any, source: Any, places: dict[str, int]) -> NDArray[np.float64]:
         """Return coordinates; those of words are their places."""
@@ -259,19 +262,6 @@ def _places(limits: Any) -> dict[str, int]:
     return {each: place for place, each in enumerate(getattr(limits, "factors", ()))}
 
 
-def _legend_labels(figure: Any) -> dict[str, str]:
-    found = {}
-    for legend in figure.legend:
-        for item in legend.items:
-            for renderer in item.renderers:
-                found[renderer.id] = str(_given(item.label))
-    return found
-
-
-def _colour_bars(figure: Any) -> list[Any]:
-    return [each for each in figure.right if type(each).__name__ == "ColorBar"]
-
-
 def _scale(mapper: Any) -> Any:
     """Return the colours of a mapper of Bokeh's for matplotlib."""
     from matplotlib.cm import ScalarMappable
@@ -284,9 +274,3 @@ def _scale(mapper: Any) -> Any:
 def _edges(low: float, high: float, cells: int, axis: Any) -> NDArray[np.float64]:
     is_log = type(axis).__name__ == "LogAxis"
     return np.geomspace(low, high, cells + 1) if is_log else np.linspace(low, high, cells + 1)
-
-
-def _no_ticks() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from ...core.trial import ReportedValue
 from ...errors import StudyError, UsageError, check_installed
-from ..results.export import ReportedValue
 from .panel import Panel, Shown, begin_with
 from .trials import StudyTrials
 
@@ -181,7 +181,7 @@ class Plots(ABC):
         shown = shown_with(trials, complete_only=complete_only)
         has_trials = bool(trials.of(shown)) or complete_only is None
         panel = figure(trials) if has_trials else None
-        if panel is None or not panel.figures or not _has_marks(panel):
+        if panel is None or not panel.has_marks:
             raise StudyError(f"there is nothing to plot: {none}")
         begin_with([panel], shown)
         return Plot(panel)
@@ -192,7 +192,3 @@ def shown_with(trials: StudyTrials, *, complete_only: bool | None) -> Shown:
     if complete_only is None:
         return trials.first_shown
     return Shown.COMPLETE_ONLY if complete_only else Shown.WITH_PRUNED
-
-
-def _has_marks(panel: Panel) -> bool:
-    return any(each.renderers for each in panel.figures)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
-from typing import Any
 
 from ...core.messages import UserRequested
 from ...core.scaling.curve import ScalingCurve
 from ...core.space.space import SearchSpace
+from ...core.trial import ReportedValue
 from .. import text
 from ..results.best import best_words, model_lines
-from ..results.export import ReportedValue
 from ..results.view import StudyView
 from . import run_figures, search_figures, space_figures
 from .panel import Follows, Panel, Section, Shown, Table, begin_with
@@ -63,10 +62,10 @@ class ReportContents:
     first_shown: Shown
     has_pruned: bool
     is_running: bool
-    paused_by: str
-    dask_page: str
-    space: SearchSpace
-    mark: str
+    paused_by: str = ""
+    dask_page: str = ""
+    space: SearchSpace = field(default_factory=SearchSpace)
+    mark: str = ""
 
     def panels(self) -> list[Panel]:
         """Make the sections that have something to show."""
@@ -89,16 +88,7 @@ def make_report(
     now: float,
     shown: Shown | None = None,
 ) -> ReportContents:
-    """Return the contents of the report of a study.
-
-    Args:
-        view: The study.
-        space: Its search space.
-        reports: The reports of all attempts.
-        setup: How it was started.
-        now: The time in seconds since the epoch, at which running attempts are shown.
-        shown: The choice of trials that the page begins with; None for the usual one.
-    """
+    """Return the contents of the report of a study."""
     trials = StudyTrials(view, space, reports)
     return ReportContents(
         f"hptune: {text.clean(view.directory.rstrip('/').rpartition('/')[2])}",
@@ -138,10 +128,6 @@ def scaling_page(title: str, head: Sequence[str], panel: Panel) -> str:
             Shown.ALWAYS,
             has_pruned=False,
             is_running=False,
-            paused_by="",
-            dask_page="",
-            space=SearchSpace(),
-            mark="",
         )
     )
 
@@ -166,12 +152,6 @@ def filled_page(report: ReportContents, parts: dict[str, str]) -> str:
 def links(named: Iterable[tuple[str, str]]) -> str:
     """Return links to the sections of a page, by their names and titles."""
     return " ".join(f'<a href="#{name}">{_text(title)}</a>' for name, title in named)
-
-
-def report_panels(trials: StudyTrials, setup: Setup, now: float) -> list[Panel]:
-    """Return the sections of the report that have something to show."""
-    made = (each.make() for each in sections(trials, setup, now))
-    return [panel for panel in made if panel is not None]
 
 
 def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
@@ -225,7 +205,10 @@ def winner(trials: StudyTrials) -> Panel:
 
 def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:
     """Return how the study was started, and its search space."""
-    ranges = [(text.clean(p.name), p.bounds, _conditions(p)) for p in trials.space]
+    ranges = [
+        (text.clean(p.name), p.bounds, " and ".join(map(str, p.conditions)) or text.NOTHING)
+        for p in trials.space
+    ]
     return Panel(
         "setup",
         "What was asked",
@@ -247,10 +230,6 @@ def _requests(requests: Sequence[UserRequested]) -> Table:
         answer = f"refused: {text.clean(each.refused)}" if each.refused else "done"
         rows.append((text.moment(each.at), text.clean(each.by), "\n".join(what), answer))
     return Table(("asked while it ran", "by", "what", "answer"), rows)
-
-
-def _conditions(parameter: Any) -> str:
-    return " and ".join(map(str, parameter.conditions)) or text.NOTHING
 
 
 def head_lines(view: StudyView, now: float) -> list[str]:
@@ -289,13 +268,7 @@ def bokeh_script() -> str:
 
 
 def section(panel: Panel, drawn: Sequence[str], *, has_tables: bool = True) -> str:
-    """Return a section of a page.
-
-    Args:
-        panel: What it shows.
-        drawn: The places of its figures, as HTML.
-        has_tables: Whether its tables are included.
-    """
+    """Return a section of a page, with the places of its figures as HTML."""
     label = _text(f"{panel.title}. {panel.words}")
     figures = "".join(
         f'<div class="figure" role="img" aria-label="{label}">{each}</div>' for each in drawn

@@ -13,7 +13,7 @@ from ...errors import check_installed
 from .plots import Plots, shown_with
 
 if TYPE_CHECKING:
-    from ..results.export import ReportedValue
+    from ...core.trial import ReportedValue
     from .report import ReportContents, Setup
 
 
@@ -99,18 +99,14 @@ class Reports(Plots):
             MissingPackageError: Bokeh or matplotlib is not installed.
             OSError: A file cannot be written.
         """
-        check_installed("bokeh", "the report")
         check_installed("matplotlib", "a picture")
-        from .panel import begin_with
         from .pictures import save_figures
-        from .report import report_panels
 
-        trials = self.study_trials()
-        panels = report_panels(trials, self.setup(), time.time())
-        begin_with(panels, shown_with(trials, complete_only=complete_only))
-        drawn = [panel for panel in panels if any(each.renderers for each in panel.figures)]
+        panels = self.report(complete_only=complete_only).panels()
         folder.mkdir(parents=True, exist_ok=True)
         files = [
-            save_figures(panel.figures, folder / f"{panel.name}.{file_format}") for panel in drawn
+            save_figures(panel.figures, folder / f"{panel.name}.{file_format}")
+            for panel in panels
+            if panel.has_marks
         ]
         return list(itertools.chain.from_iterable(files))

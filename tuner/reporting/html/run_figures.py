@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...core.trial import Attempt, Outcome, Trial, TrialState
+from ...core.trial import Attempt, Outcome
 from .. import text
 from ..results.costs import costs_of
 from ..results.export import by_trial, seconds_run
+from ..results.failures import failure_groups
 from ..results.summary import running_rows
-from ..results.view import INTERRUPTED, StudyView
+from ..results.trials import trial_cells, trial_columns
+from ..results.view import INTERRUPTED
 from .panel import COMPLETE, FAILED, MUTED, PRUNED, Panel, Table, blank_figure
 from .trials import StudyTrials, described
 
@@ -35,13 +37,10 @@ def running(trials: StudyTrials, *, now: float) -> Panel | None:
     if view.master is None or not view.open_attempts:
         return None
     columns, *rows = running_rows(view, now)
-    words = f"{text.plural(len(rows), 'trial')} on {text.plural(_workers(view), 'worker')}."
+    workers = len({each.placement.worker for each in view.open_attempts})
+    words = f"{text.plural(len(rows), 'trial')} on {text.plural(workers, 'worker')}."
     cells = [[text.clean(each) for each in row] for row in rows]
     return Panel("running", "Running", words, tables=[Table(columns, cells)], is_folded=False)
-
-
-def _workers(view: StudyView) -> int:
-    return len({each.placement.worker for each in view.open_attempts})
 
 
 def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
@@ -106,9 +105,8 @@ def _parts(attempt: Attempt) -> list[Attempt]:
     """Return an attempt as one for each of its workers, each with the ranks there."""
     if not attempt.placement.peers:
         return [attempt]
-    ranks = zip((attempt.node, *attempt.peer_nodes), attempt.placement.ranks, strict=True)
     parts = []
-    for _, here in itertools.groupby(ranks, key=lambda each: each[1].worker):
+    for _, here in itertools.groupby(attempt.ranks, key=lambda each: each[1].worker):
         (node, first), *others = here
         placement = replace(first, peers=tuple(rank for _, rank in others))
         nodes = tuple(other for other, _ in others)
@@ -209,26 +207,22 @@ def costs(trials: StudyTrials, *, now: float) -> Panel:
 
 def failures(trials: StudyTrials) -> Panel | None:
     """Return the failed trials by the kind of failure; None if none failed."""
-    failed = [trial for trial in trials.view.trials if trial.state is TrialState.FAILED]
-    if not failed:
+    groups = failure_groups(trials.view.trials)
+    if not groups:
         return None
-    kinds: dict[str, list[Trial]] = {}
-    for trial in failed:
-        kinds.setdefault(text.without_numbers(trial.reason), []).append(trial)
-    ranked = sorted(kinds.values(), key=len, reverse=True)
     rows = [
         (
-            str(len(group)),
-            text.failure(group[0]),
-            ", ".join(str(trial.number) for trial in group[:10])
-            + (", …" if len(group) > 10 else ""),
-            described(group[0]),
-            group[0].detail.strip(),
+            str(len(group.trials)),
+            group.reason,
+            text.trials(group.numbers),
+            described(group.trials[0]),
+            group.trials[0].detail.strip(),
         )
-        for group in ranked[:_FAILURES_SHOWN]
+        for group in groups[:_FAILURES_SHOWN]
     ]
-    words = f"{text.plural(len(failed), 'trial')} failed, in {text.plural(len(ranked), 'way')}."
-    columns = ("trials", "first reason", "numbers", "first configuration", "traceback")
+    failed = sum(len(group.trials) for group in groups)
+    words = f"{text.plural(failed, 'trial')} failed, in {text.plural(len(groups), 'way')}."
+    columns = ("trials", "first reason", "which", "first configuration", "traceback")
     return Panel("failures", "Failures", words, tables=[Table(columns, rows)], is_folded=False)
 
 
@@ -236,15 +230,10 @@ def all_trials(trials: StudyTrials) -> Panel:
     """Return the table of all trials."""
     view = trials.view
     names = list(dict.fromkeys(name for trial in view.trials for name in trial.params))
-    metrics = [text.clean(goal.metric) for goal in view.goals.objectives]
-    missing = [None] * len(metrics)
     attempts_of = by_trial(view.attempts)
     rows = [
         (
-            str(trial.number),
-            view.state_of(trial),
-            *map(text.measured, [*trial.values, *missing][: len(metrics)]),
-            text.NOTHING if trial.step is None else str(trial.step),
+            *trial_cells(view, trial),
             text.duration(seconds_run(attempts_of.get(trial.number, []))),
             *(
                 text.param(trial.params[name]) if name in trial.params else text.NOTHING
@@ -253,8 +242,7 @@ def all_trials(trials: StudyTrials) -> Panel:
         )
         for trial in sorted(view.trials, key=lambda trial: trial.number)
     ]
-    step = text.step_word(view.epochs)
-    first = ("trial", "state", *metrics, step, "time")
+    first = (*trial_columns(view), "time")
     params = [f"{each} (hyperparameter)" if each in first else each for each in
               map(text.clean, names)]  # fmt: skip
     columns = (*first, *text.distinct(params))

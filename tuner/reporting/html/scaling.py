@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
-from ...core.scaling.curve import ScalingCurve
+from ...core.scaling.curve import Range, ScalingCurve
 from ...core.scaling.points import Mode
 from ...core.scaling.rows import Row
 from ..results.scaling import COLUMNS, EFFICIENT, all_rows, cells, conclusions
@@ -23,17 +24,14 @@ def scaling_panel(
     efficiency: float = EFFICIENT,
     has_figures: bool = True,
 ) -> Panel | None:
-    """Return what was measured of a model's scaling; None if nothing was.
-
-    Args:
-        curves: The curve of each backend.
-        modes: Which rows to show.
-        efficiency: The share of the ideal speed-up that is asked for.
-        has_figures: Whether to draw figures, which needs Bokeh.
-    """
+    """Return what was measured of a model's scaling; None if nothing was."""
     found = all_rows(curves, modes)
     if not found:
         return None
+    figures = []
+    if has_figures:
+        throughput = _figure(found, "samples a second", attrgetter("throughput"))
+        figures = [throughput, _efficiency(found, efficiency)]
     lines = conclusions(curves, modes=modes, efficiency=efficiency)
     said = Table(("what the measurements say",), [(line,) for line in lines])
     return Panel(
@@ -42,40 +40,41 @@ def scaling_panel(
         "Samples a second, and the share of the ideal speed-up, over the number of devices. Bars "
         "are the spread of repeated runs. Strong: all devices divide one batch; weak: each has a "
         "whole one.",
-        [_throughput(found), _efficiency(found, efficiency)] if has_figures else [],
+        figures,
         [said, Table(COLUMNS, [cells(row) for row in found])],
         is_folded=False,
     )
 
 
-def _throughput(found: Sequence[Row]) -> Any:
-    plot = blank_figure("devices", "samples a second")
+def _figure(
+    found: Sequence[Row], y_label: str, value_of: Callable[[Row], Range | None], factor: float = 1.0
+) -> Any:
+    """Return a figure with a line for each backend and mode; segments are the spread."""
+    plot = blank_figure("devices", y_label)
     for label, color, mode, rows in _lines(found):
-        shown = [(row, row.throughput) for row in rows if row.throughput is not None]
-        x = [row.point.devices for row, _ in shown]
-        style = {"color": color, "legend_label": label}
-        plot.line(x, [each.middle for _, each in shown], line_dash=_DASHES[mode], **style)
-        plot.scatter(x, [each.middle for _, each in shown], size=7, **style)
-        low, high = [each.low for _, each in shown], [each.high for _, each in shown]
-        plot.segment(x, low, x, high, color=color, line_width=2)
-    return _with_axes(plot, found)
-
-
-def _efficiency(found: Sequence[Row], wanted: float) -> Any:
-    plot = blank_figure("devices", "efficiency, %")
-    most = max(row.point.devices for row in found)
-    plot.line([1, most], [100 * wanted] * 2, color=MUTED, line_dash="dotted")
-    for label, color, mode, rows in _lines(found):
-        shown = [(row, row.efficiency) for row in rows if row.efficiency is not None]
-        x = [row.point.devices for row, _ in shown]
-        middle = [100 * each.middle for _, each in shown]
+        known = [(row.point.devices, value) for row in rows if (value := value_of(row)) is not None]
+        x = [devices for devices, _ in known]
+        low, middle, high = (
+            [factor * getattr(value, name) for _, value in known]
+            for name in ("low", "middle", "high")
+        )
         style = {"color": color, "legend_label": label}
         plot.line(x, middle, line_dash=_DASHES[mode], **style)
         plot.scatter(x, middle, size=7, **style)
-        low = [100 * each.low for _, each in shown]
-        high = [100 * each.high for _, each in shown]
         plot.segment(x, low, x, high, color=color, line_width=2)
-    return _with_axes(plot, found)
+    plot.xaxis.ticker = sorted({row.point.devices for row in found})
+    plot.y_range.start = 0
+    plot.legend.background_fill_alpha = 0.6
+    plot.add_layout(plot.legend[0], "above")
+    plot.legend.orientation = "horizontal"
+    return plot
+
+
+def _efficiency(found: Sequence[Row], wanted: float) -> Any:
+    plot = _figure(found, "efficiency, %", attrgetter("efficiency"), 100.0)
+    most = max(row.point.devices for row in found)
+    plot.line([1, most], [100 * wanted] * 2, color=MUTED, line_dash="dotted")
+    return plot
 
 
 def _lines(found: Sequence[Row]) -> list[tuple[str, str, Mode, list[Row]]]:
@@ -86,12 +85,3 @@ def _lines(found: Sequence[Row]) -> list[tuple[str, str, Mode, list[Row]]]:
         (f"{backend}, {mode}", colors[backend], mode, list(rows))
         for (backend, mode), rows in groups
     ]
-
-
-def _with_axes(plot: Any, found: Sequence[Row]) -> Any:
-    plot.xaxis.ticker = sorted({row.point.devices for row in found})
-    plot.y_range.start = 0
-    plot.legend.background_fill_alpha = 0.6
-    plot.add_layout(plot.legend[0], "above")
-    plot.legend.orientation = "horizontal"
-    return plot

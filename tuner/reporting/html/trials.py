@@ -11,9 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from ...core.space.space import FixedParameter, Parameter, SearchSpace
-from ...core.trial import Direction, ParamValue, Trial, TrialState
+from ...core.trial import Direction, ParamValue, ReportedValue, Trial, TrialState
 from .. import text
-from ..results.export import ReportedValue
 from ..results.importance import MIN_TRIALS, Importance, importances
 from ..results.view import StudyView
 from .panel import COMPLETE, PRUNED, Shown, mark
@@ -182,15 +181,7 @@ def columns_of(trials: Sequence[Trial]) -> Mapping[str, list[object]]:
 def draw_points(
     plot: Any, trials: StudyTrials, x_of: Callable[[Trial], object], *, x: Any = "x", size: int = 7
 ) -> None:
-    """Draw the values of the trials as points.
-
-    Args:
-        plot: The figure.
-        trials: The trials.
-        x_of: Returns where a trial is drawn; None if nowhere.
-        x: The column "x", or a transformation of it.
-        size: Size of the points in pixels.
-    """
+    """Draw the values of the trials as points; none where `x_of` returns None."""
     for group, color, marker, shown in (
         (trials.complete, COMPLETE, "circle", Shown.ALWAYS),
         (trials.pruned, PRUNED, "triangle", Shown.WITH_PRUNED),

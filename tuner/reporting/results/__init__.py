@@ -1,5 +1,8 @@
 """A study read from its ledger: status, best trials, costs, exports.
 
+In all of them `now` is the time in seconds since the epoch, and `width` the number of characters in
+a line, None for no limit.
+
 Offers: `view`, `summary`, `best`, `export`, `costs`.
 
 May import: `core`, `reporting`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from ...core.goals import Goals
 from ...core.ranking import Confirmation
 from ...core.trial import Params, Trial
 from .. import text
@@ -75,9 +74,7 @@ def best_json(view: StudyView) -> dict[str, object]:
     """
     found: dict[str, object] = {
         "study": view.directory,
-        "metric": view.goal.metric,
-        "direction": str(view.goal.direction),
-        **goals_json(view.goals),
+        **goals_json(view),
         "best": None if view.best is None else trial_json(view, view.best),
         "model": view.model or None,
         "trained_on": view.carrier or None,
@@ -90,15 +87,19 @@ def best_json(view: StudyView) -> dict[str, object]:
     return found
 
 
-def goals_json(goals: Goals) -> dict[str, object]:
-    """Return the objectives, if there are several, and the constraints as plain data."""
-    found: dict[str, object] = {}
-    if len(goals.objectives) > 1:
+def goals_json(view: StudyView) -> dict[str, object]:
+    """Return the first objective, all if there are several, and the constraints as plain data."""
+    found: dict[str, object] = {
+        "metric": view.goal.metric,
+        "direction": str(view.goal.direction),
+    }
+    if len(view.goals.objectives) > 1:
         found["objectives"] = [
-            {"metric": goal.metric, "direction": str(goal.direction)} for goal in goals.objectives
+            {"metric": goal.metric, "direction": str(goal.direction)}
+            for goal in view.goals.objectives
         ]
-    if goals.constraints:
-        found["constraints"] = [str(each) for each in goals.constraints]
+    if view.goals.constraints:
+        found["constraints"] = [str(each) for each in view.goals.constraints]
     return found
 
 

@@ -15,40 +15,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import TextIO
 
-from ...core.trial import Attempt, Trial, Usage
+from ...core.trial import Attempt, ReportedValue, Trial, Usage
 from . import costs
 from .best import finite, goals_json, params_json
 from .view import StudyView
-
-
-class ReportedValue(Protocol):
-    """One metric that an attempt reported at a step, as the ledger has it."""
-
-    @property
-    def trial(self) -> int:
-        """The trial's number."""
-
-    @property
-    def attempt(self) -> int:
-        """The attempt's number within the trial."""
-
-    @property
-    def step(self) -> int:
-        """Epochs done, or what else the objective counts."""
-
-    @property
-    def metric(self) -> str:
-        """The metric's name."""
-
-    @property
-    def value(self) -> float:
-        """The metric's value."""
-
-    @property
-    def time(self) -> float:
-        """When it was reported, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +75,7 @@ def table(view: StudyView) -> Table:
     rows = []
     for trial in trials:
         attempts = of_trial.get(trial.number, [])
+        last = _attempt(attempts[-1]) if attempts else {}
         rows.append(
             {
                 "number": trial.number,
@@ -115,7 +88,7 @@ def table(view: StudyView) -> Table:
                 "attempts": trial.attempts,
                 "seconds": seconds_run(attempts),
                 **costs.costs_of(attempts).to_json(),
-                **_of_last(attempts),
+                **{name: last.get(name) for name in _OF_LAST},
                 **{name: value_of(trial) for name, value_of in special.items()},
                 "reason": trial.reason,
             }
@@ -137,10 +110,6 @@ def export_csv(rows: Table, stream: TextIO) -> None:
 
     Cells that a row lacks, such as inactive hyperparameters, are empty. A hyperparameter whose
     value is None is written as `None`.
-
-    Args:
-        rows: A `table` or `curves`.
-        stream: Where to write; a file opened with `newline=""`.
     """
     writer = csv.writer(stream)
     writer.writerow(map(_cell, rows.columns))
@@ -166,31 +135,18 @@ _OF_LAST = (
 )
 
 
-def _of_last(attempts: Sequence[Attempt]) -> dict[str, object]:
-    """Return the columns of `_OF_LAST`."""
-    last = _attempt(attempts[-1]) if attempts else {}
-    return {name: last.get(name) for name in _OF_LAST}
-
-
 def export_json(view: StudyView, reports: Sequence[ReportedValue], stream: TextIO) -> None:
     """Write the trials with their attempts and reports as strict JSON.
 
     Hyperparameters keep their types; NaN and the infinities, which JSON cannot hold, are null;
     times are seconds since the epoch.
-
-    Args:
-        view: The study.
-        reports: The reports of all attempts.
-        stream: Where to write.
     """
     attempts_of = by_trial(view.attempts)
     reports_of: dict[int, list[ReportedValue]] = {}
     for row in reports:
         reports_of.setdefault(row.trial, []).append(row)
     tree = {
-        "metric": view.goal.metric,
-        "direction": str(view.goal.direction),
-        **goals_json(view.goals),
+        **goals_json(view),
         **(
             {"front": [trial.number for trial in view.front]}
             if len(view.goals.objectives) > 1
@@ -269,8 +225,7 @@ def _attempt(attempt: Attempt) -> dict[str, object]:
 
 def ranks_json(attempt: Attempt) -> list[dict[str, object]]:
     """Return what each rank of an attempt of several processes holds; empty for a plain one."""
-    nodes = (attempt.node, *attempt.peer_nodes)
-    if len(nodes) == 1:
+    if not attempt.placement.peers:
         return []
     return [
         {
@@ -281,7 +236,7 @@ def ranks_json(attempt: Attempt) -> list[dict[str, object]]:
             "gpus": list(rank.gpus),
             "memory_bytes": rank.memory_bytes,
         }
-        for number, (node, rank) in enumerate(zip(nodes, attempt.placement.ranks, strict=True))
+        for number, (node, rank) in enumerate(attempt.ranks)
     ]
 
 

@@ -31,8 +31,9 @@ _CELLS = 50
 _MIN_BANDWIDTH = 0.5 / 1.64
 """Smallest bandwidth in cells: 90 % of a kernel lies within the cell of its observation."""
 
+_RESAMPLES = 100
 _INTERVAL = (10.0, 90.0)
-"""Percentiles over the resampled trials that bound the interval."""
+"""Percentiles over the resampled trials (bootstrap) that bound the interval."""
 
 _Floats = NDArray[np.float64]
 
@@ -55,11 +56,7 @@ class Importance:
 
 
 def importances(
-    space: SearchSpace,
-    results: Sequence[tuple[Params, float]],
-    direction: Direction,
-    *,
-    resamples: int = 100,
+    space: SearchSpace, results: Sequence[tuple[Params, float]], direction: Direction
 ) -> list[Importance]:
     """Return the importance of each searched hyperparameter, the largest first.
 
@@ -67,7 +64,6 @@ def importances(
         space: The search space.
         results: Configurations and their values; those that are not finite are left out.
         direction: Direction in which a value is better.
-        resamples: Number of bootstrap samples of the trials for the intervals.
 
     Returns:
         Empty with fewer than `MIN_TRIALS` results, or if nothing is searched.
@@ -83,10 +79,10 @@ def importances(
     weights = [np.ones(len(known))]
     weights += [
         np.bincount(rng.integers(len(known), size=len(known)), minlength=len(known)).astype(float)
-        for _ in range(resamples)
+        for _ in range(_RESAMPLES)
     ]
     shares = np.array([_shares(names, regimes, losses, each) for each in weights])
-    low, high = np.percentile(shares[1:], _INTERVAL, axis=0) if resamples else shares[[0, 0]]
+    low, high = np.percentile(shares[1:], _INTERVAL, axis=0)
     found = [
         Importance(name, float(shares[0, i]), float(low[i]), float(high[i]))
         for i, name in enumerate(names)

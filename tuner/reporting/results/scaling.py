@@ -67,13 +67,7 @@ def all_rows(curves: Sequence[ScalingCurve], modes: Sequence[Mode]) -> list[Row]
 def scaling_text(
     curves: Sequence[ScalingCurve], *, modes: Sequence[Mode], efficiency: float = EFFICIENT
 ) -> str:
-    """Return a table, a bar for each throughput, and what can be concluded, as text.
-
-    Args:
-        curves: What was measured, by backend.
-        modes: Which rows to show.
-        efficiency: The share of the ideal speed-up that is asked for.
-    """
+    """Return a table, a bar for each throughput, and what can be concluded, as text."""
     found = all_rows(curves, modes)
     shown = table([COLUMNS, *map(cells, found)], left=("backend", "mode"))
     return "\n".join(
@@ -159,13 +153,7 @@ def _failures(curve: ScalingCurve) -> list[str]:
 def scaling_json(
     curves: Sequence[ScalingCurve], *, modes: Sequence[Mode], efficiency: float = EFFICIENT
 ) -> dict[str, Any]:
-    """Return every measurement, what follows from it, and what can be concluded, as plain values.
-
-    Args:
-        curves: What was measured, by backend.
-        modes: Which rows to compute.
-        efficiency: The share of the ideal speed-up that is asked for.
-    """
+    """Return every measurement, what follows, and what can be concluded, as plain values."""
     return {
         "curves": [each.to_json() for each in curves],
         "rows": [_row_json(row) for row in all_rows(curves, modes)],

@@ -17,18 +17,12 @@ def space_text(
     is_complete: bool | None = True,
     width: int | None = None,
 ) -> str:
-    """Return the output of `hptune space`.
-
-    Args:
-        space: The search space.
-        warnings: What was noticed when the file was read.
-        is_complete: Whether all hyperparameters are known; None if that is not recorded.
-        width: Characters of a line; None for no limit.
-    """
+    """Return the output of `hptune space`; `is_complete` is None if that is not recorded."""
     rows: list[tuple[str, ...]] = [("name", "values", "tried first", "type", "range")]
     rows += [_row(parameter) for parameter in space]
     size = space.size()
-    configurations = "any number of configurations" if size is None else _counted(size)
+    count = "any number of" if size is None else f"{size:,}"
+    configurations = f"{count} configuration{'' if size == 1 else 's'}"
     lines = [f"{text.plural(len(space), 'hyperparameter')}, {configurations}"]
     if len(space):
         lines += ["", *table(rows, left=("name", "tried first", "type"), width=width)]
@@ -54,10 +48,6 @@ def space_json(
         ],
         "warnings": list(warnings),
     }
-
-
-def _counted(size: int) -> str:
-    return "1 configuration" if size == 1 else f"{size:,} configurations"
 
 
 def _row(parameter: Parameter) -> tuple[str, ...]:

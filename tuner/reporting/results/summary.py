@@ -8,58 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ...core.messages import Finish, FinishReason
-from ...core.trial import Attempt, Trial, TrialState
+from ...core.trial import Attempt, TrialState
 from .. import text
 from ..table import fields, table
 from .best import best_words, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
 from .export import ranks_json
+from .failures import FailureGroup, failure_groups
 from .view import StudyState, StudyView
 
 _FAILURES_IN_STATUS = 5
 _FAILURES_IN_THE_END = 3
-_TRIALS_NAMED = 6
 _LEAST_IDLE = 0.01
 """Share of idle core time from which on it is shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailureGroup:
-    """Trials that failed for the same reason, apart from numbers (see `text.without_numbers`).
-
-    Attributes:
-        reason: The reason of the first trial, in one line.
-        trials: The trials' numbers.
-        is_example: Whether the reasons of other trials have other numbers.
-    """
-
-    reason: str
-    trials: tuple[int, ...]
-    is_example: bool = False
-
-    def __str__(self) -> str:
-        such_as = "such as " if self.is_example else ""
-        return f"{len(self.trials)} x {such_as}{self.reason} ({_named(self.trials)})"
-
-
-def failure_groups(trials: Sequence[Trial]) -> list[FailureGroup]:
-    """Return the failed trials by reason, the most frequent reason first."""
-    groups: dict[str, list[Trial]] = {}
-    for trial in sorted(trials, key=lambda trial: trial.number):
-        if trial.state is TrialState.FAILED:
-            reason = text.shorten(text.without_numbers(trial.reason), text.FAILURE_CHARACTERS)
-            groups.setdefault(reason, []).append(trial)
-    found = [_group(failed) for failed in groups.values()]
-    return sorted(found, key=lambda group: -len(group.trials))
-
-
-def _group(failed: Sequence[Trial]) -> FailureGroup:
-    reasons = [text.failure(trial) for trial in failed]
-    numbers = tuple(trial.number for trial in failed)
-    return FailureGroup(reasons[0], numbers, is_example=len(set(reasons)) > 1)
 
 
 def _failure_lines(groups: Sequence[FailureGroup], most: int) -> list[str]:
@@ -70,13 +33,7 @@ def _failure_lines(groups: Sequence[FailureGroup], most: int) -> list[str]:
 
 
 def status_text(view: StudyView, *, now: float, width: int | None = None) -> str:
-    """Return the output of `hptune status`.
-
-    Args:
-        view: The study.
-        now: The time in seconds since the epoch.
-        width: Characters of a line; None for no limit.
-    """
+    """Return the output of `hptune status`."""
     best, front = view.best, len(view.front)
     more = f"{text.plural(front - 1, 'other trial')} on the Pareto front: hptune best "
     about = [
@@ -100,7 +57,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     if failures:
         lines += ["", "failures"]
         lines += [f"  {line}" for line in _failure_lines(failures, _FAILURES_IN_STATUS)]
-        lines.append(f"  details: hptune show {_directory(view)} {failures[0].trials[-1]}")
+        lines.append(f"  details: hptune show {_directory(view)} {failures[0].numbers[-1]}")
     return "\n".join(lines)
 
 
@@ -132,21 +89,14 @@ def _cost(view: StudyView, now: float) -> Costs:
 
 
 def status_json(view: StudyView, *, now: float) -> dict[str, object]:
-    """Return the output of `hptune status --json`.
-
-    Args:
-        view: The study.
-        now: The time in seconds since the epoch.
-    """
+    """Return the output of `hptune status --json`."""
     master, last = view.master, view.last_finish
     running = [] if master is None else view.open_attempts
     budget = view.device_budget
     return {
         "study": view.directory,
         "search": view.search,
-        "metric": view.goal.metric,
-        "direction": str(view.goal.direction),
-        **goals_json(view.goals),
+        **goals_json(view),
         "state": str(view.state),
         "finish_reason": None if last is None else str(last.finish_reason),
         "reason": None if last is None else last.reason,
@@ -174,7 +124,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         "packed": _packed(view) or None,
         "running": [_attempt_json(view, attempt, now) for attempt in running],
         "failures": [
-            {"reason": group.reason, "trials": list(group.trials)}
+            {"reason": group.reason, "trials": group.numbers}
             for group in failure_groups(view.trials)
         ],
     }
@@ -229,7 +179,7 @@ def why_without_result(view: StudyView, finish: Finish) -> tuple[str, str]:
     if not groups:
         more = _more_trials(view, finish)
         return f"{message}." + (f" `{more}` tries others." if more else ""), ""
-    last = next(trial for trial in view.trials if trial.number == groups[0].trials[-1])
+    last = groups[0].trials[-1]
     remedy = f"continue with `{_resume(view, finish)}`"
     if _is_exhausted(view):
         remedy = "start a new study: every configuration was tried"
@@ -357,20 +307,15 @@ def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
     if not attempts:
         return []
     if view.master is None:
-        numbers = tuple(attempt.id.trial for attempt in attempts)
+        numbers = [attempt.id.trial for attempt in attempts]
         were, them = ("was", "it") if len(numbers) == 1 else ("were", "them")
-        return [f"{_named(numbers)} {were} interrupted; hptune resume continues {them}"]
+        return [f"{text.trials(numbers)} {were} interrupted; hptune resume continues {them}"]
     (_, *columns), *rows = running_rows(view, now)
     return table([("running", *columns), *rows], width=width)
 
 
 def running_rows(view: StudyView, now: float) -> list[Sequence[str]]:
-    """Return the running trials as a table, whose first row has the names of its columns.
-
-    Args:
-        view: The study, which runs.
-        now: The time in seconds since the epoch.
-    """
+    """Return the running trials as a table, whose first row has the names of its columns."""
     confirms = {trial.number: trial.confirms for trial in view.trials}
     rows: list[Sequence[str]] = [
         ("trial", text.step_word(view.epochs), view.goal.metric, "time", "where")
@@ -413,9 +358,3 @@ def _attempt_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, ob
 
 def _directory(view: StudyView) -> str:
     return text.path(view.directory)
-
-
-def _named(trials: Sequence[int]) -> str:
-    named = ", ".join(map(str, trials[:_TRIALS_NAMED]))
-    more = ", …" if len(trials) > _TRIALS_NAMED else ""
-    return f"{'trial' if len(trials) == 1 else 'trials'} {named}{more}"

@@ -6,11 +6,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
-from ...core.trial import Attempt, Report, Trial, TrialState
+from ...core.trial import Attempt, Report, ReportedValue, Trial, TrialState
 from .. import text
 from ..table import fields, table
 from .best import goals_json, trial_json
-from .export import ReportedValue, by_trial, seconds_run, trial_tree
+from .export import by_trial, seconds_run, trial_tree
 from .view import INTERRUPTED, TO_CONTINUE, StudyView
 
 STATES = ("complete", "pruned", "failed", "running", "paused", INTERRUPTED, "waiting")
@@ -27,10 +27,6 @@ def ranked(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
     The study's best trials are followed by the other complete trials, by the first objective; those
     that break a constraint come after them. Then come other trials that have a value, and the rest
     by number.
-
-    Args:
-        view: The study.
-        states: The words of the states to return; empty for all.
     """
     front = {trial.number: place for place, trial in enumerate(view.front)}
 
@@ -54,35 +50,35 @@ def ranked(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
 def trials_text(
     view: StudyView, trials: Sequence[Trial], *, now: float, width: int | None = None
 ) -> str:
-    """Return the output of `hptune trials`.
-
-    Args:
-        view: The study.
-        trials: Some of its trials, in the order to show them.
-        now: The time in seconds since the epoch.
-        width: Characters of a line; None for no limit.
-    """
+    """Return the output of `hptune trials`."""
     if not trials:
         return f"no such trials: {view.counts_text()}"
-    metrics = [goal.metric for goal in view.goals.objectives]
-    missing = [None] * len(metrics)  # a stopped trial may have the first objective only
     attempts_of = by_trial(view.attempts)
-    rows = [("trial", "state", *metrics, text.step_word(view.epochs), "time", "origin")]
+    rows = [(*trial_columns(view), "time", "origin")]
     for trial in trials:
-        report = _latest(view, trial)
-        values = [report.metrics.get(metric) for metric in metrics] if report else trial.values
-        step = report.step if report else trial.step
-        rows.append(
-            (
-                str(trial.number),
-                view.state_of(trial),
-                *map(text.measured, [*values, *missing][: len(metrics)]),
-                text.NOTHING if step is None else str(step),
-                text.duration(_seconds(view, attempts_of.get(trial.number, []), now)),
-                trial.origin,
-            )
-        )
+        seconds = _seconds(view, attempts_of.get(trial.number, []), now)
+        rows.append((*trial_cells(view, trial), text.duration(seconds), trial.origin))
     return "\n".join(_with_params(view, trials, rows, width))
+
+
+def trial_columns(view: StudyView) -> tuple[str, ...]:
+    """Return the headings of `trial_cells`."""
+    metrics = (text.clean(goal.metric) for goal in view.goals.objectives)
+    return ("trial", "state", *metrics, text.step_word(view.epochs))
+
+
+def trial_cells(view: StudyView, trial: Trial) -> tuple[str, ...]:
+    """Return a trial's number, state, objectives and step as texts; so far if it goes on."""
+    metrics = [goal.metric for goal in view.goals.objectives]
+    values, step = [*trial.values, *[None] * len(metrics)], trial.step  # stopped: the first only
+    if (report := _latest(view, trial)) is not None:
+        values, step = [report.metrics.get(metric) for metric in metrics], report.step
+    return (
+        str(trial.number),
+        view.state_of(trial),
+        *map(text.measured, values[: len(metrics)]),
+        text.NOTHING if step is None else str(step),
+    )
 
 
 def _with_params(
@@ -125,9 +121,7 @@ def trials_json(view: StudyView, trials: Sequence[Trial], *, now: float) -> dict
     attempts_of = by_trial(view.attempts)
     return {
         "study": view.directory,
-        "metric": view.goal.metric,
-        "direction": str(view.goal.direction),
-        **goals_json(view.goals),
+        **goals_json(view),
         "trials": [
             {
                 **trial_json(view, trial),
@@ -150,16 +144,7 @@ def trial_text(
     now: float,
     width: int | None = None,
 ) -> str:
-    """Return the output of `hptune show`.
-
-    Args:
-        view: The study.
-        trial: The trial.
-        reports: The trial's reports.
-        log: Path of its output; empty if there is none.
-        now: The time in seconds since the epoch.
-        width: Characters of a line; None for no limit.
-    """
+    """Return the output of `hptune show`, with the path of the trial's log if there is one."""
     attempts = by_trial(view.attempts).get(trial.number, [])
     is_best = any(trial.number == each.number for each in view.front)
     state = view.state_of(trial) + (f", the best of {view.progress}" if is_best else "")
@@ -183,7 +168,7 @@ def trial_text(
         ("trial", f"{trial.number}, {state}"),
         ("origin", trial.origin),
         ("value", value),
-        ("", f"trained again as {_trials(again)}" if again else ""),
+        ("", f"trained again as {text.trials(again)}" if again else ""),
         *(("", f"infeasible: {each}") for each in view.goals.broken(trial.metrics)),
         ("reason", text.clean(trial.reason)),
         ("time", text.duration(_seconds(view, attempts, now))),
@@ -207,10 +192,6 @@ def trial_details(
     tree = trial_tree(view, trial, by_trial(view.attempts).get(trial.number, []), reports)
     model = view.models.get(trial.number)
     return {"study": view.directory, **tree, "log": log or None, "model": model}
-
-
-def _trials(named: Sequence[str]) -> str:
-    return f"trial{'s' * (len(named) > 1)} {', '.join(named)}"
 
 
 def _values(title: str, values: Mapping[str, str]) -> list[str]:
@@ -298,13 +279,10 @@ def _attempt_lines(
 
 def _rank_lines(attempt: Attempt, width: int | None) -> list[str]:
     """Return where each rank of an attempt of several processes runs; empty for a plain one."""
-    nodes = (attempt.node, *attempt.peer_nodes)
-    if len(nodes) == 1:
+    if not attempt.placement.peers:
         return []
-    rows = [("rank", "where")]
-    for number, (node, rank) in enumerate(zip(nodes, attempt.placement.ranks, strict=True)):
-        rows.append((str(number), text.where(node, rank)))
-    return ["", *table(rows, left=("where",), width=width)]
+    rows = [(str(n), text.where(node, rank)) for n, (node, rank) in enumerate(attempt.ranks)]
+    return ["", *table([("rank", "where"), *rows], left=("where",), width=width)]
 
 
 def _ending(attempt: Attempt) -> str:

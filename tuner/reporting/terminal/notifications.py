@@ -158,11 +158,7 @@ class Notifications:
             )
 
     def lines(self, now: float) -> list[str]:
-        """Return the lines to show now.
-
-        Args:
-            now: The time in seconds since the epoch.
-        """
+        """Return the lines to show now."""
         lines, self._urgent = self._urgent, []
         if now < self._quiet_until:
             return lines

@@ -1,12 +1,12 @@
 """The ledger: all events of a study, and tables for people to query, in one SQLite file.
 
-Offers: `Ledger` (the only writer), `LedgerReader`, `FollowedReports`, `ReportRow`, `damage_errors`.
+Offers: `Ledger` (the only writer), `LedgerReader`, `FollowedReports`, `damage_errors`.
 
 May import: `errors`, `core`, `storage`.
 """
 
 from .database import damage_errors
-from .reader import FollowedReports, LedgerReader, ReportRow
+from .reader import FollowedReports, LedgerReader
 from .writer import Ledger
 
-__all__ = ["FollowedReports", "Ledger", "LedgerReader", "ReportRow", "damage_errors"]
+__all__ = ["FollowedReports", "Ledger", "LedgerReader", "damage_errors"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ...core.messages import Event, StudyOpened, UserRequested, WorkerJoined, WorkerLeft
-from ...core.trial import Attempt, Trial
+from ...core.trial import Attempt, ReportedValue, Trial
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
 from .database import (
@@ -29,27 +29,6 @@ from .database import (
 )
 
 _Row = TypeVar("_Row")
-
-
-@dataclass(frozen=True, slots=True)
-class ReportRow:
-    """One metric of one report.
-
-    Attributes:
-        trial: The trial's number.
-        attempt: The attempt's number within the trial.
-        step: The number of epochs done, or of what the objective counts.
-        metric: The metric's name.
-        value: Its value; NaN if the table has NULL.
-        time: When the master received it, in seconds since the epoch.
-    """
-
-    trial: int
-    attempt: int
-    step: int
-    metric: str
-    value: float
-    time: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +86,14 @@ class LedgerReader:
         query, values = _of(SELECT_ATTEMPTS, trial, "ORDER BY trial, number")
         return self._rows(query, *values, read=attempt_of)
 
-    def reports(self, trial: int | None = None) -> list[ReportRow]:
+    def reports(self, trial: int | None = None) -> list[ReportedValue]:
         """Return every report, or those of one trial, in the order of their arrival."""
         query, values = _of(SELECT_REPORTS, trial, "ORDER BY rowid")
         return self._rows(query, *values, read=_report_row)
 
     def reports_after(
         self, row: int, *, metric: str, most: int = 100_000
-    ) -> tuple[list[ReportRow], int]:
+    ) -> tuple[list[ReportedValue], int]:
         """Return reports of a metric that arrived after a row, in order, and the last row read.
 
         Args:
@@ -186,9 +165,9 @@ class LedgerReader:
 _OF_RUN = (StudyOpened, WorkerJoined, WorkerLeft, UserRequested)
 
 
-def _report_row(row: tuple[Any, ...]) -> ReportRow:
+def _report_row(row: tuple[Any, ...]) -> ReportedValue:
     trial, attempt, step, metric, value, time = report_of(row)
-    return ReportRow(trial, attempt, step, metric, math.nan if value is None else value, time)
+    return ReportedValue(trial, attempt, step, metric, math.nan if value is None else value, time)
 
 
 class FollowedReports:
@@ -202,10 +181,10 @@ class FollowedReports:
     def __init__(self, reader: LedgerReader, metric: str) -> None:
         self._reader = reader
         self._metric = metric
-        self._rows: list[ReportRow] = []
+        self._rows: list[ReportedValue] = []
         self._last = 0
 
-    def rows(self) -> Sequence[ReportRow]:
+    def rows(self) -> Sequence[ReportedValue]:
         """Return all reports up to now, in the order of their arrival."""
         while True:
             found, self._last = self._reader.reports_after(self._last, metric=self._metric)
