@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from in_process import InProcess, refused
-from real_runs import Hptune, rows, wait_for
+from real_runs import Ended, Hptune, rows, wait_for
+from requirements import require
 
 MODEL = """
 import numpy as np
@@ -45,6 +46,7 @@ AUTO = ["run", "model.py", "--processes-per-trial", "auto"]
         ([*SCALING, "--devices", "1,two"], ["'1,two'", "such as 1,2,4"]),
         ([*SCALING, "--devices", "1,100000"], ["100000", "this machine has", "--slurm"]),
         ([*SCALING, "--devices", "1,2,4", "--batch-size", "30"], ["30", "28 or 32"]),
+        ([*SCALING, "--batch-size", "1"], ["1, which does not divide", "--batch-size 2"]),
         ([*SCALING, "--compare", "jax,mxnet"], ["'mxnet'", "tensorflow, jax, torch"]),
         ([*SCALING, "--compare", "jax,jax"], ["twice"]),
         ([*SCALING, "--compare", "jax"], ["hptune[jax]", "--python jax=PATH"]),
@@ -56,7 +58,8 @@ AUTO = ["run", "model.py", "--processes-per-trial", "auto"]
         ([*SCALING, "--study", "nothing"], ["there is no study in nothing"]),
         (["run", "model.py", "--gpus-per-trial", "auto"], ["no GPU", "--processes-per-trial auto"]),
         (["run", "model.py", "--gpus-per-trial", "automatic"], ["'automatic'", "or auto"]),
-        ([*AUTO, "--cpus-per-trial", "2"], ["--cpus-per-trial is 2"]),
+        ([*AUTO, "--cpus-per-trial", "0.5"], ["--cpus-per-trial is 0.5"]),
+        ([*AUTO, "--nodes-per-trial", "2"], ["--nodes-per-trial is 2"]),
         ([*AUTO, "--executor", "joblib"], ["--executor is joblib"]),
         ([*AUTO, "--strategy", "none"], ["--strategy is none"]),
         ([*AUTO[:2], "--gpus-per-trial", "auto", *AUTO[2:3], "2"], ["is auto", "is 2"]),
@@ -81,7 +84,7 @@ def test_wrong_input_is_refused_before_anything_is_trained(
 def test_a_study_measures_its_model_and_chooses_the_devices_of_each_trial(
     hptune: Hptune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torch")
+    require("torch")
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     (hptune.directory / "model.py").write_text(MODEL)
     study = hptune.directory / "study"
@@ -117,26 +120,27 @@ def check(result: Path, backend: str) -> None:
     assert all(each["steps"] >= 8 for each in samples)
 
 
-def measure(hptune: Hptune, backend: str) -> None:
+def measure(hptune: Hptune, backend: str, *options: str) -> Ended:
     (hptune.directory / "model.py").write_text(MODEL)
     arguments = ("--compare", backend, "--mode", "weak", "--repeats", "1", "--batch-size", "16")
     files = ("--json", "scaling.json", "-o", "report.md")
-    ended = hptune("scaling", "model.py", *arguments, *files, seconds=LONG)
+    ended = hptune("scaling", "model.py", *arguments, *files, *options, seconds=LONG)
     assert ended.code == 0, ended.err
     assert "not distinguishable from 1" in ended.out
     assert f"{backend}: 2 cores, 16 samples each: " in ended.err
     assert "| devices |" in (hptune.directory / "report.md").read_text()
     assert not (hptune.directory / "studies").exists()
     check(hptune.directory / "scaling.json", backend)
+    return ended
 
 
 def test_steps_are_measured_on_one_process_and_on_two(hptune: Hptune) -> None:
-    pytest.importorskip("torch")
+    require("torch")
     measure(hptune, "torch")
 
 
 def test_sigterm_while_steps_are_measured_leaves_nothing_behind(hptune: Hptune) -> None:
-    pytest.importorskip("torch")
+    require("torch")
     waits = "    pathlib.Path('begun').touch()\n    time.sleep(300)\n    x = np.ones"
     model = "import pathlib, time\n" + MODEL.replace("    x = np.ones", waits)
     (hptune.directory / "model.py").write_text(model)
@@ -150,6 +154,24 @@ def test_sigterm_while_steps_are_measured_leaves_nothing_behind(hptune: Hptune) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])
-def test_steps_of_other_backends_are_measured(hptune: Hptune, backend: str) -> None:
-    pytest.importorskip(backend)
-    measure(hptune, backend)
+@pytest.mark.parametrize("options", [(), ("--one-process",)])
+def test_steps_of_other_backends_are_measured(
+    hptune: Hptune, backend: str, options: tuple[str, ...]
+) -> None:
+    require(backend)
+    ended = measure(hptune, backend, *options)
+    assert ("are those of one process" in ended.out) == bool(options)
+
+
+def test_a_killed_command_leaves_a_folder_that_the_next_one_removes(hptune: Hptune) -> None:
+    waits = "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(300)\n"
+    hptune.file("model.py", waits + MODEL)
+    killed = hptune.start("scaling", "model.py", "--devices", "1")
+    wait_for((hptune.directory / "begun").exists, "the model file")
+    killed.kill()
+    assert [name for name in hptune.leftovers() if name.startswith("hptune-scaling-")]
+    wait_for(lambda: not hptune.processes(), "the end of its processes")
+    hptune.file("model.py", "def objective(hp, trial):\n    return 0.0\n")
+    ended = hptune("scaling", "model.py", "--devices", "1")
+    assert (ended.code, "a loop of its own" in ended.err) == (2, True), ended.err
+    hptune.assert_nothing_left()

@@ -77,6 +77,27 @@ def test_a_trial_of_several_processes_has_a_core_for_each_and_is_not_packed(
     assert layout.at_once == 4 // int(wanted.cpus)
 
 
+@pytest.mark.parametrize(
+    ("said", "file", "one"),
+    [
+        ({}, {}, Resources()),
+        ({"workers": 2}, {}, Resources()),
+        ({}, {"cpus": 2, "processes": 2, "gpus": 2, "nodes": 2}, Resources()),
+        ({}, {"cpus": 4, "memory_bytes": 8}, Resources(4, memory_bytes=8)),
+        ({"cpus_per_trial": 2, "memory_per_trial_bytes": 9}, {"cpus": 4}, Resources(2, None, 9)),
+        ({}, {"gpus": 0}, Resources(gpus=0)),
+        ({"gpus_per_trial": 0}, {"gpus": 2}, Resources(gpus=0)),
+        ({"processes_per_trial": None, "gpus_per_trial": "auto"}, {"gpus": 0}, Resources()),
+    ],
+)
+def test_a_trial_whose_devices_are_chosen_holds_the_rest_of_what_was_asked_for(
+    said: Mapping[str, Any], file: Mapping[str, int], one: Resources
+) -> None:
+    chosen = settings(**{"processes_per_trial": "auto", **said})
+    layout = resolve_layout(chosen, {"RESOURCES": file}, MACHINE)
+    assert (layout.resources, layout.measured) == (one, ())
+
+
 def test_a_trial_of_several_nodes_has_a_process_on_each() -> None:
     elsewhere = Capacity(tuple(range(1_000)))
 

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from requirements import unavailable
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -40,7 +41,7 @@ def test_the_network_learns_from_real_images(reader: ModuleType) -> None:
     try:
         reader.find_fashion_mnist()
     except FileNotFoundError as err:
-        pytest.skip(str(err))
+        unavailable(str(err))
     example = importlib.import_module("cifar10_cnn")
     (x, y), (x_val, y_val) = example.load_data()
     assert x.shape == (55_000, 28, 28, 1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from tuner.clusters.base import Cluster
 from tuner.config.model_file import Found, ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.engine.engine import Engine
@@ -25,6 +25,7 @@ from tuner.core.messages import (
 )
 from tuner.core.resources import Capacity, Resources
 from tuner.core.scaling.points import BATCH, STEP_SECONDS, STEPS, Mode
+from tuner.core.scaling.sizes import TrialSizes
 from tuner.core.scaling.split import StepTimes
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import (
@@ -42,7 +43,7 @@ from tuner.core.trial import (
 from tuner.errors import UsageError
 from tuner.executors.base import Executor
 from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
-from tuner.master.scaling import clear, wait_for_workers
+from tuner.master.scaling import ScalingRequest, check_code, wait_for_workers
 from tuner.master.split import Splitter, check_splits, measure_split
 from tuner.master.step_runner import StepRunner
 from tuner.samplers.random_search import RandomSampler
@@ -52,6 +53,7 @@ from tuner.worker.orders import AttemptOrder, StudyBrief
 
 GOALS = Goals((Goal("score", Direction.MAX),))
 EPOCHS = 4
+SIZES = TrialSizes()
 MARGIN = 1.05
 CURVES = {
     "scales well": {1: 1.0, 2: 0.51, 4: 0.265, 8: 0.14},
@@ -70,6 +72,7 @@ def study(
     trials: int,
     *,
     fixed: int | None = None,
+    sizes: TrialSizes = SIZES,
     lines: list[str] | None = None,
 ) -> tuple[Played, Memory]:
     """Run a study in which each trial gets a fixed number of devices, or what is chosen."""
@@ -84,6 +87,7 @@ def study(
     splitter = Splitter(
         StepTimes({} if fixed else times),
         "core",
+        sizes=sizes,
         trials_left=lambda: trials - sum(t.state.is_final for t in engine.trials),
         learns=False,
         note=known.append,
@@ -96,7 +100,7 @@ def study(
         make_sampler=lambda space: RandomSampler(space, 1),
         memory=memory,
         engine=engine,
-        resources=Resources(processes=fixed or 1),
+        resources=sizes.on(fixed or 1),
         revise=splitter,
     )
     engine.validate()
@@ -155,18 +159,69 @@ def test_a_replay_of_the_events_makes_the_same_choices() -> None:
     assert sizes <= set(CURVES["does not fit one device"])
 
 
-def test_a_trial_keeps_the_memory_that_the_user_asked_for() -> None:
-    splitter = Splitter(
-        StepTimes(CURVES["scales well"]),
-        "core",
-        trials_left=lambda: 1,
-        learns=False,
-        note=lambda _: None,
-        memory_bytes=10**9,
+def splitter(
+    times: StepTimes, sizes: TrialSizes, *, device: str = "core", trials: int = 100
+) -> Splitter:
+    return Splitter(
+        times, device, sizes=sizes, trials_left=lambda: trials, learns=False, note=lambda _: None
     )
-    chosen, _ = splitter([WorkerJoined(1.0, "w", "node", Capacity((0, 1)))])
+
+
+def chosen_on(splits: Splitter, capacity: Capacity) -> Resources:
+    """Return what trials ask for on one worker."""
+    chosen, _ = splits([WorkerJoined(1.0, "w", "node", capacity)])
     assert isinstance(chosen, SplitChosen)
-    assert chosen.resources == Resources(processes=2, memory_bytes=10**9)
+    return chosen.resources
+
+
+def test_a_trial_keeps_what_the_user_asked_for_and_as_many_are_counted_as_fit() -> None:
+    times = StepTimes(CURVES["scales well"])
+    few = splitter(times, TrialSizes(memory_bytes=10**9), trials=1)
+    assert chosen_on(few, Capacity((0, 1))) == Resources(processes=2, memory_bytes=10**9)
+    # Of many trials with a core each, eight would run at once; memory holds two.
+    eight = Capacity(tuple(range(8)), memory_bytes=16 * 10**9)
+    large = splitter(times, TrialSizes(memory_bytes=8 * 10**9))
+    assert chosen_on(large, eight) == Resources(processes=4, memory_bytes=8 * 10**9)
+    # RESOURCES = {"cpus": 4}: its processes divide the cores.
+    wide = splitter(times, TrialSizes.of(Resources(cpus=4)), device="process")
+    assert chosen_on(wide, eight) == Resources(cpus=4, processes=4)
+    # Four GPUs, but cores for two processes only.
+    gpus = Capacity((0, 1), gpus=("0", "1", "2", "3"))
+    assert chosen_on(splitter(times, TrialSizes(), device="GPU", trials=1), gpus).processes == 2
+    on_cores = splitter(times, TrialSizes.of(Resources(gpus=0)), trials=1)
+    assert chosen_on(on_cores, gpus) == Resources(gpus=0, processes=2)
+
+
+def test_without_an_amount_trials_ask_for_the_memory_that_was_measured() -> None:
+    gigabyte = 10**9
+    measured = StepTimes({1: 1.0, 2: 0.6, 4: 0.35}, {1: 4 * gigabyte, 2: 5 * gigabyte})
+    worker = Capacity(tuple(range(4)), memory_bytes=12 * gigabyte)
+    # Three trials of one core would fit without the margin. Of the two that fit with it, each has
+    # one core, so one trial after another on all four ends the study sooner.
+    wanted = chosen_on(splitter(measured, TrialSizes()), worker)
+    assert wanted == Resources(processes=4)
+    known = StepTimes(measured.seconds, {**measured.memory_bytes, 4: 7 * gigabyte})
+    wanted = chosen_on(splitter(known, TrialSizes()), worker)
+    assert wanted == Resources(processes=4, memory_bytes=8_750_000_000)
+    # What was measured fits, so it is not refused for the margin.
+    small = Capacity((0,), memory_bytes=4 * gigabyte)
+    assert chosen_on(splitter(known, TrialSizes()), small) == Resources(memory_bytes=4 * gigabyte)
+
+
+def test_a_study_whose_memory_holds_few_trials_is_within_5_percent_of_the_best_split() -> None:
+    sizes = TrialSizes(memory_bytes=8 * 10**9)
+    times = CURVES["scales well"]
+    workers = [
+        SimulatedWorker(name="first", cores=8, memory_bytes=16 * 10**9),
+        SimulatedWorker(name="second", cores=8, memory_bytes=12 * 10**9, joins_seconds=300.0),
+    ]
+    for trials in (3, 12, 40):
+        chosen, memory = study(times, workers, trials, sizes=sizes)
+        fixed = [
+            study(times, workers, trials, fixed=devices, sizes=sizes)[0].seconds
+            for devices in times
+        ]
+        assert chosen.seconds <= MARGIN * min(fixed), (trials, choices(memory.events), fixed)
 
 
 class _LosesWorkers(Executor):
@@ -211,12 +266,14 @@ def test_a_lost_worker_says_nothing_of_a_number_of_devices(
     directory = StudyDirectory(tmp_path / "study").create()
     curve, seen = measure_split(
         _LosesWorkers(lost),
-        mock.create_autospec(Cluster, instance=True),
         directory,
         brief=StudyBrief("study", str(directory), "/", source, GOALS),
         space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
+        sizes=TrialSizes(),
         mode=Mode.STRONG,
         backend="jax",
+        required_workers=int,
+        scale=tuple,
         requests=tuple,
         note=notes.append,
     )
@@ -248,17 +305,6 @@ def test_the_user_is_told_which_devices_are_missing_until_the_wait_is_over(tmp_p
     wait_for_workers(runner, 2, seconds=0, scale=tuple, note=notes.append)
 
 
-def test_all_that_a_measurement_leaves_is_removed(tmp_path: Path) -> None:
-    directory = StudyDirectory(tmp_path / "studies" / "scaling-1").create()
-    with directory.acquire():
-        directory.trial(7).mkdir()
-        (directory.path / "code").mkdir()
-        (directory.path / "code" / "model.py").touch()
-        clear(directory)
-    clear(directory)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_training_loop_of_the_users_own_has_no_steps_to_measure() -> None:
     source = ObjectiveSource(SourceKind.FILE, "/model.py")
     settings = StudySettings(source=source, working_directory="/", processes_per_trial="auto")
@@ -268,3 +314,21 @@ def test_a_training_loop_of_the_users_own_has_no_steps_to_measure() -> None:
     own_loop = Found(is_keras=True, space=(), constants={}, backend="jax", calls_fit=False)
     with pytest.raises(UsageError, match=r"does not call model\.fit"):
         check_splits(own_loop, settings)
+
+
+def test_pytorch_has_no_strategy_for_the_devices_of_one_process() -> None:
+    source = ObjectiveSource(SourceKind.FILE, "/model.py")
+    request = ScalingRequest(
+        settings=StudySettings(source=source, working_directory="/"),
+        devices=(1, 2),
+        batch=None,
+        modes=(Mode.WEAK,),
+        repeats=1,
+        seconds=1.0,
+        in_one_process=True,
+    )
+    assert request.divisors == (), "each device has a whole batch"
+    found = Found(is_keras=True, space=(), constants={}, backend="jax")
+    check_code(found, request)
+    with pytest.raises(UsageError, match="--one-process is given, but Keras on PyTorch"):
+        check_code(replace(found, backend="torch"), request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -85,7 +86,16 @@ class _Backends(click.ParamType[tuple[str, ...]]):
     cls=SectionedOption,
     section=Section.AMOUNT,
     help="Numbers of devices to measure: GPUs, or cores of workers without GPUs. Each has a "
-    "process of its own.",
+    "process of its own, unless --one-process is given.",
+)
+@click.option(
+    "--one-process",
+    "in_one_process",
+    is_flag=True,
+    cls=SectionedOption,
+    section=Section.AMOUNT,
+    help="Let one process have all devices, as --gpus-per-trial alone does; for JAX and "
+    "TensorFlow.",
 )
 @click.option(
     "--mode",
@@ -177,6 +187,7 @@ def scaling(
     model_file: Path,
     *,
     devices: tuple[int, ...],
+    in_one_process: bool,
     mode: str,
     compare: tuple[str, ...] | None,
     batch_size: int | None,
@@ -203,8 +214,6 @@ def scaling(
 
     _check_files(json_file, output, study)
     source = _source(model_file)
-    if batch_size is not None:
-        check_divides(batch_size, devices)
     modes = tuple(Mode) if mode == "both" else (Mode(mode),)
     named = _pythons(pythons, compare)
     given = {name: value for name, value in place.items() if value is not None}
@@ -212,10 +221,12 @@ def scaling(
         _request(
             source, backend, named, given,
             devices=devices, batch=batch_size, modes=modes, repeats=repeats,
-            seconds=timeout_seconds / max(1, len(compare or ())),
+            seconds=timeout_seconds / max(1, len(compare or ())), in_one_process=in_one_process,
         )
         for backend in compare or ("",)
     ]  # fmt: skip
+    if batch_size is not None:
+        check_divides(batch_size, requests[0].divisors)
     curves = _measured(requests)
     echo(scaling_text(curves, modes=modes, efficiency=efficiency / 100))
     _write(curves, modes, efficiency / 100, json_file=json_file, output=output, study=study)
@@ -302,32 +313,36 @@ def _request(
 
 
 def _measured(requests: Sequence[ScalingRequest]) -> list[ScalingCurve]:
-    from ..master.scaling import clear, curves_of
+    from ..master.scaling import curves_of
     from ..master.stop_requests import end_on_signals, end_process, interrupt_on_signals
-    from ..storage.directory import StudyDirectory
+    from ..storage.file_errors import storage_errors
+    from ..worker.private_folder import NAME, create_folder
 
+    # Workers on other machines see the folder of studies, but not this machine's /tmp.
     is_local = not requests[0].settings.connect and not requests[0].settings.slurm
-    places: list[StudyDirectory] = []
+    parent = None if is_local else Path("studies")
+    with storage_errors(parent or Path(tempfile.gettempdir())):
+        scratch = create_folder(
+            str(parent) if parent else None, prefix=f"{NAME}scaling-"
+        ).absolute()
 
-    def directory() -> StudyDirectory:
-        # Workers on other machines see the folder of studies, but not this machine's /tmp.
-        place = Path(scratch, str(len(places)))
-        places.append(StudyDirectory(place) if is_local else StudyDirectory.free("scaling"))
-        return places[-1]
+    def clear() -> None:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if parent is not None:
+            with contextlib.suppress(OSError):  # it has studies
+                parent.rmdir()
 
     def leave() -> None:
-        for each in places:
-            clear(each)
-        shutil.rmtree(scratch, ignore_errors=True)
+        clear()
         end_process()
 
     # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that workers and folders are removed.
-    with tempfile.TemporaryDirectory(prefix="hptune-scaling-") as scratch:
-        interrupt_on_signals(leave)
-        try:
-            return list(curves_of(requests, directory, lambda line: click.echo(line, err=True)))
-        finally:
-            end_on_signals()
+    interrupt_on_signals(leave)
+    try:
+        return list(curves_of(requests, scratch, lambda line: click.echo(line, err=True)))
+    finally:
+        end_on_signals()
+        clear()
 
 
 def _write(

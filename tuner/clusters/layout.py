@@ -123,6 +123,8 @@ def trial_resources(
             be divided among its processes.
     """
     file = _checked(declared) if isinstance(declared, Mapping) else {}
+    if settings.chooses_split:
+        file = _on_one_device(file, keeps_to_cores=settings.gpus_per_trial != AUTO)
     nodes = settings.nodes_per_trial or file.get("nodes") or 1
     processes = settings.fixed_processes or max(nodes, file.get("processes") or 1)
     if is_certain and nodes > 1:
@@ -132,7 +134,8 @@ def trial_resources(
         )
     cores = worker_cores(settings.workers, machine.cpus)
     whole = len(cores[0])
-    default = max(1, whole // processes if settings.workers else 1) * processes
+    fills_worker = settings.workers and not settings.chooses_split
+    default = max(1, whole // processes if fills_worker else 1) * processes
     declared_cpus = file.get("cpus")
     if declared_cpus == 1 < processes:  # what a plain trial has
         declared_cpus = None
@@ -168,6 +171,19 @@ def trial_resources(
         return Resources(cpus, gpus, memory, gpu_memory, processes=processes, nodes=nodes)
     except ValueError as error:
         raise UsageError(f"of a trial, {error}") from error
+
+
+def _on_one_device(file: Mapping[str, Any], *, keeps_to_cores: bool) -> Mapping[str, Any]:
+    """Return what RESOURCES says of a trial whose number of devices is not chosen yet.
+
+    Args:
+        file: The model file's RESOURCES.
+        keeps_to_cores: Whether trials may do without the GPUs of their worker.
+    """
+    found = {name: file.get(name) for name in ("cpus", "memory_bytes")}
+    if found["cpus"] == file.get("processes"):  # Resources(processes=2) has two cores
+        found["cpus"] = None
+    return found | ({"gpus": 0} if keeps_to_cores and file.get("gpus") == 0 else {})
 
 
 _IN_PARTS = {"cpus": "core", "gpus": "GPU"}

@@ -509,16 +509,17 @@ class StudySettings:
         """Check that nothing else says how many devices a trial has if they are chosen."""
         if not self.chooses_split:
             return
-        others = ("gpus_per_trial", "processes_per_trial", "nodes_per_trial", "cpus_per_trial")
-        wrong = [each for each in others if getattr(self, each) not in (None, kinds.AUTO)]
+        others = ("gpus_per_trial", "processes_per_trial", "nodes_per_trial")
+        wrong = [each for each in others if getattr(self, each) not in (None, 0, kinds.AUTO)]
+        if self.cpus_per_trial is not None and self.cpus_per_trial < 1:
+            wrong.append("cpus_per_trial")
         if self.executor != "dask":
             wrong.append("executor")
         if self.strategy is StrategyChoice.NONE:
             wrong.append("strategy")
         if wrong:
-            name = "gpus_per_trial" if self.gpus_per_trial == kinds.AUTO else "processes_per_trial"
             raise UsageError(
-                f"{option(name)} is auto, which chooses the devices of each trial, and "
+                f"{self.splitting_option} is auto, which chooses the devices of each trial, and "
                 f"{option(wrong[0])} is {getattr(self, wrong[0])}; leave one of them out"
             )
 
@@ -526,6 +527,12 @@ class StudySettings:
     def chooses_split(self) -> bool:
         """Whether hptune measures how many devices each trial gets."""
         return kinds.AUTO in (self.gpus_per_trial, self.processes_per_trial)
+
+    @property
+    def splitting_option(self) -> str:
+        """The option that leaves the number of devices to hptune."""
+        is_of_gpus = self.gpus_per_trial == kinds.AUTO
+        return option("gpus_per_trial" if is_of_gpus else "processes_per_trial")
 
     @property
     def fixed_gpus(self) -> float | None:

@@ -59,7 +59,8 @@ class ObjectiveReader:
 
         Raises:
             ModelFileError: It cannot be used.
-            UsageError: It computes resources, which joblib's workers cannot differ in.
+            UsageError: It computes resources, which joblib's workers cannot differ in, or which
+                the settings leave to hptune.
         """
         settings = self._settings
         order = ProbeOrder(
@@ -76,6 +77,11 @@ class ObjectiveReader:
             raise UsageError(
                 "RESOURCES is a function, but the workers of --executor joblib are all of one "
                 "size; give tuner.Resources(…), or leave the executor out"
+            )
+        if settings.chooses_split:
+            raise UsageError(
+                "RESOURCES is a function, which says what each trial holds, but "
+                f"{settings.splitting_option} is auto, which chooses it; leave one of them out"
             )
         # The study's usual trial asks for what the default configuration does.
         self.is_sized = True

@@ -319,7 +319,14 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
             study.ledger.set_facts({"dask_page": executor.dashboard, MEASURING: False})
             display.progress.start(replace(header, began_at=began_at))
             earlier = measured_split(
-                splitter, plan, study, workers, executor=executor, requests=requests, note=note
+                splitter,
+                plan,
+                study,
+                workers,
+                executor=executor,
+                trials_left=left,
+                requests=requests,
+                note=note,
             )
             finish = loop.run(opened(plan, at=began_at), earlier)
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}

@@ -6,9 +6,8 @@ ranks and strategies. There is no ledger, no search and no retry.
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from ..core.scaling.points import (
     check_divides,
     points,
 )
+from ..core.scaling.sizes import TrialSizes
 from ..core.space.space import SearchSpace
 from ..core.trial import Cause, Direction, Ending, Goal
 from ..errors import ModelFileError, StudyError, UsageError
@@ -45,7 +45,7 @@ _JOIN_SECONDS = 60.0
 """Longest wait for workers that exist already to join."""
 _NOTE_SECONDS = 3.0
 """Time after which the user is told that workers are missing; those of this machine join sooner."""
-_TOO_LARGE = (Cause.OUT_OF_MEMORY, Cause.DEVICE_OUT_OF_MEMORY)
+_ONE_PROCESS = "all devices of a run are those of one process"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,7 @@ class ScalingRequest:
         modes: Strong scaling, weak scaling, or both.
         repeats: How often each point is measured.
         seconds: How long it may take, from when the workers are there.
+        in_one_process: Whether one process has all devices, instead of one process for each.
     """
 
     settings: StudySettings
@@ -67,6 +68,12 @@ class ScalingRequest:
     modes: tuple[Mode, ...]
     repeats: int
     seconds: float
+    in_one_process: bool = False
+
+    @property
+    def divisors(self) -> tuple[int, ...]:
+        """Numbers that must divide the batch; none if every device has a whole one."""
+        return self.devices if Mode.STRONG in self.modes else ()
 
 
 Note = Callable[[str], None]
@@ -92,22 +99,24 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
     with directory.acquire() as lock, Workforce(settings, cluster) as workers:
         note(f"reading {Path(settings.source.path).name} and its data …")
         found = workers.objective.read(directory.path)
-        _check_code(found, settings)
+        check_code(found, request)
         layout = workers.layout({})
         token, access = lock.owner.token, None
         if not cluster.is_local:
             access = prepare_access(directory.path, token, settings.source)
         executor = ParallelExecutor(cluster.executor(layout, access), workers.clock)
-        largest = _largest(request.devices[-1], cluster)
+        sizes = TrialSizes(in_one_process=request.in_one_process)
+        largest = _largest(request.devices[-1], sizes, cluster)
         cluster.scale_up(largest, 1)
         runner = StepRunner(
             executor,
             brief=_brief(request, workers.name, directory, token),
             space=SearchSpace.from_json(found.space),
+            sizes=sizes,
         )
         wait_for_workers(
             runner,
-            largest.processes,
+            request.devices[-1],
             seconds=_join_seconds(request, cluster),
             scale=lambda: cluster.scale_to({largest: 1}, executor.workers),
             note=note,
@@ -152,7 +161,7 @@ def wait_for_workers(
             return
         if runner.refused and not runner.pool.cpus:
             raise StudyError(runner.refused)
-        has = runner.pool.gpus or runner.pool.cpus
+        has = runner.devices
         waits = time.monotonic() - began
         if waits > seconds:
             raise UsageError(
@@ -179,8 +188,13 @@ def _check_devices(devices: Sequence[int], cluster: Cluster) -> None:
         )
 
 
-def _check_code(found: Found, settings: StudySettings) -> None:
-    wanted = settings.source.backend
+def check_code(found: Found, request: ScalingRequest) -> None:
+    """Check that the steps of the user's code can be measured as asked for.
+
+    Raises:
+        UsageError: They cannot.
+    """
+    wanted = request.settings.source.backend
     if not found.is_keras:
         raise UsageError(
             f"{found.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "
@@ -194,6 +208,11 @@ def _check_code(found: Found, settings: StudySettings) -> None:
         raise UsageError(
             f"--compare asks for {wanted}, but the model file chooses {found.backend} itself; use "
             'os.environ.setdefault("KERAS_BACKEND", …) there, or leave out --compare'
+        )
+    if request.in_one_process and found.backend == "torch":
+        raise UsageError(
+            "--one-process is given, but Keras on PyTorch trains on one device in each process; "
+            "leave it out"
         )
 
 
@@ -210,15 +229,20 @@ def _brief(request: ScalingRequest, name: str, directory: StudyDirectory, token:
     )
 
 
-def _largest(devices: int, cluster: Cluster) -> Resources:
+def _largest(devices: int, sizes: TrialSizes, cluster: Cluster) -> Resources:
     """Return what an attempt on the most devices asks for, on as few nodes as it can.
+
+    Whether workers of other machines have GPUs is unknown, so GPUs are tried first.
 
     Raises:
         UsageError: No worker can hold it.
     """
     refused: UsageError | None = None
-    for nodes in divisors(devices):
-        wanted = Resources(processes=devices, nodes=nodes)
+    has_gpus = (bool(cluster.capacity.gpus),) if cluster.is_local else (True, False)
+    for gpus, nodes in itertools.product(has_gpus, divisors(devices)):
+        wanted = sizes.on(devices, nodes=nodes, has_gpus=gpus)
+        if wanted is None:
+            continue
         try:
             cluster.check_trial(wanted)
         except UsageError as error:
@@ -249,10 +273,14 @@ def measure_curve(
     """
     until = time.monotonic() + request.seconds
     curve = ScalingCurve(
-        backend=backend, device=runner.device, batch=request.batch or 0, devices=request.devices
+        backend=backend,
+        device=runner.device,
+        batch=request.batch or 0,
+        devices=request.devices,
+        notes=(_ONE_PROCESS,) if request.in_one_process else (),
     )
     if request.batch is not None:
-        check_divides(request.batch, request.devices)
+        check_divides(request.batch, request.divisors)
     else:
         curve = _with_own_batch(runner, request, curve, until, note)
         if not curve.batch:
@@ -275,12 +303,12 @@ def _with_own_batch(
 ) -> ScalingCurve:
     """Measure the model's own batch on the fewest devices that hold it, which tells the batch."""
     for devices in request.devices:
-        step = StepRequest(must_divide=request.devices, seconds=STEPS_SECONDS)
+        step = StepRequest(must_divide=request.divisors, seconds=STEPS_SECONDS)
         result = runner.run(devices, step, until)
         if isinstance(result, Sample):
             curve = replace(curve, batch=result.point.batch)
             return _added(curve, result.point, result, until, note)
-        if result.cause not in _TOO_LARGE:
+        if not Failure.of(Point(devices, 0), result).is_too_large:
             _raise_first(result)
         curve = _added(curve, Point(devices, 0), result, until, note)
     return curve
@@ -302,13 +330,12 @@ def _added(
     words += f"{point.batch_per_device} samples each" if point.batch_per_device else "its batch"
     if isinstance(result, Sample):
         note(f"{words}: {result.step_seconds * 1000:.3g} ms a step")
-        return replace(curve, samples=(*curve.samples, result))
+        return curve.with_result(result)
     if result.cause is Cause.STOPPED and time.monotonic() > until:
         return curve
-    is_too_large = result.cause in _TOO_LARGE
-    reason = "out of memory" if is_too_large else result.reason
-    note(f"{words}: {reason}")
-    return replace(curve, failures=(*curve.failures, Failure(point, reason, is_too_large)))
+    failure = Failure.of(point, result)
+    note(f"{words}: {failure.reason}")
+    return curve.with_result(failure)
 
 
 def _out_of_time(curve: ScalingCurve, request: ScalingRequest) -> ScalingCurve:
@@ -322,34 +349,19 @@ def _out_of_time(curve: ScalingCurve, request: ScalingRequest) -> ScalingCurve:
 
 
 def curves_of(
-    requests: Sequence[ScalingRequest], directory: Callable[[], StudyDirectory], note: Note
+    requests: Sequence[ScalingRequest], folder: Path, note: Note
 ) -> Iterator[ScalingCurve]:
-    """Yield the curve of each backend; the time that one leaves is for those that follow.
+    """Yield the curve of each backend; time that one does not use goes to the next ones.
 
     Args:
         requests: What to measure, one for each backend.
-        directory: Returns a directory for one of them.
+        folder: Where the attempts keep their logs; the caller removes it.
         note: Is told of each run.
     """
     left = sum(each.seconds for each in requests)
     for number, request in enumerate(requests):
         began = time.monotonic()
         share = left / (len(requests) - number)
-        place = directory()
-        try:
-            yield measure(replace(request, seconds=share), place, note)
-        finally:
-            clear(place)
+        place = StudyDirectory(folder / f"scaling-{number + 1}")
+        yield measure(replace(request, seconds=share), place, note)
         left = max(0.0, left - (time.monotonic() - began))
-
-
-def clear(place: StudyDirectory) -> None:
-    """Remove a directory with all that the measurement left there. May be repeated."""
-    with contextlib.suppress(OSError):
-        for each in place.path.iterdir():
-            if each.is_dir():
-                shutil.rmtree(each, ignore_errors=True)
-                continue
-            with contextlib.suppress(OSError):
-                each.unlink()
-    place.give_up()

@@ -1,4 +1,4 @@
-"""Devices of each trial where the user leaves them to hptune: `--gpus-per-trial auto`.
+"""Number of devices of each trial if hptune chooses it: `--gpus-per-trial auto`.
 
 The model's steps are measured once, when the study begins. Then the split with which the study ends
 soonest is chosen, and chosen again whenever workers join or leave. Each choice is an event, so a
@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..clusters.base import Cluster
 from ..config.model_file import Found
 from ..config.parallel_trials import carrier_of
 from ..config.settings import StudySettings
@@ -29,11 +28,14 @@ from ..core.messages import (
 from ..core.resources import Resources
 from ..core.scaling.curve import Failure, Sample, ScalingCurve
 from ..core.scaling.points import STEP_SECONDS, Mode, Point, StepRequest
-from ..core.scaling.split import Pool, StepTimes, choose_split, split_words
+from ..core.scaling.sizes import TrialSizes
+from ..core.scaling.split import StepTimes, choose_split, split_words
+from ..core.scheduling.cluster import ClusterState
 from ..core.space.space import SearchSpace
-from ..core.trial import Cause, Direction, Ending, Goal
+from ..core.trial import Cause, Direction, Goal
 from ..errors import UsageError
 from ..executors.base import Executor
+from ..reporting.text import plural
 from ..storage.directory import StudyDirectory
 from ..storage.scaling_file import write_curves
 from ..worker.orders import StudyBrief
@@ -47,10 +49,13 @@ _SECONDS = 120.0
 """Longest time to measure."""
 _STEPS_SECONDS = 0.5
 _FIRST_NUMBER = 1_000_000
-"""Number of the first measurement among the trials' directories: no study has so many trials."""
-_TOO_LARGE = (Cause.OUT_OF_MEMORY, Cause.DEVICE_OUT_OF_MEMORY)
+"""Trial number of the first measurement. It is larger than that of any trial, so a measurement
+never uses a trial's directory."""
 _NOT_OF_THE_MODEL = (Cause.WORKER_LOST, Cause.RANK_LOST, Cause.STOPPED)
-"""Ends that say nothing of a number of devices, which the next round may measure."""
+"""Causes that do not depend on the number of devices; the next round measures it again."""
+_MEMORY_MARGIN = 1.25
+"""Memory that a trial asks for, relative to what its measured steps used: it also validates, and
+writes checkpoints."""
 
 Note = Callable[[str], None]
 
@@ -72,7 +77,7 @@ def check_splits(found: Found, settings: StudySettings) -> None:
 
 
 def mode_of(settings: StudySettings) -> Mode:
-    """Return what trials on more devices keep: their batch, or that of each device."""
+    """Return what stays the same when a trial gets more devices."""
     return Mode.STRONG if settings.batch_rule is BatchRule.GLOBAL else Mode.WEAK
 
 
@@ -81,11 +86,11 @@ class Splitter:
 
     Args:
         times: Step times; empty until they are measured.
-        device: What a device is: "core" or "GPU".
+        device: What a device is: "core", "GPU" or "process".
+        sizes: What trials hold. Where it names no memory, they ask for what was measured.
         trials_left: Returns how many trials are left to start; None without an end.
         learns: Whether the search learns from its trials.
         note: Is told of each choice.
-        memory_bytes: Host memory of a trial; 0 means that memory is not counted.
     """
 
     def __init__(
@@ -93,18 +98,18 @@ class Splitter:
         times: StepTimes,
         device: str,
         *,
+        sizes: TrialSizes,
         trials_left: Callable[[], int | None],
         learns: bool,
         note: Note,
-        memory_bytes: int = 0,
     ) -> None:
         self._times = times
-        self._memory_bytes = memory_bytes
         self._device = device
+        self._sizes = sizes
         self._trials_left = trials_left
         self._learns = learns
         self._note = note
-        self._workers: dict[str, int] = {}
+        self._places = ClusterState()
         self._devices = 0
 
     def learn(self, times: StepTimes, device: str) -> None:
@@ -122,54 +127,77 @@ class Splitter:
             return events
         for event in events:
             self._take_in(event)
-        pool = Pool(tuple(self._workers.values()))
         left = self._trials_left()
-        split = choose_split(self._times, pool, left, learns=self._learns)
+        split = choose_split(self._times, self._at_once, left, learns=self._learns)
         if split is None or split.devices == self._devices:
             return events
+        resources = self._resources(split.devices)
+        assert resources is not None, "a size that was measured is a size"
         self._devices = split.devices
         words = split_words(split, self._times, self._device)
         self._note(words)
-        resources = Resources(processes=split.devices, memory_bytes=self._memory_bytes)
         chosen = SplitChosen(events[first].at, resources, words)
         return [*events[:first], chosen, *events[first:]]
 
+    def _at_once(self, devices: int) -> int:
+        """Return how many trials of a size the workers hold at once."""
+        wanted = self._resources(devices)
+        if wanted is None:
+            return 0
+        return sum(self._places.rooms_when_empty(each, wanted) for each in self._places)
+
+    def _resources(self, devices: int) -> Resources | None:
+        wanted = self._sizes.on(devices, has_gpus=self._device == "GPU")
+        measured = self._times.memory_bytes.get(devices)
+        if wanted is None or wanted.memory_bytes or measured is None:
+            return wanted
+        # A size that could be measured fits the largest worker, whatever the margin.
+        most = self._places.most_memory_bytes or measured
+        memory = max(measured, min(int(_MEMORY_MARGIN * measured), most))
+        return replace(wanted, memory_bytes=memory)
+
     def _take_in(self, event: Event) -> None:
         match event:
-            case WorkerJoined(worker=worker, capacity=capacity):
-                devices = capacity.gpus if self._device == "GPU" else capacity.cpus
-                self._workers[worker] = len(devices)
-            case WorkerLeaving(worker=worker) | WorkerLeft(worker=worker):
-                self._workers.pop(worker, None)
+            case WorkerJoined() if event.capacity.gpus or self._device != "GPU":
+                self._places.add(event.worker, event.node, event.capacity)
+            case WorkerLeaving(worker=worker) | WorkerLeft(worker=worker) if worker in self._places:
+                self._places.remove(worker)
 
 
 def measure_split(
     executor: Executor,
-    cluster: Cluster,
     directory: StudyDirectory,
     *,
     brief: StudyBrief,
     space: SearchSpace,
+    sizes: TrialSizes,
     mode: Mode,
     backend: str,
+    required_workers: Callable[[], int],
+    scale: Callable[[], Sequence[str]],
     requests: Callable[[], Sequence[Event]],
     note: Note,
 ) -> tuple[ScalingCurve | None, Sequence[Event]]:
     """Measure the steps of the default configuration before the first trial.
 
+    It waits for as many workers as the first trial does, and measures all numbers of devices that
+    they hold.
+
     Args:
         executor: Open.
-        cluster: Where its workers come from.
         directory: The study's directory.
         brief: What the study's attempts are told.
         space: The search space.
-        mode: What trials on more devices keep.
+        sizes: What trials hold.
+        mode: What stays the same when a trial gets more devices.
         backend: Keras's backend.
+        required_workers: Returns how many workers there must be before the first trial.
+        scale: Finds workers, and returns lines for the user.
         requests: Asked regularly for events from outside.
         note: Takes lines for the user.
 
     Returns:
-        The curve, and the events that the study's loop has yet to see. No curve if the study is to
+        The curve, and the events that the study's loop must handle. No curve if the study is to
         stop, or if neither a time nor a failure of the model is known.
     """
     limits = replace(
@@ -184,12 +212,15 @@ def measure_split(
         executor,
         brief=replace(brief, goals=goals, limits=limits),
         space=space,
+        sizes=sizes,
         first_number=_FIRST_NUMBER,
         requests=requests,
     )
-    while not runner.is_told and runner.resources(1) is None:
+    while not runner.is_told and (
+        len(runner.pool) < required_workers() or runner.resources(1) is None
+    ):
         runner.look()
-        for line in cluster.scale_to({Resources(): 1}, executor.workers):
+        for line in scale():
             note(line)
     try:
         curve = None if runner.is_told else _measure(runner, mode, backend, note)
@@ -211,8 +242,10 @@ def measure_split(
 def _measure(runner: StepRunner, mode: Mode, backend: str, note: Note) -> ScalingCurve:
     """Measure steps at each number of devices, twice."""
     sizes = _sizes(runner)
-    shown = " and ".join(filter(None, (", ".join(map(str, sizes[:-1])), str(sizes[-1]))))
-    note(f"measuring training steps on {shown} {runner.device}s, to choose those of each trial …")
+    others = ", ".join(map(str, sizes[:-1]))
+    shown = f"{others} and " if others else ""
+    shown += plural(sizes[-1], runner.device)
+    note(f"measuring training steps on {shown}, to choose those of each trial …")
     curve = ScalingCurve(backend=backend, device=runner.device, batch=0, devices=sizes)
     until = time.monotonic() + _SECONDS
     for number in range(_ROUNDS):
@@ -247,16 +280,11 @@ def _with_run(
         return curve
     result = runner.run(devices, request, until)
     if isinstance(result, Sample):
-        samples = (*curve.samples, result)
-        return replace(curve, batch=curve.batch or result.point.batch, samples=samples)
+        batch = curve.batch or result.point.batch
+        return replace(curve.with_result(result), batch=batch)
     if result.cause in _NOT_OF_THE_MODEL:
         return curve
-    return replace(curve, failures=(*curve.failures, _failure(point, result)))
-
-
-def _failure(point: Point, ending: Ending) -> Failure:
-    is_too_large = ending.cause in _TOO_LARGE
-    return Failure(point, "out of memory" if is_too_large else ending.reason, is_too_large)
+    return curve.with_result(Failure.of(point, result))
 
 
 def stored_curve(facts: Mapping[str, Any]) -> ScalingCurve | None:

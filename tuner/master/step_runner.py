@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.messages import (
     AttemptEnded,
@@ -20,6 +20,7 @@ from ..core.messages import (
 from ..core.resources import Placement, Resources
 from ..core.scaling.curve import Sample
 from ..core.scaling.points import BATCH, STEP_SECONDS, STEPS, Point, StepRequest
+from ..core.scaling.sizes import TrialSizes
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.completion import completed
 from ..core.space.space import SearchSpace
@@ -32,6 +33,7 @@ _END_SECONDS = 30.0
 """Longest wait for an attempt to end once it was told to."""
 _POLL_SECONDS = 0.25
 _SEED = 1
+_USUAL = TrialSizes()
 
 
 def divisors(count: int) -> list[int]:
@@ -56,6 +58,7 @@ class StepRunner:
         executor: Open; the caller closes it.
         brief: What every attempt is told.
         space: The search space, of which the default configuration is measured.
+        sizes: What attempts hold.
         first_number: Number of its first attempt's trial.
         requests: Asked regularly for events from outside.
     """
@@ -66,6 +69,7 @@ class StepRunner:
         *,
         brief: StudyBrief,
         space: SearchSpace,
+        sizes: TrialSizes = _USUAL,
         first_number: int = 0,
         requests: Callable[[], Sequence[Event]] = tuple,
     ) -> None:
@@ -76,6 +80,7 @@ class StepRunner:
         self._requests = requests
         self._executor = executor
         self._brief = brief
+        self._sizes = sizes
         self._space = tuple(space.to_json())
         self._params: Params = completed(space, {})
         self._number = self._first_number = first_number
@@ -83,16 +88,21 @@ class StepRunner:
     @property
     def device(self) -> str:
         """What a device is."""
-        return "GPU" if self.pool.gpus else "core"
+        return self._sizes.device(has_gpus=bool(self.pool.gpus))
+
+    @property
+    def devices(self) -> int:
+        """The number of devices of all workers."""
+        return self.pool.gpus if self.device == "GPU" else self.pool.cpus
 
     def resources(self, devices: int) -> Resources | None:
         """Return what an attempt on this many devices holds, on as few nodes as possible.
 
-        Each device has a process of its own. None if the workers cannot hold it.
+        None if the workers cannot hold it.
         """
         for nodes in divisors(devices):
-            wanted = Resources(processes=devices, nodes=nodes)
-            if self.pool.could_hold(wanted):
+            wanted = self._sizes.on(devices, nodes=nodes, has_gpus=bool(self.pool.gpus))
+            if wanted is not None and self.pool.could_hold(wanted):
                 return wanted
         return None
 
@@ -122,6 +132,8 @@ class StepRunner:
         placement = None if wanted is None else self.pool.take(wanted)
         if placement is None:
             return Ending(Cause.WORKER_LOST, reason="its workers are gone")
+        if self._sizes.in_one_process and self.device != "GPU":
+            request = replace(request, host_devices=devices)
         name = AttemptId(self._number, 0)
         self._number += 1
         self._executor.start(

@@ -178,10 +178,12 @@ def size(size_bytes: float) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun.
 
-    >>> plural(1, "trial"), plural(3, "trial")
-    ('1 trial', '3 trials')
+    >>> plural(1, "trial"), plural(3, "trial"), plural(2, "process")
+    ('1 trial', '3 trials', '2 processes')
     """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def trials(named: Sequence[object]) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import doctest
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from tuner.core.goals import Goals
 from tuner.core.resources import Resources
+from tuner.core.scaling import sizes as sizes_module
 from tuner.core.scaling import split as split_module
 from tuner.core.scaling.curve import Failure, Sample, ScalingCurve
 from tuner.core.scaling.points import Mode, Point
-from tuner.core.scaling.split import Pool, StepTimes, choose_split
+from tuner.core.scaling.split import Split, StepTimes, choose_split, split_words
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction, Goal, Params
 from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
@@ -33,19 +34,23 @@ MARGIN = 1.05
 
 
 def test_doctests() -> None:
-    assert not doctest.testmod(split_module).failed
+    for module in (split_module, sizes_module):
+        assert not doctest.testmod(module).failed
+
+
+def rooms(workers: Sequence[int]) -> Callable[[int], int]:
+    """Return how many trials workers with these numbers of devices hold at once."""
+    return lambda devices: sum(each // devices for each in workers)
 
 
 def test_repeats_that_come_after_the_last_trial_get_devices_too() -> None:
     times = StepTimes(CURVES["scales well"])
     for workers, learns in itertools.product(((1,), (4,), (4, 2)), (False, True)):
-        chosen = choose_split(times, Pool(workers), 0, learns=learns)
-        assert chosen == choose_split(times, Pool(workers), 1, learns=learns)
+        chosen = choose_split(times, rooms(workers), 0, learns=learns)
+        assert chosen == choose_split(times, rooms(workers), 1, learns=learns)
 
 
-def seconds(
-    times: Mapping[int, float], pool: Sequence[int], trials: int, devices: int, *, seed: int = 0
-) -> float:
+def seconds(times: Mapping[int, float], pool: Sequence[int], trials: int, devices: int) -> float:
     """Return how long a study of trials with these devices takes, in virtual time.
 
     Args:
@@ -53,12 +58,10 @@ def seconds(
         pool: Devices of each worker.
         trials: How many there are.
         devices: Devices of each trial.
-        seed: Decides how long each trial is; 0 for equal ones.
     """
 
-    def epoch_seconds(params: Params, _worker: SimulatedWorker) -> float:
-        length = 1.0 + (float(params["x"] or 0) if seed else 0.0)
-        return 60.0 * length * times[devices]
+    def epoch_seconds(_params: Params, _worker: SimulatedWorker) -> float:
+        return 60.0 * times[devices]
 
     def curve(_params: Params, _seed: int) -> Curve:
         return [{"score": 0.1}, {"score": 0.2}]
@@ -73,7 +76,7 @@ def seconds(
         space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
         goals=GOALS,
         trials=trials,
-        make_sampler=lambda space: RandomSampler(space, seed),
+        make_sampler=lambda space: RandomSampler(space, 1),
         memory=Memory(),
         resources=Resources(processes=devices),
     )
@@ -85,13 +88,13 @@ def test_a_study_ends_within_5_percent_of_the_best_fixed_split(model: str) -> No
     times = StepTimes(CURVES[model])
     chosen = set()
     for pool, trials in itertools.product(POOLS, TRIALS):
-        choice = choose_split(times, Pool(pool), trials, learns=False)
+        choice = choose_split(times, rooms(pool), trials, learns=False)
         assert choice is not None
         chosen.add(choice.devices)
         fixed = {
             devices: seconds(times.seconds, pool, trials, devices)
             for devices in times.seconds
-            if Pool(pool).at_once(devices)
+            if rooms(pool)(devices)
         }
         assert fixed[choice.devices] <= MARGIN * min(fixed.values()), (pool, trials, fixed)
     expected = {"scales well": 3, "scales badly": 1, "does not fit one device": 2}
@@ -99,43 +102,22 @@ def test_a_study_ends_within_5_percent_of_the_best_fixed_split(model: str) -> No
 
 
 @pytest.mark.parametrize("model", CURVES)
-def test_the_lengths_of_earlier_trials_tell_those_of_later_ones(model: str) -> None:
-    times = StepTimes(CURVES[model])
-    seen = [1.0 + each for each in map(halton, range(1, 33))]
-    for trials in (3, 7, 20):
-        choice = choose_split(times, Pool((8,)), trials, learns=False, lengths=seen)
-        assert choice is not None
-        fixed = {
-            devices: sum(
-                seconds(times.seconds, (8,), trials, devices, seed=seed) for seed in range(1, 5)
-            )
-            for devices in times.seconds
-        }
-        assert fixed[choice.devices] <= MARGIN * min(fixed.values()), (trials, fixed)
-
-
-def halton(index: int) -> float:
-    """Return a number of an even sequence between 0 and 1."""
-    return index * 0.6180339887 % 1.0
-
-
-@pytest.mark.parametrize("model", CURVES)
 def test_a_search_that_learns_ends_within_5_percent_with_as_much_known(model: str) -> None:
     # Of k trials at once, each is suggested without k - 1 results: as many more trials make up.
     times = StepTimes(CURVES[model])
     for pool, trials in itertools.product(POOLS, TRIALS):
-        choice = choose_split(times, Pool(pool), trials, learns=True)
+        choice = choose_split(times, rooms(pool), trials, learns=True)
         assert choice is not None
         fixed = {}
         for devices in times.seconds:
-            if at_once := Pool(pool).at_once(devices):
+            if at_once := rooms(pool)(devices):
                 more = trials + at_once - 1
                 fixed[devices] = seconds(times.seconds, pool, more, devices)
         assert fixed[choice.devices] <= MARGIN * min(fixed.values()), (pool, trials, fixed)
 
 
 def test_learning_and_few_trials_favour_more_devices_for_each() -> None:
-    times, pool = StepTimes(CURVES["scales well"]), Pool((8,))
+    times, pool = StepTimes(CURVES["scales well"]), rooms((8,))
     blind = [choose_split(times, pool, n, learns=False) for n in (16, 4, 2, 1)]
     assert [each.devices for each in blind if each] == [1, 2, 4, 8]
     learning = choose_split(times, pool, 16, learns=True)
@@ -144,24 +126,26 @@ def test_learning_and_few_trials_favour_more_devices_for_each() -> None:
     endless = choose_split(times, pool, None, learns=False)
     assert endless is not None
     assert endless.devices == 1
-    assert choose_split(times, Pool(()), 4, learns=False) is None
-    assert choose_split(StepTimes({4: 1.0}), Pool((2, 2)), 4, learns=False) is None
+    assert choose_split(times, rooms(()), 4, learns=False) is None
+    assert choose_split(StepTimes({4: 1.0}), rooms((2, 2)), 4, learns=False) is None
 
 
-def test_one_long_trial_favours_more_devices() -> None:
-    times = StepTimes({1: 1.0, 2: 0.6})
-    # Two trials, one of which is long: alone on its device it ends last.
-    varied = choose_split(times, Pool((2,)), 3, learns=False, lengths=(1.0, 1.0, 4.0))
-    assert varied is not None
-    assert varied.devices == 2
+def test_the_words_compare_with_the_fewest_devices_that_the_workers_hold() -> None:
+    times = StepTimes({1: 4.0, 2: 2.0, 4: 1.0})
+    chosen = choose_split(times, {1: 0, 2: 1, 4: 1}.__getitem__, 2, learns=False)
+    assert chosen == Split(4, 1, fewest=2, share=0.5)
+    assert split_words(chosen, times, "process") == (
+        "4 processes for each trial, 1 at once: 50 % of the time with 2 each "
+        "(4 train 2.00 times as fast)"
+    )
 
 
 def test_step_times_leave_out_a_size_that_ran_out_of_memory() -> None:
     curve = ScalingCurve(
         backend="jax", device="GPU", batch=8, devices=(1, 2, 4),
-        samples=(Sample(Point(2, 4), 2.0, 9), Sample(Point(4, 2), 1.0, 9)),
+        samples=(Sample(Point(2, 4), 2.0, 9, 5), Sample(Point(4, 2), 1.0, 9, 7)),
         failures=(Failure(Point(1, 8), "out of memory", is_too_large=True),),
     )  # fmt: skip
-    assert StepTimes.of(curve) == StepTimes({2: 2.0, 4: 1.0})
+    assert StepTimes.of(curve) == StepTimes({2: 2.0, 4: 1.0}, {2: 5, 4: 7})
     weak = StepTimes.of(curve, Mode.WEAK)
     assert weak == StepTimes({}), "no run had a whole batch on each device"

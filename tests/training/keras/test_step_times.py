@@ -41,3 +41,13 @@ def test_a_step_is_one_step_also_where_keras_runs_several_at_once(attempts: Atte
         seconds.append(metrics[STEP_SECONDS])
     one, several = seconds
     assert several < 3 * one
+
+
+def test_the_devices_that_one_process_divides_its_cores_into_train_together(
+    attempts: Attempts,
+) -> None:
+    measure = StepRequest(batch_per_device=16, seconds=0.1, host_devices=2)
+    result = attempts.run(MODEL, measure=measure, timeout_seconds=60.0)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    ((_, metrics),) = result.reports
+    assert metrics[BATCH] == 32  # of both devices

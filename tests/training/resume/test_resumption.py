@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 from unittest import mock
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from attempts import Attempts
 from interrupted_training import EPOCHS, FIT, MODEL, Put
+from requirements import require
 
 from tuner.config.model_file import check_path
 from tuner.core.trial import Cause, Halt
@@ -44,8 +44,7 @@ def test_killed_in_any_epoch_it_ends_the_same(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_on_other_backends_too(tmp_path: Path, backend: str) -> None:
-    if importlib.util.find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed")
+    require(backend)
     first = tmp_path / "first.py"
     first.write_text("import keras\n\ndef objective(hp, trial):\n    return 0\n")
     with mock.patch.dict(os.environ, KERAS_BACKEND=backend):

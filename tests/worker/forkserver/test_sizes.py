@@ -98,6 +98,7 @@ def test_large_configurations_get_more(hptune: Hptune) -> None:
         ("hp['depth']", (), "RESOURCES(hp) failed with width="),
         ("9", (), "a trial asks for 9 GPUs, but this machine's are: 0, 1"),
         ("1", ("--executor", "joblib"), "RESOURCES is a function"),
+        ("1", ("--gpus-per-trial", "auto"), "but --gpus-per-trial is auto, which chooses it"),
     ],
 )
 def test_what_can_never_run_makes_no_study(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+from ..trial import Cause, Ending
 from .points import Point
 
 
@@ -93,6 +94,12 @@ class Failure:
     reason: str
     is_too_large: bool = False
 
+    @classmethod
+    def of(cls, point: Point, ending: Ending) -> Self:
+        """Return the failure of a run that ended without a measurement."""
+        is_too_large = ending.cause in (Cause.OUT_OF_MEMORY, Cause.DEVICE_OUT_OF_MEMORY)
+        return cls(point, "out of memory" if is_too_large else ending.reason, is_too_large)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingCurve:
@@ -100,7 +107,7 @@ class ScalingCurve:
 
     Attributes:
         backend: Keras's backend.
-        device: What a device is: "core" or "GPU".
+        device: What a device is: "core", "GPU" or "process".
         batch: The model's own batch; 0 if it is unknown, as nothing could be measured.
         devices: The numbers of devices that were asked for.
         samples: What was measured.
@@ -124,6 +131,12 @@ class ScalingCurve:
     def failure(self, point: Point) -> Failure | None:
         """Return why a point has no time; None if it was not tried, or could be measured."""
         return next((each for each in self.failures if each.point == point), None)
+
+    def with_result(self, result: Sample | Failure) -> Self:
+        """Return the curve with one more run."""
+        if isinstance(result, Failure):
+            return replace(self, failures=(*self.failures, result))
+        return replace(self, samples=(*self.samples, result))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

@@ -62,11 +62,13 @@ class StepRequest:
             among the devices.
         must_divide: Numbers of devices that must divide the model's own batch.
         seconds: How long to measure, after the steps that compile and warm up.
+        host_devices: Devices that a process without GPUs divides its cores into.
     """
 
     batch_per_device: int | None = None
     must_divide: tuple[int, ...] = ()
     seconds: float = 1.0
+    host_devices: int = 1
 
 
 def points(devices: Sequence[int], global_batch: int, modes: Sequence[Mode]) -> list[Point]:

@@ -1,4 +1,4 @@
-"""The batch per device below which several devices are a waste."""
+"""The batch per device from which on several devices are used efficiently."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def turn(curve: ScalingCurve, efficiency: float, devices: int) -> Turn | None:
     """Return the batch per device at which efficiency reaches a share; None if it is unknown.
 
     Efficiency at a batch per device is the time of a step on one device divided by that on all. In
-    between two measured batches both times are taken as linear. Nothing is said of batches outside,
-    nor where the noise of the measurements hides on which side the efficiency is.
+    between two measured batches both times are taken as linear. The result is None if the noise of
+    the measurements is larger than the difference.
 
     Args:
         curve: What was measured.

@@ -14,8 +14,7 @@ from .. import text
 from ..table import table
 
 EFFICIENT = 0.8
-"""Share of the ideal speed-up below which more devices are called a waste, unless another is
-asked for."""
+"""Efficiency that is worth the devices: the default of --efficiency."""
 
 COLUMNS = (
     "backend", "mode", "devices", "batch each", "step, ms", "samples/s", "speed-up", "efficiency",

@@ -14,6 +14,33 @@ from .one_device import OneDevice
 _HOST_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
+def divide_cores(devices: int) -> None:
+    """Divide this process's cores into several devices, before the framework uses any.
+
+    Raises:
+        ModelFileError: The user divides them already, or the framework cannot.
+    """
+    import keras
+
+    backend = keras.config.backend()
+    if (found := _cpu_devices(backend)) > 1:
+        raise ModelFileError(
+            f"XLA_FLAGS divides the cores into {found} devices, but hptune divides them here; "
+            "leave --xla_force_host_platform_device_count out"
+        )
+    if backend == "jax":
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={devices}"
+    elif backend == "tensorflow":
+        import tensorflow as tf
+
+        config = tf.config
+        part = config.LogicalDeviceConfiguration()
+        config.set_logical_device_configuration(
+            config.list_physical_devices("CPU")[0], [part] * devices
+        )
+
+
 def choose(ranks: Ranks | None, gpus: int, asked: DataParallel) -> Strategy | None:
     """Return what trains the models of this process; None for Keras alone.
 
@@ -21,7 +48,7 @@ def choose(ranks: Ranks | None, gpus: int, asked: DataParallel) -> Strategy | No
 
     Args:
         ranks: This rank's handle; None in a trial of one process.
-        gpus: GPUs of this process.
+        gpus: GPUs of this process, or devices that `divide_cores` has made; 0 for its cores.
         asked: What the user asked for.
 
     Raises:

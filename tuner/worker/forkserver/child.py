@@ -296,12 +296,15 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
 
 def _strategy(order: AttemptOrder, trial: Any) -> Any:
     """Return what trains on several devices, which the framework now knows; None for one."""
-    from ...training.strategies.choose import choose, may_be_needed
+    from ...training.strategies.choose import choose, divide_cores, may_be_needed
 
-    gpus, asked = len(order.placement.gpus), order.brief.limits.data_parallel
-    if trial.ranks is None and not may_be_needed(gpus, asked):
+    devices, asked = len(order.placement.gpus), order.brief.limits.data_parallel
+    if order.measure is not None and order.measure.host_devices > 1:
+        devices = order.measure.host_devices
+        divide_cores(devices)
+    if trial.ranks is None and not may_be_needed(devices, asked):
         return None
-    strategy = choose(trial.ranks, gpus, asked)
+    strategy = choose(trial.ranks, devices, asked)
     if strategy is not None:
         strategy.enter()
     return strategy
