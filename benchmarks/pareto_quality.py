@@ -130,10 +130,7 @@ def _own(name: str, problem: Problem, seed: int, batch: int) -> list[Costs]:
         SamplerOptions(
             space=problem.space,
             seed=seed,
-            direction=Direction.MIN,
-            extra_directions=(Direction.MIN,),
-            trials=TRIALS,
-            parallel_trials=batch,
+            directions=(Direction.MIN, Direction.MIN),
         ),
     )
     found: list[Costs] = []

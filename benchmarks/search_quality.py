@@ -116,9 +116,7 @@ def _run(task: Task) -> figures.Run:
     best, spent = math.inf, 0.0
     scores: list[float] = []
     begin = time.process_time()
-    search = opponents.opponent(
-        task.sampler, problem, space, seed=task.seed, trials=TRIALS, at_once=task.batch
-    )
+    search = opponents.opponent(task.sampler, problem, space, seed=task.seed)
     while len(scores) < TRIALS:
         asked = search.ask(min(task.batch, TRIALS - len(scores)))
         spent += time.process_time() - begin

@@ -11,6 +11,7 @@ import argparse
 import os
 import statistics
 import time
+from dataclasses import replace
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # before numpy is loaded
@@ -86,9 +87,9 @@ def _measure(
 
     Trials outside the measured windows are those of random search.
     """
-    options = SamplerOptions(space=space, seed=0, direction=Direction.MIN, surrogate=surrogate)
+    options = SamplerOptions(space=space, seed=0, directions=(Direction.MIN,), surrogate=surrogate)
     sampler = make_sampler(search, options)
-    filler = make_sampler("random", SamplerOptions(space=space, seed=1))
+    filler = make_sampler("random", replace(options, seed=1, surrogate=None))
     found = {}
     number = 0
     for mark in marks:

@@ -36,19 +36,12 @@ class Own(Opponent):
     `skopt` with another surrogate than its default is called `skopt:SURROGATE`.
     """
 
-    def __init__(
-        self, name: str, space: SearchSpace, seed: int, *, trials: int, at_once: int
-    ) -> None:
+    def __init__(self, name: str, space: SearchSpace, seed: int) -> None:
         search, surrogate = name, None
         if name.startswith(_SKOPT):
             search, _, surrogate = name.partition(":")
         options = SamplerOptions(
-            space=space,
-            seed=seed,
-            direction=Direction.MIN,
-            trials=trials,
-            parallel_trials=at_once,
-            surrogate=surrogate,
+            space=space, seed=seed, directions=(Direction.MIN,), surrogate=surrogate
         )
         self._sampler = make_sampler(search, options)
         self._asked: list[Suggestion] = []
@@ -174,7 +167,7 @@ _SKOPT_GP = "skopt-gp"
 
 _SKOPT = "skopt:"
 NAMES: tuple[str, ...] = (
-    *(name for name in SEARCH_NAMES if name != "grid"),
+    *(name for name in SEARCH_NAMES if name not in ("auto", "grid")),
     *(f"{_SKOPT}{surrogate}" for surrogate in SURROGATES),
     f"{OPTUNA}NAME",
     *_OPTUNA,
@@ -188,15 +181,13 @@ def is_known(name: str) -> bool:
     return name in NAMES or name.startswith(OPTUNA)
 
 
-def opponent(
-    name: str, problem: Any, space: SearchSpace, *, seed: int, trials: int, at_once: int
-) -> Opponent:
-    """Return the search of this name, for a run of this many trials."""
+def opponent(name: str, problem: Any, space: SearchSpace, *, seed: int) -> Opponent:
+    """Return the search of this name."""
     if name in _OPTUNA:
         return Optuna(_OPTUNA[name](seed), problem)
     if name == _SKOPT_GP:
         return Skopt(problem, seed)
-    return Own(name, space, seed, trials=trials, at_once=at_once)
+    return Own(name, space, seed)
 
 
 def version(name: str) -> str:

@@ -151,7 +151,7 @@ def own(
 def _sampler(search: str, space: SearchSpace, seed: int) -> Sampler:
     # Without the model's defaults, which a study would try first: they are good enough here.
     if search == "bayesian":
-        return BayesianSampler(space, seed, direction=GOAL.direction)
+        return BayesianSampler(space, seed, directions=(GOAL.direction,))
     if search == "tpe":
-        return TpeSampler(space, seed, direction=GOAL.direction)
+        return TpeSampler(space, seed, directions=(GOAL.direction,))
     return RandomSampler(space, seed)

@@ -67,9 +67,6 @@ class Watched(Memory):
         self.idle_while_work_waits = 0.0
         self._idle_since: float | None = None
 
-    def note(self, line: str) -> None:
-        pass
-
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
     ) -> None:
@@ -134,7 +131,7 @@ def study(
         goals=Goals((GOAL,)),
         trials=TRIALS,
         make_sampler=lambda space: make_sampler(
-            search, SamplerOptions(space=space, seed=seed, direction=GOAL.direction)
+            search, SamplerOptions(space=space, seed=seed, directions=(GOAL.direction,))
         ),
         memory=watched,
         engine=engine,

@@ -187,7 +187,7 @@ def broken(inner: Sampler) -> Sampler:
 
 def test_a_broken_sampler_is_seen(done: StudyDirectory) -> None:
     def make(space: SearchSpace) -> Sampler:
-        options = SamplerOptions(space=space, seed=SEED, direction=GOAL.direction)
+        options = SamplerOptions(space=space, seed=SEED, directions=(GOAL.direction,))
         return broken(make_sampler("tpe", options))
 
     replayed = replay(done, make)
@@ -201,7 +201,7 @@ def test_another_sampler_is_seen(done: StudyDirectory, wrong: str) -> None:
     def make(space: SearchSpace) -> Sampler:
         seed = SEED + (wrong == "seed")
         direction = Direction.MIN if wrong == "direction" else GOAL.direction
-        options = SamplerOptions(space=space, seed=seed, direction=direction)
+        options = SamplerOptions(space=space, seed=seed, directions=(direction,))
         return make_sampler("random" if wrong == "name" else "tpe", options)
 
     assert replay(done, make).difference is not None

@@ -33,10 +33,13 @@ def test_the_grid_is_the_whole_space_however_many_values_it_has() -> None:
         (IntParameter("n", 1, 30, scale=Scale.LOG), ChoiceParameter("c", ("a", "b")))
     )
     choice = choose(space, trials=60, parallel_trials=1)
-    options = SamplerOptions(space=space, seed=0, grid_resolution=choice.grid_resolution)
+    options = SamplerOptions(
+        space=space,
+        seed=0,
+        directions=(Direction.MIN,),
+        grid_resolution=choice.grid_resolution,
+    )
     assert len(make_sampler(choice.search, options).ask(range(70))) == 60
-    alike = SamplerOptions(space=space, seed=0, direction=Direction.MIN, trials=60)
-    assert len(make_sampler("auto", alike).ask(range(70))) == 60
 
 
 def test_trials_that_all_start_at_once_are_spread_evenly() -> None:

@@ -42,11 +42,11 @@ class TestTpeWithPriors(SamplerSuite):
         known = {parameter.name for parameter in space}
         for name, prior in PRIORS.items() if known >= set(PRIORS) else ():
             space = with_priors(space, {name: prior})
-        return TpeSampler(space, seed, direction=Direction.MIN)
+        return TpeSampler(space, seed, directions=(Direction.MIN,))
 
 
 def options(seed: int, priors: Mapping[str, PriorSpec]) -> SamplerOptions:
-    return SamplerOptions(space=BRANIN, seed=seed, direction=Direction.MIN, priors=priors)
+    return SamplerOptions(space=BRANIN, seed=seed, directions=(Direction.MIN,), priors=priors)
 
 
 def mean_regret(name: str, trials: int, priors: Mapping[str, PriorSpec]) -> float:

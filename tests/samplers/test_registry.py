@@ -19,8 +19,7 @@ from tuner.samplers.registry import (
 )
 
 SPACE = SearchSpace((FloatParameter("rate", 0.0, 1.0),))
-NO_DIRECTION = SamplerOptions(space=SPACE, seed=0)
-OPTIONS = replace(NO_DIRECTION, direction=Direction.MAX)
+OPTIONS = SamplerOptions(space=SPACE, seed=0, directions=(Direction.MAX,))
 
 
 @pytest.mark.parametrize("name", [*SEARCH_NAMES, "optuna:TPESampler"])
@@ -32,12 +31,6 @@ def test_every_name_makes_a_sampler(name: str) -> None:
 def test_every_name_is_described() -> None:
     assert set(SEARCH_SUMMARIES) == {*SEARCH_NAMES, "optuna:NAME"}
     assert all(words and "\n" not in words for words in SEARCH_SUMMARIES.values())
-
-
-@pytest.mark.parametrize("name", ["auto", "tpe", "bayesian", "skopt", "optuna:TPESampler"])
-def test_a_sampler_that_looks_at_values_needs_a_direction(name: str) -> None:
-    with pytest.raises(UsageError, match="--direction max or --direction min"):
-        make_sampler(name, NO_DIRECTION)
 
 
 def test_searches_that_learn_are_those_that_look_at_values() -> None:

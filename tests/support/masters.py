@@ -147,7 +147,7 @@ class SimulatedStudy:
         options = SamplerOptions(
             space=space,
             seed=SEED,
-            direction=GOAL.direction,
+            directions=(GOAL.direction,),
             grid_resolution=3 if self.search == "grid" else None,
         )
         return make_sampler(self.search, options)

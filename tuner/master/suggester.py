@@ -12,7 +12,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from ..config.settings import StudySettings
 from ..core.clock import Clock
@@ -42,8 +41,7 @@ def sampler_maker(
         options = SamplerOptions(
             space=space,
             seed=seed,
-            direction=goals.goal.direction,
-            extra_directions=tuple(goal.direction for goal in goals.objectives[1:]),
+            directions=tuple(goal.direction for goal in goals.objectives),
             grid_resolution=settings.grid_resolution,
             surrogate=settings.surrogate,
             start_points=settings.start_points,
@@ -94,13 +92,7 @@ def ask_ahead(settings: StudySettings) -> float:
 
 
 class InformedSampler:
-    """A sampler and all trials that it has seen, so that it can be made again when the space grows.
-
-    Args:
-        make_sampler: Makes a fresh sampler for a space.
-        space: The space at first.
-        trials: The trials of earlier runs.
-    """
+    """A sampler, and the trials that it has seen: it is made again when the space grows."""
 
     def __init__(
         self,
@@ -130,29 +122,6 @@ class InformedSampler:
         for number in sorted(self._trials):
             sampler.tell(self._trials[number])
         return sampler
-
-
-class Suggester(Protocol):
-    """Carries the engine's requests to a sampler, and its answers back as events."""
-
-    def ask(self, numbers: Sequence[int]) -> None:
-        """Ask for suggestions; `events` returns them later."""
-
-    def tell(self, trial: Trial) -> None:
-        """Tell the sampler of a trial's state, after all earlier calls."""
-
-    def grow(self, space: SearchSpace) -> None:
-        """Search this space from the next `ask` on."""
-
-    def events(self) -> list[Event]:
-        """Return the answers that came since the last call.
-
-        Raises:
-            StudyError: The sampler failed; there will be no more answers.
-        """
-
-    def close(self) -> None:
-        """Stop; no call may follow."""
 
 
 class SuggestingThread:
@@ -187,7 +156,11 @@ class SuggestingThread:
         self._orders.put(lambda: self._sampler.grow(space))
 
     def events(self) -> list[Event]:
-        """Return the answers that came since the last call."""
+        """Return the answers that came since the last call.
+
+        Raises:
+            StudyError: The sampler failed; there will be no more answers.
+        """
         found: list[Event] = []
         while not self._answers.empty():
             answer = self._answers.get()
@@ -252,6 +225,10 @@ class SimulatedSuggester:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+Suggester = SuggestingThread | SimulatedSuggester
+"""Carries the engine's requests to a sampler in their order, and its answers back as events."""
 
 
 def suggested(at: float, numbers: Sequence[int], suggestions: tuple[Suggestion, ...]) -> Suggested:

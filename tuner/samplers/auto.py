@@ -40,13 +40,7 @@ class Choice:
 
 
 def choose(space: SearchSpace, *, trials: int | None, parallel_trials: int) -> Choice:
-    """Choose a search.
-
-    Args:
-        space: The search space.
-        trials: Total number of trials; None if unknown.
-        parallel_trials: Number of trials that run in parallel.
-    """
+    """Choose a search."""
     size = space.size()
     if size is not None and trials is not None and size <= trials:
         return Choice("grid", f"{trials} trials cover all {size} configurations", _whole(space))

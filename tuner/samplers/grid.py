@@ -24,14 +24,9 @@ class GridSampler(Sampler):
         SpaceError: The resolution is below 2.
     """
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        *,
-        resolution: int = DEFAULT_RESOLUTION,
-    ) -> None:
+    def __init__(self, space: SearchSpace, resolution: int = DEFAULT_RESOLUTION) -> None:
         self._space = space
-        self._grid = space.grid_configurations(resolution)
+        self._grid = space.grid(resolution)
         self._rest = iter(self._grid)
         self._ahead: list[tuple[Hashable, Params]] = []  # taken from `_rest`, not tried
         self._tried: set[Hashable] = set()

@@ -15,10 +15,6 @@ class RandomSampler(Sampler):
 
     A trial's configuration depends only on the seed and the trial's number, unless that
     configuration was tried before (see `Untried.draw`).
-
-    Args:
-        space: The search space.
-        seed: The study's seed.
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:

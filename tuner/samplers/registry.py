@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..core.trial import Direction, Suggestion
 from ..errors import UsageError
 
 if TYPE_CHECKING:  # a list of names must not import NumPy
@@ -15,7 +16,6 @@ if TYPE_CHECKING:  # a list of names must not import NumPy
     from ..core.space.earlier_study import EarlierStudy
     from ..core.space.space import SearchSpace
     from ..core.space.user_priors import PriorSpec
-    from ..core.trial import Direction, Suggestion
 
 AUTO = "auto"
 OPTUNA = "optuna:"
@@ -28,11 +28,7 @@ class SamplerOptions:
     Attributes:
         space: The search space.
         seed: The study's seed, 0 or more.
-        direction: Direction of the first objective; None if unknown. Searches that learn from
-            values need it.
-        extra_directions: Directions of the objectives after the first.
-        trials: Total number of trials, for `auto`; None if unknown.
-        parallel_trials: Number of trials that run in parallel, for `auto`.
+        directions: Directions of the objectives.
         grid_resolution: Values that `grid` takes of a parameter without steps, 2 or more; None
             for 10.
         surrogate: Model of `skopt`; None for "gp".
@@ -44,10 +40,7 @@ class SamplerOptions:
 
     space: SearchSpace
     seed: int
-    direction: Direction | None = None
-    extra_directions: Sequence[Direction] = ()
-    trials: int | None = None
-    parallel_trials: int = 1
+    directions: Sequence[Direction]
     grid_resolution: int | None = None
     surrogate: str | None = None
     start_points: Sequence[Mapping[str, object]] = ()
@@ -55,29 +48,16 @@ class SamplerOptions:
     priors: Mapping[str, PriorSpec] = field(default_factory=dict)
 
 
-def _auto(options: SamplerOptions) -> Sampler:
-    from .auto import choose
-
-    choice = choose(options.space, trials=options.trials, parallel_trials=options.parallel_trials)
-    return make_sampler(choice.search, replace(options, grid_resolution=choice.grid_resolution))
-
-
 def _tpe(options: SamplerOptions) -> Sampler:
     from .tpe.sampler import TpeSampler
 
-    direction = _direction("tpe", options)
-    return TpeSampler(
-        options.space, options.seed, direction=direction, extra_directions=options.extra_directions
-    )
+    return TpeSampler(options.space, options.seed, directions=options.directions)
 
 
 def _bayesian(options: SamplerOptions) -> Sampler:
     from .gp.sampler import BayesianSampler
 
-    direction = _direction("bayesian", options)
-    return BayesianSampler(
-        options.space, options.seed, direction=direction, extra_directions=options.extra_directions
-    )
+    return BayesianSampler(options.space, options.seed, directions=options.directions)
 
 
 def _sobol(options: SamplerOptions) -> Sampler:
@@ -96,10 +76,7 @@ def _grid(options: SamplerOptions) -> Sampler:
     from .grid import DEFAULT_RESOLUTION, GridSampler
 
     resolution = options.grid_resolution
-    return GridSampler(
-        options.space,
-        resolution=DEFAULT_RESOLUTION if resolution is None else resolution,
-    )
+    return GridSampler(options.space, DEFAULT_RESOLUTION if resolution is None else resolution)
 
 
 def _skopt(options: SamplerOptions) -> Sampler:
@@ -111,36 +88,15 @@ def _skopt(options: SamplerOptions) -> Sampler:
             f"unknown surrogate {surrogate!r}; allowed are {', '.join(SURROGATES)}."
             f"{_suggestion(surrogate, SURROGATES)}"
         )
-    direction = _direction("skopt", options)
     return SkoptSampler(
-        options.space,
-        options.seed,
-        direction=direction,
-        extra_directions=options.extra_directions,
-        surrogate=surrogate,
+        options.space, options.seed, directions=options.directions, surrogate=surrogate
     )
 
 
 def _optuna(name: str, options: SamplerOptions) -> Sampler:
     from .adapters.optuna import OptunaSampler
 
-    direction = _direction(OPTUNA + name, options)
-    return OptunaSampler(
-        options.space,
-        options.seed,
-        direction=direction,
-        name=name,
-        extra_directions=options.extra_directions,
-    )
-
-
-def _direction(name: str, options: SamplerOptions) -> Direction:
-    if options.direction is None:
-        raise UsageError(
-            f"search {name!r} learns from values and needs a direction; "
-            "add --direction max or --direction min"
-        )
-    return options.direction
+    return OptunaSampler(options.space, options.seed, directions=options.directions, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +119,8 @@ class _SearchEntry:
 
 
 _SEARCHES: Mapping[str, _SearchEntry] = {
-    AUTO: _SearchEntry("chooses a search by budget, space and parallelism", _auto),
+    # A study's plan replaces it by what `auto.choose` returns; alone it is the most general one.
+    AUTO: _SearchEntry("chooses a search by budget, space and parallelism", _tpe),
     "tpe": _SearchEntry("tree-structured Parzen estimator; fast, for any space and budget", _tpe),
     "bayesian": _SearchEntry(
         "Gaussian process; needs the fewest trials, up to a thousand", _bayesian
@@ -211,7 +168,7 @@ def make_sampler(name: str, options: SamplerOptions) -> Sampler:
             raise UsageError(
                 f"{flag} has no effect with --search {name}; it is for {' and '.join(searches)}"
             )
-    return search.make(options) if name == AUTO else _wrapped(search, options)
+    return _wrapped(search, options)
 
 
 def learns(name: str) -> bool:
@@ -224,30 +181,20 @@ def learns(name: str) -> bool:
 
 
 def _wrapped(search: _SearchEntry, options: SamplerOptions) -> Sampler:
-    from ..core.space.completion import completed
-    from ..core.trial import Suggestion
     from .wrappers.start_points import StartPoints
 
     # Priors would change which values the grid takes.
     space = _with_priors(options) if search.has_defaults else options.space
     sampler = search.make(replace(options, space=space))
-    if options.studies and options.direction is not None:
+    if options.studies:
         from .wrappers.warm_start import WarmStart
 
-        sampler = WarmStart(
-            sampler,
-            space,
-            options.studies,
-            direction=options.direction,
-            extra_directions=options.extra_directions,
-        )
+        sampler = WarmStart(sampler, space, options.studies, directions=options.directions)
     if search.learns and (options.studies or options.priors):
         from .wrappers.guidance_decay import GuidanceDecay
 
         sampler = GuidanceDecay(sampler, search.make(options))
-    points = [*_start_points(space, options.start_points), *_best_trials(space, options.studies)]
-    if search.has_defaults:
-        points.append(Suggestion(completed(space, {}), "defaults"))
+    points = [*_first_points(search, space, options)]
     return StartPoints(sampler, space, points) if points else sampler
 
 
@@ -262,25 +209,20 @@ def _with_priors(options: SamplerOptions) -> SearchSpace:
     return space
 
 
-def _start_points(
-    space: SearchSpace, given: Sequence[Mapping[str, object]]
+def _first_points(
+    search: _SearchEntry, space: SearchSpace, options: SamplerOptions
 ) -> Iterator[Suggestion]:
     from ..core.space.completion import completed
-    from ..core.trial import Suggestion
 
-    for point in given:
+    for point in options.start_points:
         # After a change of the space a start point may lie outside.
         with contextlib.suppress(UsageError):
             yield Suggestion(completed(space, point), "start point")
-
-
-def _best_trials(space: SearchSpace, studies: Sequence[EarlierStudy]) -> Iterator[Suggestion]:
-    from ..core.trial import Suggestion
-
-    for study in studies:
-        params = study.best_within(space)
-        if params is not None:
+    for study in options.studies:
+        if (params := study.best_within(space)) is not None:
             yield Suggestion(params, f"best of {study.name}")
+    if search.has_defaults:
+        yield Suggestion(completed(space, {}), "defaults")
 
 
 def _search(name: str) -> _SearchEntry:

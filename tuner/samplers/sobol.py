@@ -24,10 +24,6 @@ class SobolSampler(Sampler):
     inactive parameters are ignored. If the configuration was tried already (likely in a small
     space), the following points are taken instead, and after these a random untried
     configuration.
-
-    Args:
-        space: The search space.
-        seed: The study's seed.
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
@@ -56,12 +52,7 @@ class SobolSampler(Sampler):
 
 
 class _Sobol:
-    """Sobol sequence (Sobol 1967) with Matousek's scrambling and a digital shift, from scipy.
-
-    Args:
-        dimensions: Number of coordinates of a point.
-        seed: The study's seed.
-    """
+    """Sobol sequence (Sobol 1967) with Matousek's scrambling and a digital shift, from scipy."""
 
     def __init__(self, dimensions: int, seed: int) -> None:
         self._dimensions = dimensions

@@ -26,12 +26,7 @@ from ..worker.orders import AttemptLimits, StudyBrief
 
 
 class Memory:
-    """Recorder and files of a study that lies nowhere.
-
-    Attributes:
-        events: What happened, in order.
-        attempts: The attempts, as they were last.
-    """
+    """Recorder and files of a study that lies nowhere."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -61,13 +56,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How a simulated study went.
-
-    Attributes:
-        engine: As it was left.
-        finish: How it ended.
-        seconds: How long it took, in virtual time.
-    """
+    """How a simulated study went; its seconds are virtual."""
 
     engine: Engine
     finish: Finish
@@ -88,7 +77,6 @@ def play(
     pruner: PrunerSettings | None = None,
     resources: Resources | None = None,
     measured: tuple[Amount, ...] = (),
-    learns: bool = False,
     observer: Observer | None = None,
     requests: Callable[[], Sequence[Event]] = tuple,
     revise: Callable[[Sequence[Event]], Sequence[Event]] = tuple,
@@ -108,7 +96,6 @@ def play(
         pruner: How trials are pruned; None for not at all.
         resources: What a trial asks for; None for the usual.
         measured: What of it is decided by measurement instead.
-        learns: Whether the search learns from its trials; then few run at once by packing.
         observer: Is shown the study after each batch of events; None for nobody.
         requests: Asked regularly for events from outside.
         revise: Adds what follows from events before they are handled.
@@ -150,7 +137,6 @@ def play(
                     seed=seed,
                     resources=resources or Resources(),
                     measured=measured,
-                    learns=learns,
                     pruner=pruner or PrunerSettings(),
                 ),
             )

@@ -29,7 +29,7 @@ class TestOptunasTpe(SamplerSuite):
     branin_seeds = 4
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
-        return OptunaSampler(space, seed, direction=Direction.MIN, name="TPESampler")
+        return OptunaSampler(space, seed, directions=(Direction.MIN,), name="TPESampler")
 
 
 class TestOptunasCmaEs(SamplerSuite):
@@ -39,17 +39,17 @@ class TestOptunasCmaEs(SamplerSuite):
     spaces = ("nested", "all types")
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
-        return OptunaSampler(space, seed, direction=Direction.MIN, name="CmaEsSampler")
+        return OptunaSampler(space, seed, directions=(Direction.MIN,), name="CmaEsSampler")
 
 
 def options(space: SearchSpace = LINE) -> SamplerOptions:
-    return SamplerOptions(space=space, seed=0, direction=Direction.MIN)
+    return SamplerOptions(space=space, seed=0, directions=(Direction.MIN,))
 
 
 @pytest.mark.parametrize("name", ["RandomSampler", "QMCSampler", "NSGAIISampler", "NSGAIIISampler"])
 def test_others_answer_and_learn_too(name: str) -> None:
     space = CONDITIONAL_CONTINUUM
-    sampler = OptunaSampler(space, 3, direction=Direction.MAX, name=name)
+    sampler = OptunaSampler(space, 3, directions=(Direction.MAX,), name=name)
     seen = set()
     for number in range(12):
         (suggestion,) = sampler.ask([number])
@@ -67,20 +67,14 @@ class TestOptunasNsga2ForTwoObjectives(SamplerSuite):
     branin_tolerance = 2.0
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
-        return OptunaSampler(
-            space,
-            seed,
-            direction=Direction.MIN,
-            name="NSGAIISampler",
-            extra_directions=(Direction.MAX,),
-        )
+        directions = (Direction.MIN, Direction.MAX)
+        return OptunaSampler(space, seed, directions=directions, name="NSGAIISampler")
 
 
 @pytest.mark.parametrize("name", ["TPESampler", "NSGAIISampler"])
 def test_several_objectives_are_searched_for_their_front(name: str) -> None:
     """The front of the distances from 0.25 and from 0.45 lies between the two."""
-    further = (Direction.MAX,)
-    sampler = OptunaSampler(LINE, 1, direction=Direction.MIN, name=name, extra_directions=further)
+    sampler = OptunaSampler(LINE, 1, directions=(Direction.MIN, Direction.MAX), name=name)
     found = []
     for number in range(120):
         (suggestion,) = sampler.ask([number])
@@ -97,7 +91,7 @@ def test_several_objectives_are_searched_for_their_front(name: str) -> None:
 
 
 def test_a_sampler_for_one_objective_says_which_take_several() -> None:
-    several = replace(options(), extra_directions=(Direction.MIN,))
+    several = replace(options(), directions=(Direction.MIN, Direction.MIN))
     with pytest.raises(
         UsageError, match=r"CmaEsSampler takes one objective, and there are 2; .*TPE"
     ):
@@ -107,14 +101,14 @@ def test_a_sampler_for_one_objective_says_which_take_several() -> None:
 
 def test_notes_in_the_study_are_not_lost() -> None:
     """CMA-ES without its notes would draw from where it began, for ever."""
-    sampler = OptunaSampler(BRANIN, 0, direction=Direction.MIN, name="CmaEsSampler")
+    sampler = OptunaSampler(BRANIN, 0, directions=(Direction.MIN,), name="CmaEsSampler")
     values = searched(sampler, branin, range(120))
     assert np.median(values[-20:]) < 2.0 < np.median(values[:20])
 
 
 @pytest.mark.parametrize("name", ["TPESampler", "CmaEsSampler"])
 def test_odd_trials_do_no_harm(name: str) -> None:
-    sampler = OptunaSampler(LINE, 0, direction=Direction.MIN, name=name)
+    sampler = OptunaSampler(LINE, 0, directions=(Direction.MIN,), name=name)
     states = (
         (TrialState.COMPLETE, math.nan),
         (TrialState.PRUNED, None),
@@ -143,7 +137,7 @@ def test_optuna_is_told_where_each_trial_stands(monkeypatch: pytest.MonkeyPatch)
         return {}
 
     monkeypatch.setattr(optuna.samplers.RandomSampler, "infer_relative_search_space", infer)
-    sampler = OptunaSampler(LINE, 0, direction=Direction.MIN, name="RandomSampler")
+    sampler = OptunaSampler(LINE, 0, directions=(Direction.MIN,), name="RandomSampler")
     told = ((TrialState.COMPLETE, 2.5), (TrialState.FAILED, None), (TrialState.RUNNING, None),
             (TrialState.PRUNED, 7.0))  # fmt: skip
     for number, (state, value) in enumerate(told):

@@ -43,7 +43,7 @@ class TestSkoptSampler(SamplerSuite):
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         return SkoptSampler(
-            space, seed, direction=Direction.MIN, surrogate="extra-trees", candidates=100
+            space, seed, directions=(Direction.MIN,), surrogate="extra-trees", candidates=100
         )
 
 
@@ -56,7 +56,7 @@ def value(params: Params) -> float:
 def told(
     surrogate: str, count: int = 30, *, seed: int = 0, direction: Direction = Direction.MIN
 ) -> SkoptSampler:
-    sampler = SkoptSampler(MIXED, seed, direction=direction, surrogate=surrogate)
+    sampler = SkoptSampler(MIXED, seed, directions=(direction,), surrogate=surrogate)
     rng = np.random.default_rng(5)
     sign = 1.0 if direction is Direction.MIN else -1.0
     for number in range(count):
@@ -91,7 +91,7 @@ def test_the_seed_and_the_number_decide_on_the_answer() -> None:
 def test_a_batch_is_what_single_questions_would_give(phase: Phase) -> None:
     case = Case("nested", phase)
     samplers = [
-        SkoptSampler(case.space, 1, direction=Direction.MIN, surrogate="gbrt", candidates=50)
+        SkoptSampler(case.space, 1, directions=(Direction.MIN,), surrogate="gbrt", candidates=50)
         for _ in range(2)
     ]
     for sampler in samplers:
@@ -107,7 +107,7 @@ def test_a_batch_is_what_single_questions_would_give(phase: Phase) -> None:
 
 def test_what_runs_and_what_failed_keeps_it_away() -> None:
     def sampler(state: TrialState | None) -> SkoptSampler:
-        made = SkoptSampler(LINE, 0, direction=Direction.MIN)
+        made = SkoptSampler(LINE, 0, directions=(Direction.MIN,))
         for number, x in enumerate(np.linspace(0.0, 1.0, 11)):
             loss = (float(x) - 0.63) ** 2
             made.tell(Trial(number, {"x": float(x)}, "", TrialState.COMPLETE, value=loss))
@@ -127,7 +127,7 @@ def test_what_runs_and_what_failed_keeps_it_away() -> None:
 
 def test_an_unknown_surrogate_is_refused() -> None:
     options = SamplerOptions(
-        space=SPACES["plain"], seed=0, direction=Direction.MIN, surrogate="forrest"
+        space=SPACES["plain"], seed=0, directions=(Direction.MIN,), surrogate="forrest"
     )
     with pytest.raises(
         UsageError, match=r"allowed are gp, forest, extra-trees, gbrt\. Did you mean"

@@ -150,7 +150,7 @@ def xs(suggestions: Sequence[Suggestion]) -> list[float]:
 def test_searches_learn_from_trials_that_all_were_stopped(
     make: type[TpeSampler] | type[BayesianSampler],
 ) -> None:
-    answers = told(make(SPACE, 3, direction=Direction.MIN), raced=True).ask(range(40, 52))
+    answers = told(make(SPACE, 3, directions=(Direction.MIN,)), raced=True).ask(range(40, 52))
     modelled = xs([each for each in answers if not each.origin.endswith(RANDOM)])
     assert sum(abs(x - 0.3) < 0.2 for x in modelled) > 0.6 * len(modelled) > 3.0
 
@@ -159,7 +159,7 @@ def test_searches_learn_from_trials_that_all_were_stopped(
 def test_half_of_what_is_suggested_is_random_where_trials_are_raced(
     make: type[TpeSampler] | type[BayesianSampler],
 ) -> None:
-    answers = told(make(SPACE, 3, direction=Direction.MIN), raced=True).ask(range(40, 120))
+    answers = told(make(SPACE, 3, directions=(Direction.MIN,)), raced=True).ask(range(40, 120))
     random_ones = [each for each in answers if each.origin.endswith(RANDOM)]
     assert len(random_ones) == pytest.approx(40, abs=2)
     assert np.histogram(xs(random_ones), bins=4, range=(0, 1))[0].min() >= 4, "all over the space"
@@ -169,12 +169,12 @@ def test_half_of_what_is_suggested_is_random_where_trials_are_raced(
 def test_a_model_is_asked_for_all_where_nothing_is_raced(
     make: type[TpeSampler] | type[BayesianSampler], name: str
 ) -> None:
-    answers = told(make(SPACE, 3, direction=Direction.MIN), raced=False).ask(range(40, 70))
+    answers = told(make(SPACE, 3, directions=(Direction.MIN,)), raced=False).ask(range(40, 70))
     assert {each.origin for each in answers} == {name}
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_which_ones_are_random_does_not_depend_on_how_many_are_asked_for(count: int) -> None:
-    sampler = told(TpeSampler(SPACE, 3, direction=Direction.MIN), raced=True)
+    sampler = told(TpeSampler(SPACE, 3, directions=(Direction.MIN,)), raced=True)
     origins = [sampler.ask(range(n, n + count))[0].origin for n in range(40, 80)]
     assert origins == [each.origin for each in sampler.ask(range(40, 80))]

@@ -142,7 +142,7 @@ def test_tpe_keeps_what_it_learned_when_the_space_grows() -> None:
     grown = SearchSpace(
         (X, IntParameter("units", 1, 9), ChoiceParameter("late", ("relu", "tanh", "gelu")))
     )
-    sampler = TpeSampler(grown, 0, direction=Direction.MIN)
+    sampler = TpeSampler(grown, 0, directions=(Direction.MIN,))
     rng = np.random.default_rng(5)
     for number in range(40):
         x = float(rng.random())
@@ -206,7 +206,7 @@ def test_what_breaks_a_constraint_comes_after_all_that_keeps_it() -> None:
 
 def test_tpe_searches_near_the_front() -> None:
     space = SearchSpace((X, FloatParameter("y", 0.0, 1.0)))
-    sampler = TpeSampler(space, 0, direction=Direction.MIN, extra_directions=(Direction.MIN,))
+    sampler = TpeSampler(space, 0, directions=(Direction.MIN, Direction.MIN))
 
     def values(x: float, y: float) -> tuple[float, float]:
         return x + y, (1.0 - x) + y  # the front is y = 0, for any x

@@ -10,13 +10,12 @@ from tuner.samplers.common.encoding import Floats, Integers
 from tuner.samplers.gp.gaussian_process import (
     GaussianProcess,
     Kernel,
-    KernelPriors,
-    LogNormalPrior,
     Posterior,
+    kernel_priors,
+    starting_kernels,
 )
 
 GROUPS: Integers = np.array([0, 1, 1, 2], dtype=np.intp)
-PRIORS = KernelPriors(length=LogNormalPrior(median=0.5, spread=1.0, lower=0.01, upper=100.0))
 KERNEL = Kernel(np.array([0.3, 0.7, 1.5]), 1.7, 0.01)
 
 
@@ -149,8 +148,8 @@ def test_the_same_point_many_times_does_no_harm() -> None:
 def test_the_gradient_of_the_kernels_posterior_is_that_of_finite_differences(seed: int) -> None:
     told = points(25)
     counts = np.random.default_rng(seed).integers(1, 4, size=len(told))
-    posterior = Posterior(told, GROUPS, 1.0 + values(told), PRIORS, counts=counts)
-    logs = PRIORS.starts(3)[0].logs + np.random.default_rng(seed).normal(size=5)
+    posterior = Posterior(told, GROUPS, 1.0 + values(told), counts=counts)
+    logs = starting_kernels(3)[0].logs + np.random.default_rng(seed).normal(size=5)
     _, gradient = posterior.loss(logs)
     for number in range(len(logs)):
         step = np.zeros(len(logs))
@@ -168,13 +167,13 @@ def test_the_kernels_posterior_is_that_of_the_book() -> None:
         fit = (values(told) - level) @ np.linalg.solve(covariance, values(told) - level)
         off = [
             (log - math.log(prior.median)) / prior.spread
-            for log, prior in zip(kernel.logs, PRIORS.each(3), strict=True)
+            for log, prior in zip(kernel.logs, kernel_priors(3), strict=True)
         ]
         return 0.5 * float(
             fit + (level / 0.3) ** 2 + np.linalg.slogdet(covariance)[1] + np.dot(off, off)
         )
 
-    posterior = Posterior(told, GROUPS, values(told), PRIORS)
+    posterior = Posterior(told, GROUPS, values(told))
     other = Kernel(np.array([1.0, 0.2, 0.4]), 0.8, 0.1)
     ours = posterior.loss(KERNEL.logs)[0] - posterior.loss(other.logs)[0]
     assert ours == pytest.approx(book(KERNEL) - book(other))
@@ -183,7 +182,7 @@ def test_the_kernels_posterior_is_that_of_the_book() -> None:
 def test_the_mode_tells_what_matters_from_what_does_not() -> None:
     told = points(60)
     targets = np.sin(9.0 * told[:, 0])
-    kernel = Posterior(told, GROUPS, targets, PRIORS).mode(PRIORS.starts(3), steps=60)
+    kernel = Posterior(told, GROUPS, targets).mode(starting_kernels(3), steps=60)
     assert kernel.lengths[0] < 0.3 * kernel.lengths[1:].min()
     assert kernel.noise < 1e-3
 
@@ -192,13 +191,13 @@ def test_the_mode_finds_the_noise() -> None:
     told = points(150)
     noise = np.random.default_rng(3).normal(size=len(told))
     targets = values(told) / values(told).std() + 0.3 * noise
-    kernel = Posterior(told, GROUPS, targets, PRIORS).mode(PRIORS.starts(3), steps=60)
+    kernel = Posterior(told, GROUPS, targets).mode(starting_kernels(3), steps=60)
     assert 0.05 < kernel.noise < 0.15
 
 
 def test_the_mode_is_no_worse_than_where_it_started() -> None:
     told = points(30)
-    posterior = Posterior(told, GROUPS, values(told), PRIORS)
+    posterior = Posterior(told, GROUPS, values(told))
     kernel = posterior.mode([KERNEL], steps=40)
     assert posterior.loss(kernel.logs)[0] < posterior.loss(KERNEL.logs)[0]
 

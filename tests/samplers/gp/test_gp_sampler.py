@@ -14,7 +14,7 @@ from tuner.samplers.common.encoding import Encoding
 from tuner.samplers.common.observations import History
 from tuner.samplers.gp.kernel_features import KernelFeatures
 from tuner.samplers.gp.sampler import BayesianSampler
-from tuner.samplers.gp.surrogate import SurrogateFitter, SurrogateSettings, comparable, standardised
+from tuner.samplers.gp.surrogate import SurrogateFitter, comparable, standardised
 from tuner.testing.sampler_cases import ended
 from tuner.testing.spaces import ALL_TYPES, BRANIN, branin
 
@@ -24,7 +24,7 @@ class TestBayesianSampler(LearningSuite):
     ten_thousand_seconds = 5.0  # twice a kernel for 400 trials, from nothing
 
     def make_for(self, space: SearchSpace, seed: int, direction: Direction) -> Sampler:
-        return BayesianSampler(space, seed, direction=direction)
+        return BayesianSampler(space, seed, directions=(direction,))
 
 
 # --- how the search goes ----------------------------------------------------------------------
@@ -32,14 +32,14 @@ class TestBayesianSampler(LearningSuite):
 
 def test_a_smooth_function_of_two_numbers_is_solved_in_thirty_trials() -> None:
     for seed in range(3):
-        sampler = BayesianSampler(BRANIN, seed, direction=Direction.MIN)
+        sampler = BayesianSampler(BRANIN, seed, directions=(Direction.MIN,))
         best = min(searched(sampler, branin, range(30)))
         assert best < 0.41, f"seed {seed}: {best}, the least is 0.398"
 
 
 def test_whole_numbers_far_apart_on_a_log_scale_are_all_tried_and_none_twice() -> None:
     space = SearchSpace((IntParameter("n", 1, 1_000, scale=Scale.LOG), FloatParameter("x", 0, 1)))
-    sampler = BayesianSampler(space, 0, direction=Direction.MIN)
+    sampler = BayesianSampler(space, 0, directions=(Direction.MIN,))
 
     def value(params: Params) -> float:
         n, x = params["n"], params["x"]
@@ -52,7 +52,7 @@ def test_whole_numbers_far_apart_on_a_log_scale_are_all_tried_and_none_twice() -
 
 
 def test_no_value_at_all_is_no_reason_to_stop() -> None:
-    sampler = BayesianSampler(LINE, 0, direction=Direction.MIN)
+    sampler = BayesianSampler(LINE, 0, directions=(Direction.MIN,))
     for number in range(20):
         (suggestion,) = sampler.ask([number])
         sampler.tell(Trial(number, suggestion.params, "test", TrialState.FAILED))
@@ -61,7 +61,7 @@ def test_no_value_at_all_is_no_reason_to_stop() -> None:
 
 def test_values_of_any_size_are_welcome() -> None:
     def proposal(scale: float, offset: float) -> float:
-        sampler = BayesianSampler(LINE, 0, direction=Direction.MIN)
+        sampler = BayesianSampler(LINE, 0, directions=(Direction.MIN,))
         for number in range(12):
             x = (number + 0.5) / 12
             value = offset + scale * (x - 0.37) ** 2
@@ -114,8 +114,8 @@ def test_of_many_trials_the_model_knows_the_best_and_some_of_all_others() -> Non
     for number in range(90):
         history.tell(ended(ALL_TYPES, number, ALL_TYPES.sample(rng)))
     seen = history.observations()
-    settings = SurrogateSettings(max_modelled=30, max_fitted=20)
-    best = SurrogateFitter(KernelFeatures(encoding), settings).fit(seen).best
+    fitter = SurrogateFitter(KernelFeatures(encoding), max_modelled=30, max_fitted=20)
+    best = fitter.fit(seen).best
     assert len(best) == 30
     ranked = seen.rows[np.argsort(comparable(seen), kind="stable")].tolist()
     places = [ranked.index(row) for row in best.tolist()]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.samplers.common.encoding import Encoding, Floats
-from tuner.samplers.common.halton import Halton
+from tuner.samplers.common.initial_design import Halton
 from tuner.samplers.tpe.parzen_estimator import ParzenEstimator, Smoothing
 from tuner.testing.spaces import FINITE, SPACES
 

@@ -12,4 +12,4 @@ class TestTpeSampler(LearningSuite):
     branin_tolerance = -0.6
 
     def make_for(self, space: SearchSpace, seed: int, direction: Direction) -> Sampler:
-        return TpeSampler(space, seed, direction=direction)
+        return TpeSampler(space, seed, directions=(direction,))

@@ -26,7 +26,7 @@ class TestStartPointsBeforeTpe(SamplerSuite):
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         drawn = [space.sample(np.random.default_rng(number)) for number in range(2)]
-        inner = TpeSampler(space, seed, direction=Direction.MIN)
+        inner = TpeSampler(space, seed, directions=(Direction.MIN,))
         return StartPoints(inner, space, points([*drawn, drawn[0], {"not": "there"}]))
 
 
@@ -39,7 +39,7 @@ class TestStartPointsBeforeTheGrid(SamplerSuite):
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         inner = GridSampler(space, resolution=12)
-        return StartPoints(inner, space, points([space.grid_configurations(12).at(0)]))
+        return StartPoints(inner, space, points([space.grid(12).at(0)]))
 
 
 def points(configurations: Sequence[Params]) -> list[Suggestion]:
@@ -110,7 +110,7 @@ def test_the_wrapped_sampler_hears_of_every_point() -> None:
 def test_every_search_tries_the_defaults_after_the_users_points(name: str) -> None:
     space = SearchSpace((IntParameter("x", 1, 9), IntParameter("y", 1, 9, default=7)))
     options = SamplerOptions(
-        space=space, seed=0, direction=Direction.MIN, start_points=[{"x": "2"}, {"x": "77"}]
+        space=space, seed=0, directions=(Direction.MIN,), start_points=[{"x": "2"}, {"x": "77"}]
     )
     sampler = make_sampler(name, options)
     first, second, third = sampler.ask(range(3))
@@ -120,7 +120,7 @@ def test_every_search_tries_the_defaults_after_the_users_points(name: str) -> No
 
 
 def test_a_grid_has_no_defaults_but_may_have_start_points() -> None:
-    options = SamplerOptions(space=LINE, seed=0)
+    options = SamplerOptions(space=LINE, seed=0, directions=(Direction.MIN,))
     assert isinstance(make_sampler("grid", options), GridSampler)
     sampler = make_sampler("grid", replace(options, start_points=[{"x": "3"}]))
     assert asked(sampler, 0, 1, 2, 3) == [3, 1, 2, 4]

@@ -41,8 +41,8 @@ class TestWarmTpe(SamplerSuite):
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         study = earlier(space, lambda params: float(len(str(params))), is_same_metric=False)
-        warm, cold = (TpeSampler(space, seed, direction=Direction.MIN) for _ in range(2))
-        return GuidanceDecay(WarmStart(warm, space, [study], direction=Direction.MIN), cold)
+        warm, cold = (TpeSampler(space, seed, directions=(Direction.MIN,)) for _ in range(2))
+        return GuidanceDecay(WarmStart(warm, space, [study], directions=(Direction.MIN,)), cold)
 
 
 class Listener(RandomSampler):
@@ -76,7 +76,7 @@ def told(
     study = EarlierStudy("old", old_direction, is_same_metric, trials)
     inner = Listener(LINE)
     cold = Listener(LINE)
-    sampler = GuidanceDecay(WarmStart(inner, LINE, [study], direction=Direction.MIN), cold)
+    sampler = GuidanceDecay(WarmStart(inner, LINE, [study], directions=(Direction.MIN,)), cold)
     number = 0
     if again is not None:
         best = study.best_within(LINE)
@@ -119,7 +119,7 @@ def test_where_the_best_one_failed_the_best_so_far_stands_in() -> None:
 
 
 def options(seed: int, studies: Sequence[EarlierStudy] = ()) -> SamplerOptions:
-    return SamplerOptions(space=BRANIN, seed=seed, direction=Direction.MIN, studies=studies)
+    return SamplerOptions(space=BRANIN, seed=seed, directions=(Direction.MIN,), studies=studies)
 
 
 def mean_regret(
@@ -195,9 +195,7 @@ def several(
 
 def proposed(studies: Sequence[EarlierStudy], name: str = "tpe") -> list[float]:
     """Where a search for two objectives goes before it has a result of its own."""
-    given = SamplerOptions(
-        space=LINE, seed=0, direction=TWO[0], extra_directions=TWO[1:], studies=studies
-    )
+    given = SamplerOptions(space=LINE, seed=0, directions=TWO, studies=studies)
     answers = make_sampler(name, given).ask(range(12))
     return [float(str(suggestion.params["x"])) for suggestion in answers]
 
@@ -227,7 +225,7 @@ def test_each_objective_is_moved_to_where_the_best_one_is_now() -> None:
 
     trials = (EarlierTrial({"x": 0.1}, 1.0, (5.0,)), EarlierTrial({"x": 0.2}, 2.0, (7.0,)))
     study = EarlierStudy("old", Direction.MIN, is_same_metric=True, trials=trials)
-    sampler = WarmStart(Both(LINE, 0), LINE, [study], direction=TWO[0], extra_directions=TWO[1:])
+    sampler = WarmStart(Both(LINE, 0), LINE, [study], directions=TWO)
     sampler.tell(Trial(0, {"x": 0.1}, "", TrialState.COMPLETE, value=1.1, extra_values=(50.0,)))
     sampler.ask([1])
     assert heard == {-1: (1.0, 50.0), -2: (2.0, 52.0)}  # the first is near enough

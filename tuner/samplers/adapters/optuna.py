@@ -48,13 +48,6 @@ class OptunaSampler(Sampler):
     - Samplers that keep state in the study, such as CMA-ES, replay the whole history in the order
       of trial numbers. The others only need the trials.
 
-    Args:
-        space: The search space.
-        seed: The study's seed.
-        direction: Direction of the first objective.
-        name: Name of the sampler in `optuna.samplers`.
-        extra_directions: Directions of the other objectives.
-
     Raises:
         UsageError: The sampler does not exist, it or Optuna needs a package that is not
             installed, or it accepts only one objective.
@@ -65,22 +58,20 @@ class OptunaSampler(Sampler):
         space: SearchSpace,
         seed: int,
         *,
-        direction: Direction,
+        directions: Sequence[Direction],
         name: str,
-        extra_directions: Sequence[Direction] = (),
     ) -> None:
         self._optuna = _optuna()
         self._class = _sampler_class(self._optuna, name)
-        if extra_directions and name not in _MULTI_OBJECTIVE:
+        if len(directions) > 1 and name not in _MULTI_OBJECTIVE:
             raise UsageError(
-                f"Optuna's {name} takes one objective, and there are {1 + len(extra_directions)}; "
+                f"Optuna's {name} takes one objective, and there are {len(directions)}; "
                 f"for several there are {', '.join(_MULTI_OBJECTIVE)}"
             )
         self._name = name
         self._seed = seed
         self._directions = [
-            "minimize" if each is Direction.MIN else "maximize"
-            for each in (direction, *extra_directions)
+            "minimize" if each is Direction.MIN else "maximize" for each in directions
         ]
         self._encoding = Encoding(space)
         self._distributions = [self._distribution(column) for column in self._encoding.columns]

@@ -53,8 +53,7 @@ class SkoptSampler(Sampler):
     Args:
         space: The search space.
         seed: The study's seed.
-        direction: Direction of the first objective.
-        extra_directions: Directions of the other objectives.
+        directions: Directions of the objectives.
         surrogate: The model, one of `SURROGATES`.
         candidates: Number of configurations at which the acquisition function is evaluated.
     """
@@ -64,8 +63,7 @@ class SkoptSampler(Sampler):
         space: SearchSpace,
         seed: int,
         *,
-        direction: Direction,
-        extra_directions: Sequence[Direction] = (),
+        directions: Sequence[Direction],
         surrogate: str = "gp",
         candidates: int = 10_000,
     ) -> None:
@@ -80,7 +78,7 @@ class SkoptSampler(Sampler):
         )
         self._untried = Untried(space)
         self._start = InitialDesign(self._encoding, seed, self._untried)
-        self._history = History(self._encoding, directions=(direction, *extra_directions))
+        self._history = History(self._encoding, directions=directions)
         self._libraries = ThreadpoolController()
 
     def tell(self, trial: Trial) -> None:

@@ -19,7 +19,6 @@ from ...core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
-    FixedParameter,
     Parameter,
     SearchSpace,
 )
@@ -99,7 +98,7 @@ class Column:
 
 def _shares(parameter: Parameter, values: Sequence[ParamValue]) -> Floats:
     even = np.full(len(values), 1.0 / len(values))
-    if isinstance(parameter, FixedParameter) or parameter.prior is None:
+    if parameter.prior is None:
         return even
     drawn = [
         values.index(parameter.from_unit((k + 0.5) / _PRIOR_DRAWS)) for k in range(_PRIOR_DRAWS)
@@ -109,11 +108,7 @@ def _shares(parameter: Parameter, values: Sequence[ParamValue]) -> Floats:
 
 
 class Encoding:
-    """The columns of a space.
-
-    Args:
-        space: The search space.
-    """
+    """The columns of a space."""
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space

@@ -13,9 +13,6 @@ import numpy as np
 
 from .encoding import Booleans, Floats, Integers
 
-_INITIAL_CAPACITY = 64
-"""Trials; arrays double when they are full."""
-
 
 class Fidelities:
     """Losses of all trials at all rungs, and their comparison at one rung.
@@ -34,19 +31,15 @@ class Fidelities:
     """
 
     def __init__(self) -> None:
-        self._columns: dict[int, Floats] = {}
+        self._losses: dict[int, dict[int, float]] = {}  # by rung and slot
 
     def __bool__(self) -> bool:
-        return bool(self._columns)
+        return bool(self._losses)
 
     def record(self, slot: int, losses: Mapping[int, float]) -> None:
         """Record a trial's losses, by rung."""
         for step, loss in losses.items():
-            column = self._columns.setdefault(step, np.full(_INITIAL_CAPACITY, np.nan))
-            while slot >= len(column):
-                column = np.concatenate([column, np.full(len(column), np.nan)])
-            self._columns[step] = column
-            column[slot] = loss
+            self._losses.setdefault(step, {})[slot] = loss
 
     def at_common_rung(
         self, slots: Integers, finals: Floats, *, is_stopped: Booleans, enough: int
@@ -63,8 +56,9 @@ class Fidelities:
         Returns:
             Their losses (n), NaN if unknown.
         """
-        steps = sorted(self._columns)
-        known = np.vstack([*(self._at(step, slots) for step in steps), finals])
+        rungs = [losses for _, losses in sorted(self._losses.items())]
+        columns = ([losses.get(slot, np.nan) for slot in slots.tolist()] for losses in rungs)
+        known = np.vstack([*columns, finals])
         counts = (~np.isnan(known)).sum(axis=1)
         chosen = max((k for k in range(len(known)) if counts[k] >= enough), default=0)
         found: Floats = known[chosen].copy()
@@ -76,13 +70,6 @@ class Fidelities:
                 found[stopped] = _projected(
                     known[k, stopped], known[k, went_on], known[chosen, went_on]
                 )
-        return found
-
-    def _at(self, step: int, slots: Integers) -> Floats:
-        column = self._columns[step]
-        found: Floats = np.where(
-            slots < len(column), column[np.minimum(slots, len(column) - 1)], np.nan
-        )
         return found
 
 

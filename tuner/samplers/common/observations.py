@@ -71,12 +71,7 @@ class Observations:
 
 
 class History:
-    """The trials that a sampler was told. Their order does not matter.
-
-    Args:
-        encoding: Encoding of the space.
-        directions: Directions of the objectives.
-    """
+    """The trials that a sampler was told. Their order does not matter."""
 
     def __init__(self, encoding: Encoding, *, directions: Sequence[Direction]) -> None:
         self._encoding = encoding

@@ -132,10 +132,6 @@ class Untried:
     ) -> Keyed | None:
         """Return an untried configuration with its key, uniformly chosen from a finite space.
 
-        Args:
-            rng: The random number generator.
-            pending: Keys of further configurations that count as tried.
-
         Returns:
             None if none is left, or if the space is infinite.
         """

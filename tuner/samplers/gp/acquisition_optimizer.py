@@ -46,9 +46,7 @@ class AcquisitionOptimizer:
         mean, deviation = self._process.predict(features)
         return acquisition.log_expected_improvement(mean, deviation, self._incumbent)
 
-    def local_search(
-        self, rows: Floats, rng: np.random.Generator, *, steps: int = _STEPS
-    ) -> tuple[Floats, Floats]:
+    def local_search(self, rows: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Improve each row, alternately by one listed value and along all continuous columns.
 
         Returns:
@@ -60,12 +58,12 @@ class AcquisitionOptimizer:
             before = values
             rows, values = self._improve_listed(rows, values, rng)
             if len(positions):
-                rows, values = self._improve_continuous(rows, steps)
+                rows, values = self._improve_continuous(rows)
             if np.all(values <= before + 1e-3):
                 break
         return rows, values
 
-    def _improve_continuous(self, rows: Floats, steps: int) -> tuple[Floats, Floats]:
+    def _improve_continuous(self, rows: Floats) -> tuple[Floats, Floats]:
         positions, places = self._kernel_features.positions, self._kernel_features.places
         active = self._encoding.active(rows)
 
@@ -81,7 +79,7 @@ class AcquisitionOptimizer:
             values = acquisition.log_expected_improvement(mean, deviation, self._incumbent)
             return values, np.where(active[:, positions], found[:, places], 0.0)
 
-        points, values = maximize(objective, rows[:, positions], steps=steps)
+        points, values = maximize(objective, rows[:, positions], steps=_STEPS)
         moved = rows.copy()
         moved[:, positions] = points
         return moved, values

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy  # loads its parts when they are used: a study begins without them
@@ -31,11 +32,6 @@ class Kernel:
     """Matérn-5/2 kernel with a length scale for each group of features (GPML eq. 4.17), and noise.
 
     k(x, y) = variance (1 + a + a**2 / 3) exp(-a) with a**2 = 5 sum_j (x_j - y_j)**2 / length_j**2.
-
-    Attributes:
-        lengths: Length scale of each group's features.
-        variance: Variance of the function.
-        noise: Variance of the measurement noise.
     """
 
     lengths: Floats
@@ -55,15 +51,10 @@ class Kernel:
         return cls(numbers[:-2], float(numbers[-2]), float(numbers[-1]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogNormalPrior:
-    """Log-normal prior on one of the kernel's parameters.
+class LogNormalPrior(NamedTuple):
+    """Log-normal prior on one of the kernel's parameters, which lies within bounds.
 
-    Attributes:
-        median: Median of the parameter.
-        spread: Standard deviation of its natural logarithm.
-        lower: Lower bound of the parameter.
-        upper: Upper bound of the parameter.
+    The spread is the standard deviation of the natural logarithm.
     """
 
     median: float
@@ -72,45 +63,37 @@ class LogNormalPrior:
     upper: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelPriors:
-    """Priors on the kernel's parameters, for targets with a variance of about 1.
+# For targets with a variance of about 1.
+_LENGTH = LogNormalPrior(median=0.5, spread=1.0, lower=0.02, upper=50.0)
+_VARIANCE = LogNormalPrior(median=1.0, spread=1.0, lower=0.05, upper=20.0)
+_NOISE = LogNormalPrior(median=1e-4, spread=2.0, lower=1e-6, upper=1.0)
 
-    Attributes:
-        length: Prior on each length scale.
-        variance: Prior on the function's variance.
-        noise: Prior on the noise's variance.
+
+def kernel_priors(groups: int) -> tuple[LogNormalPrior, ...]:
+    """Return the priors in the order of `Kernel.logs`."""
+    return (*(_LENGTH,) * groups, _VARIANCE, _NOISE)
+
+
+def starting_kernels(groups: int) -> tuple[Kernel, ...]:
+    """Return a kernel that explains the values by the function, and one by noise.
+
+    The posterior often has a mode near each, and an optimiser that starts at one does not find the
+    other.
     """
-
-    length: LogNormalPrior
-    variance: LogNormalPrior = LogNormalPrior(median=1.0, spread=1.0, lower=0.05, upper=20.0)
-    noise: LogNormalPrior = LogNormalPrior(median=1e-4, spread=2.0, lower=1e-6, upper=1.0)
-
-    def starts(self, groups: int) -> tuple[Kernel, ...]:
-        """Return starting kernels: one that explains the values by the function, one by noise.
-
-        The posterior often has a mode near each, and an optimiser that starts at one does not
-        find the other.
-        """
-        lengths, variance = np.full(groups, self.length.median), self.variance.median
-        return (
-            Kernel(lengths, variance, self.noise.median),
-            Kernel(2.0 * lengths, variance, _NOISY_START * variance),
-        )
-
-    def each(self, groups: int) -> tuple[LogNormalPrior, ...]:
-        """Return the priors in the order of `Kernel.logs`."""
-        return (*(self.length,) * groups, self.variance, self.noise)
+    lengths, variance = np.full(groups, _LENGTH.median), _VARIANCE.median
+    return (
+        Kernel(lengths, variance, _NOISE.median),
+        Kernel(2.0 * lengths, variance, _NOISY_START * variance),
+    )
 
 
 class Posterior:
-    """Posterior distribution of the kernel, given data and priors.
+    """Posterior distribution of the kernel, given data and its priors.
 
     Args:
         features: The points (n x features).
         groups: For each feature, the index of its length scale; all indices from 0 are used.
         targets: The points' values (n), with a mean of 0 and a variance of about 1.
-        priors: Priors on the kernel's parameters.
         counts: Number of measurements that each value is the mean of; None for 1 each.
     """
 
@@ -119,7 +102,6 @@ class Posterior:
         features: Floats,
         groups: Integers,
         targets: Floats,
-        priors: KernelPriors,
         *,
         counts: Integers | None = None,
     ) -> None:
@@ -127,7 +109,7 @@ class Posterior:
         self._groups = groups
         self._targets = targets
         self._shares = 1.0 / (np.ones(len(targets)) if counts is None else counts)
-        each = priors.each(int(groups.max()) + 1 if len(groups) else 0)
+        each = kernel_priors(int(groups.max()) + 1 if len(groups) else 0)
         self._medians = np.log([prior.median for prior in each])
         self._spreads = np.array([prior.spread for prior in each])
         self._bounds = [(math.log(prior.lower), math.log(prior.upper)) for prior in each]
@@ -255,9 +237,6 @@ class GaussianProcess:
 
         The means do not change; the deviations shrink around the point ("kriging believer",
         Ginsbourger et al. 2010, "Kriging is well-suited to parallelize optimization").
-
-        Args:
-            features: The single point.
         """
         kernel, point = self.kernel, (features * self._scales)[None]
         shape, _ = _matern(_squared_distances(point, self._points))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -17,37 +16,25 @@ from ..common.observations import History
 from ..common.untried import Keyed, Untried
 from .acquisition_optimizer import AcquisitionOptimizer, perturbed_rows, uniform_rows
 from .kernel_features import KernelFeatures
-from .surrogate import Surrogate, SurrogateFitter, SurrogateSettings
+from .surrogate import Surrogate, SurrogateFitter
 
+# Measured (benchmarks/search_quality.py, benchmarks/search_with_stopping.py):
+_START = 5
+"""Finished trials from which on the model is used."""
+_CANDIDATES = 512
+"""Random candidates in the whole space; half as many more are drawn near the best trials."""
+_LOCAL_SEARCHES = 5
+"""The best candidates of each kind, which start a local search."""
+_BEST_TRIALS = 5
+"""The best trials, near which candidates are drawn."""
+_MIN_IMPROVEMENT = 0.001
+"""Smallest improvement that counts, in standard deviations of the (transformed) values.
+
+With 0, a search that has found a valley only refines its minimum."""
+_RANDOM_SHARE = 0.5
+"""Share of random suggestions once trials are compared at rungs."""
 _FALLBACK_DRAWS = 64
 """Untried configurations that are compared if all candidates were tried."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BayesianSettings:
-    """Settings of the search. The defaults were measured (benchmarks/search_quality.py).
-
-    Attributes:
-        start: Number of finished trials from which on the model is used.
-        candidates: Number of random candidates in the whole space; half as many more are drawn
-            near the best trials.
-        local_searches: Number of the best candidates of each kind that start a local search.
-        best_trials: Number of the best trials near which candidates are drawn.
-        min_improvement: Smallest improvement that counts, in standard deviations of the
-            (transformed) values. With 0, a search that has found a valley only refines its
-            minimum.
-        random_share: Share of random suggestions once trials are compared at rungs
-            (benchmarks/search_with_stopping.py).
-        model: Settings of the model.
-    """
-
-    start: int = 5
-    candidates: int = 512
-    local_searches: int = 5
-    best_trials: int = 5
-    min_improvement: float = 0.001
-    random_share: float = 0.5
-    model: SurrogateSettings = field(default_factory=SurrogateSettings)
 
 
 class BayesianSampler(Sampler):
@@ -66,13 +53,6 @@ class BayesianSampler(Sampler):
     - With early stopping, half of the suggestions are random, as with `tpe`.
     - Of more than 1,000 finished trials the model contains 1,000: the best third, and evenly
       chosen others. So the time for a suggestion is bounded.
-
-    Args:
-        space: The search space.
-        seed: The study's seed.
-        direction: Direction of the first objective.
-        extra_directions: Directions of the other objectives.
-        settings: Settings; None for the defaults.
     """
 
     def __init__(
@@ -80,18 +60,15 @@ class BayesianSampler(Sampler):
         space: SearchSpace,
         seed: int,
         *,
-        direction: Direction,
-        extra_directions: Sequence[Direction] = (),
-        settings: BayesianSettings | None = None,
+        directions: Sequence[Direction],
     ) -> None:
         self._seed = seed
-        self._settings = BayesianSettings() if settings is None else settings
         self._encoding = Encoding(space)
         self._kernel_features = KernelFeatures(self._encoding)
-        self._fitter = SurrogateFitter(self._kernel_features, self._settings.model)
+        self._fitter = SurrogateFitter(self._kernel_features)
         self._untried = Untried(space)
         self._start = InitialDesign(self._encoding, seed, self._untried)
-        self._history = History(self._encoding, directions=(direction, *extra_directions))
+        self._history = History(self._encoding, directions=directions)
         self._libraries = ThreadpoolController()
 
     def tell(self, trial: Trial) -> None:
@@ -114,16 +91,12 @@ class BayesianSampler(Sampler):
                 self._seed,
                 "bayesian",
                 lambda _, rng, pending: self._proposed(fantasies.of(pending), rng, pending),
-                random_share=self._settings.random_share if self._history.has_rungs else 0.0,
+                random_share=_RANDOM_SHARE if self._history.has_rungs else 0.0,
             )
 
     def _fitted(self) -> Surrogate | None:
         seen = self._history.observations()
-        if (
-            seen.finished < self._settings.start
-            or seen.valued < 2
-            or not self._kernel_features.parameters
-        ):
+        if seen.finished < _START or seen.valued < 2 or not self._kernel_features.parameters:
             return None
         return self._fitter.fit(seen)
 
@@ -132,17 +105,17 @@ class BayesianSampler(Sampler):
     def _proposed(
         self, model: Surrogate, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
-        settings, encoding = self._settings, self._encoding
+        encoding = self._encoding
         acquisition = AcquisitionOptimizer(
             encoding,
             self._kernel_features,
             model.process,
-            model.incumbent - settings.min_improvement,
+            model.incumbent - _MIN_IMPROVEMENT,
         )
-        best = model.best[: settings.best_trials]
-        random_rows = uniform_rows(encoding, rng, settings.candidates)
+        best = model.best[:_BEST_TRIALS]
+        random_rows = uniform_rows(encoding, rng, _CANDIDATES)
         near_rows = perturbed_rows(
-            encoding, best[rng.integers(len(best), size=settings.candidates // 2)], rng
+            encoding, best[rng.integers(len(best), size=_CANDIDATES // 2)], rng
         )
         drawn = np.concatenate([random_rows, near_rows])
         values = acquisition.values(drawn)
@@ -150,8 +123,8 @@ class BayesianSampler(Sampler):
         is_random = ranked < len(random_rows)
         starts = np.concatenate(
             [
-                ranked[is_random][: settings.local_searches],
-                ranked[~is_random][: settings.local_searches],
+                ranked[is_random][:_LOCAL_SEARCHES],
+                ranked[~is_random][:_LOCAL_SEARCHES],
             ]
         )
         spare = rng.random(len(encoding))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..common.encoding import Floats, Integers
 from ..common.observations import Observations, Tier
-from .gaussian_process import GaussianProcess, Kernel, KernelPriors, LogNormalPrior, Posterior
+from .gaussian_process import GaussianProcess, Kernel, Posterior, starting_kernels
 from .kernel_features import KernelFeatures
 
 _POWERS = np.linspace(-2.0, 4.0, 61)
@@ -19,25 +19,6 @@ _STEPS = 40
 _SINGLE_START = 64
 """Number of observations from which the fit starts only at the kernel of the first half of them."""
 _MAX_CACHED_KERNELS = 16
-
-
-def _kernel_priors() -> KernelPriors:
-    return KernelPriors(length=LogNormalPrior(median=0.5, spread=1.0, lower=0.02, upper=50.0))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SurrogateSettings:
-    """Settings of the model.
-
-    Attributes:
-        max_fitted: Maximum number of configurations for fitting the kernel.
-        max_modelled: Maximum number of finished configurations in the process.
-        priors: Priors on the kernel's parameters.
-    """
-
-    max_fitted: int = 400
-    max_modelled: int = 1000
-    priors: KernelPriors = field(default_factory=_kernel_priors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,12 +48,16 @@ class SurrogateFitter:
 
     Args:
         kernel_features: Features of the space's rows.
-        settings: Settings of the model.
+        max_fitted: Maximum number of configurations for fitting the kernel.
+        max_modelled: Maximum number of finished configurations in the process.
     """
 
-    def __init__(self, kernel_features: KernelFeatures, settings: SurrogateSettings) -> None:
+    def __init__(
+        self, kernel_features: KernelFeatures, *, max_fitted: int = 400, max_modelled: int = 1000
+    ) -> None:
         self._kernel_features = kernel_features
-        self._settings = settings
+        self._max_fitted = max_fitted
+        self._max_modelled = max_modelled
         self._kernels: dict[bytes, Kernel] = {}
 
     def fit(self, seen: Observations) -> Surrogate:
@@ -82,7 +67,7 @@ class SurrogateFitter:
         until = _on_schedule(len(rows))
         kernel = self._kernel(rows[:until], losses[:until], counts[:until])
         targets = standardised(losses)
-        kept = _subset(losses, self._settings.max_modelled)
+        kept = _subset(losses, self._max_modelled)
         rows, targets = rows[kept], targets[kept]
         features = self._features(rows)
         process = GaussianProcess(
@@ -111,17 +96,15 @@ class SurrogateFitter:
         key = hashlib.blake2b(data).digest()
         if key in self._kernels:
             return self._kernels[key]
-        kept = _subset(losses, self._settings.max_fitted)
-        priors = self._settings.priors
+        kept = _subset(losses, self._max_fitted)
         posterior = Posterior(
             self._features(rows[kept]),
             self._kernel_features.groups,
             standardised(losses)[kept],
-            priors,
             counts=counts[kept],
         )
-        starts = priors.starts(self._kernel_features.parameters)
-        half = _on_schedule(min(len(rows) // 2, self._settings.max_fitted))
+        starts = starting_kernels(self._kernel_features.parameters)
+        half = _on_schedule(min(len(rows) // 2, self._max_fitted))
         if half > 2:
             known = self._kernel(rows[:half], losses[:half], counts[:half])
             starts = (known, *starts[1:]) if half < _SINGLE_START else (known,)

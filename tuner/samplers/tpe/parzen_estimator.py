@@ -29,7 +29,7 @@ _UNIFORM_VARIANCE = 1.0 / 12.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Smoothing:
-    """Bandwidths of the kernels, as parts of a parameter's range.
+    """Bandwidths of the kernels, as parts of a parameter's range (benchmarks/search_quality.py).
 
     Attributes:
         magnitude: Width of a single trial's kernel if trials are spread uniformly.
@@ -60,6 +60,9 @@ class Smoothing:
     prior: float = 1.0
 
 
+_SMOOTHING = Smoothing()
+
+
 class ParzenEstimator:
     """A mixture of kernels around trials.
 
@@ -71,7 +74,11 @@ class ParzenEstimator:
     """
 
     def __init__(
-        self, encoding: Encoding, rows: Floats, weights: Floats, smoothing: Smoothing
+        self,
+        encoding: Encoding,
+        rows: Floats,
+        weights: Floats,
+        smoothing: Smoothing = _SMOOTHING,
     ) -> None:
         self._encoding = encoding
         # A row of NaN stands for the uniform distribution.
@@ -123,12 +130,7 @@ class ParzenEstimator:
     # --- density ------------------------------------------------------------------------------
 
     def log(self, rows: Floats, active: Booleans) -> Floats:
-        """Return the log density of the active parameters of each row.
-
-        Args:
-            rows: Full rows, as `sample` draws them.
-            active: For each number, whether its parameter is active.
-        """
+        """Return the log density of the active parameters of each row."""
         terms = self._log_positions(rows, active) + np.log(self._weights)
         for i, places in self._places.items():
             numbers = np.where(active[:, i], rows[:, i], 0.0).astype(np.intp)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,36 +15,21 @@ from ..common.encoding import Booleans, Encoding, Floats, Integers
 from ..common.initial_design import InitialDesign
 from ..common.observations import History, Observations
 from ..common.untried import Keyed, Untried
-from .parzen_estimator import ParzenEstimator, Smoothing
+from .parzen_estimator import ParzenEstimator
 
+# Measured (benchmarks/search_quality.py, benchmarks/search_with_stopping.py):
+_START = 5
+"""Finished trials from which on the model is used."""
+_CANDIDATES = 64
+_GOOD_SHARE = 0.1
+"""Share of the finished trials that are good (gamma)."""
+_MAX_GOOD = 25
+_RANDOM_SHARE = 0.5
+"""Share of random suggestions once trials are compared at rungs."""
 _FALLBACK_DRAWS = 16
 """Untried configurations that are compared if all candidates were tried."""
 _MIN_WEIGHT = 1e-3
 """Weight of a good trial that does not improve on the others, where the mean is 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TpeSettings:
-    """Settings of TPE. The defaults were measured (benchmarks/search_quality.py).
-
-    Attributes:
-        start: Number of finished trials from which on the model is used.
-        candidates: Number of candidates for one suggestion.
-        good_share: Share of the finished trials that are good (gamma).
-        max_good: Maximum number of good trials.
-        good: Bandwidths of the good trials' kernels.
-        bad: Bandwidths of the other trials' kernels.
-        random_share: Share of random suggestions once trials are compared at rungs
-            (benchmarks/search_with_stopping.py).
-    """
-
-    start: int = 5
-    candidates: int = 64
-    good_share: float = 0.1
-    max_good: int = 25
-    good: Smoothing = field(default_factory=Smoothing)
-    bad: Smoothing = field(default_factory=Smoothing)
-    random_share: float = 0.5
 
 
 class TpeSampler(Sampler):
@@ -63,13 +48,6 @@ class TpeSampler(Sampler):
     - With early stopping, half of the suggestions are random, where BOHB has a third (Falkner et
       al. 2018, algorithm 2, rho). They take less than half of the epochs, because most are
       stopped at the first rung, and they explore regions without trials.
-
-    Args:
-        space: The search space.
-        seed: The study's seed.
-        direction: Direction of the first objective.
-        extra_directions: Directions of the other objectives.
-        settings: Settings; None for the defaults.
     """
 
     def __init__(
@@ -77,17 +55,13 @@ class TpeSampler(Sampler):
         space: SearchSpace,
         seed: int,
         *,
-        direction: Direction,
-        extra_directions: Sequence[Direction] = (),
-        settings: TpeSettings | None = None,
+        directions: Sequence[Direction],
     ) -> None:
-        self._space = space
         self._seed = seed
-        self._settings = TpeSettings() if settings is None else settings
         self._encoding = Encoding(space)
         self._untried = Untried(space)
         self._start = InitialDesign(self._encoding, seed, self._untried)
-        self._history = History(self._encoding, directions=(direction, *extra_directions))
+        self._history = History(self._encoding, directions=directions)
 
     def tell(self, trial: Trial) -> None:
         """Add a trial, or update it."""
@@ -104,22 +78,21 @@ class TpeSampler(Sampler):
             self._seed,
             "tpe",
             lambda _, rng, pending: self._proposed(model, rng, pending),
-            random_share=self._settings.random_share if self._history.has_rungs else 0.0,
+            random_share=_RANDOM_SHARE if self._history.has_rungs else 0.0,
         )
 
     # --- the model ----------------------------------------------------------------------------
 
     def _model(self, past: Observations) -> _Model | None:
-        settings = self._settings
         finished, valued = past.finished, past.valued
-        if finished < settings.start or valued < 2:
+        if finished < _START or valued < 2:
             return None
         ranked = np.lexsort((past.losses, past.tiers))
-        count = min(math.ceil(settings.good_share * finished), settings.max_good, valued - 1)
+        count = min(math.ceil(_GOOD_SHARE * finished), _MAX_GOOD, valued - 1)
         best, rest = ranked[:count], ranked[count:]
         weights = _improvements(past, best, rest[0])
         return _Model(
-            good=ParzenEstimator(self._encoding, past.rows[best], weights, settings.good),
+            good=ParzenEstimator(self._encoding, past.rows[best], weights),
             others=past.rows[np.sort(rest)],
         )
 
@@ -127,14 +100,14 @@ class TpeSampler(Sampler):
         self, model: _Model, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         others = np.vstack([model.others, self._encoding.rows(pending.values())])
-        bad = ParzenEstimator(self._encoding, others, np.ones(len(others)), self._settings.bad)
+        bad = ParzenEstimator(self._encoding, others, np.ones(len(others)))
 
         def ranked(rows: Floats, active: Booleans) -> list[int]:
             gains = model.good.log(rows, active) - bad.log(rows, active)
             best_first: list[int] = np.argsort(-gains, kind="stable").tolist()
             return best_first
 
-        rows = model.good.sample(rng, self._settings.candidates)
+        rows = model.good.sample(rng, _CANDIDATES)
         spare = rng.random(len(self._encoding))
         order = ranked(rows, self._encoding.active(rows))
         found = self._untried.first_untried(

@@ -22,10 +22,6 @@ class GuidanceDecay(Sampler):
     prior's exponent falls with 1 / n (Hvarfner et al. 2022, "πBO: Augmenting acquisition
     functions with user beliefs"). The effect of good guidance remains, because the unguided
     sampler learns from the guided trials.
-
-    Args:
-        guided: The sampler with guidance.
-        plain: The same sampler without it.
     """
 
     def __init__(self, guided: Sampler, plain: Sampler) -> None:

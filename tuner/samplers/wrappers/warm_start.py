@@ -59,8 +59,7 @@ class WarmStart(Sampler):
         space: The space of the new study.
         studies: The earlier studies. Trials outside the space or with missing values are left
             out.
-        direction: Direction of the new study's first objective.
-        extra_directions: Directions of its other objectives.
+        directions: Directions of the new study's objectives.
     """
 
     def __init__(
@@ -69,12 +68,11 @@ class WarmStart(Sampler):
         space: SearchSpace,
         studies: Sequence[EarlierStudy],
         *,
-        direction: Direction,
-        extra_directions: Sequence[Direction] = (),
+        directions: Sequence[Direction],
     ) -> None:
         self._inner = inner
         self._space = space
-        self._signs = np.array([_sign(each) for each in (direction, *extra_directions)])
+        self._signs = np.array([_sign(each) for each in directions])
         self._studies = [
             results for study in studies if (results := self._results(study)) is not None
         ]
