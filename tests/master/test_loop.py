@@ -57,7 +57,7 @@ def test_a_grid_is_searched_to_its_end(tmp_path: Path) -> None:
         finish = SimulatedStudy("grid", trials=None).run(Recorder(ledger), engine)
     assert finish.finish_reason is FinishReason.EXHAUSTED
     seen = {SPACE.key(trial.params) for trial in engine.trials}
-    assert len(seen) == len([*engine.trials]) == SPACE.grid_size(3)
+    assert len(seen) == len([*engine.trials]) == SPACE.grid(3).count
 
 
 def test_workers_may_come_late_and_all_be_gone_for_a_while(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def possible_trials(settings: StudySettings, space: SearchSpace) -> int | None:
         return space.size()
     from ..samplers.grid import DEFAULT_RESOLUTION
 
-    return space.grid_size(settings.grid_resolution or DEFAULT_RESOLUTION)
+    return space.grid(settings.grid_resolution or DEFAULT_RESOLUTION).count
 
 
 def resolve_epochs(settings: StudySettings, found: Found) -> int | None:

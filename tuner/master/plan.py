@@ -235,7 +235,7 @@ def _space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
         from ..samplers.grid import DEFAULT_RESOLUTION
 
         resolution = settings.grid_resolution or DEFAULT_RESOLUTION
-        size = space.grid_size(resolution)
+        size = space.grid(resolution).count
         points = f", {resolution} values of each continuous parameter"
         return [f"the grid has {size:,} configurations{points if space.size() is None else ''}"]
     return []

@@ -120,12 +120,12 @@ def test_size_and_grid_agree_with_counting_by_hand(space: SearchSpace) -> None:
 def test_grids_are_contained_distinct_and_as_many_as_said(
     space: SearchSpace, resolution: int
 ) -> None:
-    size = space.grid_size(resolution)
+    size = space.grid(resolution).count
     head = list(itertools.islice(space.grid(resolution), 300))
     assert len(head) == min(size, 300)
     assert len({space.key(params) for params in head}) == len(head)
     assert all(space.contains(params) for params in head)
-    last = space.grid_configurations(resolution).at(size - 1)
+    last = space.grid(resolution).at(size - 1)
     assert space.contains(last)
     whole = space.size()
     assert whole is None or size <= whole

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 from ...errors import UsageError
 from ..trial import Params, ParamValue
-from .enumeration import is_open
 from .parameters import BooleanParameter, ChoiceParameter, FixedParameter, Parameter
 from .parameters.checks import plain
 from .space import SearchSpace
@@ -23,17 +21,16 @@ def completed(space: SearchSpace, given: Mapping[str, object]) -> Params:
     Raises:
         UsageError: A value is not allowed, or is given for an unknown or inactive parameter.
     """
-    chosen: dict[str, ParamValue] = {}
-    for parameter in space:
-        if not is_open(parameter, chosen):
-            continue
+
+    def value_of(parameter: Parameter) -> ParamValue:
         if parameter.name in given:
-            chosen[parameter.name] = _read(parameter, given[parameter.name])
-        else:
-            chosen[parameter.name] = opening_value(parameter)
+            return _read(parameter, given[parameter.name])
+        return opening_value(parameter)
+
+    chosen = space.configure(value_of)
     for name in given:
         if name not in chosen:
-            raise UsageError(_explain_extra(space, name, chosen))
+            raise UsageError(space.explain_extra(name, chosen))
     return chosen
 
 
@@ -53,14 +50,6 @@ def opening_value(parameter: Parameter) -> ParamValue:
     return parameter.from_unit(0.5)
 
 
-def unknown_name(name: str, space: SearchSpace) -> str:
-    """Return the message for a name that the space does not have, with the most similar one."""
-    known = [*dict.fromkeys(parameter.name for parameter in space)]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"{name} is unknown; the space has {', '.join(known) or 'no parameters'}.{hint}"
-
-
 def _read(parameter: Parameter, given: object) -> ParamValue:
     value = plain(given)
     if isinstance(value, str):
@@ -70,13 +59,3 @@ def _read(parameter: Parameter, given: object) -> ParamValue:
     if fault := parameter.explain(value):
         raise UsageError(fault)
     return parameter.canonical(value)
-
-
-def _explain_extra(space: SearchSpace, name: str, chosen: Params) -> str:
-    scopes = [" and ".join(map(str, p.conditions)) for p in space if p.name == name]
-    if not scopes:
-        return unknown_name(name, space)
-    conditions = {c.name for p in space if p.name == name for c in p.conditions}
-    present = ", ".join(f"{each} is {chosen[each]!r}" for each in conditions if each in chosen)
-    has = f" (here {present})" if present else ""
-    return f"{name} is given but not active: it needs {', or '.join(scopes)}{has}"

@@ -6,7 +6,8 @@ stored in the ledger and sent to the trials' processes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -59,7 +60,7 @@ class SearchSpace:
     >>> space.size(), space.defaults(), space.contains({"deep": True, "layers": 9})
     (9, {'deep': False}, True)
     >>> space.explain({"deep": False, "layers": 3})
-    'layers is given but not active: it needs deep is True'
+    'layers is given but not active: it needs deep is True (here deep is False)'
 
     Args:
         parameters: The declarations; duplicates are dropped.
@@ -138,15 +139,22 @@ class SearchSpace:
                 faults.append(f"{name} is missing; it is {parameter.bounds}")
             elif fault := parameter.explain(params[name]):
                 faults.append(fault)
-        faults += [self._explain_extra(name) for name in params if name not in active]
+        faults += [self.explain_extra(name, params) for name in params if name not in active]
         return "; ".join(faults)
 
-    def _explain_extra(self, name: str) -> str:
-        scopes = [" and ".join(map(str, p.conditions)) for p in self.parameters if p.name == name]
-        if not scopes:
-            known = ", ".join(dict.fromkeys(p.name for p in self.parameters)) or "no parameters"
-            return f"{name} is unknown; the space has {known}"
-        return f"{name} is given but not active: it needs {', or '.join(scopes)}"
+    def explain_extra(self, name: str, params: Params) -> str:
+        """Return why a configuration has no value of this name."""
+        mine = [parameter for parameter in self.parameters if parameter.name == name]
+        if not mine:
+            known = [*dict.fromkeys(parameter.name for parameter in self.parameters)]
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f". Did you mean {near[0]!r}?" if near else ""
+            return f"{name} is unknown; the space has {', '.join(known) or 'no parameters'}{hint}"
+        scopes = ", or ".join(" and ".join(map(str, each.conditions)) for each in mine)
+        parents = dict.fromkeys(c.name for each in mine for c in each.conditions)
+        present = ", ".join(f"{each} is {params[each]!r}" for each in parents if each in params)
+        has = f" (here {present})" if present else ""
+        return f"{name} is given but not active: it needs {scopes}{has}"
 
     def key(self, params: Params) -> Hashable:
         """Return a key that is equal for equal configurations only.
@@ -160,21 +168,21 @@ class SearchSpace:
                 canonical[parameter.name] = parameter.canonical(canonical[parameter.name])
         return repr(sorted(canonical.items(), key=lambda item: item[0]))
 
-    def defaults(self) -> Params:
-        """Return the configuration of all defaults, which are KerasTuner's."""
+    def configure(self, value_of: Callable[[Parameter], ParamValue]) -> dict[str, ParamValue]:
+        """Return the configuration in which each active parameter has the value returned for it."""
         chosen: dict[str, ParamValue] = {}
         for parameter in self.parameters:
             if is_open(parameter, chosen):
-                chosen[parameter.name] = parameter.default
+                chosen[parameter.name] = value_of(parameter)
         return chosen
+
+    def defaults(self) -> Params:
+        """Return the configuration of all defaults, which are KerasTuner's."""
+        return self.configure(lambda parameter: parameter.default)
 
     def sample(self, rng: np.random.Generator) -> Params:
         """Return a random configuration; each parameter is uniform on its own scale."""
-        chosen: dict[str, ParamValue] = {}
-        for parameter in self.parameters:
-            if is_open(parameter, chosen):
-                chosen[parameter.name] = parameter.from_unit(float(rng.random()))
-        return chosen
+        return self.configure(lambda parameter: parameter.from_unit(float(rng.random())))
 
     # --- all of them --------------------------------------------------------------------------
 
@@ -189,7 +197,7 @@ class SearchSpace:
         finite = [axis for axis in axes if axis is not None]
         return Configurations(self.parameters, finite) if len(finite) == len(axes) else None
 
-    def grid_configurations(self, resolution: int) -> Configurations:
+    def grid(self, resolution: int) -> Configurations:
         """Return the configurations of a grid; they are computed on access.
 
         Args:
@@ -206,14 +214,6 @@ class SearchSpace:
             )
         axes = [parameter.grid_values(resolution) for parameter in self.parameters]
         return Configurations(self.parameters, axes)
-
-    def grid(self, resolution: int) -> Iterator[Params]:
-        """Iterate over a grid, without duplicates, in the order of `Configurations`."""
-        return iter(self.grid_configurations(resolution))
-
-    def grid_size(self, resolution: int) -> int:
-        """Return the number of configurations of a grid, without iterating over it."""
-        return self.grid_configurations(resolution).count
 
     # --- two spaces ---------------------------------------------------------------------------
 

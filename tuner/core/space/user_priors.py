@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...errors import UsageError
-from .completion import unknown_name
 from .parameters import (
     BooleanParameter,
     ChoiceParameter,
@@ -59,7 +58,7 @@ def with_priors(space: SearchSpace, priors: Mapping[str, PriorSpec]) -> SearchSp
     names = {parameter.name for parameter in space}
     for name in priors:
         if name not in names:
-            raise UsageError(f"--prior: {unknown_name(name, space)}")
+            raise UsageError(f"--prior: {space.explain_extra(name, {})}")
     return SearchSpace(
         tuple(
             _with_prior(each, priors[each.name]) if each.name in priors else each for each in space

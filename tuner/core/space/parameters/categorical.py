@@ -2,19 +2,60 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from ....errors import SpaceError
 from ...trial import ParamValue
-from .checks import plain, position, scalar, set_default, set_fields, truth_in, value_in
+from .checks import plain, position, scalar, set_default, set_fields, value_in
 from .conditions import Condition
 from .priors import Prior, apply_prior, undo_prior
 from .scales import bucket, bucket_centre
 
 
+class _Listed(abc.ABC):
+    """What all parameters with a list of values share: each has an equal part of [0, 1]."""
+
+    __slots__ = ()
+    values: tuple[ParamValue, ...]
+    prior: Prior | None
+
+    @abc.abstractmethod
+    def explain(self, value: ParamValue) -> str:
+        """Return why the value is not allowed; empty if it is."""
+
+    def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002 - it is a finite set
+        """Return all values."""
+        return self.values
+
+    def from_unit(self, u: float) -> ParamValue:
+        """Return the value at `u` in [0, 1]."""
+        return self.values[bucket(apply_prior(u, self.prior), len(self.values))]
+
+    def to_unit(self, value: ParamValue) -> float:
+        """Return the centre of this value's part of [0, 1].
+
+        Raises:
+            SpaceError: The value is not allowed.
+        """
+        found = position(value, self.values)
+        if found is None:
+            raise SpaceError(self.explain(value))
+        return undo_prior(bucket_centre(found, len(self.values)), self.prior)
+
+    def canonical(self, value: ParamValue) -> ParamValue:
+        """Return the equal value of the list, a float for an int; the value itself if none is."""
+        found = position(value, self.values)
+        return value if found is None else self.values[found]
+
+    def read(self, text: str) -> ParamValue:
+        """Return the value that the text stands for; the text itself if it stands for none."""
+        return value_in(text, self.values)
+
+
 @dataclass(frozen=True, slots=True)
-class ChoiceParameter:
+class ChoiceParameter(_Listed):
     """One of several values of one type; duplicates are dropped.
 
     Attributes:
@@ -73,34 +114,6 @@ class ChoiceParameter:
         """Kind and choices in words."""
         return f"Choice of {', '.join(map(repr, self.values))}"
 
-    def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002 - it is a finite set
-        """Return all choices."""
-        return self.values
-
-    def from_unit(self, u: float) -> ParamValue:
-        """Return the value at `u` in [0, 1]."""
-        return self.values[bucket(apply_prior(u, self.prior), len(self.values))]
-
-    def to_unit(self, value: ParamValue) -> float:
-        """Return the centre of this choice's part of [0, 1].
-
-        Raises:
-            SpaceError: The value is not among the choices.
-        """
-        found = position(value, self.values)
-        if found is None:
-            raise SpaceError(self.explain(value))
-        return undo_prior(bucket_centre(found, len(self.values)), self.prior)
-
-    def canonical(self, value: ParamValue) -> ParamValue:
-        """Return the equal choice, a float for an int; the value itself if there is none."""
-        found = position(value, self.values)
-        return value if found is None else self.values[found]
-
-    def read(self, text: str) -> ParamValue:
-        """Return the choice that the text stands for; the text itself if there is none."""
-        return value_in(text, self.values)
-
     def explain(self, value: ParamValue) -> str:
         """Return why the value is not allowed; empty if it is."""
         if position(value, self.values) is not None:
@@ -109,7 +122,7 @@ class ChoiceParameter:
 
 
 @dataclass(frozen=True, slots=True)
-class BooleanParameter:
+class BooleanParameter(_Listed):
     """False or True.
 
     Attributes:
@@ -127,6 +140,7 @@ class BooleanParameter:
     default: bool = False
     conditions: tuple[Condition, ...] = ()
     prior: Prior | None = None
+    values: tuple[bool, bool] = field(default=(False, True), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # KerasTuner takes 0 and 1 as well.
@@ -136,34 +150,9 @@ class BooleanParameter:
         set_fields(self, default=bool(default))
 
     @property
-    def values(self) -> tuple[bool, bool]:
-        """False and True."""
-        return (False, True)
-
-    @property
     def bounds(self) -> str:
         """The kind in words."""
         return "Boolean"
-
-    def grid_values(self, resolution: int) -> Sequence[bool]:  # noqa: ARG002 - it is a finite set
-        """Return both values."""
-        return self.values
-
-    def from_unit(self, u: float) -> bool:
-        """Return False in the lower half of [0, 1], True in the upper one."""
-        return apply_prior(u, self.prior) >= 0.5
-
-    def to_unit(self, value: ParamValue) -> float:
-        """Return the centre of this value's half of [0, 1]."""
-        return undo_prior(0.75 if value else 0.25, self.prior)
-
-    def canonical(self, value: ParamValue) -> ParamValue:
-        """Return the value itself."""
-        return value
-
-    def read(self, text: str) -> ParamValue:
-        """Return the boolean that the text stands for; the text itself if it stands for none."""
-        return truth_in(text)
 
     def explain(self, value: ParamValue) -> str:
         """Return why the value is not allowed; empty if it is."""
@@ -171,7 +160,7 @@ class BooleanParameter:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedParameter:
+class FixedParameter(_Listed):
     """A value that is recorded and not searched.
 
     Attributes:
@@ -187,9 +176,12 @@ class FixedParameter:
     value: ParamValue
     _: KW_ONLY
     conditions: tuple[Condition, ...] = ()
+    prior: None = field(default=None, init=False, repr=False, compare=False)
+    values: tuple[ParamValue] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        set_fields(self, value=scalar(self.name, self.value))
+        value = scalar(self.name, self.value)
+        set_fields(self, value=value, values=(value,))
 
     @property
     def default(self) -> ParamValue:
@@ -197,34 +189,9 @@ class FixedParameter:
         return self.value
 
     @property
-    def values(self) -> tuple[ParamValue]:
-        """The only value."""
-        return (self.value,)
-
-    @property
     def bounds(self) -> str:
         """Kind and value in words."""
         return f"Fixed {self.value!r}"
-
-    def grid_values(self, resolution: int) -> Sequence[ParamValue]:  # noqa: ARG002 - it has one value
-        """Return the only value."""
-        return self.values
-
-    def from_unit(self, u: float) -> ParamValue:  # noqa: ARG002 - it has one value
-        """Return the only value."""
-        return self.value
-
-    def to_unit(self, value: ParamValue) -> float:  # noqa: ARG002 - it has one value
-        """Return the centre of [0, 1]."""
-        return 0.5
-
-    def canonical(self, value: ParamValue) -> ParamValue:
-        """Return the fixed value if the given one is equal (as an int to a float)."""
-        return self.value if position(value, self.values) is not None else value
-
-    def read(self, text: str) -> ParamValue:
-        """Return the value if the text stands for it; the text itself if not."""
-        return value_in(text, self.values)
 
     def explain(self, value: ParamValue) -> str:
         """Return why the value is not allowed; empty if it is."""
