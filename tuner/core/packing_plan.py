@@ -34,9 +34,6 @@ _MIN_MARGIN = 1.05
 _MAX_BEYOND = 4.0
 """Estimates never exceed the largest value seen by more than this factor."""
 
-_ALIKE = 0.05
-"""Trials whose predicted logarithms differ by less than this are alike."""
-
 
 class TermKind(enum.StrEnum):
     """Ways to make a number of a hyperparameter."""
@@ -109,7 +106,6 @@ class Estimate:
         largest: The largest of the values seen.
         terms: The features that matter, the most telling one first.
         seen: The traits (see `traits`) of the trials seen.
-        outliers: The predicted logarithm and the value of each trial that exceeded its bound.
     """
 
     intercept: float
@@ -118,7 +114,6 @@ class Estimate:
     largest: float
     terms: tuple[Term, ...] = ()
     seen: tuple[str, ...] = ()
-    outliers: tuple[tuple[float, float], ...] = ()
 
     def logarithm(self, params: Params) -> float:
         """Return the predicted logarithm for a configuration."""
@@ -130,16 +125,9 @@ class Estimate:
 
     def upper(self, params: Params) -> float:
         """Return the value that a trial of a configuration will hardly exceed."""
-        bound = self.bound(self.logarithm(params))
+        margin = max(self.margin, math.log(_MIN_MARGIN))
+        bound = self._limited(self.logarithm(params) + margin)
         return bound if traits(params).issubset(self.seen) else max(bound, self.largest)
-
-    def bound(self, logarithm: float) -> float:
-        """Return the value that a trial with this predicted logarithm will hardly exceed."""
-        return max(
-            self._limited(logarithm + max(self.margin, math.log(_MIN_MARGIN))),
-            *(value for other, value in self.outliers if abs(other - logarithm) < _ALIKE),
-            0.0,
-        )
 
     @property
     def usual_upper(self) -> float:
@@ -179,8 +167,7 @@ class SharingPlan:
     def trials_per_core(self, params: Params | None = None) -> int | None:
         """Return how many trials of a configuration fill a core; None if unknown.
 
-        Args:
-            params: The configuration; None for a usual one.
+        Without a configuration, of a usual one.
         """
         if self.busy is None:
             return None
@@ -265,7 +252,6 @@ class PackingEvidence:
         settled: For each kind of device, how many trials were placed under the plan in force and
             were seen to train.
         limit: The number of trials that may share a device, whatever they use.
-        search_trials: The number of trials of a search that sets the limit; None if none does.
     """
 
     plan: PackingPlan
@@ -273,4 +259,3 @@ class PackingEvidence:
     observations: tuple[Observation, ...]
     settled: Mapping[Amount, int]
     limit: int
-    search_trials: int | None

@@ -37,7 +37,7 @@ _Array = NDArray[np.float64]
 
 
 def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
-    """Return the estimate of a positive quantity from the values of some configurations.
+    """Return the estimate of a positive quantity from its values for one or more configurations.
 
     With few observations the bound is more than the largest one: twice as much with two, half as
     much again with four.
@@ -50,9 +50,6 @@ def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
         (200, ('units',))
         >>> 200 <= memory.upper({"units": 100, "rate": 2.0}) < 220
         True
-
-    Args:
-        points: Configurations and their values, at least one.
     """
     count = len(points)
     configurations = [params for params, _ in points]
@@ -78,7 +75,7 @@ def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
     freedom = count - len(taken) - 1
     # With few observations, the best of many features does well by chance.
     optimism = 1.0 + 3.0 / count
-    estimate = Estimate(
+    return Estimate(
         float(weights[0]),
         optimism * _student(freedom) * math.sqrt(np.mean(errors**2)),
         median,
@@ -89,13 +86,6 @@ def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
         ),
         seen,
     )
-    predicted: _Array = columns[:, taken] @ weights[1:] + weights[0]
-    outliers = tuple(
-        (logarithm, value)
-        for logarithm, value in zip(predicted.tolist(), values, strict=True)
-        if value > estimate.bound(logarithm)
-    )
-    return replace(estimate, outliers=outliers)
 
 
 def _solve(columns: _Array, values: _Array) -> tuple[_Array, _Array]:

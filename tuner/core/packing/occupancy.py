@@ -47,10 +47,6 @@ class Occupancy:
         """Return the occupancy of a worker's cores and GPUs.
 
         Call it also right before a trial starts or ends there.
-
-        Args:
-            worker: The worker.
-            at: Now, in seconds since the epoch.
         """
         unknown = Interval(at, 1.0, 0.0)
         before = self._latest.get(worker) or {Amount.CPUS: unknown, Amount.GPUS: unknown}

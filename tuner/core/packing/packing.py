@@ -1,8 +1,6 @@
 """What trials are given where the user does not say: what other trials were measured to use.
 
-The first trials are given a core or a GPU each, and are observed. Then each is given memory by its
-hyperparameters, with a margin, and as many trials share a device as it carries. The plan is
-decided outside the engine (`core.packing.decision`) and recorded in the ledger.
+The plan is decided outside the engine (`core.packing.decision`) and recorded in the ledger.
 """
 
 from __future__ import annotations
@@ -127,7 +125,6 @@ class Packing:
         self._settled = {Amount.CPUS: 0, Amount.GPUS: 0}
         self._news = 0
         self._is_due = False
-        self._known_usual: tuple[tuple[int, int], Resources] | None = None
 
     def open(
         self, requested: Resources, measured: Iterable[Amount], *, search_trials: int | None = None
@@ -151,7 +148,6 @@ class Packing:
     def request(self, requested: Resources) -> None:
         """Change what the user asks for, where no configuration says otherwise."""
         self._requested = requested
-        self._known_usual = None
 
     def limit_for(self, unshared: int) -> None:
         """Limit the trials on a device where a search is to learn from them (`ONE_IN`).
@@ -179,7 +175,6 @@ class Packing:
             tuple(self._observations.values()),
             dict(self._settled),
             self._limit,
-            self._search_trials,
         )
 
     def adopt(self, plan: PackingPlan) -> None:
@@ -213,26 +208,20 @@ class Packing:
         """Whether trials are given the memory that they are expected to need."""
         return Amount.MEMORY in self._measured and self._plan.memory is not None
 
-    def sized(self, params: Params, requested: Resources, *, most_memory_bytes: int) -> Resources:
+    def usual(self, *, most_memory_bytes: int) -> Resources:
+        """Return what a trial is given whose hyperparameters are not known yet."""
+        return self.sized(None, self._requested, most_memory_bytes=most_memory_bytes)
+
+    def sized(
+        self, params: Params | None, requested: Resources, *, most_memory_bytes: int
+    ) -> Resources:
         """Return what a trial is given.
 
         Args:
-            params: Its hyperparameters.
+            params: Its hyperparameters; None if they are not known yet.
             requested: What was asked for; amounts that are not measured are left as they are.
             most_memory_bytes: What the largest worker has; 0 if unknown.
         """
-        return self._sized(requested, most_memory_bytes, params)
-
-    def usual(self, *, most_memory_bytes: int) -> Resources:
-        """Return what a trial is given whose hyperparameters are not known yet."""
-        depends_on = self.revision, most_memory_bytes
-        if self._known_usual is None or self._known_usual[0] != depends_on:
-            self._known_usual = depends_on, self._sized(self._requested, most_memory_bytes, None)
-        return self._known_usual[1]
-
-    def _sized(
-        self, requested: Resources, most_memory_bytes: int, params: Params | None
-    ) -> Resources:
         plan, sized = self._plan, requested
         if requested.processes > 1:
             return requested  # what one process uses says nothing of several
