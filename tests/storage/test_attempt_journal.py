@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -83,7 +83,7 @@ def test_nothing_after_a_damaged_line_is_read(directory: StudyDirectory) -> None
     path = journal_with(directory, report(1), report(2), ENDED)
     whole = path.read_bytes()
     place = whole.index(b"\n") + 40
-    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    path.write_bytes(whole[:place] + bytes(10) + whole[place + 10 :])
     assert plain(read_journal(path)) == [1]
 
 
@@ -283,6 +283,12 @@ class Running:
         self.runner = AttemptRunner(source, self.events.put, fork_server_address=warm.address)
         self.runner.start(self.order)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.runner.close()
+
     def wait_for(self, condition: Callable[[Event], Any]) -> None:
         while not condition(self.events.get(timeout=60)):
             pass
@@ -296,16 +302,13 @@ def test_an_attempt_goes_on_without_its_master_and_its_result_is_collected(
     warm: ForkServer, directory: StudyDirectory
 ) -> None:
     with directory.acquire() as lock:
-        running = Running(warm, directory, lock.owner.token, grace_seconds=600)
-        try:
+        with Running(warm, directory, lock.owner.token, grace_seconds=600) as running:
             running.wait_for(lambda event: isinstance(event, Reported))
             waiting = threading.Thread(target=running.runner.outlive_master)
             waiting.start()
             (directory.path.parent / "go").touch()
             waiting.join(timeout=60)
             assert not waiting.is_alive()
-        finally:
-            running.runner.close()
         # All events of the runner can be collected.
         collected = collect(directory, [NAME], {})
         assert isinstance(collected[-1], AttemptEnded)
@@ -320,8 +323,7 @@ def test_an_attempt_leaves_whose_worker_alone_was_cut_off(
     monkeypatch.setattr(master_liveness, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(master_liveness, "_ENDS_WITHIN_SECONDS", 0.2)
     with directory.acquire() as lock:
-        running = Running(warm, directory, lock.owner.token, grace_seconds=600)
-        try:
+        with Running(warm, directory, lock.owner.token, grace_seconds=600) as running:
             running.wait_for(lambda event: isinstance(event, Reported))
             waiting = threading.Thread(target=running.runner.outlive_master)
             waiting.start()
@@ -330,8 +332,6 @@ def test_an_attempt_leaves_whose_worker_alone_was_cut_off(
             os.utime(directory.path / "lease", (1, 1))
             waiting.join(timeout=60)
             assert not waiting.is_alive()
-        finally:
-            running.runner.close()
         ended = running.journal[-1]
         assert isinstance(ended, AttemptEnded)
         assert ended.ending.cause is Cause.RELEASED
@@ -341,8 +341,7 @@ def test_an_attempt_leaves_whose_retry_has_begun(
     warm: ForkServer, directory: StudyDirectory
 ) -> None:
     with directory.acquire() as lock:
-        running = Running(warm, directory, lock.owner.token, grace_seconds=600)
-        try:
+        with Running(warm, directory, lock.owner.token, grace_seconds=600) as running:
             running.wait_for(lambda event: isinstance(event, Reported))
             AttemptJournal(directory.trial(NAME.trial), AttemptId(NAME.trial, NAME.number + 1))
             running.wait_for(
@@ -350,8 +349,6 @@ def test_an_attempt_leaves_whose_retry_has_begun(
                     isinstance(event, AttemptEnded) and event.ending.cause is Cause.RELEASED
                 )
             )
-        finally:
-            running.runner.close()
         assert running.journal == []
 
 
@@ -374,12 +371,9 @@ def test_the_grace_over_an_attempt_leaves_with_a_checkpoint(
     warm: ForkServer, directory: StudyDirectory
 ) -> None:
     with directory.acquire() as lock:
-        running = Running(warm, directory, lock.owner.token, grace_seconds=0.2)
-        try:
+        with Running(warm, directory, lock.owner.token, grace_seconds=0.2) as running:
             running.wait_for(lambda event: isinstance(event, Reported))
             running.runner.outlive_master()
-        finally:
-            running.runner.close()
         ended = running.journal[-1]
         assert isinstance(ended, AttemptEnded)
         assert ended.ending.cause is Halt.STOP.cause
@@ -407,12 +401,9 @@ def test_where_there_is_no_grace_there_is_no_journal(
     warm: ForkServer, directory: StudyDirectory
 ) -> None:
     with directory.acquire() as lock:
-        running = Running(warm, directory, lock.owner.token, grace_seconds=0)
-        try:
+        with Running(warm, directory, lock.owner.token, grace_seconds=0) as running:
             running.wait_for(lambda event: isinstance(event, Reported))
             running.runner.outlive_master()  # returns at once
-        finally:
-            running.runner.close()
         assert running.journal == []
         assert not journal_path(directory.trial(NAME.trial), NAME).parent.exists()
         assert json.loads((directory.path / "lease").read_text())["token"] == lock.owner.token

@@ -269,17 +269,21 @@ def test_the_heartbeat(directory: StudyDirectory) -> None:
 # --- where the file system has no POSIX locks -----------------------------------------------
 
 
+def refuse_locks(monkeypatch: pytest.MonkeyPatch, refusal: int) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    monkeypatch.setattr(os, "lockf", refuse)
+
+
 @pytest.mark.parametrize(
     "refusal", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL], ids=errno.errorcode.get
 )
 def test_a_lease_where_locks_are_refused(
     directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(refusal, os.strerror(refusal))
-
-    monkeypatch.setattr(fcntl, "lockf", refuse)
-    monkeypatch.setattr(os, "lockf", refuse)
+    refuse_locks(monkeypatch, refusal)
     assert not directory.locks_work()
     with directory.acquire() as lock:
         assert not lock.has_posix_lock
@@ -291,11 +295,7 @@ def test_a_lease_where_locks_are_refused(
 def test_a_lease_protects_until_it_is_stale_and_then_its_owner_stops(
     directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "lockf", refuse)
-    monkeypatch.setattr(os, "lockf", refuse)
+    refuse_locks(monkeypatch, errno.ENOLCK)
     with directory.acquire() as first:
         refused = result_of_another(directory, setup=NO_LOCKS)
         assert refused.startswith("refused")

@@ -15,7 +15,6 @@ NETWORK = {
 }  # fmt: skip
 """File systems whose files are on another machine."""
 
-_SMALL_BYTES = 65_536
 MEMORY = {"tmpfs", "ramfs", "hugetlbfs"}
 """File systems whose files are in memory."""
 
@@ -45,11 +44,11 @@ class Mount:
         return self.kind in MEMORY
 
 
-def mount_of(path: Path, table: Path = Path("/proc/self/mountinfo")) -> Mount:
+def mount_of(path: Path) -> Mount:
     """Return the mount of a path, or of its nearest parent that exists."""
     real = path.resolve()
     try:
-        lines = table.read_text(errors="replace").splitlines()
+        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
     except OSError:
         lines = []
     found = Mount("/", "unknown")
@@ -77,8 +76,8 @@ def _read(line: str) -> Mount | None:
     return Mount(point, rest[0], tuple(dict.fromkeys(options)))
 
 
-def read_small(path: Path) -> bytes:
-    """Return the contents of a small file, or their beginning, without waiting.
+def read_part(path: Path, *, begin: int = 0, most_bytes: int = 65_536) -> bytes:
+    """Return a part of a file, without waiting.
 
     Raises:
         OSError: There is no such file, or it is a pipe, a directory or a device.
@@ -87,6 +86,6 @@ def read_small(path: Path) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(errno.EINVAL, "is not a file", str(path))
-        return os.read(file, _SMALL_BYTES)
+        return os.pread(file, most_bytes, begin)
     finally:
         os.close(file)

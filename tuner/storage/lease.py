@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .filesystem import read_small
+from .filesystem import read_part
 
 STALE_SECONDS = 60.0
 """Age of a heartbeat, in seconds, from which its master counts as dead.
@@ -63,11 +63,7 @@ UNKNOWN = LockOwner(host="an unknown machine", pid=0, since=0.0)
 
 
 class Lease:
-    """The lease file of one study directory.
-
-    Args:
-        path: The file; it need not exist.
-    """
+    """The lease file of one study directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,7 +71,7 @@ class Lease:
     def read(self) -> LockOwner | None:
         """Return the owner, `UNKNOWN` if the file is damaged, or None if there is no file."""
         try:
-            return LockOwner(**json.loads(read_small(self.path)))
+            return LockOwner(**json.loads(read_part(self.path)))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError):

@@ -53,9 +53,6 @@ class MasterLock:
     A context manager, made by `StudyDirectory.acquire`. The master's loop calls `refresh` at least
     every few seconds. A forked child does not hold its parent's lock.
 
-    Args:
-        directory: The study directory; it must exist.
-
     Raises:
         StudyLockedError: Another master, in this process or any other, runs the study.
         OSError: The directory cannot be written to.

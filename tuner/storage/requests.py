@@ -13,12 +13,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import stat
 from pathlib import Path
 
 from ..core.user_requests import UserAction, UserRequest
 from ..errors import UsageError
 from .file_errors import storage_errors
+from .filesystem import read_part
 
 _MOST_BYTES = 1_000_000
 """How much of the file is read at once, and so the longest request."""
@@ -69,7 +69,7 @@ class RequestFile:
     def read(self) -> list[UserRequest]:
         """Return the requests since the last call; empty if the file cannot be read now."""
         try:
-            found = self._read()
+            found = read_part(self._path, begin=self._read_bytes, most_bytes=_MOST_BYTES)
         except OSError:
             return []
         whole = found[: found.rfind(b"\n") + 1]
@@ -77,15 +77,6 @@ class RequestFile:
             whole = found  # one line that no request of ours can be
         self._read_bytes += len(whole)
         return [request for line in whole.splitlines() if (request := _request(line)) is not None]
-
-    def _read(self) -> bytes:
-        # Another kind of file, such as a pipe, must not keep the master waiting.
-        file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            is_file = stat.S_ISREG(os.fstat(file).st_mode)
-            return os.pread(file, _MOST_BYTES, self._read_bytes) if is_file else b""
-        finally:
-            os.close(file)
 
     def clear(self) -> None:
         """Remove all requests, such as those to the previous master."""

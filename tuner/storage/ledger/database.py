@@ -13,17 +13,14 @@ import shlex
 import sqlite3
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ...core.messages import Event
-from ...core.resources import Placement
-from ...core.trial import Attempt, AttemptId, Cause, HeldBefore, Outcome, Trial, TrialState, Usage
 from ...errors import StudyError
 from ..directory import StudyDirectory
 from ..file_errors import is_removed, removed, storage_full
-from .codec import decode_event, dumps, loads
+from .codec import decode_event, loads
 
 FORMAT = 1
 """The number of this ledger format. A study of any other format is refused."""
@@ -59,17 +56,6 @@ CREATE INDEX reports_of_a_trial ON reports (trial);
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, payload TEXT NOT NULL);
 """
-
-SELECT_TRIALS = """SELECT number, state, params, value, step, metrics, origin, attempts, reason,
-    detail FROM trials"""
-_USAGE = (
-    "peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_seconds", "seconds", "seconds_per_step",
-    "starved_seconds",
-)  # fmt: skip
-"""The columns of `attempts` that hold an `Usage`; all are NULL if nothing was measured."""
-SELECT_ATTEMPTS = f"""SELECT trial, number, outcome, worker, node, devices, placed, started, ended,
-    reason, cause, {", ".join(_USAGE)} FROM attempts"""  # noqa: S608 - names of our own
-SELECT_REPORTS = "SELECT trial, attempt, step, metric, value, time FROM reports"
 
 
 def connect(path: Path, *, locks_work: bool, create: bool = False) -> sqlite3.Connection:
@@ -233,9 +219,6 @@ def held_by(directory: StudyDirectory) -> str:
     return f"{shlex.quote(str(directory.database))} is kept locked by {programs or unknown}"
 
 
-# --- rows -----------------------------------------------------------------------------------
-
-
 def read_facts(connection: sqlite3.Connection) -> dict[str, Any]:
     """Return the facts about the study as a whole, by name.
 
@@ -245,23 +228,12 @@ def read_facts(connection: sqlite3.Connection) -> dict[str, Any]:
     return {key: loads(value) for key, value in connection.execute("SELECT * FROM study")}
 
 
-def report_of(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a row of `SELECT_REPORTS`.
-
-    Raises:
-        TypeError: A cell has another type than its column.
-    """
-    return _checked(row, _REPORT_TYPES)
-
-
 def read_events(
     connection: sqlite3.Connection, kinds: Collection[type[Event]] = ()
 ) -> Iterator[Event]:
-    """Yield every event in order, in several short reads, so that no reader blocks the master.
+    """Yield every event, or those of some kinds, in order.
 
-    Args:
-        connection: The database.
-        kinds: The kinds of events to yield; empty for all.
+    Several short reads keep the master from being blocked.
     """
     latest, names = -1, [kind.__name__ for kind in kinds]
     chosen = f"AND kind IN ({', '.join('?' for _ in names)})" if names else ""
@@ -272,155 +244,3 @@ def read_events(
         for _, kind, payload in rows:
             yield decode_event(kind, payload)
         latest = rows[-1][0]
-
-
-def text(value: str) -> str:
-    """Return the text as SQLite accepts it: a file name may hold bytes that are not Unicode."""
-    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def trial_row(trial: Trial) -> tuple[object, ...]:
-    """Return a trial as a row of `SELECT_TRIALS`."""
-    return (
-        trial.number,
-        trial.state.value,
-        dumps(dict(trial.params)),
-        trial.value,
-        trial.step,
-        dumps(dict(trial.metrics)),
-        text(trial.origin),
-        trial.attempts,
-        text(trial.reason),
-        text(trial.detail),
-    )
-
-
-def trial_of(row: tuple[Any, ...]) -> Trial:
-    """Return the trial of a row of `SELECT_TRIALS`.
-
-    Raises:
-        TypeError: A cell has another type than its column.
-    """
-    number, state, params, value, step, metrics, origin, attempts, reason, detail = _checked(
-        row, _TRIAL_TYPES
-    )
-    return Trial(
-        number=number,
-        params=_mapping(loads(params)),
-        origin=origin,
-        state=TrialState(state),
-        value=value,
-        step=step,
-        metrics={name: _number(value) for name, value in _mapping(loads(metrics)).items()},
-        attempts=attempts,
-        reason=reason,
-        detail=detail,
-    )
-
-
-def attempt_row(attempt: Attempt) -> tuple[object, ...]:
-    """Return an attempt as a row of `SELECT_ATTEMPTS`."""
-    placement = attempt.placement
-    peers = [
-        {"worker": text(peer.worker), "node": text(node), **_devices(peer)}
-        for peer, node in zip(placement.peers, attempt.peer_nodes, strict=True)
-    ]
-    devices = {
-        **_devices(placement),
-        **({"why": text(attempt.why)} if attempt.why else {}),
-        **({"before": asdict(attempt.before)} if attempt.before else {}),
-        **({"peers": peers} if peers else {}),
-    }
-    return (
-        attempt.id.trial,
-        attempt.id.number,
-        None if attempt.outcome is None else attempt.outcome.value,
-        text(placement.worker),
-        text(attempt.node),
-        dumps(devices),
-        attempt.placed_at,
-        attempt.started_at,
-        attempt.ended_at,
-        text(attempt.reason),
-        None if attempt.cause is None else attempt.cause.value,
-        *(None if attempt.usage is None else getattr(attempt.usage, name) for name in _USAGE),
-    )
-
-
-def _devices(placement: Placement) -> dict[str, Any]:
-    return {
-        "cpus": list(placement.cpus),
-        "gpus": list(placement.gpus),
-        "memory_bytes": placement.memory_bytes,
-        "gpu_share": placement.gpu_share,
-        "gpu_memory_bytes": placement.gpu_memory_bytes,
-        "cpu_share": placement.cpu_share,
-    }
-
-
-def _placement(worker: str, held: dict[str, Any]) -> Placement:
-    return Placement(
-        worker=worker,
-        cpus=tuple(held["cpus"]),
-        gpus=tuple(held["gpus"]),
-        memory_bytes=held["memory_bytes"],
-        gpu_share=held["gpu_share"],
-        gpu_memory_bytes=held["gpu_memory_bytes"],
-        cpu_share=held["cpu_share"],
-        peers=tuple(_placement(peer["worker"], peer) for peer in held.get("peers", ())),
-    )
-
-
-def attempt_of(row: tuple[Any, ...]) -> Attempt:
-    """Return the attempt of a row of `SELECT_ATTEMPTS`.
-
-    Raises:
-        TypeError: A cell has another type than its column.
-    """
-    trial, number, outcome, worker, node, devices, placed, started, ended, reason, cause, *used = (
-        _checked(row, _ATTEMPT_TYPES)
-    )
-    held = loads(devices)
-    return Attempt(
-        id=AttemptId(trial, number),
-        placement=_placement(worker, held),
-        node=node,
-        placed_at=placed,
-        started_at=started,
-        ended_at=ended,
-        outcome=None if outcome is None else Outcome(outcome),
-        reason=reason,
-        usage=None if used[0] is None else Usage(**dict(zip(_USAGE, used, strict=True))),
-        cause=None if cause is None else Cause(cause),
-        why=held.get("why", ""),
-        before=HeldBefore(**held["before"]) if "before" in held else None,
-        peer_nodes=tuple(peer["node"] for peer in held.get("peers", ())),
-    )
-
-
-_TYPES: dict[str, tuple[type, ...]] = {"integer": (int,), "real": (float, int), "text": (str,)}
-_TRIAL_TYPES = "integer text text real? integer? text text integer text text"
-_ATTEMPT_TYPES = (
-    "integer integer text? text text text real real? real? text text?" + " real?" * len(_USAGE)
-)
-_REPORT_TYPES = "integer integer integer text real? real"
-
-
-def _checked(row: tuple[Any, ...], types: str) -> tuple[Any, ...]:
-    """Return a row whose cells have the types of their columns; SQLite does not enforce them."""
-    for cell, kind in zip(row, types.split(), strict=True):
-        if not (isinstance(cell, _TYPES[kind.removesuffix("?")]) or (cell is None and "?" in kind)):
-            raise TypeError(f"a cell holds {cell!r}, which is not {kind.removesuffix('?')}")
-    return row
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"a cell holds {value!r}, which is not a JSON object")
-    return value
-
-
-def _number(value: object) -> float:
-    if not isinstance(value, int | float):
-        raise TypeError(f"a metric is {value!r}, which is not a number")
-    return value

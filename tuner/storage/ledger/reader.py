@@ -14,19 +14,14 @@ from ...core.trial import Attempt, ReportedValue, Trial
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
 from .database import (
-    SELECT_ATTEMPTS,
-    SELECT_REPORTS,
-    SELECT_TRIALS,
-    attempt_of,
     check_format,
     connect,
     damage_errors,
     read_events,
     read_facts,
-    report_of,
     sqlite_errors,
-    trial_of,
 )
+from .rows import SELECT_ATTEMPTS, SELECT_REPORTS, SELECT_TRIALS, attempt_of, report_of, trial_of
 
 _Row = TypeVar("_Row")
 
@@ -50,9 +45,6 @@ class LedgerReader:
     Every call reads the present contents in one short transaction and keeps nothing open. The file
     is opened for writing only because the first reader after a master's death in the middle of a
     write undoes that write. May be used from any thread. Every call may raise these errors:
-
-    Args:
-        directory: The study's directory.
 
     Raises:
         NoStudyError: There is no study.
@@ -81,15 +73,16 @@ class LedgerReader:
             iter(self._rows(f"{SELECT_TRIALS} WHERE number = ?", number, read=trial_of)), None
         )
 
-    def attempts(self, trial: int | None = None) -> list[Attempt]:
-        """Return every attempt, or those of one trial, by trial and number."""
-        query, values = _of(SELECT_ATTEMPTS, trial, "ORDER BY trial, number")
-        return self._rows(query, *values, read=attempt_of)
+    def attempts(self) -> list[Attempt]:
+        """Return every attempt, by trial and number."""
+        return self._rows(f"{SELECT_ATTEMPTS} ORDER BY trial, number", read=attempt_of)
 
     def reports(self, trial: int | None = None) -> list[ReportedValue]:
         """Return every report, or those of one trial, in the order of their arrival."""
-        query, values = _of(SELECT_REPORTS, trial, "ORDER BY rowid")
-        return self._rows(query, *values, read=_report_row)
+        if trial is None:
+            return self._rows(f"{SELECT_REPORTS} ORDER BY rowid", read=_report_row)
+        query = f"{SELECT_REPORTS} WHERE trial = ? ORDER BY rowid"
+        return self._rows(query, trial, read=_report_row)
 
     def reports_after(
         self, row: int, *, metric: str, most: int = 100_000
@@ -171,12 +164,7 @@ def _report_row(row: tuple[Any, ...]) -> ReportedValue:
 
 
 class FollowedReports:
-    """The reports of one metric, of which each is read once.
-
-    Args:
-        reader: The ledger.
-        metric: The metric.
-    """
+    """The reports of one metric, of which each is read once."""
 
     def __init__(self, reader: LedgerReader, metric: str) -> None:
         self._reader = reader
@@ -191,10 +179,3 @@ class FollowedReports:
             if not found:
                 return tuple(self._rows)
             self._rows += found
-
-
-def _of(select: str, trial: int | None, order: str) -> tuple[str, tuple[int, ...]]:
-    """Return the query for all rows, or for those of one trial, and its values."""
-    if trial is None:
-        return f"{select} {order}", ()
-    return f"{select} WHERE trial = ? {order}", (trial,)

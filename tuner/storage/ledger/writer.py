@@ -19,8 +19,6 @@ from .codec import dumps, encode_event
 from .database import (
     BUSY_SECONDS,
     FORMAT,
-    SELECT_TRIALS,
-    attempt_row,
     check_format,
     connect,
     create_tables,
@@ -31,10 +29,8 @@ from .database import (
     read_facts,
     remove_dead_dot_lock,
     sqlite_errors,
-    text,
-    trial_of,
-    trial_row,
 )
+from .rows import SELECT_TRIALS, attempt_row, text, trial_of, trial_row
 
 _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?)"
 _INSERT_REPORT = "INSERT INTO reports VALUES (?, ?, ?, ?, ?, ?)"
@@ -170,11 +166,6 @@ class Ledger:
         All of it is on disk when this returns. The rows of `reports` follow from the `Reported`
         events. SQLite has no NaN, so a NaN is NULL in the tables; the events keep it.
 
-        Args:
-            events: The events, in order.
-            trials: The new state of the trials that changed.
-            attempts: The new state of the attempts that changed.
-
         Raises:
             StorageFullError: There is no space, or writing is forbidden.
             StudyLockedError: Another master has written.
@@ -213,9 +204,6 @@ class Ledger:
 
         They differ if another version of hptune decided differently than this one. To continue
         would then lose or repeat trials.
-
-        Args:
-            trials: All trials after replay, by number.
 
         Raises:
             StudyError: They differ.
