@@ -319,41 +319,43 @@ def _replacing(directory: StudyDirectory) -> Iterator[None]:
     If the study refuses them, it has its own ones back, except on a file system without hard links.
     If there is no study in the end, none stay.
     """
-    files = [directory.path / name for name in (OBJECTIVE_FILE, DATA_FILE)]
-    before = {each: each.with_name(f"{each.name}.before") for each in files}
+    mine = [directory.path / name for name in (OBJECTIVE_FILE, DATA_FILE, *DATASETS)]
+    before = {each: each.with_name(f"{each.name}.before") for each in mine}
     for each, other in before.items():
-        with contextlib.suppress(OSError):  # there is no such file, as in a new study
-            other.unlink(missing_ok=True)
-            os.link(each, other)
-    folders = [directory.path / name for name in DATASETS]
-    kept = {each: each.with_name(f"{each.name}.before") for each in folders}
-    for each, other in kept.items():
-        shutil.rmtree(other, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            shutil.copytree(each, other, copy_function=os.link)
+        _remove(other)
+        try:
+            if each.is_dir():
+                shutil.copytree(each, other, copy_function=os.link)
+            else:
+                os.link(each, other)
+        except OSError:  # there is no such file, as in a new study
+            _remove(other)
     try:
         yield
     except UsageError:
         for each, other in before.items():
-            with contextlib.suppress(OSError):
-                other.replace(each)
-        for each, other in kept.items():
             if other.exists():
-                shutil.rmtree(each, ignore_errors=True)
-                other.rename(each)
+                _remove(each)
+                with contextlib.suppress(OSError):
+                    other.rename(each)
         raise
     finally:
         is_unused = not directory.database.exists()
-        for other in kept.values():
-            shutil.rmtree(other, ignore_errors=True)
-        for each in (*before.values(), *(files if is_unused else ())):
-            with contextlib.suppress(OSError):
-                each.unlink()
+        for each, other in before.items():
+            _remove(other)
+            if is_unused:
+                _remove(each)
+                _remove(each.with_name(f"{each.name}.new"))
         if is_unused:
-            for each in folders:
-                shutil.rmtree(each, ignore_errors=True)
-                shutil.rmtree(each.with_name(f"{each.name}.new"), ignore_errors=True)
             directory.give_up()
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _load_data(

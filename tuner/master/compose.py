@@ -78,12 +78,7 @@ def compose(
 
 
 def opened(plan: RunPlan, *, at: float) -> StudyOpened:
-    """Return the event that opens the study for this run.
-
-    Args:
-        plan: The run's plan.
-        at: When the run began, in seconds since the epoch.
-    """
+    """Return the event that opens the study for this run."""
     settings = plan.settings
     config = StudyConfig(
         trials=settings.budget_trials,

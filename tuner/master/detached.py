@@ -90,26 +90,20 @@ def detach_again(
     """
     from ..storage.ledger import LedgerReader
     from .resume_checks import ResumeState, read_settings
-    from .resume_plan import check_resume
+    from .resume_plan import ResumeRequest, check_resume
 
     reader = LedgerReader(directory.open())
     used = _active_seconds(directory, reader) if changes.get("timeout_seconds") else 0.0
     state = ResumeState(directory, reader.facts(), reader.trials(), used, reader.attempts())
     stored = read_settings(directory, state.facts)
-    settings = stored.changed(changes)
+    request = ResumeRequest(stored, changes, accept_space, tries)
     if owner := directory.owner():
         raise StudyLockedError(
             f"{directory} has a master already: process {owner.pid} on {owner.host}. End it first "
             f"with `hptune stop {directory}`"
         )
-    check_resume(
-        settings,
-        state,
-        epochs=changes.get("epochs"),
-        accept_space=accept_space,
-        tries=[point for point in tries if point not in stored.start_points],
-    )
-    return _submit(settings, directory, arguments)
+    check_resume(request, state)
+    return _submit(request.settings, directory, arguments)
 
 
 def _active_seconds(directory: StudyDirectory, reader: LedgerReader) -> float:

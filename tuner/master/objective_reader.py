@@ -54,9 +54,6 @@ class ObjectiveReader:
     def read(self, directory: Path) -> Found:
         """Return what the user's code declares.
 
-        Args:
-            directory: The study's directory, which need not exist yet.
-
         Raises:
             ModelFileError: It cannot be used.
             UsageError: It computes resources, which joblib's workers cannot differ in, or which

@@ -87,13 +87,7 @@ class RunObservers:
 
 @dataclass(frozen=True, slots=True)
 class StudyRecorder:
-    """The ledger, and those that act on what it records.
-
-    Attributes:
-        ledger: The ledger.
-        workers: Learn which nodes fail.
-        notifications: Learn what the user should know.
-    """
+    """The ledger, and those that act on what it records."""
 
     ledger: Ledger
     workers: Workforce

@@ -131,11 +131,6 @@ def _is_same(name: str, asked: StudySettings, stored: StudySettings, state: Resu
 def check_room(settings: StudySettings, added: int, state: ResumeState) -> None:
     """Check that the number of trials allows for the configurations that the user adds.
 
-    Args:
-        settings: What the user asks for now.
-        added: How many configurations are new to the study.
-        state: The study's state.
-
     Raises:
         UsageError: It does not.
     """

@@ -17,7 +17,7 @@ from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
-from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
+from ..core.trial import ADDED, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
 from ..reporting import text
 from ..storage.artifacts import StudyFiles
@@ -49,69 +49,85 @@ class Past:
     found_later: list[Sequence[Mapping[str, object]]]
 
 
-def check_resume(
-    settings: StudySettings,
-    state: ResumeState,
-    *,
-    epochs: int | None,
-    accept_space: bool,
-    tries: Sequence[Mapping[str, object]],
-) -> None:
-    """Check what the user asks for, before another process resumes the study.
+@dataclass(frozen=True, slots=True)
+class ResumeRequest:
+    """What the user asks of a study that is resumed.
 
-    Args:
-        settings: As for `plan_resume`.
-        state: How far the study has come.
-        epochs: As for `plan_resume`.
-        accept_space: As for `plan_resume`; the new space itself is not checked here.
-        tries: As for `plan_resume`.
+    Attributes:
+        stored: The settings of the last run.
+        changes: Fields of the settings to change, such as a larger `trials`.
+        accept_space: Whether the study may continue in another search space than before.
+        tries: Configurations, given in part, to try next unless they were tried before.
+    """
+
+    stored: StudySettings
+    changes: Mapping[str, Any]
+    accept_space: bool = False
+    tries: Sequence[Mapping[str, object]] = ()
+
+    @property
+    def settings(self) -> StudySettings:
+        """The settings from now on."""
+        return self.stored.changed(self.changes)
+
+    @property
+    def epochs(self) -> int | None:
+        """The full training of a trial; None to leave it as it was."""
+        return self.changes.get("epochs")
+
+    def new_points(
+        self, space: SearchSpace, trials: Collection[Trial]
+    ) -> tuple[tuple[Suggestion, ...], list[str]]:
+        """Return the configurations that are new to the study, and a line on each that is not.
+
+        Raises:
+            UsageError: One lies outside the space.
+        """
+        # The start points of the study itself are in the ledger already.
+        tries = [point for point in self.tries if point not in self.stored.start_points]
+        known = {space.key(trial.params): trial.number for trial in reversed(list(trials))}
+        found: dict[Hashable, Suggestion] = {}
+        notes = []
+        for number, params in enumerate(completed_points(tries, space), start=1):
+            key = space.key(params)
+            if key in known:
+                notes.append(f"start point {number} is trial {known[key]} already")
+            else:
+                found.setdefault(key, Suggestion(params, ADDED))
+        return tuple(found.values()), notes
+
+
+def check_resume(request: ResumeRequest, state: ResumeState) -> None:
+    """Check what the user asks for, before the model is read; a new space is not checked here.
 
     Raises:
         UsageError: The study cannot be resumed like this.
     """
-    facts, trials = state.facts, state.trials
+    facts, settings = state.facts, request.settings
     check_changes(settings, state)
-    checked_pruner(settings, epochs or facts["epochs"], goals_of(facts))
-    if not accept_space:
-        space = SearchSpace.from_json(facts["space"])
-        added, _ = _new_points(completed_points(tries, space), space, trials)
+    checked_pruner(settings, request.epochs or facts["epochs"], goals_of(facts))
+    if not request.accept_space:
+        added, _ = request.new_points(SearchSpace.from_json(facts["space"]), state.trials)
         check_room(settings, len(added), state)
 
 
-def plan_resume(
-    settings: StudySettings,
-    past: Past,
-    found: Found,
-    workers: Workforce,
-    *,
-    epochs: int | None,
-    accept_space: bool,
-    tries: Sequence[Mapping[str, object]] = (),
-) -> RunPlan:
+def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workforce) -> RunPlan:
     """Plan how a study is resumed.
-
-    Args:
-        settings: What the user asks for now.
-        past: What was done so far.
-        found: What the user's code declares now.
-        workers: The workers of the run.
-        epochs: The full training of a trial; None to leave it as it was.
-        accept_space: Whether the study may continue in another search space than before.
-        tries: Configurations to try next, given in part.
 
     Raises:
         SpaceChangedError: The user's code declares another search space than before.
         UsageError: The study cannot be resumed like this.
     """
-    facts, engine = past.facts, past.engine
+    facts, engine, settings = past.facts, past.engine, request.settings
+    accept_space = request.accept_space
     declared, space, changed = _spaces(settings, past, found, accept_space=accept_space)
     trials = tuple(engine.trials)
-    added, known = _new_points(completed_points(tries, space), space, trials)
+    added, known = request.new_points(space, trials)
     check_room(settings, len(added), ResumeState(past.directory, facts, trials))
     if workers.objective.is_sized:
         added = tuple(with_sizes(added, lambda asked: workers.objective.sizes(space, asked)))
     goals = goals_of(facts)
-    epochs = epochs or facts["epochs"]
+    epochs = request.epochs or facts["epochs"]
     go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
     layout = layout_for(workers, found, goals)
     check_splits(found, settings)
@@ -141,39 +157,26 @@ def plan_resume(
     )
 
 
-def nothing_left(
-    past: Past,
-    settings: StudySettings,
-    stored: StudySettings,
-    *,
-    epochs: int | None,
-    tries: Sequence[Mapping[str, object]],
-) -> tuple[Finish, list[str]] | None:
+def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]] | None:
     """Return how the study has ended, with lines for the user; None if a run would find work.
 
-    Args:
-        past: What was done so far.
-        settings: What the user asks for now.
-        stored: The settings of the last run.
-        epochs: As for `plan_resume`.
-        tries: As for `plan_resume`.
-
     Raises:
-        UsageError: A configuration of `tries` lies outside the space.
+        UsageError: A configuration to try lies outside the space.
     """
-    ended, engine = past.facts["ended"], past.engine
-    trials = tuple(engine.trials)
-    if ended is None or not all(trial.state.is_final for trial in trials):
+    ended, settings = past.facts["ended"], request.settings
+    trials = tuple(past.engine.trials)
+    is_over = ended is not None and all(trial.state.is_final for trial in trials)
+    if request.accept_space or not is_over:
         return None
     is_changed = any(
-        getattr(settings, each.name) != getattr(stored, each.name)
+        getattr(settings, each.name) != getattr(request.stored, each.name)
         for each in SETTINGS
         if each.section in _MAKE_WORK
     )
-    if is_changed or (epochs or 0) > (past.facts["epochs"] or 0):
+    if is_changed or (request.epochs or 0) > (past.facts["epochs"] or 0):
         return None
     space = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
-    added, known = _new_points(completed_points(tries, space), space, trials)
+    added, known = request.new_points(space, trials)
     if added:
         return None
     finish = Finish(FinishReason(ended["finish_reason"]), ended["reason"])
@@ -258,22 +261,6 @@ def _grown(space: SearchSpace, additions: Iterable[Sequence[Mapping[str, object]
         with contextlib.suppress(SpaceError):
             space = space.extended([entry])
     return space
-
-
-def _new_points(
-    tries: Sequence[Params], space: SearchSpace, trials: Collection[Trial]
-) -> tuple[tuple[Suggestion, ...], list[str]]:
-    """Return the points that are new to the study, and a line on each that is not."""
-    known = {space.key(trial.params): trial.number for trial in reversed(list(trials))}
-    found: dict[Hashable, Suggestion] = {}
-    notes = []
-    for number, params in enumerate(tries, start=1):
-        key = space.key(params)
-        if key in known:
-            notes.append(f"start point {number} is trial {known[key]} already")
-        else:
-            found.setdefault(key, Suggestion(params, ADDED))
-    return tuple(found.values()), notes
 
 
 def _resume_notes(engine: Engine) -> list[str]:

@@ -30,6 +30,7 @@ from ..storage.ledger import Ledger, LedgerReader, damage_errors
 from ..storage.lock import MasterLock
 from ..storage.scaling_file import MEASURING
 from ..worker.addresses import tunnel
+from ..worker.dask.versions import installed
 from .chosen_split import measured_split, splitter_for
 from .compose import OpenStudy, compose, opened, study_access
 from .exit_errors import raise_finish
@@ -37,7 +38,7 @@ from .observers import RunDisplay, RunObservers
 from .plan import RunPlan, check_request, plan_start
 from .recovery import collect, discard_journals
 from .resume_checks import ResumeState, check_same, read_settings
-from .resume_plan import Past, check_resume, nothing_left, plan_resume
+from .resume_plan import Past, ResumeRequest, check_resume, nothing_left, plan_resume
 from .stop_requests import StopRequests
 from .suggester import with_sizes
 from .user_requests import UserRequests
@@ -118,7 +119,7 @@ def _start(
         found = workers.objective.read(directory.path)
         plan = plan_start(settings, found, workers)
         facts = {
-            "hptune_version": _version(),
+            "hptune_version": installed().get("hptune", "unknown"),
             "created_at": workers.clock.now(),
             "is_keras": found.is_keras,
             **plan.first_facts(),
@@ -164,7 +165,8 @@ def resume(
     ):
         facts = ledger.facts
         stored = read_settings(directory, facts)
-        settings = stored.changed(changes)
+        request = ResumeRequest(stored, changes, accept_space, tries)
+        settings = request.settings
         # From here on, requests are meant for this master.
         directory.requests.clear()
         past, reports = _replay(directory, ledger)
@@ -172,22 +174,11 @@ def resume(
         engine = past.engine
         attempts = LedgerReader(directory).attempts()
         state = ResumeState(directory, facts, tuple(engine.trials), engine.active_seconds, attempts)
-        # The start points of the study itself are in the ledger already.
-        tries = [point for point in tries if point not in stored.start_points]
-        check_resume(
-            settings,
-            state,
-            epochs=changes.get("epochs"),
-            accept_space=accept_space,
-            tries=tries,
-        )
+        check_resume(request, state)
         if asked is not None:
             check_same(*asked, state)
         _recover(ledger, past, reports)
-        over = None
-        if not accept_space:
-            over = nothing_left(past, settings, stored, epochs=changes.get("epochs"), tries=tries)
-        if over is not None:
+        if (over := nothing_left(request, past)) is not None:
             finish, lines = over
             _cancel_left_jobs(directory, display)
             for line in lines:
@@ -205,15 +196,7 @@ def resume(
         _note_reading(settings, directory, display)
         with workforce as workers:
             found = workers.objective.read(directory.path)
-            plan = plan_resume(
-                settings,
-                past,
-                found,
-                workers,
-                epochs=changes.get("epochs"),
-                accept_space=accept_space,
-                tries=tries,
-            )
+            plan = plan_resume(request, past, found, workers)
             ledger.set_facts(plan.facts())
             study = OpenStudy(directory, lock, ledger, engine)
             return _run_and_stop(plan, study, workers, display)
@@ -246,7 +229,7 @@ def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[At
 def _recover(ledger: Ledger, past: Past, reports: Mapping[AttemptId, int]) -> None:
     """Record what attempts have reported while the study had no master."""
     directory, engine = past.directory, past.engine
-    running = [run.attempt.id for run in engine.snapshot.running] if engine.is_opened else []
+    running = [run.attempt.id for run in engine.snapshot.running]
     collected = collect(directory, running, reports)
     if collected:
         events = [StudyClosed(SystemClock().now()), *collected]
@@ -287,8 +270,8 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
         pruner=plan.pruner.name,
         unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )
-    known = engine.snapshot if engine.is_opened else None
-    shown = set[str]() if known is None else {known.packing, known.packing_advice}
+    known = engine.snapshot
+    shown = {known.packing, known.packing_advice}
     observers = RunObservers(display, notifications, workers, executor, shown)
     note = display.progress.note
     left = partial(_trials_left, plan, engine)
@@ -424,12 +407,3 @@ def _note_reading(settings: StudySettings, directory: StudyDirectory, display: R
     source = settings.source
     name = Path(source.path).name if source.kind is SourceKind.FILE else "the model function"
     display.progress.note(f"reading {name} and its data …")
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("hptune")
-    except PackageNotFoundError:
-        return "unknown"

@@ -13,9 +13,6 @@ from ..scheduling.step_times import StepTimes
 class BudgetCheck:
     """Compares what attempts hold, and what a step of another one would cost, with the budget.
 
-    Args:
-        step_times: How long a step takes.
-
     Attributes:
         hours: The device hours that attempts have held.
     """

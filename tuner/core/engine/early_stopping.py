@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..pruner import Decision, NeverPrune, Pruner, PrunerMaker, PrunerSettings, never_prune
+from ..pruner import Decision, NeverPrune, Pruner, PrunerMaker, PrunerSettings
 from ..trial import Direction, Goal, Trial, TrialState
 from .records import TrialRecord
 
@@ -13,12 +13,9 @@ class EarlyStopping:
     """Reports trials to the pruner, and asks it for decisions. A new master may change the pruner.
 
     Repeats that confirm a configuration are never pruned: they measure it, however poor it is.
-
-    Args:
-        make_pruner: Makes the pruner that a study's settings name.
     """
 
-    def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
+    def __init__(self, make_pruner: PrunerMaker) -> None:
         self._make_pruner = make_pruner
         self._pruner: Pruner = NeverPrune()
         self._goal = Goal("", Direction.MAX)

@@ -36,6 +36,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from ...errors import InvalidTransition
+from ..goals import Goals
 from ..messages import (
     AttemptEnded,
     AttemptStarted,
@@ -62,12 +63,16 @@ from ..messages import (
 )
 from ..pruner import PrunerMaker, never_prune
 from ..snapshot import RunningAttempt, StudySnapshot
+from ..study_config import StudyConfig
 from ..trial import Attempt, AttemptId, Cause, Ending, Suggestion, Trial
 from ..user_requests import UserAction
 from .dispatch import Dispatch
 from .lifecycle import Lifecycle
 from .records import TrialRecords
 from .suggestion_requests import SuggestionRequests
+
+_NO_STUDY = StudyOpened(0.0, StudyConfig(trials=0, goals=Goals(()), seed=0))
+"""What an engine has before its study is opened."""
 
 
 class Engine:
@@ -80,15 +85,13 @@ class Engine:
     It has three parts: `Lifecycle` (the state of every trial), `Dispatch` (what is free on the
     workers, and which trial starts there) and `SuggestionRequests` (how many suggestions the study
     still needs). Each returns commands, and the engine joins them.
-
-    Args:
-        make_pruner: Makes the pruner that a study's settings name.
     """
 
     def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
         self._make_pruner = make_pruner
-        self._opened_lifecycle: Lifecycle | None = None
-        self._opened_dispatch: Dispatch | None = None
+        self._is_opened = False
+        self._lifecycle = Lifecycle(_NO_STUDY, make_pruner)
+        self._dispatch = Dispatch(self._lifecycle)
         self._requests = SuggestionRequests()
         self._refused = ""
         self._added: list[Suggestion] = []  # by the user, while a request to the sampler is open
@@ -108,11 +111,10 @@ class Engine:
         Raises:
             InvalidTransition: The event is illegal in this state; a bug in hptune.
         """
-        if self._opened_lifecycle is None and not isinstance(event, StudyOpened):
+        if not self._is_opened and not isinstance(event, StudyOpened):
             raise InvalidTransition(f"{type(event).__name__} before the study was opened")
         self._pass_time(event)
-        if self._opened_lifecycle is not None:
-            self._records.at = event.at
+        self._records.at = event.at
         commands = self._react(event)
         if isinstance(event, StudyOpened):
             self._is_closed = False
@@ -190,9 +192,10 @@ class Engine:
     # --- events -----------------------------------------------------------------------------
 
     def _open(self, event: StudyOpened) -> list[Command]:
-        if self._opened_lifecycle is None:
-            self._opened_lifecycle = Lifecycle(event, self._make_pruner)
-            self._opened_dispatch = Dispatch(self._opened_lifecycle)
+        if not self._is_opened:
+            self._is_opened = True
+            self._lifecycle = Lifecycle(event, self._make_pruner)
+            self._dispatch = Dispatch(self._lifecycle)
         lost_at = self._last_event_at or event.at
         commands = self._lifecycle.open(event, lost_at=lost_at)
         commands += self._lifecycle.add(event.added)
@@ -327,70 +330,42 @@ class Engine:
     # --- out --------------------------------------------------------------------------------
 
     @property
-    def _lifecycle(self) -> Lifecycle:
-        if self._opened_lifecycle is None:
-            raise InvalidTransition("the study was not opened")
-        return self._opened_lifecycle
-
-    @property
-    def _dispatch(self) -> Dispatch:
-        if self._opened_dispatch is None:
-            raise InvalidTransition("the study was not opened")
-        return self._opened_dispatch
-
-    @property
     def _records(self) -> TrialRecords:
         return self._lifecycle.records
 
     @property
     def _confirmations(self) -> int:
-        known = self._opened_lifecycle
-        return 0 if known is None else len(known.records) - self._requests.searched
+        return len(self._records) - self._requests.searched
 
     def take_changes(self) -> tuple[list[Trial], list[Attempt]]:
         """Return the trials and attempts that changed since the last call."""
-        return ([], []) if self._opened_lifecycle is None else self._records.take_changes()
+        return self._records.take_changes()
 
     @property
     def trials(self) -> Iterable[Trial]:
         """All trials, by number."""
-        known = self._opened_lifecycle
-        return () if known is None else (record.trial for record in known.records)
+        return (record.trial for record in self._records)
 
     def story(self, trial: int) -> tuple[str, ...]:
-        """Return a trial's whole history, one line for each thing that happened to it.
-
-        >>> engine.story(0)  # doctest: +SKIP
-        ('0.0 s: suggested by tpe',
-         '0.0 s: attempt 0.0 is placed on w1 (node17)',
-         '0.0 s: start: WAITING -> RUNNING',
-         '131.4 s: attempt 0.0 ended, LOST: worker lost',
-         '131.4 s: retry: RUNNING -> WAITING')
-        """
+        """Return a trial's history, one line for each thing that happened to it."""
         return self._records[trial].story
 
     @property
     def front(self) -> tuple[Trial, ...]:
         """The best trials so far, sorted by the first objective; at most one for one objective."""
-        return () if self._opened_lifecycle is None else self._opened_lifecycle.retention.front
+        return self._lifecycle.retention.front
 
     @property
     def kept(self) -> frozenset[int]:
         """The trials whose models are or may be needed."""
-        return (
-            frozenset()
-            if self._opened_lifecycle is None
-            else self._opened_lifecycle.retention.models
-        )
+        return self._lifecycle.retention.models
 
     @property
     def able_to_go_on(self) -> tuple[int, ...]:
         """The complete trials whose last checkpoint is kept, the best first."""
         if self._confirmations:
             return ()  # their means would be of trainings of different lengths
-        return (
-            () if self._opened_lifecycle is None else self._opened_lifecycle.retention.checkpoints
-        )
+        return self._lifecycle.retention.checkpoints
 
     def last_step(self, trial: int) -> int:
         """Return the highest step that a trial has reported; 0 before the first report."""
@@ -399,20 +374,17 @@ class Engine:
     @property
     def ended_early(self) -> frozenset[int]:
         """The complete trials that ended by themselves before their last epoch."""
-        known = self._opened_lifecycle
-        return frozenset() if known is None else known.retention.ended_early
+        return self._lifecycle.retention.ended_early
 
     @property
     def is_opened(self) -> bool:
         """Whether the study has ever had a master."""
-        return self._opened_lifecycle is not None
+        return self._is_opened
 
     @property
     def epochs(self) -> int | None:
         """The full training of a trial in epochs, by the last master; None if unknown."""
-        return (
-            None if self._opened_lifecycle is None else self._opened_lifecycle.config.pruner.epochs
-        )
+        return self._lifecycle.config.pruner.epochs
 
     @property
     def best(self) -> Trial | None:
@@ -425,14 +397,8 @@ class Engine:
         return self._active_seconds
 
     def overspent(self, at: float) -> Finish | None:
-        """Return how the study ends if its budget is spent by now; None if it is not.
-
-        Args:
-            at: The present time, in seconds since the epoch.
-        """
+        """Return how the study ends if its budget is spent at a time; None if it is not."""
         if self._is_closed or self._stop_reason is not None:
-            return None
-        if self._opened_dispatch is None:
             return None
         return self._dispatch.spending.finish_after(max(0.0, at - self._latest_at))
 
@@ -481,8 +447,6 @@ class Engine:
         Raises:
             AssertionError: One of them does not hold.
         """
-        if self._opened_lifecycle is None:
-            return
         records = self._records
         self._lifecycle.validate(
             is_done=self._finished and self._stop_reason is None and self._dispatch.is_affordable

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..goals import Goals
 from ..messages import Command, Finish, KeepBest, Start, Stop, StudyOpened, Tell
-from ..pruner import Decision, PrunerMaker, never_prune
+from ..pruner import Decision, PrunerMaker
 from ..resources import Placement
 from ..seeds import training_seed
 from ..trial import (
@@ -38,17 +38,13 @@ class Lifecycle:
 
     It knows nothing of workers. Its methods return what is to be done, in order.
 
-    Args:
-        opened: The first opening of the study.
-        make_pruner: Makes the pruner that a study's settings name.
-
     Attributes:
         records: The trials and the running attempts.
         retention: The trials whose models and checkpoints are kept.
         config: The configuration of the study.
     """
 
-    def __init__(self, opened: StudyOpened, make_pruner: PrunerMaker = never_prune) -> None:
+    def __init__(self, opened: StudyOpened, make_pruner: PrunerMaker) -> None:
         self.records = TrialRecords()
         self.records.at = opened.at
         self.retention = Retention(opened.config.goals)
@@ -177,12 +173,7 @@ class Lifecycle:
         ]
 
     def stop_trial(self, number: int, *, by: str) -> list[Command]:
-        """Stop a running trial for good; one that does not run stays as it is.
-
-        Args:
-            number: The trial's number.
-            by: The user who asks.
-        """
+        """Stop a running trial for good; one that does not run stays as it is."""
         name = self.records[number].running if number < len(self.records) else None
         if name is None:
             return []

@@ -17,9 +17,6 @@ class Retention:
     A complete trial may train on from its checkpoint, unless it ended by itself before its last
     epoch: it would do so again. It keeps its old result until it has a better one, and its files
     are not touched meanwhile.
-
-    Args:
-        goals: The study's goals.
     """
 
     def __init__(self, goals: Goals) -> None:
@@ -70,12 +67,7 @@ class Retention:
     # --- what happens -----------------------------------------------------------------------
 
     def set_limit(self, checkpoints: int, training_on: Iterable[int]) -> list[Command]:
-        """Change how many last checkpoints are kept.
-
-        Args:
-            checkpoints: The new limit.
-            training_on: Trials that train on from their checkpoint.
-        """
+        """Change how many last checkpoints are kept."""
         self._limit = checkpoints
         self._training_on.update(training_on)
         return [Discard(number) for number in sorted(self._drop_checkpoints())]
@@ -85,12 +77,7 @@ class Retention:
         self._ranking.expect(trial)
 
     def over(self, trial: Trial, *, ended_early: bool) -> list[Command]:
-        """Keep the model of an ended trial if it is one of the best; discard what is not needed.
-
-        Args:
-            trial: The trial.
-            ended_early: Whether it trained fewer epochs than it was allowed.
-        """
+        """Keep the model of an ended trial if it is one of the best; discard what is not needed."""
         best, kept = self.front, self.models
         self._training_on.discard(trial.number)
         self._ranking.over(trial)

@@ -152,12 +152,7 @@ def _releases_without_report(trial: TrialRecord, attempt: AttemptRecord, cause: 
 
 
 def checked(ending: Ending, goals: Goals) -> Ending:
-    """Return the ending as it counts: a result needs a finite value of every metric of the goals.
-
-    Args:
-        ending: How an attempt ended.
-        goals: The study's goals.
-    """
+    """Return the ending as it counts: a result needs a finite value for every metric of a goal."""
     if ending.cause is not Cause.RETURNED:
         return ending
     for metric in goals.metrics:

@@ -27,15 +27,10 @@ class Earlier:
 
 
 def read_earlier(name: str, goals: Goals, space: SearchSpace) -> Earlier:
-    """Return the trials of a source that a new study can learn from.
+    """Return the trials of a source (see `sources.read_source`) that a new study can learn from.
 
     Trials that measured all metrics of the new study count by these. If there are none, the
     trials count by their own study's objective, the first one if there are several.
-
-    Args:
-        name: The source, see `sources.read_source`.
-        goals: What the new study optimises, and its constraints.
-        space: What the new study searches.
 
     Raises:
         UsageError: There is no source, no complete trial in it, or no hyperparameter in common.
