@@ -69,13 +69,7 @@ _HOLDS: Mapping[Comparison, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A bound on a metric.
-
-    Attributes:
-        metric: The metric.
-        comparison: How it must compare with the bound.
-        bound: A finite number.
-    """
+    """A bound on a metric."""
 
     metric: str
     comparison: Comparison

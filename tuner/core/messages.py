@@ -187,10 +187,6 @@ class SplitChosen:
     """From now on trials ask for this much, unless their configuration says otherwise.
 
     What running attempts hold does not change.
-
-    Attributes:
-        resources: What a trial asks for.
-        reason: What was chosen and why, for the user.
     """
 
     at: float

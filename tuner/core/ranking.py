@@ -47,9 +47,6 @@ class Ranking:
     ones the first to end; with several the Pareto front. Once configurations are confirmed
     (trained again, see `wanting`), they are ranked by the means of the repeats, as the value that
     they were chosen by may be luck. Configurations with failed repeats come last.
-
-    Args:
-        goals: The study's goals.
     """
 
     def __init__(self, goals: Goals) -> None:
@@ -181,10 +178,6 @@ class Ranking:
 
         These are the `count` best by their own values, or the first `count` of the front with
         several objectives. Those that break a constraint are confirmed only if all do.
-
-        Args:
-            count: How many configurations to confirm.
-            repeats: How often to train each of them again.
         """
         if not count:
             return []

@@ -14,25 +14,28 @@ def _none(settings: PrunerSettings, direction: Direction) -> Pruner:  # noqa: AR
     return NeverPrune()
 
 
-def _asha(settings: PrunerSettings, direction: Direction) -> Pruner:
+def _halving(settings: PrunerSettings, direction: Direction, brackets: int) -> Pruner:
     from .halving import HalvingPruner
 
-    if settings.brackets not in (None, 1):
-        raise UsageError(
-            f"asha has one bracket, but brackets is {settings.brackets}; "
-            "use --pruner hyperband for more"
-        )
     return HalvingPruner(
         direction=direction,
         rungs=_rungs(settings),
         reduction_factor=settings.reduction_factor,
         mode=settings.mode,
+        brackets=brackets,
     )
 
 
-def _hyperband(settings: PrunerSettings, direction: Direction) -> Pruner:
-    from .halving import HalvingPruner
+def _asha(settings: PrunerSettings, direction: Direction) -> Pruner:
+    if settings.brackets not in (None, 1):
+        raise UsageError(
+            f"asha has one bracket, but brackets is {settings.brackets}; "
+            "use --pruner hyperband for more"
+        )
+    return _halving(settings, direction, 1)
 
+
+def _hyperband(settings: PrunerSettings, direction: Direction) -> Pruner:
     if settings.epochs is None:
         raise UsageError("hyperband needs the length of a full training; add --epochs")
     rungs = _rungs(settings)
@@ -43,13 +46,7 @@ def _hyperband(settings: PrunerSettings, direction: Direction) -> Pruner:
             f"brackets is {brackets}; with {settings.epochs} epochs, rungs at "
             f"{', '.join(map(str, rungs))} allow {most} at most"
         )
-    return HalvingPruner(
-        direction=direction,
-        rungs=rungs,
-        reduction_factor=settings.reduction_factor,
-        mode=settings.mode,
-        brackets=brackets,
-    )
+    return _halving(settings, direction, brackets)
 
 
 def _median(settings: PrunerSettings, direction: Direction) -> Pruner:

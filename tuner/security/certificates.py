@@ -172,10 +172,7 @@ def file_of(path: Path) -> Path:
 
 
 def read(path: Path) -> Identity:
-    """Read an identity: a file with one key, its certificate and that of the authority.
-
-    Args:
-        path: The file, or a folder of certificates.
+    """Read an identity from its file, or the worker's from a folder of certificates.
 
     Raises:
         StudyError: There is no such file, it holds something else, or others may read it.
