@@ -41,8 +41,8 @@ RUN = ("run", "good.py")
         ([*RUN, "--direction", "up"], ["--direction is 'up'", "min and max"]),
         ([*RUN, "--executor", "ray"], ["'ray'", "dask and joblib"]),
         ([*RUN, "--serch", "grid"], ["--serch", "--search"]),
-        ([*RUN, "--max-trials", "9"], ["--max-trials", "Did you mean '--trials'?"]),
-        ([*RUN, "--n-jobs", "9"], ["--n-jobs", "Did you mean '--workers'?"]),
+        ([*RUN, "--max-trials", "9"], ["--max-trials", "Did you mean --trials?"]),
+        ([*RUN, "--n-jobs", "9"], ["--n-jobs", "Did you mean --workers?"]),
         ([*RUN, "--overwrite"], ["--overwrite", "a study is never overwritten"]),
         ([*RUN, "--epoch", "3"], ["No such option --epoch. Did you mean --epochs?"]),
         ([*RUN, "--memory", "3GB"], ["Did you mean --memory-per-trial?"]),
@@ -238,8 +238,13 @@ def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return hptune.study()
 
 
-def test_a_study_is_not_overwritten(cli: InProcess, finished_study: Path) -> None:
+@pytest.fixture
+def copied(cli: InProcess, finished_study: Path) -> None:
     shutil.copytree(finished_study, cli.study())
+
+
+@pytest.mark.usefixtures("copied")
+def test_a_study_is_not_overwritten(cli: InProcess) -> None:
     before = (cli.study() / "study.db").read_bytes()
     ended = cli("run", cli.file("model.py", GOOD), *LIGHT, "--study", cli.study())
     assert ended.code == 2
@@ -254,8 +259,8 @@ def objective(hp, trial):
 """
 
 
-def test_a_changed_space_is_shown(cli: InProcess, finished_study: Path) -> None:
-    shutil.copytree(finished_study, cli.study())
+@pytest.mark.usefixtures("copied")
+def test_a_changed_space_is_shown(cli: InProcess) -> None:
     changed = cli.file("changed.py", CHANGED)
     ended = cli("resume", cli.study(), "--trials", "6", "--model-file", changed)
     assert ended.code == 2
@@ -264,8 +269,8 @@ def test_a_changed_space_is_shown(cli: InProcess, finished_study: Path) -> None:
     assert len(trials(cli.study())) == 3
 
 
-def test_a_changed_space_can_be_accepted(cli: InProcess, finished_study: Path) -> None:
-    shutil.copytree(finished_study, cli.study())
+@pytest.mark.usefixtures("copied")
+def test_a_changed_space_can_be_accepted(cli: InProcess) -> None:
     changed = ("--model-file", cli.file("changed.py", CHANGED))
     ended = cli("resume", cli.study(), "--trials", "6", *changed, "--accept-space")
     assert ended.code == 0, ended.err
@@ -282,11 +287,9 @@ def contents(study: Path) -> list[str]:
         return [*ledger.iterdump()]
 
 
-def test_a_study_whose_trials_ended_by_other_rules_is_not_continued(
-    cli: InProcess, finished_study: Path
-) -> None:
+@pytest.mark.usefixtures("copied")
+def test_a_study_whose_trials_ended_by_other_rules_is_not_continued(cli: InProcess) -> None:
     """Another version of hptune may have stopped trials by another rule."""
-    shutil.copytree(finished_study, cli.study())
     with contextlib.closing(sqlite3.connect(cli.study() / "study.db")) as ledger, ledger:
         ledger.execute("UPDATE trials SET state = 'PRUNED' WHERE number = 1")
     before = contents(cli.study())

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from ..config.other_tuners import answer, our_name
 from ..errors import HptuneError, UsageError
 from .asking import enqueue, pause, stop
 from .certs import certs
@@ -22,6 +23,7 @@ from .dashboard import dashboard
 from .doctor import doctor
 from .exporting import export
 from .joining import scheduler, worker
+from .options import SectionedCommand
 from .output import INTERRUPTED, show_error
 from .reading import best, list_studies, log, replay, show, space, status, trials
 from .report import report
@@ -55,17 +57,23 @@ class Commands(click.Group):
 def _unknown_option(error: click.NoSuchOption) -> str:
     """Return the message for an unknown option, with those that may be meant.
 
-    click compares the dashes too, and so finds a likeness of --epoch and --search.
+    It may be one of another tuner. click compares the dashes too, and so finds a likeness of
+    --epoch and --search.
     """
     given = error.option_name.lstrip("-")
-    params = [] if error.ctx is None else error.ctx.command.params
+    command = None if error.ctx is None else error.ctx.command
+    params = [] if command is None else command.params
     shown = [each for each in params if isinstance(each, click.Option) and not each.hidden]
     names = [name[2:] for each in shown for name in each.opts if name.startswith("--")]
+    argument = given.replace("-", "_")
+    ours = our_name(argument).replace("_", "-")
     begun = [name for name in names if name.startswith(given)]
     close = difflib.get_close_matches(given, names, 2, 0.7)
-    meant = [f"--{name}" for name in dict.fromkeys([*begun, *close])][:3]
-    hint = f" Did you mean {' or '.join(meant)}?" if meant else " --help lists all options."
-    return f"No such option {error.option_name}.{hint}"
+    found = [ours] if ours in names else list(dict.fromkeys([*begun, *close]))[:3]
+    hint = answer(argument) if isinstance(command, SectionedCommand) and not found else ""
+    if found:
+        hint = f"Did you mean {' or '.join(f'--{name}' for name in found)}?"
+    return f"No such option {error.option_name}. {hint or '--help lists all options.'}"
 
 
 _EXIT_CODES = """\b

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from ..config.kinds import Kind
-from ..config.other_tuners import answer, our_name
 from ..config.settings import BY_NAME, SETTINGS
 from ..config.table import Section, Setting
 from ..errors import UsageError
@@ -90,20 +89,7 @@ def option_in(section: Section, *names: str, **others: Any) -> Callable[[Command
 
 
 class SectionedCommand(click.Command):
-    """A command whose options are listed by section, and which knows those of other tuners."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; name our option for one of another tuner."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            name = error.option_name.strip("-").replace("-", "_")
-            ours = f"--{our_name(name).replace('_', '-')}" if our_name(name) else ""
-            is_option = any(ours in each.opts for each in self.params)
-            hint = f"Did you mean {ours!r}?" if is_option else answer(name)
-            if not hint:
-                raise
-            raise click.UsageError(f"No such option {error.option_name!r}. {hint}", ctx) from None
+    """A command whose options are listed by section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections in their order."""

@@ -25,12 +25,14 @@ class Terminal(io.StringIO):
 class Screen:
     """A recording terminal with a live display on it."""
 
-    def __init__(self, width: int, height: int = 30) -> None:
+    def __init__(self, width: int, height: int = 30, *, header: RunHeader | None = HEADER) -> None:
         self.stream = Terminal()
         self.console = Console(
             file=self.stream, force_terminal=True, width=width, height=height, record=True
         )
         self.progress = LiveProgress(self.stream, console=self.console)
+        if header is not None:
+            self.progress.start(header)
 
     def new_lines(self) -> list[str]:
         """Return the lines drawn since the last call, without styles and control codes."""
@@ -64,7 +66,6 @@ def test_the_display_fits_and_shows_what_matters(width: int) -> None:
     }
     study, ended = busy_study(nasty)
     screen = Screen(width)
-    screen.progress.start(HEADER)
     screen.progress.update(study, ended, 1021.0)
     lines = screen.new_lines()
     assert max(cell_len(line) for line in lines) <= width
@@ -92,7 +93,6 @@ def test_the_display_fits_and_shows_what_matters(width: int) -> None:
 def test_a_wide_terminal_shows_the_same_table_as_intended() -> None:
     study, ended = busy_study({"lr": 0.001, "units": 64})
     screen = Screen(100)
-    screen.progress.start(HEADER)
     screen.new_lines()
     screen.progress.update(study, ended, 1021.0)
     assert [line[:66].replace(NOTHING, "-") for line in screen.new_lines()][3:16] == [
@@ -117,7 +117,6 @@ def test_many_running_trials_never_fill_more_than_the_terminal(height: int) -> N
     done = tuple(trial(i, value=0.5) for i in range(20))
     runs = tuple(running(i) for i in range(20, 84))
     screen = Screen(100, height)
-    screen.progress.start(HEADER)
     screen.new_lines()
     screen.progress.update(snapshot(*done, runs=runs, budget=100), done, 1021.0)
     lines = screen.new_lines()
@@ -131,7 +130,6 @@ def test_many_running_trials_never_fill_more_than_the_terminal(height: int) -> N
 def test_the_end_leaves_a_summary_and_no_table() -> None:
     study, ended = busy_study({"lr": 0.001})
     screen = Screen(100)
-    screen.progress.start(HEADER)
     screen.progress.update(study, ended, 1021.0)
     screen.progress.update(snapshot(*ended), (), 1211.0)
     screen.new_lines()
@@ -147,7 +145,6 @@ def test_the_end_leaves_a_summary_and_no_table() -> None:
 
 def test_it_redraws_four_times_a_second_at_most_and_only_what_changed() -> None:
     screen = Screen(100)
-    screen.progress.start(HEADER)
     screen.new_codes()
     drawn = []
     for tick in range(16):
@@ -162,12 +159,12 @@ def test_it_redraws_four_times_a_second_at_most_and_only_what_changed() -> None:
 
 
 def test_the_header_and_notes_break_between_words_and_keep_paths_whole() -> None:
-    screen = Screen(60)
     path = "/scratch/" + "a-long-name/" * 6 + "model-1"
     notes = ("no objective was named: taking val_accuracy (say OBJECTIVE or --objective)",)
-    screen.progress.start(
-        RunHeader(path, "auto", "val_accuracy (max)", 50, "2 at a time", confirm=3, notes=notes)
+    header = RunHeader(
+        path, "auto", "val_accuracy (max)", 50, "2 at a time", confirm=3, notes=notes
     )
+    screen = Screen(60, header=header)
     screen.progress.note(
         "stopping 2 trials; their checkpoints are kept, Ctrl-C again stops at once"
     )
@@ -185,7 +182,6 @@ def test_the_header_and_notes_break_between_words_and_keep_paths_whole() -> None
 
 def test_a_terminal_made_narrower_is_cleared_of_wrapped_lines() -> None:
     screen = Screen(100)
-    screen.progress.start(HEADER)
     study, ended = busy_study({"lr": 0.001})
     screen.new_lines()
     screen.progress.update(study, ended, 1021.0)
@@ -201,7 +197,7 @@ def test_a_terminal_made_narrower_is_cleared_of_wrapped_lines() -> None:
 def test_notes_and_other_output_stand_above_the_display(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    screen = Screen(100)
+    screen = Screen(100, header=None)
     monkeypatch.setattr(sys, "stdout", screen.stream)
     screen.progress.start(HEADER)
     screen.progress.update(snapshot(runs=(running(0),)), (), 1000.0)
@@ -218,7 +214,6 @@ def test_notes_and_other_output_stand_above_the_display(
 
 def test_a_run_that_ends_before_its_first_picture_leaves_the_terminal_in_order() -> None:
     screen = Screen(100)
-    screen.progress.start(HEADER)
     screen.progress.stop()
     assert screen.new_codes().rstrip().endswith("\x1b[?25h")
 
@@ -227,7 +222,6 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     screen = Screen(100)
     study, ended = busy_study({"lr": 0.001})
-    screen.progress.start(HEADER)
     screen.progress.update(study, ended, 1021.0)
     codes = screen.new_codes()
     assert "1 failed" in codes
@@ -236,7 +230,6 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_space_without_a_known_size_has_no_bar() -> None:
     screen = Screen(100)
-    screen.progress.start(HEADER)
     screen.new_lines()
     screen.progress.update(snapshot(budget=None, stopping="the time limit is reached"), (), 1000.0)
     lines = screen.new_lines()

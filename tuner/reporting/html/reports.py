@@ -1,39 +1,106 @@
-"""The methods of `Study` that report it: one page, Markdown, or pictures."""
+"""The methods of `Study` that plot and report it: figures, one page, Markdown, or pictures."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from abc import abstractmethod
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import check_installed
-from .plots import Plots, shown_with
+from ...errors import StudyError, check_installed
+from .panel import Panel, Shown, begin_with
+from .plots import Plot
+from .trials import StudyTrials
 
 if TYPE_CHECKING:
     from ...core.trial import ReportedValue
     from .report import ReportContents, Setup
 
 
-class Reports(Plots):
-    """The report of a study as a whole; a base class of `Study`."""
+class Reports(ABC):
+    """The figures and the report of a study; a base class of `Study`.
+
+    Most take `complete_only`: whether to leave out the trials that were stopped early, which are
+    shown at their last step. None, the default, leaves them out if five or more are complete. The
+    HTML page begins with this choice, and Markdown has the importance for it.
+
+    Each raises a MissingPackageError if Bokeh is not installed. A figure raises a StudyError if the
+    study has too few trials for it.
+    """
+
+    @abstractmethod
+    def study_trials(self, known: Sequence[ReportedValue] | None = None) -> StudyTrials:
+        """Return the trials as the figures need them.
+
+        Args:
+            known: The reports of the first objective; None to read all reports.
+        """
+
+    def plot_history(self, *, complete_only: bool | None = None) -> Plot:
+        """Return the value of each trial, and the best one so far."""
+        from .search_figures import history
+
+        return self._plot(history, "no trial has a value yet", complete_only=complete_only)
+
+    def plot_curves(self, *, complete_only: bool | None = None) -> Plot:
+        """Return the learning curves."""
+        from .search_figures import curves
+
+        none = "no trial has reported more than one step"
+        return self._plot(curves, none, complete_only=complete_only)
+
+    def plot_importance(self, *, complete_only: bool | None = None) -> Plot:
+        """Return the importance of the hyperparameters, with 80 % intervals."""
+        from ..results.importance import MIN_TRIALS
+        from .search_figures import importance
+
+        none = f"at least {MIN_TRIALS} trials with a value are needed to tell what matters"
+        return self._plot(importance, none, complete_only=complete_only)
+
+    def plot_parallel(self, *, complete_only: bool | None = None) -> Plot:
+        """Return all configurations as lines across one axis for each hyperparameter."""
+        from .space_figures import parallel
+
+        none = "two hyperparameters and a trial with a value are needed"
+        return self._plot(parallel, none, complete_only=complete_only)
+
+    def plot_slices(self, *, complete_only: bool | None = None) -> Plot:
+        """Return the values over each of six hyperparameters, the most important first."""
+        from .space_figures import slices
+
+        none = "a hyperparameter and a trial with a value are needed"
+        return self._plot(slices, none, complete_only=complete_only)
+
+    def plot_contour(self, *, complete_only: bool | None = None) -> Plot:
+        """Return the values over the first two numbers, the most important first, smoothed."""
+        from .space_figures import contour
+
+        none = "two numbers among the hyperparameters and ten complete trials are needed"
+        return self._plot(contour, none, complete_only=complete_only)
+
+    def plot_front(self) -> Plot:
+        """Return the first two objectives against each other, with the Pareto front."""
+        from .search_figures import front
+
+        none = "two objectives and a complete trial are needed"
+        return self._plot(front, none, complete_only=None)
+
+    def plot_timeline(self) -> Plot:
+        """Return which worker trained which trial, and when."""
+        from .run_figures import timeline
+
+        at_present = partial(timeline, now=time.time())
+        return self._plot(at_present, "no trial has started yet", complete_only=None)
 
     @abstractmethod
     def setup(self) -> Setup:
         """Return how the study was started."""
 
     def report_html(self, *, complete_only: bool | None = None) -> str:
-        """Return the report: one HTML page that needs no other file and no network.
-
-        Args:
-            complete_only: Whether the figures begin without the trials that were stopped early;
-                None for without them if five or more are complete.
-
-        Raises:
-            MissingPackageError: Bokeh is not installed.
-        """
+        """Return the report: one HTML page that needs no other file and no network."""
         from .report import page_of
 
         return page_of(self.report(complete_only=complete_only))
@@ -46,12 +113,7 @@ class Reports(Plots):
     ) -> ReportContents:
         """Return the contents of the report: figures, tables and words, as the study stands now.
 
-        Args:
-            complete_only: As in `report_html`.
-            known: The reports of the first objective; None to read all reports.
-
-        Raises:
-            MissingPackageError: Bokeh is not installed.
+        With `known`, the reports of the first objective, the reports are not read.
         """
         check_installed("bokeh", "the report")
         from .report import make_report
@@ -67,14 +129,7 @@ class Reports(Plots):
         )
 
     def report_markdown(self, *, complete_only: bool | None = None) -> str:
-        """Return the report in short, as Markdown: the best trials, what matters, what was asked.
-
-        Args:
-            complete_only: Whether the importance counts complete trials only; None as above.
-
-        Raises:
-            MissingPackageError: Bokeh is not installed.
-        """
+        """Return the report in short as Markdown: the best trials, what matters, what was asked."""
         check_installed("bokeh", "the report")
         from .markdown import report_markdown
 
@@ -90,13 +145,13 @@ class Reports(Plots):
         Args:
             folder: Where to write; it is made if it is missing.
             file_format: "png", "svg" or "pdf".
-            complete_only: Whether to leave out the trials that were stopped early; None as above.
+            complete_only: As for figures.
 
         Returns:
             The files.
 
         Raises:
-            MissingPackageError: Bokeh or matplotlib is not installed.
+            MissingPackageError: matplotlib is not installed.
             OSError: A file cannot be written.
         """
         check_installed("matplotlib", "a picture")
@@ -110,3 +165,27 @@ class Reports(Plots):
             if panel.has_marks
         ]
         return list(itertools.chain.from_iterable(files))
+
+    def _plot(
+        self,
+        figure: Callable[[StudyTrials], Panel | None],
+        none: str,
+        *,
+        complete_only: bool | None,
+    ) -> Plot:
+        check_installed("bokeh", "a figure")
+        trials = self.study_trials()
+        shown = shown_with(trials, complete_only=complete_only)
+        has_trials = bool(trials.of(shown)) or complete_only is None
+        panel = figure(trials) if has_trials else None
+        if panel is None or not panel.has_marks:
+            raise StudyError(f"there is nothing to plot: {none}")
+        begin_with([panel], shown)
+        return Plot(panel)
+
+
+def shown_with(trials: StudyTrials, *, complete_only: bool | None) -> Shown:
+    """Return the choice of trials that `complete_only` means."""
+    if complete_only is None:
+        return trials.first_shown
+    return Shown.COMPLETE_ONLY if complete_only else Shown.WITH_PRUNED
