@@ -70,10 +70,13 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     begun = [name for name in names if name.startswith(given)]
     close = difflib.get_close_matches(given, names, 2, 0.7)
     found = [ours] if ours in names else list(dict.fromkeys([*begun, *close]))[:3]
-    hint = answer(argument) if isinstance(command, SectionedCommand) and not found else ""
     if found:
-        hint = f"Did you mean {' or '.join(f'--{name}' for name in found)}?"
-    return f"No such option {error.option_name}. {hint or '--help lists all options.'}"
+        hint = f". Did you mean {' or '.join(f'--{name}' for name in found)}?"
+    elif isinstance(command, SectionedCommand) and answer(argument):
+        hint = f": {answer(argument)}"
+    else:
+        hint = ". --help lists all options."
+    return f"No such option {error.option_name}{hint}"
 
 
 _EXIT_CODES = """\b
