@@ -50,18 +50,22 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(hptune: Hptune) ->
 
     paused = hptune("pause", study)
     assert (paused.code, paused.err) == (0, "")
-    assert paused.out.endswith("running trials go on. Start more with: hptune resume study\n")
+    assert "running trials go on, and the workers stay, with their devices" in paused.out
+    assert paused.out.endswith("Start more trials with: hptune resume study\n")
     assert "paused by" in hptune("status", study).out
     changed = hptune("resume", study, "--trials", 5)
     assert (changed.code, "is paused, and its settings cannot change" in changed.err) == (1, True)
     added = hptune("enqueue", study, "x=0.25", "kind=b")
     assert (added.code, added.out) == (0, "Added trial 1\n")
+    assert hptune("enqueue", study, "x=0.75").out == "Added trial 2\n"
+    waiting = hptune("stop", study, "--trial", 2)
+    assert (waiting.code, waiting.out) == (0, "Trial 2 is PRUNED: no value\n")
     stopped = hptune("stop", study, "--trial", 0)
     assert stopped.code == 0
     assert stopped.out.startswith("Trial 0 is PRUNED: score 0.")
     again = hptune("stop", study, "--trial", 0)
-    assert (again.code, "trial 0 is PRUNED; only a running" in again.err) == (2, True)
-    assert [each["state"] for each in trials(study)] == ["PRUNED", "WAITING"]
+    assert (again.code, "trial 0 is PRUNED; only one that runs, waits" in again.err) == (2, True)
+    assert [each["state"] for each in trials(study)] == ["PRUNED", "WAITING", "PRUNED"]
     resumed = hptune("resume", study)
     assert (resumed.code, resumed.out) == (0, "The study goes on: trials start again\n")
     wait_for(lambda: len(rows(study, "SELECT * FROM reports")) == 2, "the added trial")
@@ -75,6 +79,8 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(hptune: Hptune) ->
     assert [row[2:] for row in table] == [
         ("pause", "done"),
         ("add trials\nx=0.25 kind=b", "done"),
+        ("add trials\nx=0.75 kind=a", "done"),
+        ("stop trial 2", "done"),
         ("stop trial 0", "done"),
         ("go on", "done"),
     ]

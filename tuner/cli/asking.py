@@ -41,8 +41,8 @@ def stop(directory: Path, trial: int | None, wait_seconds: float) -> None:
 
     Trials write a checkpoint first. `hptune resume DIR` continues the study later.
 
-    With --trial N, only that trial stops, for good: it is PRUNED, with the value of its last
-    report, and its place is free for the next one.
+    With --trial N, only that trial stops, for good, whether it runs, waits or is paused. It is
+    PRUNED, with the value of its last report, and its place is free for the next one.
     """
     from ..storage.directory import StudyDirectory
 
@@ -77,7 +77,6 @@ def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
 
 
 def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None:
-    from ..core.trial import TrialState
     from ..master.user_requests import ask
     from ..reporting import text
     from ..study import Study
@@ -85,10 +84,11 @@ def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None
     deadline = time.monotonic() + wait_seconds
     ask(study, UserAction.STOP_TRIAL, tool="hptune stop", trial=number, wait_seconds=wait_seconds)
     results = Study(study)
-    while (trial := results.trial(number)).state is TrialState.RUNNING:
+    while not (trial := results.trial(number)).state.is_final:
         if time.monotonic() > deadline:
             raise StudyError(
-                f"trial {number} was told to stop, but still runs after {wait_seconds:g} seconds. "
+                f"trial {number} was told to stop, but is {trial.state} after {wait_seconds:g} "
+                "seconds. "
                 f"See `hptune log {study} {number}`"
             )
         time.sleep(_POLL_SECONDS)
@@ -109,14 +109,32 @@ def what_next(directory: StudyDirectory) -> str:
 def pause(directory: Path) -> None:
     """Pause the running study in DIR: no trial starts until `hptune resume DIR`.
 
-    Trials that run go on to their ends, and workers stay. To free the machines, use `hptune stop`.
+    Trials that run go on to their ends. Slurm jobs of --slurm are cancelled when no trial runs on
+    them, and submitted again by `hptune resume`. Other workers stay, with their devices; `hptune
+    stop` frees them.
     """
     from ..master.user_requests import ask
     from ..storage.directory import StudyDirectory
 
     study = StudyDirectory(directory)
     ask(study, UserAction.PAUSE, tool="hptune pause")
-    echo(f"The study is paused: running trials go on. Start more with: hptune resume {study}")
+    echo(
+        f"The study is paused: {pause_words(study)}. Start more trials with: hptune resume {study}"
+    )
+
+
+def pause_words(study: StudyDirectory) -> str:
+    """Return what becomes of the trials and workers of a paused study, in words."""
+    from ..config.settings import StudySettings
+    from ..storage.ledger import LedgerReader
+
+    settings = StudySettings.from_json(LedgerReader(study).facts()["settings"])
+    if settings.slurm:
+        return "running trials go on, and Slurm jobs are cancelled when no trial runs on them"
+    return (
+        "running trials go on, and the workers stay, with their devices, which "
+        f"`hptune stop {study}` frees"
+    )
 
 
 def go_on(directory: Path) -> bool:

@@ -379,7 +379,7 @@ class Trial:
         extra_values: The values of the objectives after the first, in their order.
         violation: By how much it breaks the constraints; 0 if it keeps them all.
         attempts: Number of attempts so far.
-        reason: Why it failed, in one line.
+        reason: Why it failed, or who stopped it before it ran (again), in one line.
         detail: The failure's traceback.
     """
 

@@ -13,11 +13,12 @@ class UserAction(enum.StrEnum):
     STOP = "stop"
     """Stop the study; `hptune resume` continues it."""
     STOP_TRIAL = "stop a trial"
-    """Stop one running trial for good: it is pruned, with the value of its last report."""
+    """Stop one trial for good, whether it runs, waits or is paused: it is pruned, with the value of
+    its last report."""
     ADD = "add trials"
     """Try these configurations next."""
     PAUSE = "pause"
-    """Start no more trials; those that run go on."""
+    """Start no more trials; those that run go on. Slurm jobs without trials are cancelled."""
     GO_ON = "go on"
     """Start trials again."""
 

@@ -22,7 +22,7 @@ from ..core.engine.engine import Engine
 from ..core.messages import Event, FinishReason, StopRequested, UserRequested
 from ..core.space.completion import completed
 from ..core.space.space import SearchSpace
-from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
+from ..core.trial import ADDED, Params, Suggestion, Trial
 from ..core.user_requests import UserAction, UserRequest
 from ..errors import HptuneError, StudyError, UsageError
 from ..reporting import text
@@ -75,7 +75,7 @@ class UserRequests:
                 raise StudyError("the study is stopping")
             trials = tuple(self.engine.trials)
             if request.action is UserAction.STOP_TRIAL:
-                _check_running(request.trial, trials)
+                _check_not_over(request.trial, trials)
             elif request.action is UserAction.ADD:
                 space = self.space()
                 new = _new_trials(request.points, space, trials, self.accepted)
@@ -174,7 +174,7 @@ def check(
     if directory.owner() is None:
         raise StudyError(_NOT_RUNNING[action].format(directory=directory))
     if action is UserAction.STOP_TRIAL:
-        _check_running(trial, reader.trials())
+        _check_not_over(trial, reader.trials())
     elif action is UserAction.ADD:
         _new_trials(points, SearchSpace.from_json(reader.facts()["space"]), reader.trials())
 
@@ -190,13 +190,15 @@ _NOT_RUNNING = {
 }
 
 
-def _check_running(number: int | None, trials: Sequence[Trial]) -> None:
+def _check_not_over(number: int | None, trials: Sequence[Trial]) -> None:
     if number is None or not 0 <= number < len(trials):
         there = f"the trials are 0 to {len(trials) - 1}" if trials else "there is none yet"
         raise UsageError(f"there is no trial {number}; {there}")
     state = trials[number].state
-    if state is not TrialState.RUNNING:
-        raise UsageError(f"trial {number} is {state}; only a running trial can be stopped")
+    if state.is_final:
+        raise UsageError(
+            f"trial {number} is {state}; only one that runs, waits or is paused can be stopped"
+        )
 
 
 def _new_trials(

@@ -175,9 +175,10 @@ class Workforce:
 def _runnable(snapshot: StudySnapshot) -> dict[Resources, int]:
     """Return how many trials run or could begin now, by what they ask for.
 
-    Those that are not suggested yet count as asking for the usual.
+    Those that are not suggested yet count as asking for the usual. In a paused study only those
+    that run count, so that its Slurm jobs end with them.
     """
-    if snapshot.stopping:
+    if snapshot.stopping or snapshot.paused_by:
         return {snapshot.usual: len(snapshot.running)}
     sizes = Counter(snapshot.sizes)
     budget = snapshot.budget_trials

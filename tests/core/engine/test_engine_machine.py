@@ -30,6 +30,7 @@ from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.ranking import Ranking
 from tuner.core.resources import Amount, Capacity, Resources
 from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, TrialState, Usage
+from tuner.core.user_requests import UserAction
 
 BUDGETS = st.none() | st.integers(1, 12)
 LIMITS = st.none() | st.integers(0, 3)
@@ -117,6 +118,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.clock = 0.0
         self.steps = 0
         self.went_on = set[int]()
+        self.stopped = set[int]()
 
     def some_attempt(self, data: st.DataObject, *, late: bool) -> AttemptId:
         names = self.driver.over if late else [*self.driver.running]
@@ -295,7 +297,10 @@ class EngineMachine(RuleBasedStateMachine):
             # A trial that trained on without a better result is as complete as before.
             was_complete = trial.number in self.went_on and trial.state is TrialState.COMPLETE
             assert was_complete or trial.state is TrialState.PRUNED
-        if trial.state in (TrialState.PRUNED, TrialState.PAUSED):
+        if trial.number not in self.stopped and trial.state in (
+            TrialState.PRUNED,
+            TrialState.PAUSED,
+        ):
             assert measured
             assert trial.value is not None
 
@@ -317,6 +322,20 @@ class EngineMachine(RuleBasedStateMachine):
         assert replace(after, stall_reason=before.stall_reason) == replace(
             before, stopping=stopping
         )
+
+    @precondition(lambda self: self.driver.finish is None and [*self.driver.engine.trials])
+    @rule(data=st.data())
+    def a_user_stops_a_trial(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from([t.number for t in self.driver.engine.trials]))
+        before = self.driver.trial(number)
+        self.stopped.add(number)
+        self.driver.user(UserAction.STOP_TRIAL, trial=number)
+        after = self.driver.trial(number)
+        if before.state is TrialState.RUNNING or before.state.is_final:
+            assert after == before
+        elif number not in self.went_on:
+            assert after.state is TrialState.PRUNED
+        assert after.state.is_final or after.state is TrialState.RUNNING
 
     @precondition(lambda self: self.has_lived)
     @rule(finish_reason=st.sampled_from([FinishReason.INTERRUPTED, FinishReason.TIME_UP]))

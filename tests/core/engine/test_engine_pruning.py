@@ -22,6 +22,7 @@ from tuner.core.messages import (
 )
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.trial import AttemptId, Cause, Ending, Halt, Outcome, TrialState
+from tuner.core.user_requests import UserAction
 
 STOPS = PrunerSettings(name="asha", epochs=9)
 PROMOTES = PrunerSettings(name="asha", epochs=9, mode=HalvingMode.PROMOTE)
@@ -205,6 +206,22 @@ def test_a_paused_trial_gives_up_its_place_and_is_promoted_before_new_ones(
     assert promoted.trial.value is None
     assert (start.attempt, start.resume_from) == (name(1, 1), 1)
     assert [driver.ask] == [None]
+    driver.check_replay()
+
+
+def test_a_paused_trial_that_a_user_stops_is_never_promoted(driver: EngineDriver) -> None:
+    driver.go(9, pruner=PROMOTES)
+    for trial, score in enumerate((0.3, 0.9)):
+        pause(driver, trial, step=1, score=score)
+        driver.suggest()
+    tell, discarded = driver.user(UserAction.STOP_TRIAL, trial=1)
+    assert isinstance(tell, Tell)
+    assert (tell.trial.state, tell.trial.value) == (TrialState.PRUNED, 0.9)
+    assert discarded == Discard(1)
+    driver.report(name(2), 1, score=0.1)
+    # It was the best of three, which would go on.
+    assert kinds(driver.end(name(2), PAUSED)) == [Tell, Ask]
+    assert driver.trial(1).state is TrialState.PRUNED
     driver.check_replay()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine_driver import FIRST, EngineDriver, returned, states
 
-from tuner.core.messages import Ask, Finish, FinishReason, Start, Stop
+from tuner.core.messages import Ask, Finish, FinishReason, Start, Stop, Tell
 from tuner.core.trial import ADDED, AttemptId, Cause, Ending, Halt, TrialState
 from tuner.core.user_requests import UserAction
 
@@ -45,6 +45,27 @@ def test_a_stopped_trial_whose_worker_or_master_is_lost_does_not_run_again() -> 
         driver.user(UserAction.STOP_TRIAL, trial=0)
         _ = driver.open(1) if is_master else driver.leave()
         assert states(driver) == [TrialState.PRUNED]
+
+
+def test_a_trial_that_waits_is_stopped_at_once_and_never_starts() -> None:
+    driver = EngineDriver()
+    driver.go(3, cores=2)
+    driver.report(AttemptId(1, 0), 1, score=0.4)
+    driver.leave()  # both wait, and one has begun
+    assert driver.engine.snapshot.interrupted == 2
+    assert isinstance(driver.user(UserAction.STOP_TRIAL, trial=1)[0], Tell)
+    stopped = driver.trial(1)
+    assert (stopped.state, stopped.value, stopped.step) == (TrialState.PRUNED, 0.4, 1)
+    assert stopped.reason == "stopped by ada"
+    driver.user(UserAction.ADD, added=[{"x": 70}])
+    driver.user(UserAction.STOP_TRIAL, trial=2)
+    assert (driver.trial(2).state, driver.trial(2).value) == (TrialState.PRUNED, None)
+    assert driver.engine.snapshot.interrupted == 1
+    started = [each.attempt.trial for each in driver.join(cores=2) if isinstance(each, Start)]
+    assert started == [0]
+    driver.end(AttemptId(0, 1), returned(0.1))
+    assert driver.finish == Finish(FinishReason.DONE, "3 trials are over")
+    assert driver.user(UserAction.STOP_TRIAL, trial=0) == []  # it is over
 
 
 def test_added_trials_run_next_and_count_towards_the_total() -> None:

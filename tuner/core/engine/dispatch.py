@@ -105,6 +105,10 @@ class Dispatch:
         self._occupancy.remove(worker)
         self.places.remove(worker)
 
+    def withdrawn(self, number: int) -> None:
+        """Remove a trial that waited and was stopped."""
+        self._waiting.remove(number)
+
     def measured(self, event: Measured) -> None:
         """Observe what a running attempt has used so far."""
         name, usage = event.attempt, event.usage

@@ -237,6 +237,7 @@ class Engine:
             return []
         match event.action:
             case UserAction.STOP_TRIAL if event.trial is not None:
+                self._dispatch.withdrawn(event.trial)
                 return self._lifecycle.stop_trial(event.trial, by=event.by)
             case UserAction.ADD:
                 self._added += event.added

@@ -173,11 +173,16 @@ class Lifecycle:
         ]
 
     def stop_trial(self, number: int, *, by: str) -> list[Command]:
-        """Stop a running trial for good; one that does not run stays as it is."""
-        name = self.records[number].running if number < len(self.records) else None
-        if name is None:
+        """Stop a trial for good: one that runs, waits or is paused. One that is over stays so.
+
+        A trial that does not run is over at once.
+        """
+        if number >= len(self.records):
             return []
-        run = self.records.running[name]
+        record = self.records[number]
+        if record.running is None:
+            return [] if record.trial.state.is_final else self._withdraw(record, by=by)
+        run = self.records.running[record.running]
         is_told = run.halt is not None
         run.stopped_by = by
         if run.halt is Halt.STOP:
@@ -186,6 +191,11 @@ class Lifecycle:
             run.halt = Halt.PRUNE  # it stops already, and now it does not run again
             return []
         return [self._stop(run, Halt.PRUNE)]
+
+    def _withdraw(self, record: TrialRecord, *, by: str) -> list[Command]:
+        if record.before is None:
+            self.records.put(record, replace(record.trial, reason=f"stopped by {by}"))
+        return self._drop(record)  # a trial that never ran is no success
 
     def stop_all(self) -> list[Command]:
         """Stop all running attempts."""
@@ -291,6 +301,9 @@ class Lifecycle:
 
     def _prune(self, record: TrialRecord) -> list[Command]:
         self._failures.count_success()
+        return self._drop(record)
+
+    def _drop(self, record: TrialRecord) -> list[Command]:
         if record.before is not None:
             return self._restore(record)
         self._measure(record)

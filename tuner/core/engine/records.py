@@ -152,7 +152,7 @@ class TrialRecords:
         self.at = 0.0
         self._trials: list[TrialRecord] = []
         self._counts = dict.fromkeys(TrialState, 0)
-        self._begun = 0
+        self._unbegun = 0
         self._newly_waiting: list[tuple[bool, int]] = []
         self._running: dict[AttemptId, AttemptRecord] = {}
         self._running_on: dict[str, dict[AttemptId, None]] = {}
@@ -187,7 +187,7 @@ class TrialRecords:
     @property
     def interrupted(self) -> int:
         """The number of trials that have begun and wait to continue."""
-        return self.waiting - (len(self._trials) - self._begun)
+        return self.waiting - self._unbegun
 
     def take_newly_waiting(self) -> list[tuple[bool, int]]:
         """Return the trials that wait since the last call: whether each is new, and its number."""
@@ -224,6 +224,7 @@ class TrialRecords:
         trial = Trial(number, suggestion.params, suggestion.origin, TrialState.WAITING)
         self._trials.append(TrialRecord(trial, resources=suggestion.resources))
         self._counts[TrialState.WAITING] += 1
+        self._unbegun += 1
         self._changed_trials.add(number)
         self._newly_waiting.append((True, number))
         self.note(number, f"suggested by {suggestion.origin}")
@@ -251,6 +252,7 @@ class TrialRecords:
             raise InvalidTransition(f"trial {number} is {before}: illegal {event}", record.story)
         self._counts[before] -= 1
         self._counts[state] += 1
+        self._unbegun -= state.is_final and not record.trial.attempts
         self.put(record, replace(record.trial, state=state))
         self.note(record.trial.number, f"{event}: {before} -> {state}")
         if state.is_final:
@@ -307,7 +309,7 @@ class TrialRecords:
             self._running_on.setdefault(worker, {})[name] = None
         self._changed_attempts[name] = record.attempt
         trial.running = name
-        self._begun += not trial.trial.attempts
+        self._unbegun -= not trial.trial.attempts
         self.put(trial, replace(trial.trial, attempts=trial.trial.attempts + 1))
         where = " and ".join(f"{worker} ({node})" for worker, node in places.items())
         self.note(number, f"attempt {name} is placed on {where}")
@@ -355,9 +357,10 @@ class TrialRecords:
         for state in TrialState:
             if self._counts[state] != states.count(state):
                 raise AssertionError(f"{state}: counted {self._counts[state]}")
-        begun = sum(record.trial.attempts > 0 for record in self._trials)
-        if self._begun != begun:
-            raise AssertionError(f"{self._begun} trials have begun, {begun} have attempts")
+        waiting = [each.trial for each in self._trials if each.trial.state is TrialState.WAITING]
+        unbegun = sum(not trial.attempts for trial in waiting)
+        if self._unbegun != unbegun:
+            raise AssertionError(f"{self._unbegun} have not begun, {unbegun} have no attempts")
         running = {record.running for record in self._trials if record.running is not None}
         if running != set(self._running):
             raise AssertionError(f"running {set(self._running)}, trials say {running}")

@@ -28,6 +28,8 @@ class TrialEvent(enum.StrEnum):
 
 TRANSITIONS: Mapping[tuple[TrialState, TrialEvent], TrialState] = {
     (TrialState.WAITING, TrialEvent.START): TrialState.RUNNING,
+    (TrialState.WAITING, TrialEvent.PRUNE): TrialState.PRUNED,
+    (TrialState.WAITING, TrialEvent.RESTORE): TrialState.COMPLETE,
     (TrialState.RUNNING, TrialEvent.RETRY): TrialState.WAITING,
     (TrialState.RUNNING, TrialEvent.PAUSE): TrialState.PAUSED,
     (TrialState.RUNNING, TrialEvent.COMPLETE): TrialState.COMPLETE,

@@ -75,6 +75,19 @@ class TrialQueue:
         for is_new, number in entries:
             heapq.heappush(self._queues.setdefault(self._wanted(number), []), (is_new, number))
 
+    def remove(self, number: int) -> None:
+        """Remove a trial that is not to start any more."""
+        for wanted, queue in list(self._queues.items()):
+            left = [each for each in queue if each[1] != number]
+            if not left:
+                del self._queues[wanted]
+            elif len(left) < len(queue):
+                heapq.heapify(left)
+                self._queues[wanted] = left
+        self._passed_by.pop(number, None)
+        if number == self._first_blocked:
+            self._blocked = None
+
     def sort_again(self) -> None:
         """Sort the trials again after what they ask for has changed."""
         queues, self._queues = self._queues, {}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...core.trial import Attempt, Outcome
+from ...core.trial import Attempt, Outcome, Trial, TrialState
 from .. import text
 from ..results.costs import costs_of
 from ..results.export import by_trial, seconds_run
 from ..results.failures import failure_groups
 from ..results.summary import running_rows
 from ..results.trials import trial_cells, trial_columns
-from ..results.view import INTERRUPTED
+from ..results.view import INTERRUPTED, StudyView
 from .panel import COMPLETE, FAILED, MUTED, PRUNED, Panel, Table, blank_figure
 from .trials import StudyTrials, described
 
@@ -32,15 +33,43 @@ _FAILURES_SHOWN = 20
 
 
 def running(trials: StudyTrials, *, now: float) -> Panel | None:
-    """Return the trials that run; None if none does."""
+    """Return the trials that run, and those that wait or are paused; None if there are none."""
     view = trials.view
-    if view.master is None or not view.open_attempts:
+    waiting = [t for t in view.trials if t.state in (TrialState.WAITING, TrialState.PAUSED)]
+    if view.master is None or not (view.open_attempts or waiting):
         return None
-    columns, *rows = running_rows(view, now)
-    workers = len({each.placement.worker for each in view.open_attempts})
-    words = f"{text.plural(len(rows), 'trial')} on {text.plural(workers, 'worker')}."
-    cells = [[text.clean(each) for each in row] for row in rows]
-    return Panel("running", "Running", words, tables=[Table(columns, cells)], is_folded=False)
+    words, tables = [], []
+    if view.open_attempts:
+        columns, *rows = running_rows(view, now)
+        workers = len({each.placement.worker for each in view.open_attempts})
+        words.append(f"{text.plural(len(rows), 'trial')} on {text.plural(workers, 'worker')}")
+        tables.append(Table(columns, [[text.clean(each) for each in row] for row in rows]))
+    if waiting:
+        words.append(", ".join(_waiting_words(view, waiting)))
+        tables.append(_waiting_table(trials, waiting))
+    title, shown = "Running", "; ".join(words)
+    return Panel("running", title, f"{shown}.", tables=tables, is_folded=False)
+
+
+def _waiting_words(view: StudyView, waiting: Sequence[Trial]) -> list[str]:
+    counts = Counter(view.state_of(trial) for trial in waiting)
+    return [f"{count} {state}" for state, count in counts.items()]
+
+
+def _waiting_table(trials: StudyTrials, waiting: Sequence[Trial]) -> Table:
+    view = trials.view
+    rows = [
+        (
+            str(trial.number),
+            view.state_of(trial),
+            text.NOTHING if trial.step is None else str(trial.step),
+            text.measured(trial.value),
+            described(trial),
+        )
+        for trial in waiting
+    ]
+    step = text.step_word(view.epochs)
+    return Table(("trial", "state", step, trials.metric, "configuration"), rows)
 
 
 def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
