@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .commands import Slurm
+from .commands import Job, Slurm
 from .config import Shape, SlurmConfig
 from .errors import ClosedForNowError, ConfigError, JobQueueError, SubmissionError
 from .image import check_image
@@ -256,6 +256,10 @@ class SlurmCluster:
                 refused[job] = why
         refused = {job: why for job, why in refused.items() if job not in useful}
         self._jobs.set_demand(trials, useful, refused, others)
+
+    def shown(self) -> tuple[Job, ...]:
+        """Return the jobs that are not over, as Slurm last showed them."""
+        return () if self._jobs is None else self._jobs.snapshot()
 
     def drained(self) -> list[str]:
         """Return the addresses of the workers that must take no more trials."""

@@ -13,6 +13,9 @@ from .config import Shape
 from .job_records import JobRecord
 from .script import SETUP_FAILED
 
+SUMMARY = "Slurm: "
+"""How a line with the states of all jobs begins."""
+
 _EARLY_SECONDS = 75.0
 """How much earlier than asked Slurm may announce the end of a job's walltime, with a margin."""
 
@@ -36,7 +39,7 @@ def summary_of(jobs: Sequence[Job], wanted: int) -> str:
     for (partition, reason), count in sorted(waiting.items()):
         why = f": {reason}" if reason else ""
         parts.append(f"{counted(count, 'job')} waiting in partition {partition}{why}")
-    return f"Slurm: {'; '.join(parts)}" if parts and wanted else ""
+    return f"{SUMMARY}{'; '.join(parts)}" if parts and wanted else ""
 
 
 def counted(number: int, noun: str) -> str:

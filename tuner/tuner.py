@@ -302,6 +302,7 @@ class _PythonProgress:
         self._shown = shown
         self.update = shown.update
         self.stop = shown.stop
+        self.draws_jobs = shown.draws_jobs
 
     def start(self, header: RunHeader) -> None:
         """Show what the run is about."""

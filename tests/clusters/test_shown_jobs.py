@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jobqueue.commands import parse_squeue
 from jobqueue.jobs_file import ShownJobs, by_id, remove_jobs, write_jobs
-from tuner.clusters.shown_jobs import jobs_json, jobs_text
+from tuner.clusters.shown_jobs import jobs_json, jobs_line, jobs_text
 
 # As squeue of release 22.05 prints them, with times in seconds.
 SQUEUE = """\
@@ -38,6 +38,18 @@ def test_jobs_are_shown_with_slurms_reasons_and_expected_starts(tmp_path: Path) 
     assert plain["at"] == now - 8
     remove_jobs(folder)
     assert jobs_text(tmp_path, now=now) == ""
+
+
+def test_the_jobs_in_one_line() -> None:
+    now = time.mktime((2026, 5, 4, 12, 0, 0, 0, 0, -1))
+    soon, later = int(now + 3600), int(now + 86400)
+    some = SQUEUE.format(before=int(now - 60), soon=soon, later=later)
+    more = "".join(f"12_{i}|hptune-x|PENDING|Priority|gpu||N/A|N/A\n" for i in range(3))
+    assert jobs_line(parse_squeue(some + more), now=now) == (
+        "1 running on g1; 4 pending in gpu: Priority; "
+        "1 pending in cpu: Resources, expected to start at 13:00"
+    )
+    assert jobs_line((), now=now) == ""
 
 
 def test_of_many_jobs_the_first_are_shown(tmp_path: Path) -> None:

@@ -134,6 +134,20 @@ class Cluster(abc.ABC):
         del sizes, workers
         return ()
 
+    def jobs_words(self, now: float) -> str:
+        """Return which jobs bring the workers, and what they wait for; empty if there are none.
+
+        Args:
+            now: The time in seconds since the epoch.
+        """
+        del now
+        return ""
+
+    def is_of_jobs(self, line: str) -> bool:
+        """Return whether a line for the user says the same as `jobs_words`."""
+        del line
+        return False
+
     def drained(self) -> Sequence[str]:
         """Return the addresses of the workers that must take no more attempts."""
         return ()

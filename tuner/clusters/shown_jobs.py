@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from jobqueue.commands import Job, JobState
@@ -12,6 +14,7 @@ from jobqueue.jobs_file import read_jobs
 from ..reporting import text
 
 _JOBS_SHOWN = 12
+_NODES_NAMED = 4
 
 
 def jobs_text(study: Path, *, now: float) -> str:
@@ -33,6 +36,30 @@ def jobs_text(study: Path, *, now: float) -> str:
         rows.append(f"and {text.plural(more, 'other')}: hptune status --json")
     lines = [f"jobs     {counts}, as Slurm showed them {ago} ago"]
     return "\n".join([*lines, *(f"         {row}" for row in rows)])
+
+
+def jobs_line(jobs: Sequence[Job], *, now: float) -> str:
+    """Return how many jobs run, and how many are pending and why; empty if there are none.
+
+    Args:
+        jobs: The jobs that are not over.
+        now: The time in seconds since the epoch.
+    """
+    others = Counter(job.slurm_state.lower() for job in jobs if job.state is not JobState.PENDING)
+    parts = []
+    for state, count in others.items():
+        nodes = sorted({node for job in jobs if job.slurm_state.lower() == state
+                        for node in job.nodes})  # fmt: skip
+        where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= _NODES_NAMED else ""
+        parts.append(f"{count} {state}{where}")
+    pending: dict[tuple[str, str], list[Job]] = {}
+    for job in jobs:
+        if job.state is JobState.PENDING:
+            pending.setdefault((job.partition, job.reason), []).append(job)
+    for alike in sorted(pending.values(), key=len, reverse=True):
+        first = min(alike, key=lambda job: job.starts_at or math.inf)
+        parts.append(f"{len(alike)} {job_words(first, now=now)}")
+    return "; ".join(parts)
 
 
 def job_words(job: Job, *, now: float) -> str:

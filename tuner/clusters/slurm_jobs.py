@@ -14,6 +14,7 @@ from jobqueue.cluster import ClusterOrder, SlurmCluster, check, job_kinds
 from jobqueue.commands import Slurm
 from jobqueue.config import read_config
 from jobqueue.errors import ConfigError, SlurmUnavailableError
+from jobqueue.job_reports import SUMMARY
 from jobqueue.sizing import Need
 from jobqueue.template import template_text
 
@@ -32,6 +33,7 @@ from .jobs import (
 )
 from .layout import WorkerLayout
 from .node_failures import MAX_NODE_FAILURES, NodeFailures
+from .shown_jobs import jobs_line
 
 DEFAULT_MAX_JOBS = 10
 
@@ -134,6 +136,14 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         with translated_errors(is_running=True):
             self.jobs.scale_to(usual, workers, needs)
         return [self._lines.get() for _ in range(self._lines.qsize())]
+
+    def jobs_words(self, now: float) -> str:
+        """Return how many jobs run, and how many are pending and why."""
+        return jobs_line(self.jobs.shown(), now=now)
+
+    def is_of_jobs(self, line: str) -> bool:
+        """Return whether a line for the user says the same as `jobs_words`."""
+        return line.startswith(SUMMARY)
 
     def hand_over(self) -> None:
         """Leave the jobs on which trials run to the next master, and cancel the others."""

@@ -53,6 +53,8 @@ class StudySnapshot:
             they are not limited by that.
         usual: What a trial asks for by default.
         sizes: The number of trials that wait or run, by what they ask for.
+        jobs: Which jobs bring the workers, and what they wait for, in words; the engine does not
+            know, so it is added for displays.
     """
 
     goals: Goals
@@ -73,6 +75,7 @@ class StudySnapshot:
     packing_advice: str = ""
     usual: Resources = field(default_factory=Resources)
     sizes: Mapping[Resources, int] = field(default_factory=dict)
+    jobs: str = ""
 
     @property
     def goal(self) -> Goal:

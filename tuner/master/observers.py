@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..core.messages import Event
 from ..core.snapshot import StudySnapshot
@@ -54,7 +54,8 @@ class RunObservers:
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Observe the study's present state."""
         progress = self.display.progress
-        progress.update(snapshot, ended, now)
+        cluster = self.workers.cluster
+        progress.update(replace(snapshot, jobs=cluster.jobs_words(now)), ended, now)
         self.notifications.observe_ended(ended)
         if not (snapshot.stopping or self.display.is_quiet) and snapshot.may_begin_more:
             for line in (snapshot.packing, snapshot.packing_advice):
@@ -62,6 +63,8 @@ class RunObservers:
                     self.shown.add(line)
                     progress.note(f"packing: {line}")
         workers = self.workers.scale_to(snapshot, self.executor)
+        if progress.draws_jobs:
+            workers = [line for line in workers if not cluster.is_of_jobs(line)]
         for line in (*self.notifications.lines(now), *workers, *self.executor.lines()):
             progress.note(line)
 

@@ -229,13 +229,14 @@ def _foot_lines(snapshot: StudySnapshot, width: int) -> list[Text]:
         label, reason = "stopping", snapshot.stopping
         if reason.startswith("interrupted"):
             reason += "; Ctrl-C again ends all trials at once"
-    reason = text.shorten(reason, 2 * max(20, width - 20))
-    if not reason:
-        return [line]
-    return [
-        line,
-        *(Text(each.plain, _WARN) for each in paragraph(reason, label=label, width=width)),
-    ]
+    most = 2 * max(20, width - 20)
+    lines = [line]
+    if snapshot.jobs:
+        lines += paragraph(text.shorten(snapshot.jobs, most), label="jobs", width=width)
+    if reason:
+        words = paragraph(text.shorten(reason, most), label=label, width=width)
+        lines += [Text(each.plain, _WARN) for each in words]
+    return lines
 
 
 def _labelled(label: str) -> Text:

@@ -39,6 +39,8 @@ class LiveProgress:
         console: Draw on this console instead.
     """
 
+    draws_jobs = True
+
     def __init__(self, stream: TextIO, *, console: Console | None = None) -> None:
         self._writer = BackgroundWriter(stream)
         self._console = console or Console(

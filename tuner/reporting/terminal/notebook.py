@@ -33,6 +33,8 @@ class NotebookProgress:
         stream: Where to write the header and notes.
     """
 
+    draws_jobs = True
+
     def __init__(self, stream: TextIO) -> None:
         self._writer = BackgroundWriter(stream)
         self._rate = TrialRate()

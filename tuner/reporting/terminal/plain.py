@@ -22,6 +22,8 @@ _RUNNING_TRIALS_NAMED = 8
 class QuietProgress:
     """The display of `--quiet`: notes only."""
 
+    draws_jobs = False
+
     def __init__(self, stream: TextIO) -> None:
         self._writer = BackgroundWriter(stream)
 
@@ -42,6 +44,8 @@ class QuietProgress:
 
 class PlainProgress:
     """A line for each ended trial, and a heartbeat line in between if anything changed."""
+
+    draws_jobs = False
 
     def __init__(self, stream: TextIO) -> None:
         self._writer = BackgroundWriter(stream)

@@ -85,7 +85,12 @@ class Progress(Protocol):
     The study's loop is the only caller, from one thread: `start` once, then `update` after each
     batch of events and at least once a second, `note` at any time, and at the end `stop`, which
     may be repeated.
+
+    Attributes:
+        draws_jobs: Whether the snapshot's jobs are shown all the time, and need no lines.
     """
+
+    draws_jobs: bool
 
     def start(self, header: RunHeader) -> None:
         """Show what the run is about."""

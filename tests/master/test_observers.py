@@ -1,0 +1,109 @@
+"""What a run tells its display and its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fake_study import running, snapshot, trial
+
+from tuner.clusters.base import Cluster, RunContext
+from tuner.clusters.layout import WorkerLayout
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.config.settings import StudySettings
+from tuner.core.resources import Resources
+from tuner.core.snapshot import StudySnapshot
+from tuner.core.trial import Trial
+from tuner.executors.base import Executor
+from tuner.master.observers import RunDisplay, RunObservers
+from tuner.master.workforce import Workforce
+from tuner.reporting.terminal.notifications import Notifications
+from tuner.reporting.terminal.progress import RunHeader
+from tuner.worker.dask.study_access import StudyAccess
+
+
+class Jobs(Cluster):
+    """Jobs that are never there; remembers how many trials they were wanted for."""
+
+    def __init__(self) -> None:
+        self.wanted: list[Mapping[Resources, int]] = []
+
+    def open(self, run: RunContext) -> None: ...
+
+    def executor(self, layout: WorkerLayout, access: StudyAccess | None) -> Executor:
+        raise NotImplementedError
+
+    def trials_at_once(self, layout: WorkerLayout) -> int:
+        return 0
+
+    def describe(self, layout: WorkerLayout) -> str:
+        return "in jobs"
+
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
+        self.wanted.append(sizes)
+        return ["Slurm: 3 jobs waiting in partition gpu: Priority", "job 7 is gone"]
+
+    def jobs_words(self, now: float) -> str:
+        return "3 pending in gpu: Priority"
+
+    def is_of_jobs(self, line: str) -> bool:
+        return line.startswith("Slurm: ")
+
+    def close(self, *, force: bool = False) -> None: ...
+
+
+class Screen:
+    def __init__(self, *, draws_jobs: bool) -> None:
+        self.draws_jobs = draws_jobs
+        self.notes: list[str] = []
+        self.jobs: list[str] = []
+
+    def start(self, header: RunHeader) -> None: ...
+
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
+        self.jobs.append(snapshot.jobs)
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+    def stop(self) -> None: ...
+
+
+class NoWorkers:
+    workers: Mapping[str, str] = {}
+
+    def lines(self) -> Sequence[str]:
+        return ()
+
+
+def observers(path: Path, jobs: Jobs, screen: Screen) -> RunObservers:
+    model = path / "model.py"
+    model.write_text("def objective(hp, trial): return 1.0")
+    source = ObjectiveSource(SourceKind.FILE, str(model))
+    settings = StudySettings(source=source, working_directory=str(path))
+    executor: Any = NoWorkers()
+    return RunObservers(RunDisplay(screen), Notifications(), Workforce(settings, jobs), executor)
+
+
+def test_while_a_study_is_paused_its_jobs_are_wanted_for_running_trials_only(
+    tmp_path: Path,
+) -> None:
+    jobs = Jobs()
+    observer = observers(tmp_path, jobs, Screen(draws_jobs=False))
+    study = snapshot(trial(0, value=0.5), runs=(running(1),))
+    paused = replace(study, paused_by="ada")
+    for each in (study, paused, replace(paused, running=()), study):
+        observer.update(each, (), 1.0)
+    assert [sum(each.values()) for each in jobs.wanted] == [9, 1, 0, 9]
+
+
+def test_a_display_that_draws_the_jobs_gets_no_lines_on_them(tmp_path: Path) -> None:
+    said = "job 7 is gone"
+    for draws_jobs in (False, True):
+        screen = Screen(draws_jobs=draws_jobs)
+        observers(tmp_path, Jobs(), screen).update(snapshot(), (), 1.0)
+        assert screen.jobs == ["3 pending in gpu: Priority"]
+        waiting = ["Slurm: 3 jobs waiting in partition gpu: Priority"] * (not draws_jobs)
+        assert screen.notes == [*waiting, said]
