@@ -14,6 +14,7 @@ import click
 
 from ..core.user_requests import UserAction
 from ..errors import StudyError, UsageError
+from .asking import pause_words
 from .options import newest_study, setting_option
 from .output import echo
 
@@ -60,9 +61,11 @@ def dashboard(
     found, study = StudyDirectory(directory), Study(directory)
     study.view()  # an error of the study comes now, not in the browser
 
-    reports = FollowedReports(LedgerReader(found), study.goal.metric)
+    reader = LedgerReader(found)
+    reports = FollowedReports(reader, study.goal.metric)
     shown = LiveStudy(
         read=lambda: study.report(known=reports.rows()),
+        version=reader.event_count,
         log=lambda trial, start: _log_part(found.log(trial), start),
         act=partial(_asked, found),
         resume_command=f"hptune resume {found}",
@@ -142,6 +145,6 @@ def _asked(
         case UserAction.ADD:
             return "The trial is added; it runs next."
         case UserAction.PAUSE:
-            return "The study is paused: trials that run go on, and no other starts."
+            return f"The study is paused: {pause_words(directory)}."
         case _:
             return "Trials start again."

@@ -38,16 +38,23 @@ class Source:
         self.paused_by = ""
         self.asked: list[tuple[UserAction, int | None, Mapping[str, object]]] = []
         self.log = "log of 7 <b>"
+        self.readings = 0
+
+    def version(self) -> int:
+        return hash((self.trials, self.is_running, self.paused_by))
 
     def read(self) -> ReportContents:
+        self.readings += 1
         found, reports = study(self.trials)
         master = LockOwner("node", 1, 0.0) if self.is_running else None
         runs = trial(self.trials + 1, TrialState.RUNNING)
+        waits = trial(self.trials + 2, TrialState.WAITING)
+        paused = trial(self.trials + 3, TrialState.PAUSED, 0.5, step=1)
         changed = replace(
             found,
             master=master,
             paused_by=self.paused_by,
-            trials=[*found.trials, runs],
+            trials=[*found.trials, runs, waits, paused],
             attempts=[*found.attempts, attempt(self.trials + 1)],
         )
         return make_report(changed, SPACE, reports, SETUP, now=2000.0 + time.monotonic())
@@ -65,7 +72,9 @@ class Source:
 
     def page(self) -> LivePage:
         read_log = lambda _, start: (self.log[start:], len(self.log))  # noqa: E731
-        return LivePage(LiveStudy(self.read, read_log, self.act, "hptune resume studies/digits"))
+        return LivePage(
+            LiveStudy(self.read, self.version, read_log, self.act, "hptune resume studies/digits")
+        )
 
 
 @contextmanager
@@ -107,7 +116,7 @@ def test_a_trial_appears_without_a_reload() -> None:
         wait_for(lambda: window.points("history") > before, "their points")
         page.locator("#trials").scroll_into_view_if_needed()
         page.locator("#trials summary").click()
-        wait_for(lambda: page.locator("#trials tbody tr").count() == 17, "the new trials")
+        wait_for(lambda: page.locator("#trials tbody tr").count() == 19, "the new trials")
         # Those of figures that were replaced are gone.
         figures = "document.querySelectorAll('.bk-Figure').length === Bokeh.documents.length"
         wait_for(lambda: page.evaluate(figures), "the documents")
@@ -140,9 +149,11 @@ def test_a_section_that_nobody_sees_is_not_made() -> None:
         assert first["tables"] == {}
         known = {name: each["version"] for name, each in first["sections"].items()}
         again = state(seen=["best", "history"], open=["history"], known=known)
+        readings = source.readings
         assert (again["sections"], set(again["tables"])) == ({}, {"history"})
         source.trials = 61
         wait_for(lambda: state(seen=["history"], known=known)["sections"], "the trial")
+        assert source.readings == readings + 1  # nothing else had changed
         assert "<tr>" not in state(seen=["trials"])["sections"]["trials"]["html"]
 
 
@@ -177,6 +188,8 @@ def test_what_is_asked_on_the_page_by_keyboard() -> None:
         page.on("dialog", lambda dialog: dialog.accept())
         press("Stop trial 7", "Done: stop a trial.")
         assert source.last() == (UserAction.STOP_TRIAL, 7, {})
+        press("Stop trial 9", "Done: stop a trial.")
+        assert source.last() == (UserAction.STOP_TRIAL, 9, {})
         press("Stop the study", "Done: stop.")
         command = page.locator("#resume code")
         wait_for(command.is_visible, "the command")
@@ -193,7 +206,7 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
     def fail(*_: object) -> Any:
         raise StudyError("the study is gone")
 
-    page = LivePage(LiveStudy(fail, fail, fail, ""))
+    page = LivePage(LiveStudy(fail, fail, fail, fail, ""))
     thread = threading.Thread(target=page.serve)
     thread.start()
     try:
@@ -204,8 +217,26 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
                                    ("POST", "act", stop)):  # fmt: skip
             answer = ask(page, method, page.folder + name, body, **ours)
             assert answer == (500, "the study is gone")
-        assert ask(page, "POST", f"{page.folder}log", "{}", **ours)[0] == 500
-        assert ask(page, "POST", f"{page.folder}act", '{"action": "go"}', **ours)[0] == 400
+        for name, body, words in (
+            ("log", "{}", "the request names no trial"),
+            ("log", '{"trial": true}', "trial is True in the request; allowed is a whole number"),
+            ("log", '{"trial": 1, "from": -1}', "from is -1 in the request"),
+            ("log", '{"trial": 1e400}', "trial is inf in the request"),
+            ("state", '{"seen": 5}', "seen is 5 in the request; allowed is a list of texts"),
+            ("state", '{"open": [[]]}', "open is [[]] in the request"),
+            ("state", '{"known": {"a": 1}}', "known is {'a': 1} in the request"),
+            ("state", "[]", "the request is a list; it must be a JSON object"),
+            ("state", "{", "the request is not JSON"),
+            ("state", "[" * 50_000, "the request is not JSON"),
+            ("state", "\xff", "the request is not JSON"),
+            ("state", " " * 100_001, "the request has 100001 bytes"),
+            ("act", '{"action": "go"}', "action is 'go' in the request; allowed is stop, stop a"),
+            ("act", '{"action": {}}', "action is {} in the request"),
+            ("act", '{"action": "stop a trial", "trial": "7"}', "trial is '7' in the request"),
+            ("act", '{"action": "add trials", "values": {"x": [1]}}', "values is {'x': [1]} in"),
+        ):
+            status, told = ask(page, "POST", page.folder + name, body, **ours)
+            assert (status, words in told) == (400, True), (name, body, told)
         assert ask(page, "GET", "http://[", **ours)[0] == 500
         # A browser that leaves before it has its answer.
         with socket.create_connection(("127.0.0.1", page.port)) as gone:

@@ -2,7 +2,7 @@
 // Asks the server for what has changed in the sections that can be seen, and redraws that alone.
 const known = {};   // versions, by section, and by section + " table"
 const seen = new Set();
-const SECONDS = 2;
+const SECONDS = 2;  // until it asks again after an error
 let told = "";      // what the server answered to the last button
 let timer = 0;
 let isAsking = false;
@@ -101,12 +101,13 @@ async function redraw(name, section) {
 // A figure under the pointer or with the focus waits, so that nobody loses what they look at.
 function isHeld(name) {
   const element = document.getElementById(name);
-  if (!known[name] || !element.querySelector("[data-root-id]")) return false;
+  if (!element || !known[name] || !element.querySelector("[data-root-id]")) return false;
   return element.matches(":hover") || element.contains(document.activeElement);
 }
 
 async function update() {
-  const answer = await post("state", { known, seen: [...seen], open: openNow() });
+  const wanted = [...seen].filter(name => !isHeld(name));
+  const answer = await post("state", { known, seen: wanted, open: openNow() });
   if (!answer.ok) throw new Error(await answer.text());
   const state = await answer.json();
   document.querySelector("header p").innerHTML = state.head;
@@ -155,7 +156,7 @@ async function follow() {
   }
   isAsking = false;
   clearTimeout(timer);
-  timer = setTimeout(follow, 1000 * (seconds || SECONDS));
+  timer = setTimeout(follow, 1000 * seconds);
 }
 
 function askSoon() {

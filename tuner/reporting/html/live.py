@@ -12,23 +12,29 @@ import html
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.user_requests import UserAction
 from ...errors import UsageError
 from .add_trial_form import add_trial_form
+from .asked import action_in, names_in, texts_in, trial_in, values_in, whole_in
 from .live_server import LOOPBACK, PageServer
 from .panel import Follows, Panel, Section
 from .report import ReportContents, bokeh_script, filled_page, links, page_file, section, tables_of
 
-_SECONDS = 1.0
-"""Shortest time between two readings of the study."""
+_SECONDS = 0.5
+"""Time between two questions of the page, and the shortest time between two readings."""
+_STILL_SECONDS = 5.0
+"""Time after which a study is read again although its ledger has not changed: time has passed, and
+its master may be gone."""
 _BUSY_SHARE = 0.5
 """Most of its time that the server spends on reading."""
-_REST = 5.0
+_REST = 3.0
 """How long a section is not drawn again, as a multiple of the time that drawing took."""
+_DRAWING_SECONDS = 0.2
+"""Time after which an answer is sent with the sections drawn so far; the others come next."""
 _MOST_ROWS = 500
 """Rows of a table that the page shows; the report has all of them."""
 
@@ -39,6 +45,7 @@ class LiveStudy:
 
     Attributes:
         read: Returns its report as it is now.
+        version: Returns a number that changes with its ledger; much faster than `read`.
         log: Returns what a trial's log has from a byte on, and where it ends.
         act: Asks its master for something, for a trial or with the values of a new one; returns
             what was done, for the user.
@@ -46,6 +53,7 @@ class LiveStudy:
     """
 
     read: Callable[[], ReportContents]
+    version: Callable[[], int]
     log: Callable[[int, int], tuple[str, int]]
     act: Callable[[UserAction, int | None, Mapping[str, object]], str]
     resume_command: str
@@ -89,6 +97,7 @@ class LivePage:
         self._drawn: dict[str, _Drawn] = {}
         self._contents: ReportContents | None = None
         self._reading = 0
+        self._version = -1
         self._read_at = 0.0
         self._read_seconds = 0.0
         self._server = PageServer(
@@ -153,23 +162,18 @@ class LivePage:
             asked: `seen`, the names of the sections that can be seen; `open`, those whose tables
                 are unfolded; `known`, the versions of sections and of tables that the page has.
         """
-        seen, unfolded = (set(map(str, asked.get(each) or ())) for each in ("seen", "open"))
-        known = asked.get("known") or {}
+        seen, unfolded = names_in(asked, "seen"), names_in(asked, "open")
+        known = texts_in(asked, "known")
         with self._lock:
             contents = self._latest()
-            drawn = {
-                each.name: self._section(contents, each)
-                for each in contents.sections
-                if each.name in seen
-            }
-            seconds = max(_SECONDS, self._read_seconds / _BUSY_SHARE)
+            drawn, is_all = self._sections(contents, seen)
         state = {
             "head": "<br>".join(html.escape(each) for each in contents.head),
             "has_pruned": contents.has_pruned,
             "is_running": contents.is_running,
             "is_paused": bool(contents.paused_by),
             "dask_page": contents.dask_page,
-            "seconds": seconds,
+            "seconds": _SECONDS if is_all else 0.0,
             "sections": {
                 name: {"version": each.version, "html": each.html, "figures": each.figures}
                 for name, each in drawn.items()
@@ -189,18 +193,17 @@ class LivePage:
 
     def log(self, asked: Mapping[str, Any]) -> str:
         """Return what a trial's log has from a byte on, as JSON."""
-        words, end = self._study.log(int(asked["trial"]), int(asked.get("from") or 0))
+        trial = trial_in(asked)
+        if trial is None:
+            raise UsageError("the request names no trial; its 'trial' must be a number")
+        words, end = self._study.log(trial, whole_in(asked, "from") or 0)
         return json.dumps({"text": words, "end": end})
 
     def act(self, asked: Mapping[str, Any]) -> str:
         """Ask the study's master for something."""
-        try:
-            action = UserAction(str(asked.get("action")))
-        except ValueError as error:
-            raise UsageError(f"{error}; allowed are {', '.join(UserAction)}") from None
-        trial, values = asked.get("trial"), asked.get("values") or {}
-        given = {name: value for name, value in values.items() if value != ""}
-        said = self._study.act(action, None if trial is None else int(trial), given)
+        action = action_in(asked)
+        given = {name: each for name, each in values_in(asked, "values").items() if each != ""}
+        said = self._study.act(action, trial_in(asked), given)
         with self._lock:
             self._read_at = 0.0  # what was done is seen at once
         return said
@@ -208,15 +211,41 @@ class LivePage:
     # --- drawing ----------------------------------------------------------------------------
 
     def _latest(self) -> ReportContents:
-        """Read the study again, unless that was just done; the caller holds the lock."""
-        age = time.monotonic() - self._read_at
-        if self._contents is None or age > max(_SECONDS, self._read_seconds / _BUSY_SHARE):
-            began = time.monotonic()
+        """Read the study again if it has changed, unless that was just done.
+
+        The caller holds the lock.
+        """
+        began = time.monotonic()
+        age = began - self._read_at
+        is_old = age > max(_SECONDS, self._read_seconds / _BUSY_SHARE)
+        if self._contents is not None and not is_old:
+            return self._contents
+        version = self._study.version()  # before the contents, which may be newer
+        if self._contents is None or version != self._version or age > _STILL_SECONDS:
             self._contents = self._study.read()
+            self._version = version
             self._reading += 1
             self._read_at = time.monotonic()
             self._read_seconds = self._read_at - began
         return self._contents
+
+    def _sections(
+        self, contents: ReportContents, seen: Collection[str]
+    ) -> tuple[dict[str, _Drawn], bool]:
+        """Draw sections that have changed, those first that were drawn longest ago.
+
+        Returns:
+            The sections by name, and whether there was time for all.
+        """
+        wanted = [each for each in contents.sections if each.name in seen]
+        wanted.sort(key=lambda each: self._drawn.get(each.name, _Drawn("", "")).at)
+        until = time.monotonic() + _DRAWING_SECONDS
+        drawn: dict[str, _Drawn] = {}
+        for each in wanted:
+            if time.monotonic() > until:
+                return drawn, False
+            drawn[each.name] = self._section(contents, each)
+        return drawn, True
 
     def _section(self, contents: ReportContents, source: Section) -> _Drawn:
         # One that follows everything is made after each reading; its version says if it is new.

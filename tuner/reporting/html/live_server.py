@@ -150,12 +150,27 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_allowed or self.headers.get("X-Hptune") != "1":
             self._refuse()
         elif (answer := self.server_of_page.answer("POST", self.path)) is not None:
-            given = self.headers.get("Content-Length", "")
-            length = min(_MOST_BYTES, int(given)) if given.isdecimal() else 0
-            asked = json.loads(self.rfile.read(length) or b"{}")
-            self._send(answer(asked if isinstance(asked, dict) else {}), "application/json")
+            self._send(answer(self._asked()), "application/json")
         else:
             self._send("There is no such page.", "text/plain", HTTPStatus.NOT_FOUND)
+
+    def _asked(self) -> dict[str, Any]:
+        """Return the JSON object that was sent.
+
+        Raises:
+            UsageError: It is something else.
+        """
+        given = self.headers.get("Content-Length", "")
+        length = int(given) if given.isdecimal() else 0
+        if length > _MOST_BYTES:
+            raise UsageError(f"the request has {length} bytes; allowed are {_MOST_BYTES}")
+        try:
+            asked = json.loads(self.rfile.read(length) or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"the request is not JSON: {error}") from None
+        if not isinstance(asked, dict):
+            raise UsageError(f"the request is a {type(asked).__name__}; it must be a JSON object")
+        return asked
 
     @property
     def _cookie_name(self) -> str:

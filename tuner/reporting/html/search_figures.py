@@ -6,12 +6,21 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-
 from ...core.trial import Direction, Trial, TrialState
 from .. import text
 from ..results.importance import MIN_TRIALS
-from .panel import BEST, COMPLETE, MUTED, PRUNED, Panel, Shown, Table, blank_figure, mark
+from .panel import (
+    BEST,
+    COMPLETE,
+    MUTED,
+    PRUNED,
+    Panel,
+    Shown,
+    Table,
+    blank_figure,
+    encodable,
+    mark,
+)
 from .trials import (
     MODES,
     POINTED,
@@ -81,8 +90,8 @@ def curves(trials: StudyTrials) -> Panel | None:
         drawn = [known[trial.number] for trial in group if trial.number in known]
         if drawn:
             lines = plot.multi_line(
-                [np.array(steps, dtype=np.float64) for steps, _ in drawn],
-                [np.array(values, dtype=np.float64) for _, values in drawn],
+                [encodable(steps) for steps, _ in drawn],
+                [encodable(values) for _, values in drawn],
                 color=color,
                 alpha=alpha,
             )

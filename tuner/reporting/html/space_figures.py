@@ -162,8 +162,8 @@ def parallel(trials: StudyTrials) -> Panel | None:
         source = ColumnDataSource(
             {
                 **columns_of(group),
-                "xs": [np.arange(len(parameters), dtype=np.float32)] * len(group),
-                "ys": [np.array([_place(p, t) for p in parameters], np.float32) for t in group],
+                "xs": [list(range(len(parameters)))] * len(group),
+                "ys": [[round(_place(p, t), 4) for p in parameters] for t in group],
             }
         )
         lines = plot.multi_line(

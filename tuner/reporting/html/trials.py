@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from ...core.space.space import FixedParameter, Parameter, SearchSpace
-from ...core.trial import Direction, ParamValue, ReportedValue, Trial, TrialState
+from ...core.trial import Direction, Params, ParamValue, ReportedValue, Trial, TrialState
 from .. import text
 from ..results.importance import MIN_TRIALS, Importance, importances
 from ..results.view import StudyView
@@ -99,24 +99,31 @@ class StudyTrials:
     @cached_property
     def importances(self) -> dict[Shown, list[Importance]]:
         """The importance of the hyperparameters for the first objective, by choice."""
-        found = {}
-        for shown in MODES:
-            results = [(t.params, value_of(t)) for t in self.of(shown) if t.confirms is None]
-            found[shown] = importances(self.space, results, self.direction)
-        return found
+        return {
+            shown: importances(self.space, self._results(shown), self.direction) for shown in MODES
+        }
+
+    @cached_property
+    def _ranked(self) -> list[str]:
+        """The hyperparameters by importance; empty if it is not known. Intervals take longer."""
+        results = self._results(Shown.WITH_PRUNED)
+        ranked = importances(self.space, results, self.direction, resamples=0)
+        return [each.name for each in ranked]
+
+    def _results(self, shown: Shown) -> list[tuple[Params, float]]:
+        return [(t.params, value_of(t)) for t in self.of(shown) if t.confirms is None]
 
     @property
     def order_words(self) -> str:
         """The order of `leading_parameters`, in words."""
-        if self.importances[Shown.WITH_PRUNED]:
+        if self._ranked:
             return "the most important first"
         return f"in the order of their declaration: {MIN_TRIALS} trials tell what is important"
 
     @cached_property
     def leading_parameters(self) -> list[Parameter]:
         """The searched hyperparameters, in the order that `order_words` tells."""
-        ranked = [each.name for each in self.importances[Shown.WITH_PRUNED]]
-        names = dict.fromkeys([*ranked, *self.parameters])
+        names = dict.fromkeys([*self._ranked, *self.parameters])
         return [self.parameters[name] for name in names if name in self.parameters]
 
     @cached_property

@@ -31,9 +31,11 @@ _CELLS = 50
 _MIN_BANDWIDTH = 0.5 / 1.64
 """Smallest bandwidth in cells: 90 % of a kernel lies within the cell of its observation."""
 
-_RESAMPLES = 100
 _INTERVAL = (10.0, 90.0)
 """Percentiles over the resampled trials (bootstrap) that bound the interval."""
+
+_NUMBERS_AT_ONCE = 2_000_000
+"""Samples times trials that are computed together: more need more memory, and are no faster."""
 
 _Floats = NDArray[np.float64]
 
@@ -56,7 +58,11 @@ class Importance:
 
 
 def importances(
-    space: SearchSpace, results: Sequence[tuple[Params, float]], direction: Direction
+    space: SearchSpace,
+    results: Sequence[tuple[Params, float]],
+    direction: Direction,
+    *,
+    resamples: int = 100,
 ) -> list[Importance]:
     """Return the importance of each searched hyperparameter, the largest first.
 
@@ -64,6 +70,8 @@ def importances(
         space: The search space.
         results: Configurations and their values; those that are not finite are left out.
         direction: Direction in which a value is better.
+        resamples: Number of bootstrap samples of the trials for the intervals; with 0, which is
+            faster, an interval is the share alone.
 
     Returns:
         Empty with fewer than `MIN_TRIALS` results, or if nothing is searched.
@@ -79,10 +87,16 @@ def importances(
     weights = [np.ones(len(known))]
     weights += [
         np.bincount(rng.integers(len(known), size=len(known)), minlength=len(known)).astype(float)
-        for _ in range(_RESAMPLES)
+        for _ in range(resamples)
     ]
-    shares = np.array([_shares(names, regimes, losses, each) for each in weights])
-    low, high = np.percentile(shares[1:], _INTERVAL, axis=0)
+    at_once = max(1, _NUMBERS_AT_ONCE // len(known))
+    shares = np.concatenate(
+        [
+            _shares(names, regimes, losses, np.array(weights[first : first + at_once]))
+            for first in range(0, len(weights), at_once)
+        ]
+    )
+    low, high = np.percentile(shares[1:], _INTERVAL, axis=0) if resamples else shares[[0, 0]]
     found = [
         Importance(name, float(shares[0, i]), float(low[i]), float(high[i]))
         for i, name in enumerate(names)
@@ -141,61 +155,86 @@ def _regimes(space: SearchSpace, configurations: Sequence[Params]) -> list[_Regi
 def _shares(
     names: Sequence[str], regimes: Sequence[_Regime], losses: _Floats, weights: _Floats
 ) -> _Floats:
-    """Return the share of each name; `weights` says how often each trial counts."""
+    """Return the share of each name (columns) in each sample of the trials (rows).
+
+    Args:
+        names: The hyperparameters.
+        regimes: Their declarations.
+        losses: The trials' values; less is better.
+        weights: How often each trial (columns) counts in each sample (rows).
+    """
     order = np.argsort(losses, kind="stable")
-    before = np.cumsum(weights[order])
-    cutoff = losses[order[np.searchsorted(before, math.ceil(TOP_SHARE * before[-1]))]]
-    best = np.where(losses <= cutoff, weights, 0.0)
-    sums = dict.fromkeys(names, 0.0)
+    before = np.cumsum(weights[:, order], axis=1)
+    totals = before[:, -1]
+    last_best = (before < np.ceil(TOP_SHARE * totals)[:, None]).sum(axis=1)
+    cutoffs = losses[order[last_best]]
+    best = np.where(losses <= cutoffs[:, None], weights, 0.0)
+    sums = np.zeros((len(weights), len(names)))
     for regime in regimes:
-        of_all = _counts(regime, weights)
-        of_best = _counts(regime, best)
-        if of_all.sum() < 2.0 or not of_best.any():
-            continue
-        everywhere, at_best = _density(regime, of_all), _density(regime, of_best)
-        divergence = float(everywhere @ (at_best / everywhere - 1.0) ** 2)
-        active_share = of_all.sum() / before[-1]
-        sums[regime.name] += (of_best.sum() / best.sum()) ** 2 / active_share * divergence
-    found = np.array([*sums.values()])
-    total = found.sum()
-    return found / total if total > 0.0 else np.full(len(found), 1.0 / len(found))
+        of_all, of_best = _counts(regime, weights), _counts(regime, best)
+        rows = (of_all.sum(axis=1) >= 2.0) & of_best.any(axis=1)
+        of_all, of_best = of_all[rows], of_best[rows]
+        everywhere, at_best = _densities(regime, of_all), _densities(regime, of_best)
+        divergences = (everywhere * (at_best / everywhere - 1.0) ** 2).sum(axis=1)
+        active_shares = of_all.sum(axis=1) / totals[rows]
+        best_shares = of_best.sum(axis=1) / best.sum(axis=1)[rows]
+        sums[rows, names.index(regime.name)] += best_shares**2 / active_shares * divergences
+    all_of = sums.sum(axis=1, keepdims=True)
+    return np.where(all_of > 0.0, sums / np.where(all_of > 0.0, all_of, 1.0), 1.0 / len(names))
 
 
 def _counts(regime: _Regime, weights: _Floats) -> _Floats:
-    return np.bincount(regime.cell_of, weights[regime.trials], regime.cells).astype(float)
+    """Return how many trials lie in each cell (columns), for each sample (rows)."""
+    is_in = regime.cell_of[:, None] == np.arange(regime.cells)
+    found: _Floats = weights[:, regime.trials] @ is_in.astype(float)
+    return found
 
 
-def _density(regime: _Regime, counts: _Floats) -> _Floats:
-    """Return the probability of each cell: kernels at the observations, and one broad one."""
-    total = counts.sum()
-    cells = np.arange(regime.cells)
+def _densities(regime: _Regime, counts: _Floats) -> _Floats:
+    """Return the probability of each cell, for each sample (rows).
+
+    There is a kernel at each observation, and a broad one.
+    """
+    total = counts.sum(axis=1, keepdims=True)
+    cells = np.arange(regime.cells, dtype=float)
     if not regime.is_ordered:
-        observed = np.count_nonzero(counts)
+        observed = np.count_nonzero(counts, axis=1)[:, None]
         added = 1.0 / (observed + 1)
         kernels = (counts + total * added) / (1.0 + regime.cells * added)
         found: _Floats = (kernels + 1.0 / regime.cells) / (total + 1.0)
         return found
     # Scott's rule, with the interquartile range where that is smaller.
-    mean = cells @ counts / total
-    deviation = math.sqrt(((cells - mean) ** 2 @ counts) / max(1.0, total - 1.0))
-    summed = np.cumsum(counts)
-    lower, upper = np.searchsorted(summed, [0.25 * total, 0.75 * total])
-    spread = min(deviation, (cells[min(upper, regime.cells - 1)] - cells[lower]) / 1.34)
-    bandwidth = max(_MIN_BANDWIDTH, 1.059 * spread * total**-0.2)
-    kernels = _kernels(regime.cells, cells.astype(float), np.full(regime.cells, bandwidth))
-    broad = _kernels(
-        regime.cells, np.array([(regime.cells - 1) / 2.0]), np.array([float(regime.cells)])
-    )[0]
-    density: _Floats = (counts @ kernels + broad) / (total + 1.0) + 1e-12
-    return density
+    mean = counts @ cells[:, None] / total
+    variance = ((cells - mean) ** 2 * counts).sum(axis=1) / np.maximum(1.0, total[:, 0] - 1.0)
+    summed = np.cumsum(counts, axis=1)
+    lower, upper = ((summed < share * total).sum(axis=1) for share in (0.25, 0.75))
+    spread = np.minimum(np.sqrt(variance), (np.minimum(upper, regime.cells - 1) - lower) / 1.34)
+    bandwidths = np.maximum(_MIN_BANDWIDTH, 1.059 * spread * total[:, 0] ** -0.2)
+    kernels = (counts[:, None, :] @ _kernels(regime.cells, bandwidths))[:, 0, :]
+    densities: _Floats = (kernels + _broad_kernel(regime.cells)) / (total + 1.0) + 1e-12
+    return densities
 
 
-def _kernels(cells: int, centres: _Floats, bandwidths: _Floats) -> _Floats:
-    """Return the probability of each cell (columns) under each truncated normal (rows)."""
+def _broad_kernel(cells: int) -> _Floats:
+    """Return the probability of each cell under a normal distribution as broad as all cells."""
     from scipy.special import ndtr
 
-    edges = np.arange(cells + 1) - 0.5
-    below = ndtr((edges[None, :] - centres[:, None]) / bandwidths[:, None])
-    inside = np.diff(below, axis=1)
-    found: _Floats = inside / inside.sum(axis=1, keepdims=True)
+    inside = np.diff(ndtr((np.arange(cells + 1) - cells / 2.0) / cells))
+    found: _Floats = inside / inside.sum()
+    return found
+
+
+def _kernels(cells: int, bandwidths: _Floats) -> _Floats:
+    """Return the probability of each cell (third axis) under truncated normal distributions.
+
+    There is one of each bandwidth (first axis) around each cell (second axis).
+    """
+    from scipy.special import ndtr
+
+    # From the centre of a cell to an edge: as many distances as there are pairs of neighbours.
+    distances = np.arange(-cells, cells) + 0.5
+    below = ndtr(distances / bandwidths[:, None])
+    at = np.arange(cells + 1)[None, :] - np.arange(cells)[:, None] + cells - 1
+    inside = np.diff(below[:, at], axis=2)
+    found: _Floats = inside / inside.sum(axis=2, keepdims=True)
     return found

@@ -107,6 +107,12 @@ class LedgerReader:
         with self._reading() as connection:
             yield from read_events(connection)
 
+    def event_count(self) -> int:
+        """Return the number of events; it grows with every change of trials and attempts."""
+        with self._reading() as connection:
+            ((last,),) = connection.execute("SELECT max(seq) FROM events").fetchall()
+        return 0 if last is None else int(last) + 1
+
     def run_state(self) -> RunState:
         """Return what the events say of the last run, without its trials."""
         joined: set[str] = set()
