@@ -52,9 +52,16 @@ def test_the_jobs_in_one_line() -> None:
     assert jobs_line((), now=now) == ""
 
 
-def test_of_many_jobs_the_first_are_shown(tmp_path: Path) -> None:
+def test_jobs_that_wait_for_the_same_share_a_line_and_of_many_lines_the_first_are_shown(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "jobs").mkdir()
-    jobs = parse_squeue("".join(f"9_{i}|x|PENDING|Priority|gpu||N/A|N/A\n" for i in range(40)))
-    write_jobs(tmp_path / "jobs", ShownJobs(time.time(), jobs))
-    lines = jobs_text(tmp_path, now=time.time()).splitlines()
-    assert (len(lines), lines[-1]) == (14, "         and 28 others: hptune status --json")
+    waiting = "".join(f"9_{i}|x|PENDING|Priority|gpu||N/A|N/A\n" for i in range(40))
+    running = "".join(f"8_{i}|x|RUNNING|None|gpu|g{i}|N/A|N/A\n" for i in range(20))
+    for squeue, expected in (
+        (waiting, (2, "         9_0 and 39 others  pending in gpu: Priority")),
+        (running + waiting, (14, "         and 48 others: hptune status --json")),
+    ):
+        write_jobs(tmp_path / "jobs", ShownJobs(time.time(), parse_squeue(squeue)))
+        lines = jobs_text(tmp_path, now=time.time()).splitlines()
+        assert (len(lines), lines[-1]) == expected

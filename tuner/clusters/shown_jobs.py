@@ -30,12 +30,19 @@ def jobs_text(study: Path, *, now: float) -> str:
     states = Counter(str(job.state) for job in shown.jobs)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items(), reverse=True))
     ago = text.duration(max(0.0, now - shown.at))
-    rows = [f"{job.id}  {job_words(job, now=now)}" for job in shown.jobs[:_JOBS_SHOWN]]
-    more = len(shown.jobs) - _JOBS_SHOWN
-    if more > 0:
-        rows.append(f"and {text.plural(more, 'other')}: hptune status --json")
+    alike: dict[str, list[str]] = {}
+    for job in shown.jobs:
+        alike.setdefault(job_words(job, now=now), []).append(job.id)
+    rows = [f"{_named(ids)}  {words}" for words, ids in alike.items()]
+    if len(rows) > _JOBS_SHOWN:
+        more = sum(map(len, [*alike.values()][_JOBS_SHOWN:]))
+        rows[_JOBS_SHOWN:] = [f"and {text.plural(more, 'other')}: hptune status --json"]
     lines = [f"jobs     {counts}, as Slurm showed them {ago} ago"]
     return "\n".join([*lines, *(f"         {row}" for row in rows)])
+
+
+def _named(ids: Sequence[str]) -> str:
+    return ids[0] if len(ids) == 1 else f"{ids[0]} and {text.plural(len(ids) - 1, 'other')}"
 
 
 def jobs_line(jobs: Sequence[Job], *, now: float) -> str:

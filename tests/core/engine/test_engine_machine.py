@@ -323,7 +323,7 @@ class EngineMachine(RuleBasedStateMachine):
             before, stopping=stopping
         )
 
-    @precondition(lambda self: self.driver.finish is None and [*self.driver.engine.trials])
+    @precondition(lambda self: self.driver.finish is None and bool([*self.driver.engine.trials]))
     @rule(data=st.data())
     def a_user_stops_a_trial(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from([t.number for t in self.driver.engine.trials]))

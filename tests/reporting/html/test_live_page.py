@@ -133,7 +133,8 @@ def test_a_trial_appears_without_a_reload() -> None:
         assert window.complaints == []
 
 
-def test_a_section_that_nobody_sees_is_not_made() -> None:
+def test_a_section_that_nobody_sees_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.reporting.html.live._STILL_SECONDS", 1e6)
     source = Source(60)
     with live(source) as page:
         token = urlsplit(page.address).query.removeprefix("token=")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 from fake_study import running, snapshot, trial
@@ -125,6 +126,29 @@ def test_many_running_trials_never_fill_more_than_the_terminal(height: int) -> N
     if height >= 8:
         assert any(line.endswith(" more") for line in lines)
         assert any(line.startswith("workers") for line in lines)
+
+
+@pytest.mark.parametrize(("width", "height", "lines"), [(80, 24, 2), (200, 50, 1)])
+def test_pending_jobs_are_shown_with_their_reasons(width: int, height: int, lines: int) -> None:
+    jobs = "2 running on g1; 4 pending in gpu: Resources, expected to start at 01:20"
+    done = tuple(trial(i, value=0.5) for i in range(9))
+    screen = Screen(width, height)
+    screen.progress.start(HEADER)
+    screen.new_lines()
+    study = snapshot(*done, runs=tuple(running(i) for i in range(9, 30)), budget=100)
+    screen.progress.update(replace(study, jobs=jobs), done, 1021.0)
+    shown = screen.new_lines()
+    assert len(shown) <= height
+    *_, above = (i for i, line in enumerate(shown) if line.startswith("workers"))
+    last = [line.strip() for line in shown[above + 1 :]]
+    assert (len(last), " ".join(last)) == (lines, f"jobs     {jobs}")
+    waits = replace(snapshot(stall_reason="waiting for a worker", workers=0), jobs="1 pending")
+    screen.progress.update(waits, (), 1022.0)
+    assert [line.rstrip() for line in screen.new_lines()][-3:] == [
+        "workers  0",
+        "jobs     1 pending",
+        "stalled  waiting for a worker",
+    ]
 
 
 def test_the_end_leaves_a_summary_and_no_table() -> None:

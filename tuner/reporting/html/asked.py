@@ -34,7 +34,7 @@ def texts_in(asked: Asked, key: str) -> dict[str, str]:
     found = asked.get(key, {})
     is_right = isinstance(found, dict) and _are_all(str, found.values())
     _check(asked, key, is_right=is_right, allowed="an object of texts")
-    return found
+    return dict(found)
 
 
 def values_in(asked: Asked, key: str) -> dict[str, str | float | bool | None]:
@@ -42,7 +42,7 @@ def values_in(asked: Asked, key: str) -> dict[str, str | float | bool | None]:
     found = asked.get(key, {})
     is_right = isinstance(found, dict) and _are_all(_PLAIN, found.values())
     _check(asked, key, is_right=is_right, allowed="an object of texts, numbers and booleans")
-    return found
+    return dict(found)
 
 
 def whole_in(asked: Asked, key: str, *, most: float = math.inf) -> int | None:
@@ -60,7 +60,7 @@ def trial_in(asked: Asked) -> int | None:
 
 def action_in(asked: Asked) -> UserAction:
     """Return what the user asks for, which must be there."""
-    found = asked.get("action")
+    found: Any = asked.get("action")
     _check(asked, "action", is_right=found in [*UserAction], allowed=", ".join(UserAction))
     return UserAction(found)
 
