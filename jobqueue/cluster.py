@@ -53,35 +53,30 @@ class ClusterOrder:
             workers, left = workers + jobs * shape.nodes, left - jobs
         return workers
 
-    @property
-    def scheduler_file(self) -> Path:
-        """The file with the scheduler's address, which is empty if no worker is needed now.
 
-        A new master replaces it. It is removed when no job is left.
-        """
-        return scheduler_file(self.directory)
+def _scheduler_file(directory: Path) -> Path:
+    """Return the file with the scheduler's address, which is empty if no worker is needed now.
 
+    A new master replaces it. It is removed when no job is left.
 
-def scheduler_file(directory: Path) -> Path:
-    """Return the file of `ClusterOrder.scheduler_file`, by the directory of the order."""
+    Args:
+        directory: The directory of the order.
+    """
     return directory / "scheduler.json"
 
 
-def job_kinds(
-    order: ClusterOrder, need: Need, *, slurm: Slurm | None = None
-) -> tuple[JobKind, ...]:
+def job_kinds(order: ClusterOrder, need: Need) -> tuple[JobKind, ...]:
     """Return the kinds of jobs that can hold such a trial, each with its script.
 
     Args:
         order: What the cluster consists of.
         need: What one trial holds.
-        slurm: Runs Slurm's commands.
 
     Raises:
         ConfigError: No shape holds a trial, or one asks for something that does not exist.
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
-    return _kinds_for(order, (slurm or Slurm()).partitions(), need)
+    return _kinds_for(order, Slurm().partitions(), need)
 
 
 def _kinds_for(
@@ -137,9 +132,8 @@ def _job_kind(
     except ConfigError as error:
         raise ConfigError(f"{order.config.prefix(shape)}{error}") from error
     name = f"{order.name}-{shape.name}{suffix}"
-    command = WorkerCommand(
-        address=str(order.scheduler_file), module=order.module, arguments=order.arguments
-    )
+    file = _scheduler_file(order.directory)
+    command = WorkerCommand(address=str(file), module=order.module, arguments=order.arguments)
     script = job_script(shape, worker, command, job_name=name, logs=order.directory)
     return JobKind(shape, worker, name, script, order.directory, need)
 
@@ -150,14 +144,14 @@ def may_have_jobs(directory: Path) -> bool:
     Args:
         directory: The directory of the order.
     """
-    return scheduler_file(directory).exists()
+    return _scheduler_file(directory).exists()
 
 
 def forget_jobs(directory: Path) -> None:
     """Remove what only jobs need; called when none is left."""
     remove_jobs(directory)
     with contextlib.suppress(OSError):
-        scheduler_file(directory).unlink(missing_ok=True)
+        _scheduler_file(directory).unlink(missing_ok=True)
 
 
 class SlurmCluster:
@@ -165,6 +159,9 @@ class SlurmCluster:
 
     The scheduler listens from the beginning, so that a client can connect. Jobs are submitted
     after `scale_up`, when it is known what a trial needs.
+
+    Attributes:
+        left: Which jobs may be left after `scale_down`, and how to cancel them; empty if none is.
 
     Args:
         order: What the cluster consists of.
@@ -183,7 +180,7 @@ class SlurmCluster:
         self._order = order
         self._notify = notify
         self._jobs: Jobs | None = None
-        self._left = ""
+        self.left = ""
         self._scheduler = OwnScheduler(
             Slurm().node_addresses, interface=order.config.interface, security=security
         )
@@ -232,16 +229,13 @@ class SlurmCluster:
         return 0 if self._jobs is None else self._jobs.max_workers()
 
     def scale_to(self, trials: int, workers: Mapping[str, str], others: Mapping[Need, int]) -> None:
-        """Adjust the jobs to the trials; returns at once.
+        """Adjust the jobs to the trials, as by `Jobs.set_demand`; returns at once.
 
         Args:
             trials: How many trials of the usual size run or could begin now.
             workers: The addresses of the workers that asked to join, and why each was refused;
                 empty for those that take trials.
             others: How many trials of other sizes run or could begin now.
-
-        Raises:
-            JobQueueError: Jobs end again and again without ever having been useful.
         """
         if self._jobs is None:
             return
@@ -272,11 +266,6 @@ class SlurmCluster:
         if self._jobs is not None:
             self._jobs.exclude_node(node, why)
 
-    @property
-    def left(self) -> str:
-        """Which jobs may be left after `scale_down`, and how to cancel them; empty if none is."""
-        return self._left
-
     def hand_over(self) -> None:
         """Leave the jobs on which trials run to the next master, and cancel the others.
 
@@ -297,8 +286,8 @@ class SlurmCluster:
             # Workers of jobs that cannot be cancelled leave by themselves.
             self._write_address("")
         jobs.close()
-        self._left = jobs.left
-        if not self._left:
+        self.left = jobs.left
+        if not self.left:
             forget_jobs(self._order.directory)
 
     def close(self, *, force: bool = False) -> None:
@@ -310,13 +299,13 @@ class SlurmCluster:
         if force:
             if self._jobs is not None:
                 self._jobs.close(force=True)
-                self._left = self._jobs.left
+                self.left = self._jobs.left
             return
         self.scale_down()
         self._scheduler.close()
 
     def _write_address(self, address: str) -> None:
-        file = self._order.scheduler_file
+        file = _scheduler_file(self._order.directory)
         new = file.with_suffix(f".{os.getpid()}")
         try:
             new.write_text(json.dumps({"address": address}), encoding="utf-8")

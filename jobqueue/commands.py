@@ -130,14 +130,14 @@ def parse_squeue(text: str) -> tuple[Job, ...]:
 
 
 class Slurm:
-    """Slurm's commands; every method runs one."""
+    """Slurm's commands; every method runs one.
+
+    Raises:
+        SlurmUnavailableError: By every method: there is no Slurm here, or it does not answer.
+    """
 
     def partitions(self) -> tuple[Partition, ...]:
-        """Return all partitions that the user may see.
-
-        Raises:
-            SlurmUnavailableError: There is no Slurm here, or it does not answer.
-        """
+        """Return all partitions that the user may see."""
         return parse_sinfo(self._ask("sinfo", "--noheader", "--exact", "-o", SINFO_FORMAT))
 
     def node_addresses(self, nodes: str = "") -> tuple[str, ...]:
@@ -145,20 +145,13 @@ class Slurm:
 
         Args:
             nodes: The nodes, in Slurm's short form; empty for all.
-
-        Raises:
-            SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
         chosen = [f"--nodes={nodes}"] if nodes else []
         shown = self._ask("sinfo", "--noheader", "--Node", *chosen, "-o", "%o")
         return tuple(sorted(set(shown.split())))
 
     def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
-        """Return the user's jobs of these names, and those that just ended; None for all names.
-
-        Raises:
-            SlurmUnavailableError: Slurm does not answer; the state of the jobs is unknown.
-        """
+        """Return the user's jobs of these names, and those that just ended; None for all names."""
         return parse_squeue(
             self._ask(
                 "squeue",
@@ -182,7 +175,6 @@ class Slurm:
         Raises:
             SubmissionError: Slurm refuses them; none of them was submitted. It is a
                 ClosedForNowError if Slurm may take them later.
-            SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
         command = ["sbatch", "--parsable", f"--array=0-{count - 1}"]
         if nodes := ",".join(sorted(exclude)):
@@ -195,7 +187,6 @@ class Slurm:
 
         Raises:
             SubmissionError: Slurm refuses it.
-            SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
         return self._submitted(["sbatch", "--parsable"], script)
 
@@ -204,21 +195,12 @@ class Slurm:
 
         Raises:
             SubmissionError: Slurm refuses it.
-            SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
-        done = self._run(["scontrol", "requeue", job], timeout_seconds=timeout_seconds)
-        if done.returncode:
-            words = _message(done.stderr)
-            if _NO_ANSWER.search(words):
-                raise SlurmUnavailableError(f"scontrol failed: {words}")
-            raise SubmissionError(f"Slurm refuses to requeue job {job}: {words}")
+        command = ["scontrol", "requeue", job]
+        self._accepted(command, what=f"to requeue job {job}", timeout_seconds=timeout_seconds)
 
     def restarts_of(self, job: str, *, timeout_seconds: float = ANSWER_SECONDS) -> tuple[int, bool]:
-        """Return how often a job was requeued, and whether it runs now.
-
-        Raises:
-            SlurmUnavailableError: Slurm does not answer.
-        """
+        """Return how often a job was requeued, and whether it runs now."""
         columns = "RestartCnt:9,State:20"
         shown = self._ask(
             "squeue", "--noheader", f"--jobs={job}", "-O", columns, timeout_seconds=timeout_seconds
@@ -231,35 +213,22 @@ class Slurm:
 
         Raises:
             SubmissionError: Slurm would refuse it.
-            SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
         self._submitted(["sbatch", "--test-only"], script)
 
     def cancel(self, ids: Sequence[str]) -> None:
-        """Cancel jobs; those that are over already are ignored.
-
-        Raises:
-            SlurmUnavailableError: Slurm does not answer.
-        """
+        """Cancel jobs; those that are over already are ignored."""
         if ids:
             self._ask("scancel", "--quiet", *ids)
 
     def cancel_all(self, names: Iterable[str]) -> None:
-        """Cancel the user's jobs of these names, by one quick command each.
-
-        Raises:
-            SlurmUnavailableError: Slurm does not answer.
-        """
+        """Cancel the user's jobs of these names, by one quick command each."""
         for name in names:
             user = f"--user={os.getuid()}"
             self._ask("scancel", "--quiet", user, f"--name={name}", timeout_seconds=_QUICK_SECONDS)
 
     def signal_steps(self, job: str, name: str) -> frozenset[str]:
-        """Send SIGTERM to all tasks of a job's steps of this name; returns their nodes.
-
-        Raises:
-            SlurmUnavailableError: Slurm does not answer.
-        """
+        """Send SIGTERM to all tasks of a job's steps of this name; returns their nodes."""
         shown = self._ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%N|%j")
         lines = (line.strip().split("|", 2) for line in shown.splitlines())
         running = set[str]()
@@ -273,31 +242,34 @@ class Slurm:
         return frozenset(running)
 
     def nodes_of(self, job: str) -> tuple[str, ...]:
-        """Return the nodes of a job.
-
-        Raises:
-            SlurmUnavailableError: Slurm does not answer.
-        """
+        """Return the nodes of a job."""
         return node_names(self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip())
 
     def end_of(self, job: str) -> str:
-        """Return when a job must end, in seconds since the epoch; no number if unknown.
-
-        Raises:
-            SlurmUnavailableError: Slurm does not answer.
-        """
+        """Return when a job must end, in seconds since the epoch; no number if unknown."""
         return self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%e").strip()
 
     def _submitted(self, command: list[str], script: str) -> str:
         """Run an sbatch; returns the id of the job or the array that it prints."""
-        done = self._run(command, script)
+        return self._accepted(command, script).strip().partition(";")[0]
+
+    def _accepted(
+        self,
+        command: list[str],
+        script: str = "",
+        *,
+        what: str = "the job",
+        timeout_seconds: float = ANSWER_SECONDS,
+    ) -> str:
+        """Run a command that Slurm may refuse; returns what it prints."""
+        done = self._run(command, script, timeout_seconds=timeout_seconds)
         if done.returncode:
             words = _message(done.stderr)
             if _NO_ANSWER.search(words):
-                raise SlurmUnavailableError(f"sbatch failed: {words}")
+                raise SlurmUnavailableError(f"{command[0]} failed: {words}")
             kind = ClosedForNowError if _CLOSED_FOR_NOW.search(words) else SubmissionError
-            raise kind(f"Slurm refuses the job: {words}")
-        return done.stdout.strip().partition(";")[0]
+            raise kind(f"Slurm refuses {what}: {words}")
+        return done.stdout
 
     def _ask(self, *command: str, timeout_seconds: float = ANSWER_SECONDS) -> str:
         done = self._run(list(command), timeout_seconds=timeout_seconds)

@@ -13,6 +13,10 @@ from .errors import ConfigError
 _SEARCH_PATH = "/opt/hptune/bin:/usr/local/bin:/usr/bin:/bin"
 """PATH in a folder run by ch-run, which would otherwise be that of the host."""
 
+_ALLOWED = (
+    "allowed are an Apptainer image (hptune.sif) and an unpacked image (a folder, for Charliecloud)"
+)
+
 _SHARED = tuple(map(Path, ("/tmp", "/dev", "/proc", "/sys")))  # noqa: S108 - nothing is made there
 """Directories that both programs take from the host."""
 
@@ -42,10 +46,7 @@ def check_image(shape: Shape) -> None:
         return
     is_url = "://" in image
     if not is_url and not Path(image).exists():
-        raise ConfigError(
-            f"image is {image!r}, but there is no such file or folder; allowed are an Apptainer "
-            "image (hptune.sif) and an unpacked image (a folder, for Charliecloud)"
-        )
+        raise ConfigError(f"image is {image!r}, but there is no such file or folder; {_ALLOWED}")
     program = program_of(image)
     separators = ":" if program is ImageProgram.CH_RUN else ":,"
     for each in map(str, _mounted(shape)):
@@ -56,10 +57,7 @@ def check_image(shape: Shape) -> None:
                 f"with {allowed} in their paths"
             )
     if program is ImageProgram.CH_RUN and not Path(image, "usr").is_dir():
-        raise ConfigError(
-            f"image is {image!r}, a folder without usr/; allowed are an Apptainer image "
-            "(hptune.sif) and an unpacked image (a folder, for Charliecloud)"
-        )
+        raise ConfigError(f"image is {image!r}, a folder without usr/; {_ALLOWED}")
     if shape.modules or shape.prologue or shutil.which(program):
         return
     other = (

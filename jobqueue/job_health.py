@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 FAILURES_IN_A_ROW = 3
@@ -50,20 +48,3 @@ class ShapeHealth:
         self.failures += 1
         self.message = f"{self.failures} jobs in a row {words}"
         return self.failures == FAILURES_IN_A_ROW
-
-
-class JobHealth:
-    """The health of all shapes, by name."""
-
-    def __init__(self) -> None:
-        self._shapes: defaultdict[str, ShapeHealth] = defaultdict(ShapeHealth)
-
-    def __getitem__(self, shape: str) -> ShapeHealth:
-        return self._shapes[shape]
-
-    def hopeless(self, shapes: Iterable[str]) -> str:
-        """Return why every one of these shapes is given up; empty if one is not."""
-        health = [self._shapes[shape] for shape in shapes]
-        if not all(each.is_given_up for each in health):
-            return ""
-        return "; ".join(each.message for each in health)

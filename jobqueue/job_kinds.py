@@ -163,8 +163,8 @@ class JobKinds(Mapping[str, JobKind]):
             KindCapacity(
                 name,
                 {need: _fit(kind, need, count) for need, count in wanted.items()},
-                kind.shape.max_jobs if is_open(kind) else 0,
                 kind.shape.name,
+                kind.shape.max_jobs if is_open(kind) else 0,
             )
             for name, kind in self._kinds.items()
         ]

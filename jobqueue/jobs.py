@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .commands import Job, JobState, Slurm
 from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
 from .excluded_nodes import ExcludedNodes, failing_node
-from .job_health import REFUSED_SECONDS, JobHealth, ShapeHealth
+from .job_health import REFUSED_SECONDS, ShapeHealth
 from .job_kinds import JobKind, JobKinds
 from .job_records import ALIVE, JobRecord, JobRecords
 from .job_reports import counted, how_it_ended, setup_failures, summary_of, tail_of
@@ -34,6 +35,9 @@ class Jobs:
     exist already are the study's own, left by an earlier master: they count as submitted now.
 
     All methods may be called from any thread.
+
+    Attributes:
+        left: Which jobs may be left after `close`, and how to cancel them; empty if none is left.
 
     Args:
         kinds: The kinds of jobs to choose from, for the study's usual trials.
@@ -69,13 +73,13 @@ class Jobs:
         self._workers: Mapping[str, bool] = {}
         self._refused: Mapping[str, str] = {}
         self._records = JobRecords()
-        self._health = JobHealth()
+        self._health: defaultdict[str, ShapeHealth] = defaultdict(ShapeHealth)
         self._others: Mapping[Need, int] = {}
         self._excluded = ExcludedNodes()
         self._last_line = ""
         self._joined: list[Job] = []
         self._told_setups: set[str] = set()
-        self._left = ""
+        self.left = ""
 
     def open(self, wanted: int) -> None:
         """Take over existing jobs, and submit those that this number of trials still needs.
@@ -158,38 +162,26 @@ class Jobs:
         submit = plan(wanted, [], kinds, max_jobs=self._max_jobs).submit
         return sum(count * self._kinds[name].shape.nodes for name, count in submit.items())
 
-    @property
-    def left(self) -> str:
-        """Which jobs may be left after `close`, and how to cancel them; empty if none is left."""
-        return self._left
-
-    def summary(self) -> str:
-        """Return the states of the jobs, in a line for the user."""
-        return summary_of(self.snapshot(), self._wanted)
-
-    def close(self, *, cancel: bool = True, force: bool = False) -> None:
+    def close(self, *, force: bool = False) -> None:
         """Stop the thread and cancel all jobs. May be repeated.
 
         Args:
-            cancel: Whether to cancel the jobs.
             force: Only cancel the jobs, by one quick command each.
         """
         if force:
             try:
                 self._slurm.cancel_all(self._kinds)
             except SlurmUnavailableError as error:
-                self._left = self._left_words(str(error))
+                self.left = self._left_words(str(error))
             return
         self._polling.stop()
         if not self._polling.is_started:
             return
-        if cancel:
-            # Cancel the known jobs first: the thread may wait a minute for Slurm.
-            with contextlib.suppress(SlurmUnavailableError):
-                self._slurm.cancel([job.id for job in self.snapshot()])
+        # Cancel the known jobs first: the thread may wait a minute for Slurm.
+        with contextlib.suppress(SlurmUnavailableError):
+            self._slurm.cancel([job.id for job in self.snapshot()])
         self._polling.join()
-        if cancel:
-            self._cancel_all()
+        self._cancel_all()
 
     def hand_over(self) -> None:
         """Stop the thread, and cancel the jobs on which no trial runs; the others stay.
@@ -222,7 +214,7 @@ class Jobs:
         if is_first and (alive := self._records.alive()):
             self._notify_once(f"took over {counted(len(alive), 'job')} of an earlier run")
         self._cancel_refused(refused)
-        self._leave_excluded_nodes()
+        self._cancel([job.id for job in self._records.alive() if self._excluded.has_any(job.nodes)])
         refusals = self._drop_hopeless()
         for need in wanted:
             # If no shape holds the trial, the study also reports that it waits for a worker.
@@ -235,13 +227,14 @@ class Jobs:
         )
         refusals += self._submit(planned.submit)
         self._cancel(planned.cancel)
-        self._drain(planned.drain)
+        if planned.drain:
+            self._drain(planned.drain)
         if refusals and not self._records.alive():
             raise SubmissionError("; ".join(refusals))
         for words in refusals:
             self._notify_once(words)
         self._give_up_if_useless()
-        self._notify_once(self.summary())
+        self._notify_once(summary_of(self.snapshot(), self._wanted))
         if self._directory is not None:
             write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(self.snapshot()))))
 
@@ -290,14 +283,9 @@ class Jobs:
         useless = [job for job in self._records.alive() if job.id in refused]
         self._cancel([job.id for job in useless])
         for job in useless:
-            why = refused[job.id]
             self._notify(f"job {job.id} is cancelled, because its worker was refused")
-            self._count_failure(
-                job, f"had a worker that was refused. The last one, {job.id}: {why}"
-            )
-
-    def _leave_excluded_nodes(self) -> None:
-        self._cancel([job.id for job in self._records.alive() if self._excluded.has_any(job.nodes)])
+            words = f"had a worker that was refused. The last one, {job.id}: {refused[job.id]}"
+            self._count_failure(job, words)
 
     def _readmit_nodes(self) -> bool:
         """Exclude no node any more, if Slurm has no other; returns whether one was excluded."""
@@ -338,9 +326,9 @@ class Jobs:
                 if job.state is JobState.PENDING and self._health_of(job.name).is_given_up
             ]
         )
-        why = self._health.hopeless(self._kinds.shapes)
-        if why and not self._records.alive():
-            raise JobsFailError(why)
+        health = [self._health[shape] for shape in self._kinds.shapes]
+        if all(each.is_given_up for each in health) and not self._records.alive():
+            raise JobsFailError("; ".join(each.message for each in health))
 
     def _health_of(self, job_name: str) -> ShapeHealth:
         return self._health[self._kinds[job_name].shape.name]
@@ -355,21 +343,18 @@ class Jobs:
                 ids = self._slurm.submit(kind.script, count, exclude=exclude)
             except ClosedForNowError as error:
                 self._health_of(name).refused()
-                where = f"partition {kind.shape.partition}"
                 self._notify_once(
-                    f"no job can be submitted to {where} now, so it is tried again "
-                    f"every {REFUSED_SECONDS:g} s. {error}"
+                    f"no job can be submitted to partition {kind.shape.partition} now, so it is "
+                    f"tried again every {REFUSED_SECONDS:g} s. {error}"
                 )
-                continue
             except SubmissionError as error:
-                if self._readmit_nodes():
-                    continue
-                self._health_of(name).refused()
-                which = f" (shape {kind.shape.name})" if len(self._kinds.shapes) > 1 else ""
-                refusals.append(f"{error}{which}")
-                continue
-            self._polling.on_submission()
-            self._records.submitted(ids, name)
+                if not self._readmit_nodes():
+                    self._health_of(name).refused()
+                    which = f" (shape {kind.shape.name})" if len(self._kinds.shapes) > 1 else ""
+                    refusals.append(f"{error}{which}")
+            else:
+                self._polling.on_submission()
+                self._records.submitted(ids, name)
         return refusals
 
     def _cancel(self, ids: Sequence[str]) -> None:
@@ -377,8 +362,6 @@ class Jobs:
         self._records.cancelled(ids)
 
     def _drain(self, job_id: str) -> None:
-        if not job_id:
-            return
         job = self._records.drain(job_id)
         self._notify(
             f"job {job_id} on {job.node} takes no more trials, to make room for another "
@@ -390,7 +373,7 @@ class Jobs:
 
     def _cancel_all(self) -> None:
         """Cancel all of the study's jobs that Slurm shows, until it shows none."""
-        self._left = ""
+        self.left = ""
         why = "they still exist"
         for _ in range(_CANCEL_TRIES):
             try:
@@ -402,7 +385,7 @@ class Jobs:
             except SlurmUnavailableError as error:
                 why = str(error)
             time.sleep(_CANCEL_PAUSE_SECONDS)
-        self._left = self._left_words(why)
+        self.left = self._left_words(why)
 
     def _left_words(self, why: str) -> str:
         commands = "; ".join(f"scancel --name={name}" for name in self._kinds)

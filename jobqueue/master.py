@@ -160,6 +160,9 @@ class RequeueInquiry:
     Created when a signal has come. Slurm signals a job that is requeued or cancelled, or whose
     time is nearly over. In the last case the job still runs, and is requeued now.
 
+    Attributes:
+        answer: Slurm's answer; UNKNOWN if there was none in time; None until then.
+
     Args:
         seconds: How long to try again while Slurm does not answer.
         environment: The job's environment.
@@ -169,29 +172,24 @@ class RequeueInquiry:
         self._job = environment.get("SLURM_JOB_ID", "")
         self._restarts = int(environment.get("SLURM_RESTART_COUNT") or 0)
         self._end = time.monotonic() + seconds
-        self._answer: RequeueOutcome | None = None
+        self.answer: RequeueOutcome | None = None
         self._refusal = ""
         threading.Thread(target=self._ask, name="requeue-inquiry", daemon=True).start()
 
     @property
-    def answer(self) -> RequeueOutcome | None:
-        """Slurm's answer; UNKNOWN if there was none in time; None until then."""
-        return self._answer
-
-    @property
     def refusal(self) -> str:
         """Why Slurm refused to requeue the job, in its words; empty if it did not."""
-        return self._refusal if self._answer is RequeueOutcome.ENDS else ""
+        return self._refusal if self.answer is RequeueOutcome.ENDS else ""
 
     def _ask(self) -> None:
         while (left := self._end - time.monotonic()) > 0:
             pause = min(left, _PAUSE_SECONDS)
             with contextlib.suppress(SlurmUnavailableError):
-                self._answer = self._once(min(left, _PATIENCE_SECONDS))
-                if self._answer is not None:
+                self.answer = self._once(min(left, _PATIENCE_SECONDS))
+                if self.answer is not None:
                     return
             time.sleep(pause)
-        self._answer = RequeueOutcome.UNKNOWN
+        self.answer = RequeueOutcome.UNKNOWN
 
     def _once(self, timeout_seconds: float) -> RequeueOutcome | None:
         slurm = Slurm()

@@ -74,15 +74,17 @@ def run_one_off_job(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
 
 def _end(slurm: Slurm, name: str) -> None:
     """Cancel what is left, by name: an interrupted sbatch prints no id."""
+
+    def left() -> list[str]:
+        return [job.id for job in slurm.jobs([name]) if job.state is not JobState.OVER]
+
     with contextlib.suppress(SlurmUnavailableError):
         with _undisturbed():
-            left = [job for job in slurm.jobs([name]) if job.state is not JobState.OVER]
-            slurm.cancel([job.id for job in left])
-        # The job may clean up after itself, and this must have ended as well.
+            slurm.cancel(found := left())
         deadline = time.monotonic() + _GONE_SECONDS
-        while left and time.monotonic() < deadline:
+        while found and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-            left = [job for job in slurm.jobs([name]) if job.state is not JobState.OVER]
+            found = left()
 
 
 @contextlib.contextmanager

@@ -19,19 +19,14 @@ class KindCapacity(Generic[Size]):
     Attributes:
         name: Its jobs' name.
         trials: How many trials of each size one of them holds at once.
+        shape: The name of its shape.
         max_jobs: How many jobs of its shape there may be at once; None for any number.
-        shape: Its shape; empty for a kind by itself.
     """
 
     name: str
     trials: Mapping[Size, int]
+    shape: str
     max_jobs: int | None = None
-    shape: str = ""
-
-    @property
-    def group(self) -> str:
-        """The shape, or else the kind, whose jobs the limit counts."""
-        return self.shape or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +90,14 @@ def plan(
       the jobs busy. So the job with the least time left is drained: it takes no more trials, and
       is cancelled when it is empty. One job is drained at a time.
 
-    >>> plan({"any": 5}, [], [KindCapacity("gpu", {"any": 4})], max_jobs=9).submit
+    >>> plan({"any": 5}, [], [KindCapacity("gpu", {"any": 4}, "gpu")], max_jobs=9).submit
     {'gpu': 2}
-    >>> jobs = [LiveJob("1_0", "gpu", is_busy=True), LiveJob("1_1", "gpu")]
+    >>> jobs = [LiveJob("1_0", "a", is_busy=True), LiveJob("1_1", "a")]
     >>> plan({"any": 0}, jobs, [], max_jobs=9).cancel
     ('1_1',)
-    >>> kinds = [KindCapacity("gpu", {"any": 4}), KindCapacity("large", {"big": 1})]
+    >>> kinds = [KindCapacity("a", {"any": 4}, "gpu"), KindCapacity("b", {"big": 1}, "large")]
     >>> plan({"big": 1}, jobs, kinds, max_jobs=9).submit
-    {'large': 1}
+    {'b': 1}
     >>> plan({"big": 1, "any": 9}, jobs[:1], kinds, max_jobs=1).drain
     '1_0'
     >>> plan({"any": 9}, jobs, kinds, max_jobs=1).cancel
@@ -162,9 +157,9 @@ class _Occupancy(Generic[Size]):
         self._waiting: Counter[str] = Counter()
         for job, share in self._there:
             if share.kind is not None:
-                self._having[share.kind.group] += 1
-                self._waiting[share.kind.group] += job.is_pending
-        self._having.update(known[job.kind].group for job in ending if job.kind in known)
+                self._having[share.kind.shape] += 1
+                self._waiting[share.kind.shape] += job.is_pending
+        self._having.update(known[job.kind].shape for job in ending if job.kind in known)
 
     @property
     def new(self) -> Mapping[str, int]:
@@ -201,13 +196,13 @@ class _Occupancy(Generic[Size]):
                 kind
                 for kind in self._kinds
                 if kind.trials.get(size)
-                and (kind.max_jobs is None or self._having[kind.group] < kind.max_jobs)
+                and (kind.max_jobs is None or self._having[kind.shape] < kind.max_jobs)
             ]
             if not able:
                 break
-            kind = min(able, key=lambda each: self._waiting[each.group])
-            self._waiting[kind.group] += 1
-            self._having[kind.group] += 1
+            kind = min(able, key=lambda each: self._waiting[each.shape])
+            self._waiting[kind.shape] += 1
+            self._having[kind.shape] += 1
             self._new.append(_Room(kind))
             left -= self._new[-1].take(size, left)
         return left
@@ -218,11 +213,11 @@ class _Occupancy(Generic[Size]):
         is_full = self._count >= self._max_jobs
         found = []
         for job in self._unused():
-            group = next((kind.group for kind in self._kinds if kind.name == job.kind), "")
+            shape = next((kind.shape for kind in self._kinds if kind.name == job.kind), "")
             for kind in able:
-                same = kind.group == group
+                same = kind.shape == shape
                 limit = math.inf if kind.max_jobs is None else kind.max_jobs
-                if (is_full or same) and self._having[kind.group] - same < limit:
+                if (is_full or same) and self._having[kind.shape] - same < limit:
                     found.append(job)
                     break
         return found

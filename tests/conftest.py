@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from attempts import Attempts
+from commands import Commands
 from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
 from xdist.scheduler import LoadFileScheduling
@@ -92,6 +93,15 @@ def ledger(directory: StudyDirectory) -> Iterator[Ledger]:
 
 
 @pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Return the directory where commands are looked for first."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    return Commands(folder)
+
+
+@pytest.fixture
 def hptune(tmp_path: Path) -> Iterator[Hptune]:
     """Return the command; after the test, nothing that it started may be left."""
     runner = Hptune(tmp_path)
@@ -125,8 +135,16 @@ def cli(
         yield InProcess(tmp_path, capfd)
 
 
+@pytest.fixture
+def warm(request: pytest.FixtureRequest) -> ForkServer:
+    """Return a fork server for model files; of a test marked `keras`, it has imported Keras."""
+    is_keras = request.node.get_closest_marker("keras") is not None
+    server: ForkServer = request.getfixturevalue("warm_keras" if is_keras else "warm_plain")
+    return server
+
+
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+def warm_plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """Return a fork server without frameworks, for the model files of many tests."""
     first = tmp_path_factory.mktemp("first") / "first.py"
     first.write_text("def objective(hp, trial):\n    return 0\n")
@@ -136,7 +154,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
 
 @pytest.fixture(scope="session")
 def warm_keras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """Return a fork server that has imported Keras; modules of Keras tests use it as `warm`."""
+    """Return a fork server that has imported Keras."""
     first = tmp_path_factory.mktemp("first") / "first.py"
     first.write_text("import keras\n\ndef objective(hp, trial):\n    return 0\n")
     with contextlib.closing(ForkServer(check_path(first))) as server:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from pathlib import Path
 
 import pytest
+from commands import Commands
 from in_process import InProcess
 from real_runs import Hptune
 
@@ -15,42 +14,28 @@ from tuner.clusters.jobs import jobs_name
 from tuner.worker.dask import worker
 
 
-@pytest.fixture
-def bin_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the first directory where Slurm's commands are looked for."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    return folder
-
-
-def command(folder: Path, name: str, script: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(stat.S_IRWXU)
-
-
 def left_by_a_dead_master(study: Path) -> None:
     (study / "jobs").mkdir(parents=True, exist_ok=True)
     (study / "jobs" / "scheduler.json").write_text(json.dumps({"address": "tcp://gone:1"}))
 
 
-def test_stop_cancels_the_jobs_that_a_dead_master_left(cli: InProcess, bin_directory: Path) -> None:
+def test_stop_cancels_the_jobs_that_a_dead_master_left(cli: InProcess, commands: Commands) -> None:
     study = cli.study()
     left_by_a_dead_master(study)
     name = f"{jobs_name(study)}-workers"
     shown = f"7_0|{name}|RUNNING|None|gpu|g1|N/A|N/A\\n8|another|RUNNING|None|gpu|g1|N/A|N/A"
-    command(bin_directory, "squeue", f"printf '{shown}\\n'")
-    command(bin_directory, "scancel", f"echo $* >> {bin_directory}/cancelled")
+    commands.make("squeue", f"printf '{shown}\\n'")
+    commands.make("scancel", f"echo $* >> {commands.folder}/cancelled")
     ended = cli("stop", "study")
     assert (ended.code, "The study's Slurm jobs are cancelled." in ended.out) == (0, True)
-    assert (bin_directory / "cancelled").read_text() == "--quiet 7_0\n"
+    assert (commands.folder / "cancelled").read_text() == "--quiet 7_0\n"
     again = cli("stop", "study")
     assert (again.code, "there is no study in" in again.err) == (2, True)
 
 
-def test_stop_says_which_jobs_it_could_not_cancel(cli: InProcess, bin_directory: Path) -> None:
+def test_stop_says_which_jobs_it_could_not_cancel(cli: InProcess, commands: Commands) -> None:
     left_by_a_dead_master(cli.study())
-    command(bin_directory, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    commands.make("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     ended = cli("stop", "study")
     said = " ".join(ended.err.split())
     assert (ended.code, "may be left (squeue failed: Unable to contact" in said) == (1, True)
@@ -58,7 +43,7 @@ def test_stop_says_which_jobs_it_could_not_cancel(cli: InProcess, bin_directory:
 
 
 def test_a_status_that_is_watched_ends_when_the_masters_job_is_gone(
-    cli: InProcess, bin_directory: Path, monkeypatch: pytest.MonkeyPatch
+    cli: InProcess, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.cli.reading._SLURM_SECONDS", 0.0)
     study = cli.study()
@@ -66,8 +51,8 @@ def test_a_status_that_is_watched_ends_when_the_masters_job_is_gone(
     (study / "jobs" / "master.sbatch").touch()
     job = f"7|{jobs_name(study)}.master|PENDING|Priority|gpu||N/A|N/A"
     # Cancelled after the first look, before the study was made.
-    script = f"cd {bin_directory}; test -e asked || echo '{job}'; touch asked"
-    command(bin_directory, "squeue", script)
+    script = f"cd {commands.folder}; test -e asked || echo '{job}'; touch asked"
+    commands.make("squeue", script)
     ended = cli("status", study, "--watch")
     assert ended.code == 0, ended.err
     waiting, over = ended.out.strip().split("\n\n")
@@ -76,19 +61,19 @@ def test_a_status_that_is_watched_ends_when_the_masters_job_is_gone(
 
 
 @pytest.mark.slow  # two runs; the cancelling is the same as that of `stop`
-def test_resume_cancels_what_a_finished_study_left(hptune: Hptune, bin_directory: Path) -> None:
+def test_resume_cancels_what_a_finished_study_left(hptune: Hptune, commands: Commands) -> None:
     hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
     assert hptune("run", "model.py", "--trials", 1, "--study", "study").code == 0
     left_by_a_dead_master(hptune.study())
     shown = f"7_0|{jobs_name(hptune.study())}-workers|RUNNING|None|gpu|g1|N/A|N/A"
-    command(bin_directory, "squeue", f"echo '{shown}'")
-    command(bin_directory, "scancel", f"echo $* >> {bin_directory}/cancelled")
+    commands.make("squeue", f"echo '{shown}'")
+    commands.make("scancel", f"echo $* >> {commands.folder}/cancelled")
     ended = hptune("resume", "study")
     assert (ended.code, "cancelled 1 Slurm job of an earlier run" in ended.err) == (0, True)
-    assert (bin_directory / "cancelled").read_text() == "--quiet 7_0\n"
+    assert (commands.folder / "cancelled").read_text() == "--quiet 7_0\n"
 
     left_by_a_dead_master(hptune.study())
-    command(bin_directory, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    commands.make("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     ended = hptune("resume", "study")
     assert (ended.code, "may be left (squeue failed: Unable to contact" in ended.err) == (1, True)
     # A study may continue where there is no Slurm.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import Commands
 from real_runs import wait_for
 
 from jobqueue.allocation import Allocation, AllocationCluster, find_allocation, is_step, why_not
@@ -70,17 +70,14 @@ line=$(head -n 1 $file); sed -i 1d $file; eval "$line"
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AllocationCluster]:
+def cluster(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AllocationCluster]:
     """Return a cluster on two nodes; each srun does what the next line of its node's file says."""
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr("jobqueue.allocation._RESTART_DELAY_SECONDS", 0.1)
-    for name, script in (
-        ("sinfo", "echo 127.0.0.1"),
-        ("squeue", ""),
-        ("srun", SRUN.replace("HERE", str(tmp_path))),
-    ):
-        (tmp_path / name).write_text(f"#!/bin/bash\n{script}\n")
-        (tmp_path / name).chmod(0o755)
+    commands.make("sinfo", "echo 127.0.0.1")
+    commands.make("squeue", "")
+    commands.make("srun", SRUN.replace("HERE", str(tmp_path)))
     made = AllocationCluster(
         Allocation("7", 2, "n[1-2]"), name="a", directory=tmp_path / "jobs", module="m"
     )

@@ -126,5 +126,4 @@ def test_the_next_master_is_left_the_jobs_on_which_trials_run(queue: Queue, tmp_
     busy, idle, _ = sorted(queue.alive)
     jobs.set_demand(3, {busy: True, idle: False})
     jobs.hand_over()
-    jobs.close(cancel=False)
     assert queue.alive == {busy}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 import pytest
+from commands import Commands
 
 from jobqueue.config import parse_config
 from jobqueue.errors import ConfigError
@@ -106,17 +106,12 @@ SILENT = "sleep 0.1; echo 'squeue: error: Unable to contact slurm controller' >&
 
 
 @pytest.fixture
-def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def squeue(commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a squeue that answers each call with the next line of the returned file."""
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr("jobqueue.master._PAUSE_SECONDS", 0.01)
     answers = tmp_path / "answers"
-    for name, script in (
-        ("squeue", f'line=$(head -n 1 {answers}); sed -i 1d {answers}; eval "$line"'),
-        ("scontrol", f'echo "$@" >> {tmp_path}/requeued'),
-    ):
-        (tmp_path / name).write_text(f"#!/bin/bash\n{script}\n")
-        (tmp_path / name).chmod(0o755)
+    commands.make("squeue", f'line=$(head -n 1 {answers}); sed -i 1d {answers}; eval "$line"')
+    commands.make("scontrol", f'echo "$@" >> {tmp_path}/requeued')
     return answers
 
 
@@ -154,9 +149,11 @@ def test_a_job_whose_end_is_only_near_is_requeued(squeue: Path) -> None:
     assert (squeue.parent / "requeued").read_text() == "requeue 7\n"
 
 
-def test_a_job_that_slurm_refuses_to_requeue_ends_and_says_why(squeue: Path) -> None:
+def test_a_job_that_slurm_refuses_to_requeue_ends_and_says_why(
+    squeue: Path, commands: Commands
+) -> None:
     refused = "echo 'Requested operation is presently disabled for job 7' >&2; exit 1"
-    (squeue.parent / "scontrol").write_text(f"#!/bin/bash\n{refused}\n")
+    commands.make("scontrol", refused)
     squeue.write_text("echo '1 RUNNING'\n" * 2)
     inquiry = asked()
     assert inquiry.answer is RequeueOutcome.ENDS
@@ -178,8 +175,10 @@ def test_a_job_that_slurm_refuses_to_requeue_ends_and_says_why(squeue: Path) -> 
         "echo 'slurm_requeue error: Rate limit exceeded, please retry momentarily' >&2; exit 1",
     ],
 )
-def test_a_requeue_that_nobody_hears_is_asked_for_again(squeue: Path, silence: str) -> None:
-    (squeue.parent / "scontrol").write_text(f"#!/bin/bash\n{silence}\n")
+def test_a_requeue_that_nobody_hears_is_asked_for_again(
+    squeue: Path, commands: Commands, silence: str
+) -> None:
+    commands.make("scontrol", silence)
     squeue.write_text("echo '1 RUNNING'\n" * 100)
     assert outcome(seconds=1.5) is RequeueOutcome.UNKNOWN
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from jobqueue.plan import JobPlan, KindCapacity, LiveJob
 from jobqueue.plan import plan as plan_sizes
 
-GPU = KindCapacity("gpu", {"any": 4})
-CPU = KindCapacity("cpu", {"any": 2})
+GPU = KindCapacity("gpu", {"any": 4}, "gpu")
+CPU = KindCapacity("cpu", {"any": 2}, "cpu")
 
 
 def plan(
@@ -40,7 +40,7 @@ def test_kinds_take_turns_so_that_a_full_partition_holds_nothing_up() -> None:
     assert plan(12, [], [GPU, CPU], max_jobs=9).submit == {"gpu": 2, "cpu": 2}
     waiting = [LiveJob("1", "gpu", is_pending=True)]
     assert plan(6, waiting, [GPU, CPU], max_jobs=9).submit == {"cpu": 1}
-    few = KindCapacity("gpu", {"any": 4}, max_jobs=1)
+    few = KindCapacity("gpu", {"any": 4}, "gpu", max_jobs=1)
     assert plan(12, [], [few, CPU], max_jobs=9).submit == {"gpu": 1, "cpu": 4}
     assert plan(12, [], [few], max_jobs=9).submit == {"gpu": 1}
 
@@ -55,7 +55,7 @@ def test_what_waits_is_cancelled_first_then_what_is_idle_and_never_what_is_busy(
     assert plan(9, jobs, [GPU], max_jobs=9).cancel == ()
 
 
-kinds = st.sampled_from([[GPU], [CPU, GPU], [KindCapacity("gpu", {"any": 4}, 2), CPU]])
+kinds = st.sampled_from([[GPU], [CPU, GPU], [KindCapacity("gpu", {"any": 4}, "gpu", 2), CPU]])
 alive = st.lists(
     st.builds(
         LiveJob,
@@ -161,15 +161,15 @@ def test_a_drained_job_is_cancelled_when_it_is_empty_and_its_place_is_taken() ->
 
 def test_what_larger_trials_were_reckoned_to_is_not_drained() -> None:
     jobs = [busy("1", "big"), busy("2")]
-    huge = KindCapacity("huge", {"huge": 1})
+    huge = KindCapacity("huge", {"huge": 1}, "huge")
     wanted = {"big": 2, "huge": 1, "small": 99}
     assert plan_sizes(wanted, jobs, [SMALL, BIG, huge], max_jobs=2).drain == "2"
     assert plan_sizes(wanted, jobs[:1], [SMALL, BIG, huge], max_jobs=1).drain == ""
 
 
 def test_only_a_job_whose_end_lets_another_one_begin_gives_way() -> None:
-    few = KindCapacity("big", {"small": 8, "big": 2}, 1, shape="b")
-    other = KindCapacity("b.small", {"small": 1}, 1, shape="b")
+    few = KindCapacity("big", {"small": 8, "big": 2}, "b", 1)
+    other = KindCapacity("b.small", {"small": 1}, "b", 1)
     jobs = [busy("1", "b.small"), busy("2")]
     # The shape is full, whatever becomes of the other shape's jobs.
     for most in (2, 9):
@@ -181,7 +181,7 @@ def test_only_a_job_whose_end_lets_another_one_begin_gives_way() -> None:
 
 
 def test_kinds_of_one_shape_share_its_limit() -> None:
-    other = KindCapacity("small.2", {"big": 1}, 1, shape="a")
+    other = KindCapacity("small.2", {"big": 1}, "a", 1)
     there = [LiveJob("1", "small", is_busy=True)]
     assert plan_sizes({"big": 1}, there, [SMALL, other], max_jobs=9).submit == {}
     assert plan_sizes({"big": 1}, [], [SMALL, other], max_jobs=9).submit == {"small.2": 1}

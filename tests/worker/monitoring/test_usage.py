@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from attempts import Attempts
+from commands import Commands
 
 from tuner.core.resources import Placement
 from tuner.core.trial import Cause, Usage
@@ -321,7 +322,7 @@ def test_the_cost_of_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 # --- GPUs, as nvidia-smi tells of them --------------------------------------------------------
 
-SMI = """#!/bin/sh
+SMI = """
 case "$1" in
 --query-gpu=*) printf '0, GPU-a, 3000, 0, 8192\\n1, GPU-b, 500, 37, 4096\\n' ;;
 --query-compute-apps=*) printf 'GPU-a, 11, 1000\\nGPU-a, 12, 1500\\nGPU-b, 13, [N/A]\\n' ;;
@@ -402,11 +403,8 @@ def test_where_the_driver_names_no_process_only_who_is_alone_holds_all(
     assert meter.usage.peak_gpu_memory_bytes == expected
 
 
-def test_gpus_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = tmp_path / "nvidia-smi"
-    command.write_text(SMI)
-    command.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+def test_gpus_by_nvidia_smi(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands.make("nvidia-smi", SMI)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     gpus = GpuUsage()
     assert gpus.memory_bytes(["0"], None) == 3000 * MB
@@ -416,6 +414,6 @@ def test_gpus_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert gpus.memory_bytes(["1"], {13}) is None
     assert gpus.memory_bytes(["7"], None) is None
     assert (gpus.is_busy(["0"]), gpus.is_busy(["0", "GPU-b"])) == (False, True)
-    command.write_text("#!/bin/sh\nexit 9\n")
+    commands.make("nvidia-smi", "exit 9")
     assert gpus.memory_bytes(["0"], None) == 3000 * MB  # it is not asked all the time
     assert GpuUsage().memory_bytes(["0"], None) is None
