@@ -96,8 +96,7 @@ class RealScheduler:
 
     def end(self) -> None:
         """End the scheduler and wait until it is gone."""
-        self.started.process.terminate()
-        assert self.started.wait(seconds=20).code == 0
+        self.started.leave()
 
 
 def open_scheduler(hptune: Hptune, port: int = 0) -> RealScheduler:
@@ -114,14 +113,6 @@ def scheduler(hptune: Hptune) -> Iterator[RealScheduler]:
     yield opened
     if opened.started.process.poll() is None:
         opened.end()
-
-
-def leave(worker: Started) -> str:
-    """Send SIGTERM, and return all output."""
-    worker.process.terminate()
-    ended = worker.wait(seconds=30)
-    assert ended.code == 0, ended
-    return ended.out
 
 
 def listening(hptune: Hptune) -> set[str]:
@@ -217,7 +208,7 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
     for each in hptune.temporary.iterdir():
         assert not each.stat().st_mode & 0o077, f"other users may enter {each.name}"
     first = attempts(study)[0]
-    said = leave(small)
+    said = small.leave()
     assert "released" in said
     again = wait_for(lambda: attempts(study)[1:2], "the trial to be placed again")
     (hptune.directory / "go").touch()
@@ -232,7 +223,7 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
         study, "SELECT attempt, min(step) AS step FROM reports WHERE trial = 0 GROUP BY attempt"
     )
     assert [row["step"] for row in reports] == [1, 4], "it did not continue from its checkpoint"
-    leave(large)
+    large.leave()
     assert list(hptune.temporary.glob("*hptune-*")) == [scheduler.folder]
 
 
@@ -280,7 +271,7 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     assert (ends[0], ends[-1], ends.count("FINISHED")) == ("LOST", "FINISHED", 1)
     assert trials(study)[0]["value"] == undisturbed(trials(study)[0], seed=5)
     read_until(waits.process.stdout, "joined")
-    leave(waits)
+    waits.leave()
     again.end()
 
 
@@ -312,7 +303,7 @@ def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
     (hptune.directory / "go").touch()
     for run in (first, second):
         assert run.wait().code == 0
-    leave(worker)
+    worker.leave()
     holds = [json.loads(line) for line in (hptune.directory / "holds").read_text().splitlines()]
     assert len(holds) == 12
     for gpu in ("GPU-a", "GPU-b"):

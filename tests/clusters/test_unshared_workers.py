@@ -111,16 +111,7 @@ def machines(hptune: Hptune, certificates: Path) -> Iterator[Machines]:
         unavailable(f"this kernel lends no namespaces: {tried.stderr.strip()}")
     found = Machines(hptune, certificates)
     yield found
-    found.scheduler.process.terminate()
-    assert found.scheduler.wait(seconds=20).code == 0
-
-
-def leave(worker: Started) -> str:
-    """Send SIGTERM, and return all output."""
-    worker.process.terminate()
-    ended = worker.wait(seconds=40)
-    assert ended.code == 0, ended
-    return ended.out
+    found.scheduler.leave()
 
 
 def undisturbed(params: dict[str, float], *, number: int, seed: int) -> float:
@@ -148,14 +139,14 @@ def test_trials_go_on_elsewhere_after_sigkill_and_sigterm_without_a_shared_direc
     wait_for(lambda: steps(0) == steps(1) == 3, "checkpoints at the master")
     last = machines.worker("--cpus", 2)
     killed.kill()
-    assert "released" in leave(told)
+    assert "released" in told.leave()
     query = "SELECT count(*) AS n FROM attempts WHERE number > 0 AND started > 0"
     wait_for(lambda: rows(study, query)[0]["n"] == 2, "both trials to run on the last worker")
     gate.touch()
     ended = run.wait(seconds=60)
     assert ended.code == 0, ended
     assert "files: over the connection" in ended.out + ended.err
-    assert "is not visible here; files go over the connection" in leave(last)
+    assert "is not visible here; files go over the connection" in last.leave()
     found = trials(study)
     assert [each["state"] for each in found] == ["COMPLETE", "COMPLETE"]
     for each in found:
@@ -186,7 +177,7 @@ def test_an_error_for_a_missing_file_names_the_machine(machines: Machines, hptun
     )
     worker = machines.worker()
     ended = machines.run(model, "--trials", 1).wait(seconds=60)
-    leave(worker)
+    worker.leave()
     (trial,) = trials(hptune.study())
     assert ended.code == 1
     assert "data.csv" in ended.out + ended.err
@@ -199,7 +190,7 @@ def test_the_best_model_is_kept_and_can_be_loaded(machines: Machines, hptune: Hp
     model = hptune.file("model.py", KERAS)
     worker = machines.worker("--cpus", 1)
     ended = machines.run(model, "--trials", 2, "--objective", "val_loss").wait(seconds=120)
-    leave(worker)
+    worker.leave()
     assert ended.code == 0, ended
     script = (
         f"import hptune; print(hptune.Study({str(hptune.study())!r}).best_model().count_params())"

@@ -73,6 +73,13 @@ class Started:
         os.kill(self.pid, signal.SIGKILL)
         self.process.communicate(timeout=30)
 
+    def leave(self) -> str:
+        """Send SIGTERM, on which it ends in good order; return its output."""
+        self.process.terminate()
+        ended = self.wait(seconds=40)
+        assert ended.code == 0, ended
+        return ended.out
+
     def wait(self, *, seconds: float = 120.0) -> Ended:
         out, err = self.process.communicate(timeout=seconds)
         return Ended(self.process.returncode, out, err)

@@ -16,11 +16,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dask
 from distributed import Scheduler, SchedulerPlugin
 
 from ..errors import StudyError
+from ..reporting.text import plural
 from ..security.certificates import Identity
 from ..worker.dask.dask_settings import HTTP_SETTINGS, SCRATCH, silence
 from ..worker.dask.encryption import security
@@ -53,7 +55,7 @@ class _ConnectionLog(SchedulerPlugin):
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Report a worker that joined; called by Dask."""
         state = scheduler.workers[worker]
-        self._workers[worker] = f"{worker}, {_count(state.nthreads, 'core')}"
+        self._workers[worker] = f"{worker}, {plural(state.nthreads, 'core')}"
         self._report(f"a worker joined ({self._workers[worker]})")
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: object) -> None:
@@ -76,7 +78,7 @@ class _ConnectionLog(SchedulerPlugin):
             self._report("a study disconnected")
 
     def _report(self, what: str) -> None:
-        workers, studies = _count(len(self._workers), "worker"), len(self._studies)
+        workers, studies = plural(len(self._workers), "worker"), len(self._studies)
         self._notify(f"{what}; now {workers}, {studies} {'study' if studies == 1 else 'studies'}")
 
 
@@ -124,10 +126,6 @@ def _refusals_to(notify: Callable[[str], None]) -> Iterator[None]:
         logger.level, logger.propagate = before
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
 def serve(
     *,
     host: str,
@@ -152,18 +150,47 @@ def serve(
         StudyError: It cannot listen on that interface and port, or write the file.
     """
     silence()
-    with dask_folder() as scratch, dask.config.set({SCRATCH: str(scratch), **HTTP_SETTINGS}):
-        serving = _serve(
-            host=host,
-            port=port,
-            scheduler_file=scheduler_file,
-            identity=identity,
-            opened=opened,
-            notify=notify,
-            folder=scratch,
-        )
-        with _refusals_to(notify) if notify else contextlib.nullcontext():
-            asyncio.run(serving)
+
+    async def run(folder: Path) -> None:
+        over = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            if over.is_set():
+                os._exit(130)
+            over.set()
+
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(each, end)
+        scheduler = await _listening(host, port, identity)
+        # Dask would remove the file at its end, even if another scheduler has replaced it.
+        announced = json.dumps({"address": scheduler.address, "id": scheduler.id}).encode()
+        try:
+            if scheduler_file is not None:
+                _write(scheduler_file, announced)
+            dashboard = scheduler.services.get("dashboard")
+            has_pages = dashboard is not None and importlib.util.find_spec("bokeh") is not None
+            link = "" if not has_pages else f"http://127.0.0.1:{dashboard.port}/status"
+            announce(folder, scheduler.http_server.port)
+            opened(scheduler.address, link)
+            if notify is not None:
+                scheduler.add_plugin(_ConnectionLog(notify), name="hptune-connection-log")
+            closed = asyncio.ensure_future(scheduler.finished())
+            asked = asyncio.ensure_future(over.wait())
+            await asyncio.wait({closed, asked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await scheduler.close()
+            if scheduler_file is not None:
+                with contextlib.suppress(OSError):
+                    if scheduler_file.read_bytes() == announced:
+                        scheduler_file.unlink()
+
+    with (
+        dask_folder() as scratch,
+        dask.config.set({SCRATCH: str(scratch), **HTTP_SETTINGS}),
+        _refusals_to(notify) if notify else contextlib.nullcontext(),
+    ):
+        asyncio.run(run(scratch))
 
 
 def _write(file: Path, contents: bytes) -> None:
@@ -178,30 +205,12 @@ def _write(file: Path, contents: bytes) -> None:
         ) from error
 
 
-async def _serve(
-    *,
-    host: str,
-    port: int,
-    scheduler_file: Path | None,
-    identity: Identity | None,
-    opened: Callable[[str, str], None],
-    notify: Callable[[str], None] | None,
-    folder: Path,
-) -> None:
-    over = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        if over.is_set():
-            os._exit(130)
-        over.set()
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, end)
+async def _listening(host: str, port: int, identity: Identity | None) -> Any:
+    """Return Dask's scheduler, which listens."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dask warns if its dashboard cannot listen
         try:
-            scheduler = await Scheduler(
+            return await Scheduler(
                 host=host,
                 port=port,
                 protocol="tcp://" if identity is None else "tls://",
@@ -217,24 +226,3 @@ async def _serve(
                 f"no scheduler can listen on {host}, port {port}: {reason}. "
                 "Choose others with --host and --port (0 for any)."
             ) from error
-    # Dask would remove the file at its end, even if another scheduler has replaced it.
-    announced = json.dumps({"address": scheduler.address, "id": scheduler.id}).encode()
-    try:
-        if scheduler_file is not None:
-            _write(scheduler_file, announced)
-        dashboard = scheduler.services.get("dashboard")
-        has_pages = dashboard is not None and importlib.util.find_spec("bokeh") is not None
-        link = "" if not has_pages else f"http://127.0.0.1:{dashboard.port}/status"
-        announce(folder, scheduler.http_server.port)
-        opened(scheduler.address, link)
-        if notify is not None:
-            scheduler.add_plugin(_ConnectionLog(notify), name="hptune-connection-log")
-        closed = asyncio.ensure_future(scheduler.finished())
-        asked = asyncio.ensure_future(over.wait())
-        await asyncio.wait({closed, asked}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await scheduler.close()
-        if scheduler_file is not None:
-            with contextlib.suppress(OSError):
-                if scheduler_file.read_bytes() == announced:
-                    scheduler_file.unlink()

@@ -81,21 +81,13 @@ class AllocationWorkers(JobWorkers[AllocationCluster]):
         return f"on {self._allocation.describe()}"
 
     def scale_up(self, resources: Resources, trials: int) -> None:
-        """Start the workers.
-
-        Raises:
-            UsageError: Slurm cannot.
-        """
+        """Start the workers."""
         del resources, trials
         with translated_errors():
             self.jobs.scale_up()
 
     def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
-        """Start workers again that died; returns a line on each of them.
-
-        Raises:
-            StudyError: There are none any more.
-        """
+        """Start workers again that died; returns a line on each of them."""
         del sizes, workers
         with translated_errors(is_running=True):
             return self.jobs.check()

@@ -74,11 +74,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def open(self, run: RunContext) -> None:
-        """Start the scheduler and connect to it; no job is submitted yet.
-
-        Raises:
-            UsageError: The slurm.toml is wrong, or Slurm would refuse a job (in its words).
-        """
+        """Start the scheduler and connect to it; no job is submitted yet."""
         # The model file may import modules next to it.
         config = self._order.config.showing(Path(run.source.path).parent)
         self._order = replace(self._order, config=config)
@@ -98,32 +94,19 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         return f"in at most {jobs} ({names})"
 
     def check_trial(self, resources: Resources) -> None:
-        """Check that a job can hold a trial.
-
-        Raises:
-            UsageError: None can; says what there is.
-        """
+        """Check that a job can hold a trial."""
         _check_nodes(resources, self._order)
         with translated_errors():
             self.jobs.check_need(_need(resources))
 
     def scale_up(self, resources: Resources, trials: int) -> None:
-        """Submit the first jobs, or take over those that an earlier master left.
-
-        Raises:
-            UsageError: Slurm refuses them, in its own words; none is left.
-        """
+        """Submit the first jobs, or take over those that an earlier master left."""
         self._usual = _need(resources)
         with translated_errors():
             self.jobs.scale_up(self._usual, trials)
 
     def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
         """Adjust the jobs to the trials; returns at once, with lines on what became of the jobs.
-
-        Args:
-            sizes: How many trials run or could begin now, by what they ask for.
-            workers: The addresses of the workers that asked to join, and why each was refused;
-                empty for those that take trials.
 
         Raises:
             StudyError: No job is left, and none can be had; or jobs end again and again without
