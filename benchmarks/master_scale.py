@@ -52,7 +52,8 @@ from tuner.core.space.space import (
     SearchSpace,
 )
 from tuner.core.trial import Attempt, Direction, Goal, Params, Trial
-from tuner.executors.simulated import Curve, Faults, Needs, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Curve, Faults, Needs, SimulatedWorker
 from tuner.samplers.random_search import RandomSampler
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import Ledger

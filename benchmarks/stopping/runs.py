@@ -12,7 +12,8 @@ from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import SearchSpace
 from tuner.core.trial import Attempt, Direction, Goal, Trial
-from tuner.executors.simulated import SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import SimulatedWorker
 from tuner.samplers.gp.sampler import BayesianSampler
 from tuner.samplers.random_search import RandomSampler
 from tuner.samplers.tpe.sampler import TpeSampler

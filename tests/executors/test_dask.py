@@ -37,7 +37,7 @@ from tuner.storage.directory import StudyDirectory
 from tuner.testing.executor_driver import wait_until
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
 from tuner.worker.dask import study_access
-from tuner.worker.dask.plugin import Announcement
+from tuner.worker.dask.announcement import Announcement
 from tuner.worker.dask.study_access import StudyAccess, StudyAccessError, prepare_access
 from tuner.worker.orders import AttemptOrder
 

@@ -29,7 +29,8 @@ from tuner.core.messages import (
 from tuner.core.trial import AttemptId, Cause, Ending, Halt
 from tuner.errors import StudyError
 from tuner.executors.base import Executor
-from tuner.executors.simulated import Faults, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Faults, SimulatedWorker
 from tuner.testing.executors import ExecutorSuite, Stage, curve
 from tuner.worker.orders import AttemptOrder
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import attempt_orders
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.goals import Goals
 from tuner.core.meeting import Member, RankReady
 from tuner.core.messages import (
     AttemptEnded,
@@ -22,7 +22,7 @@ from tuner.core.messages import (
     WorkerLeft,
 )
 from tuner.core.resources import Capacity, Placement
-from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, Report, Usage
+from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, Usage
 from tuner.executors.parallel_state import (
     GIVE_WAY_SECONDS,
     LINGER_SECONDS,
@@ -35,7 +35,7 @@ from tuner.executors.parallel_state import (
     StartRank,
     TellRank,
 )
-from tuner.worker.orders import AttemptLimits, AttemptOrder, StudyBrief
+from tuner.worker.orders import AttemptLimits, AttemptOrder
 from tuner.worker.runner_state import GRACE_SECONDS
 
 NAME = AttemptId(3, 0)
@@ -43,14 +43,7 @@ RETURNED = Ending(Cause.RETURNED, {"loss": 1.0}, step=1)
 KILLED = Ending(Cause.KILLED, reason="killed by SIGKILL")
 RAISED = Ending(Cause.EXCEPTION, reason="ValueError: no")
 ABORTED = Ending(Halt.ABORT.cause, reason="another rank is gone")
-BRIEF = StudyBrief(
-    name="test",
-    directory="study",
-    working_directory=".",
-    source=ObjectiveSource(SourceKind.FILE, "model.py"),
-    goals=Goals((Goal("loss", Direction.MIN),)),
-    limits=AttemptLimits(master_grace_seconds=600.0),
-)
+BRIEF = replace(attempt_orders.BRIEF, limits=AttemptLimits(master_grace_seconds=600.0))
 
 
 def order(*workers: str) -> AttemptOrder:

@@ -15,7 +15,8 @@ from tuner.core.messages import AttemptEnded, Event, Measured, WorkerJoined, Wor
 from tuner.core.resources import Placement
 from tuner.core.trial import AttemptId, Cause
 from tuner.executors.base import Executor
-from tuner.executors.simulated import Faults, Needs, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Faults, Needs, SimulatedWorker
 from tuner.testing.executors import ExecutorSuite, Stage, curve
 from tuner.worker.orders import AttemptLimits, AttemptOrder
 

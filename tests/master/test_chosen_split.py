@@ -42,7 +42,8 @@ from tuner.core.trial import (
 )
 from tuner.errors import UsageError
 from tuner.executors.base import Executor
-from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Curve, SimulatedWorker
 from tuner.master.scaling import ScalingRequest, check_code, wait_for_workers
 from tuner.master.split import Splitter, check_splits, measure_split
 from tuner.master.step_runner import StepRunner

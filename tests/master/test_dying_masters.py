@@ -22,7 +22,8 @@ from tuner.core.engine.engine import Engine
 from tuner.core.messages import Event, FinishReason, PackingDecided
 from tuner.core.trial import Attempt, AttemptId, Params, Trial
 from tuner.errors import StorageFullError
-from tuner.executors.simulated import Needs, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Needs, SimulatedWorker
 from tuner.storage.ledger import Ledger
 from tuner.worker.orders import AttemptOrder
 

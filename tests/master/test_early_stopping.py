@@ -16,7 +16,8 @@ from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.snapshot import StudySnapshot
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Attempt, Direction, Goal, Outcome, Params, Trial, TrialState
-from tuner.executors.simulated import Curve, Faults, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Curve, Faults, SimulatedWorker
 from tuner.pruners.registry import make_pruner
 from tuner.samplers.registry import SamplerOptions, make_sampler
 from tuner.testing.studies import Memory, play

@@ -21,7 +21,8 @@ from masters import (
 from tuner.core.engine.engine import Engine
 from tuner.core.messages import Event, Finish, FinishReason, StopRequested
 from tuner.core.trial import Outcome, TrialState
-from tuner.executors.simulated import Faults, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Faults, SimulatedWorker
 from tuner.master.loop import POLL_SECONDS
 
 

@@ -13,7 +13,8 @@ from tuner.core.messages import Event
 from tuner.core.resources import Amount, Resources
 from tuner.core.space.space import FloatParameter, Scale, SearchSpace
 from tuner.core.trial import Attempt, AttemptId, Direction, Goal, Outcome, Params, TrialState
-from tuner.executors.simulated import Curve, Faults, Needs, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Curve, Faults, Needs, SimulatedWorker
 from tuner.samplers.random_search import RandomSampler
 from tuner.testing.studies import Memory, play
 

@@ -21,7 +21,8 @@ from tuner.core.trial import (
     Params,
     TrialState,
 )
-from tuner.executors.simulated import Curve, Faults, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Curve, Faults, SimulatedWorker
 from tuner.master.suggester import sized
 from tuner.samplers.random_search import RandomSampler
 from tuner.testing.studies import Memory, Played, play

@@ -27,7 +27,8 @@ from tuner.core.space.space import IntParameter, SearchSpace
 from tuner.core.trial import ADDED, Direction, Suggestion, Trial, TrialState
 from tuner.core.user_requests import UserAction
 from tuner.errors import NoStudyError
-from tuner.executors.simulated import Faults, SimulatedExecutor
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Faults
 from tuner.master.replay import Replayed, replay
 from tuner.pruners.registry import make_pruner
 from tuner.samplers.registry import SamplerOptions, make_sampler

@@ -20,7 +20,8 @@ from tuner.core.space.space import FloatParameter, IntParameter, SearchSpace
 from tuner.core.study_config import StudyConfig
 from tuner.core.trial import Direction, Goal, Params, Suggestion, Trial, TrialState
 from tuner.errors import StudyError, UsageError
-from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Curve, SimulatedWorker
 from tuner.master.loop import StudyLoop
 from tuner.master.suggester import (
     InformedSampler,

@@ -17,7 +17,7 @@ from tuner.core.messages import (
 )
 from tuner.core.resources import Capacity
 from tuner.errors import UsageError
-from tuner.executors.simulated import VirtualClock
+from tuner.executors.simulated_parts import VirtualClock
 from tuner.master.wait_for_workers import WorkerGate
 
 

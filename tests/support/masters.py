@@ -29,14 +29,8 @@ from tuner.core.trial import (
     Trial,
     TrialState,
 )
-from tuner.executors.simulated import (
-    Curve,
-    Faults,
-    Needs,
-    SimulatedEnd,
-    SimulatedExecutor,
-    SimulatedWorker,
-)
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker
 from tuner.master.loop import StudyLoop
 from tuner.master.suggester import InformedSampler, SimulatedSuggester, Suggester
 from tuner.pruners.registry import make_pruner

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from commands import Commands
 from real_runs import Hptune, Started, wait_for
 from requirements import require_root
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.resources import Capacity
 from tuner.errors import StudyError, UsageError
 from tuner.worker import device_locks, devices
-from tuner.worker.dask.plugin import StudyPlugin
-from tuner.worker.dask.worker import offered
+from tuner.worker.dask.offer import WorkerOptions, granted_by, offered
 from tuner.worker.monitoring import gpu as gpu_usage
 
 GPUS = ("GPU-a", "GPU-b", "GPU-c")
+WORKER = WorkerOptions("tls://x:1")
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +39,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def of_another_process(most: int) -> subprocess.Popen[str]:
     code = f"""
-from tuner.worker import device_locks, devices
-from tuner.worker.dask.plugin import StudyPlugin
+from tuner.worker import device_locks
 print(",".join(device_locks.lock_gpus({GPUS!r}, {most})), flush=True)
 input()
 """
@@ -54,11 +53,9 @@ def test_what_another_worker_offers_is_not_offered_again() -> None:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == "GPU-a,GPU-b"
         assert device_locks.lock_gpus(GPUS, 3) == ("GPU-c",)
-        assert offered("tls://x:1", cpus=None, gpus=None, memory_bytes=None).capacity.gpus == (
-            "GPU-c",
-        )
+        assert offered(WORKER).capacity.gpus == ("GPU-c",)
         with pytest.raises(UsageError, match="all but 1 of its 3"):
-            offered("tls://x:1", cpus=None, gpus=2, memory_bytes=None)
+            offered(replace(WORKER, gpus=2))
         other.kill()
     assert device_locks.lock_gpus(GPUS, 2) == ("GPU-a", "GPU-c")
     assert device_locks.lock_gpus(GPUS, 3) == GPUS
@@ -97,7 +94,7 @@ input()
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "bound\n"
-        offer = offered("tls://x:1", cpus=1, gpus=None, memory_bytes=None)
+        offer = offered(replace(WORKER, cpus=1))
         assert offer.capacity.gpus == GPUS
         who = "an unknown user" if then != "listen()" else f"user nobody, process {other.pid}"
         assert f"hold locks in your name: GPU-b ({who})" in offer.note
@@ -115,7 +112,7 @@ def test_a_worker_with_fewer_gpus_than_its_job_asked_for_joins_no_study(
     with pytest.raises(
         StudyError, match=r"asked for 4 GPUs, but this process can use 3 on .*GPU-a"
     ):
-        offered("tls://x:1", cpus=None, gpus=None, memory_bytes=None)
+        offered(WORKER)
 
 
 def test_a_worker_offers_as_large_a_part_of_the_memory_as_of_the_cores(
@@ -124,7 +121,7 @@ def test_a_worker_offers_as_large_a_part_of_the_memory_as_of_the_cores(
     monkeypatch.setattr(devices, "capacity", lambda: Capacity((0, 1, 2, 3), (), 1000))
 
     def memory(cpus: int | None, memory_bytes: int | None = None) -> int:
-        offer = offered("tls://x:1", cpus=cpus, gpus=None, memory_bytes=memory_bytes)
+        offer = offered(replace(WORKER, cpus=cpus, memory_bytes=memory_bytes))
         return offer.capacity.memory_bytes
 
     assert (memory(None), memory(4), memory(1)) == (1000, 1000, 250)
@@ -138,7 +135,7 @@ def test_the_second_worker_that_offers_a_whole_machine_says_so(
     monkeypatch.setattr(devices, "capacity", lambda: Capacity(cores, (), 1000))
 
     def note(cpus: int | None = None) -> str:
-        return offered("tls://x:1", cpus=cpus, gpus=None, memory_bytes=None).note
+        return offered(replace(WORKER, cpus=cpus)).note
 
     lock = f"device_locks.lock_core_set({cores})"
     other = f"from tuner.worker import device_locks; {lock}; print(flush=True); input()"
@@ -154,13 +151,10 @@ def test_the_second_worker_that_offers_a_whole_machine_says_so(
 
 
 def test_a_gpu_is_the_same_by_its_number_and_by_its_uuid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = "".join(f"{i}, {name}, 0, 0, 80000\\n" for i, name in enumerate(GPUS))
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    commands.make("nvidia-smi", f"printf '{rows}'")
     monkeypatch.setattr(gpu_usage, "_nvml", lambda: None)
     with of_another_process(2) as other:
         assert other.stdout is not None
@@ -196,15 +190,13 @@ def test_a_plain_dask_worker_offers_what_its_threads_are_of_the_cores(
 ) -> None:
     machine = Capacity((0, 1, 2, 3), GPUS, 100)
     monkeypatch.setattr(devices, "capacity", lambda: machine)
-    source = ObjectiveSource(SourceKind.FILE, "model.py")
-    plugin = StudyPlugin(name="study", source=source, fork_server_address=None, cores={})
     for threads, expected in (
         (1, Capacity((0,), ("GPU-a",), 25)),
         (2, Capacity((0, 1), ("GPU-a", "GPU-b"), 50)),
         (8, machine),
     ):
-        plugin._worker = SimpleNamespace(name="w", state=SimpleNamespace(nthreads=threads))
-        assert plugin._capacity() == expected
+        worker = SimpleNamespace(name="w", state=SimpleNamespace(nthreads=threads))
+        assert granted_by(worker) == expected
 
 
 HOLDS = """

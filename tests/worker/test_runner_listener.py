@@ -6,14 +6,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from attempt_orders import ATTEMPT, order_of
 from real_runs import wait_for
 
-from tuner.config.model_file import check_path
-from tuner.core.goals import Goals
 from tuner.core.messages import AttemptEnded, Event, Reported
-from tuner.core.resources import Placement
-from tuner.core.trial import AttemptId, Direction, Goal, Halt
-from tuner.worker.orders import AttemptOrder, StudyBrief
+from tuner.core.trial import Halt
+from tuner.worker.orders import AttemptOrder
 from tuner.worker.runner import AttemptRunner
 
 MODEL = """
@@ -27,7 +25,6 @@ def objective(hp, trial):
     pathlib.Path({notified!r}).touch()
     return 1.0
 """
-ATTEMPT = AttemptId(0, 0)
 
 
 class Receiver:
@@ -49,14 +46,7 @@ class Receiver:
 def order(folder: Path, notified: Path) -> AttemptOrder:
     file = folder / "model.py"
     file.write_text(MODEL.format(notified=str(notified)))
-    brief = StudyBrief(
-        name="test",
-        directory=str(folder / "study"),
-        working_directory=str(folder),
-        source=check_path(file),
-        goals=Goals((Goal("value", Direction.MAX),)),
-    )
-    return AttemptOrder(brief, ATTEMPT, {}, (), Placement("worker", (0,)), 7, ())
+    return order_of(file)
 
 
 @pytest.mark.parametrize("closes", [False, True])

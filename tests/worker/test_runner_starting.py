@@ -12,16 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from attempt_orders import ATTEMPT, order_of
 from real_runs import wait_for
 
-from tuner.config.model_file import check_path
-from tuner.core.goals import Goals
 from tuner.core.messages import AttemptEnded, AttemptStarted, Event
-from tuner.core.resources import Placement
-from tuner.core.trial import AttemptId, Cause, Direction, Goal, Halt
+from tuner.core.trial import AttemptId, Cause, Halt
 from tuner.worker.forkserver.channel import Channel
 from tuner.worker.forkserver.client import ForkServer
-from tuner.worker.orders import AttemptOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner
 
 SLOW = """
@@ -32,8 +29,6 @@ time.sleep(300)
 def objective(hp, trial):
     return 1.0
 """
-ATTEMPT = AttemptId(0, 0)
-
 
 WAITS = """
 import pathlib, time
@@ -43,18 +38,6 @@ def objective(hp, trial):
         time.sleep(0.05)
     return 1.0
 """
-
-
-def order_of(file: Path) -> AttemptOrder:
-    """Return the order for an attempt of a model file."""
-    brief = StudyBrief(
-        name="test",
-        directory=str(file.parent / "study"),
-        working_directory=str(file.parent),
-        source=check_path(file),
-        goals=Goals((Goal("value", Direction.MAX),)),
-    )
-    return AttemptOrder(brief, ATTEMPT, {}, (), Placement("worker", (0,)), 7, ())
 
 
 class Slow:

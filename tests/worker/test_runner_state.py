@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import signal
 
+import attempt_orders
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.goals import Goals
 from tuner.core.messages import AttemptEnded, Reported
-from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, Report, StopAt
+from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, StopAt
 from tuner.worker.orders import AttemptLimits, StudyBrief
 from tuner.worker.runner_state import (
     GRACE_SECONDS,
@@ -28,14 +27,7 @@ from tuner.worker.runner_state import (
 )
 
 LIMITS = AttemptLimits(trial_timeout_seconds=100.0)
-BRIEF = StudyBrief(
-    name="test",
-    directory="study",
-    working_directory=".",
-    source=ObjectiveSource(SourceKind.FILE, "model.py"),
-    goals=Goals((Goal("loss", Direction.MIN),)),
-    limits=LIMITS,
-)
+BRIEF = dataclasses.replace(attempt_orders.BRIEF, limits=LIMITS)
 A, B = AttemptId(0, 0), AttemptId(1, 0)
 RETURNED = Ending(Cause.RETURNED, {"loss": 1.0}, step=1)
 HUNG = Ending(Cause.HUNG, reason="it hung")

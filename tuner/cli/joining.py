@@ -218,14 +218,16 @@ def worker(
     After Ctrl-C or SIGTERM, trials write a checkpoint and continue on other workers. A
     second Ctrl-C stops at once.
     """
-    from ..worker.dask.worker import join, offered
+    from ..worker.dask.offer import WorkerOptions, offered
+    from ..worker.dask.worker import join
 
-    offer = offered(
+    options = WorkerOptions(
         address,
         cpus=cpus,
         gpus=gpus,
         memory_bytes=memory_bytes,
-        granted=(cores_granted, memory_granted_bytes),
+        cores_granted=cores_granted,
+        memory_granted_bytes=memory_granted_bytes,
         name=name,
         death_timeout_seconds=death_timeout_seconds,
         interface=interface,
@@ -233,5 +235,6 @@ def worker(
         certs=certs or "",
         insecure=insecure,
     )
+    offer = offered(options)
     with _timestamped_lines() as say:
-        join(offer, say=say, is_quiet=quiet)
+        join(options, offer, say=say, is_quiet=quiet)

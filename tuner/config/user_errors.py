@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..errors import HptuneError
+from ..errors import HptuneError, how_to_install
 
 _MOST_CHARACTERS = 20_000
 """Characters of a traceback that are shown and stored: an error may hold a whole array as text."""
@@ -49,6 +49,17 @@ def storable(text: str, most_characters: int) -> str:
         return text
     half = most_characters // 2
     return f"{text[:half]}[{left_out} characters left out]{text[-half:]}"
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error as one line for people, with the command that installs a missing module."""
+    if isinstance(error, HptuneError):
+        return " ".join(error.message.split())
+    text = " ".join(without_colours(str(error)).split())
+    name = type(error).__name__
+    line = f"{name}: {text[:300]}" if text else name
+    remedy = how_to_install(error.name) if isinstance(error, ModuleNotFoundError) else ""
+    return f"{line}; install it with: {remedy}" if remedy else line
 
 
 def without_colours(text: str) -> str:

@@ -22,7 +22,7 @@ from ..reporting.text import plural
 from ..worker import devices
 from ..worker.addresses import outward
 from ..worker.dask import versions
-from ..worker.dask.granted import granted_by
+from ..worker.dask.offer import granted_by
 from ..worker.private_folder import dask_folder
 from .certificates import certificate_findings
 from .findings import Finding, Subject, failed, passed, warned

@@ -30,8 +30,9 @@ from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import StudyError
 from ..worker.addresses import page_from_here
 from ..worker.dask import versions
+from ..worker.dask.announcement import Announcement
 from ..worker.dask.calls import announcement, refuse, run_attempt, tell_attempt
-from ..worker.dask.plugin import Announcement, StudyPlugin, task_key
+from ..worker.dask.plugin import StudyPlugin, task_key
 from ..worker.dask.study_access import StudyAccess
 from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
 from ..worker.private_folder import dask_folder
@@ -206,16 +207,15 @@ class DaskExecutor(Executor):
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Send the order to the attempt's plugin."""
-        worker, future = self._futures.get(attempt, ("", None))
-        if future is None or future.done():
-            return
-
-        self._call(worker, tell_attempt, self._name, StopOrder(attempt, halt))
+        self._tell(StopOrder(attempt, halt))
 
     def meet(self, order: MeetOrder) -> None:
         """Send the order to the rank's plugin."""
-        worker, _ = self._futures.get(order.attempt, ("", None))
-        if worker:
+        self._tell(order)
+
+    def _tell(self, order: StopOrder | MeetOrder) -> None:
+        worker, future = self._futures.get(order.attempt, ("", None))
+        if future is not None and not future.done():
             self._call(worker, tell_attempt, self._name, order)
 
     def drain(self, worker: str, reason: str) -> None:

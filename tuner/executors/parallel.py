@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..core.clock import Clock
@@ -34,15 +34,11 @@ class ParallelExecutor(Executor):
     Args:
         inner: Runs the ranks. It is closed with this one.
         clock: Stamps events that do not come from the inner executor.
-        monotonic: Returns the seconds of a monotonic clock.
     """
 
-    def __init__(
-        self, inner: Executor, clock: Clock, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, inner: Executor, clock: Clock) -> None:
         self._inner = inner
         self._clock = clock
-        self._monotonic = monotonic
         self._state = ParallelState()
         self._events: list[Event] = []
 
@@ -60,7 +56,7 @@ class ParallelExecutor(Executor):
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Tell an attempt to stop; all its ranks stop at the same step."""
-        self._carry_out(self._state.stop(attempt, halt, now=self._monotonic()))
+        self._carry_out(self._state.stop(attempt, halt, now=time.monotonic()))
 
     def meet(self, order: MeetOrder) -> None:
         """Pass the order on."""
@@ -72,10 +68,10 @@ class ParallelExecutor(Executor):
         if self._events:
             timeout_seconds = 0.0
         elif deadline is not None:
-            timeout_seconds = min(timeout_seconds, max(0.0, deadline - self._monotonic()))
+            timeout_seconds = min(timeout_seconds, max(0.0, deadline - time.monotonic()))
         for event in self._inner.events(timeout_seconds):
-            self._carry_out(self._state.event(event, now=self._monotonic()))
-        self._carry_out(self._state.tick(now=self._monotonic()))
+            self._carry_out(self._state.event(event, now=time.monotonic()))
+        self._carry_out(self._state.tick(now=time.monotonic()))
         found, self._events = self._events, []
         return found
 

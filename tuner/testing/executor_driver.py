@@ -27,7 +27,7 @@ from ..core.messages import (
 from ..core.resources import Capacity, Placement
 from ..core.trial import AttemptId, Cause, Direction, Ending, Goal, Usage
 from ..executors.base import Executor
-from ..executors.simulated import Curve, SimulatedEnd
+from ..executors.simulated_parts import Curve, SimulatedEnd
 from ..worker.orders import AttemptOrder, StudyBrief
 
 OBJECTIVE = '''"""Does what the configuration says."""

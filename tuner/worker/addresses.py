@@ -23,12 +23,7 @@ def address_of(scheduler: str) -> str:
     >>> address_of("tcp://node1:8786"), address_of("/nowhere.json")
     ('tcp://node1:8786', '')
     """
-    if "://" in scheduler:
-        return scheduler
-    try:
-        return str(json.loads(Path(scheduler).read_text(encoding="utf-8"))["address"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    return scheduler if "://" in scheduler else _written_in(scheduler) or ""
 
 
 def is_over(scheduler: str) -> bool:
@@ -37,12 +32,15 @@ def is_over(scheduler: str) -> bool:
     >>> is_over("tcp://node1:8786"), is_over("/nowhere.json")
     (False, False)
     """
-    if "://" in scheduler:
-        return False
+    return "://" not in scheduler and _written_in(scheduler) == ""
+
+
+def _written_in(file: str) -> str | None:
+    """Return the address in a scheduler file; None if there is no such file, or no address."""
     try:
-        return bool(json.loads(Path(scheduler).read_text(encoding="utf-8"))["address"] == "")
+        return str(json.loads(Path(file).read_text(encoding="utf-8"))["address"])
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
 
 
 def tunnel(page: str, environment: Mapping[str, str] = os.environ) -> str:

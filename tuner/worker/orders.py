@@ -167,20 +167,29 @@ class MeetOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeOrder:
-    """The order to read the user's code in a child process and find its search space.
+class Question:
+    """The order to answer a question with the user's code, in a child process.
 
     Attributes:
         source: The user's code.
         working_directory: The directory of the user's command, for relative paths.
+    """
+
+    source: ObjectiveSource
+    working_directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOrder(Question):
+    """The order to read the user's code and find its search space.
+
+    Attributes:
         directory: The study's directory, which need not exist yet.
         quiet_seconds: How long to wait for new declarations of code that may be training.
         cache_bytes: As in `AttemptLimits`: the first trials find in the cache what the probe loads.
         wants_cache: As in `AttemptLimits`.
     """
 
-    source: ObjectiveSource
-    working_directory: str
     directory: str
     quiet_seconds: float = 20.0
     cache_bytes: int | None = None
@@ -188,36 +197,28 @@ class ProbeOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeOrder:
+class SizeOrder(Question):
     """The order to find the resources of configurations, by the user's RESOURCES function.
 
     Attributes:
-        source: The user's code.
-        working_directory: The directory of the user's command, for relative paths.
         space: The search space in its JSON form.
         configurations: The values of the hyperparameters.
     """
 
-    source: ObjectiveSource
-    working_directory: str
     space: tuple[Mapping[str, object], ...]
     configurations: tuple[Params, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOrder:
+class ModelOrder(Question):
     """The order to load a kept model once, to learn how it can be loaded.
 
     Attributes:
-        source: The user's code.
-        working_directory: The directory of the user's command, for relative paths.
         path: The model's file.
         space: The search space in its JSON form.
         params: The configuration of the model's trial.
     """
 
-    source: ObjectiveSource
-    working_directory: str
     path: Path
     space: tuple[Mapping[str, object], ...]
     params: Params
@@ -231,5 +232,5 @@ class NotFound:
     detail: str = ""
 
 
-Order = AttemptOrder | ProbeOrder | SizeOrder | ModelOrder
+Order = AttemptOrder | Question
 """What a child of the fork server carries out."""

@@ -46,20 +46,23 @@ def create_folder(parent: str | None = None, *, prefix: str = NAME) -> Path:
 
 def _sweep(parent: Path) -> None:
     for folder in parent.glob(f"*{NAME}*"):
-        with contextlib.suppress(OSError, ValueError):
-            if _is_mine(folder):
-                where, pid, since = (folder / _OWNER).read_text().rsplit(" ", 2)
-                if where == place() and began(int(pid)) != since:
-                    shutil.rmtree(folder, ignore_errors=True)
+        if _has_living_owner(folder) is False:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_in_use(folder: Path) -> bool:
     """Return whether a folder belongs to a process of this user's that runs here."""
+    return bool(_has_living_owner(folder))
+
+
+def _has_living_owner(folder: Path) -> bool | None:
+    """Return whether a folder's process runs; None if that is unknown, or not this user's."""
     with contextlib.suppress(OSError, ValueError):
         if _is_mine(folder):
             where, pid, since = (folder / _OWNER).read_text().rsplit(" ", 2)
-            return where == place() and began(int(pid)) == since
-    return False
+            if where == place():
+                return began(int(pid)) == since
+    return None
 
 
 def _is_mine(folder: Path) -> bool:

@@ -15,13 +15,19 @@ RLIMIT_LOCKS = 10
 _SOFT_LIMIT = re.compile(rb"^Max file locks +(\d+)", re.MULTILINE)
 
 
+def stat_of(pid: int) -> list[str]:
+    """Return the fields of a process's /proc/PID/stat from its state on; empty if it has ended."""
+    try:
+        # The name before them may have blanks and parentheses.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def began(pid: int) -> str:
     """Return when the process began, in the kernel's ticks; empty if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    fields = stat_of(pid)
+    return "" if not fields or fields[0] in "ZX" else fields[19]
 
 
 def place() -> str:
@@ -49,6 +55,5 @@ def trial_of(pid: int) -> int | None:
 
 def parent_of(pid: int) -> int | None:
     """Return the parent of a process; None if it has ended."""
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return None
+    fields = stat_of(pid)
+    return int(fields[1]) if fields else None

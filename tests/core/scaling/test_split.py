@@ -17,7 +17,8 @@ from tuner.core.scaling.points import Mode, Point
 from tuner.core.scaling.split import Split, StepTimes, choose_split, split_words
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction, Goal, Params
-from tuner.executors.simulated import Curve, SimulatedExecutor, SimulatedWorker
+from tuner.executors.simulated import SimulatedExecutor
+from tuner.executors.simulated_parts import Curve, SimulatedWorker
 from tuner.samplers.random_search import RandomSampler
 from tuner.testing.studies import Memory, play
 

@@ -80,7 +80,7 @@ def test_what_was_given_in_python_lies_in_the_study(tmp_path: Path) -> None:
     pickled = ObjectiveSource(SourceKind.PICKLE, str(tmp_path / "study" / "objective.pkl"))
     access = prepared(tmp_path, pickled)
     with pytest.raises(StudyAccessError, match=r"does not see .*objective\.pkl"):
-        check_access(access, patience_seconds=0.0)
+        check_access(access)
     Path(pickled.path).touch()
     assert check_access(access) == pickled
 
@@ -92,10 +92,10 @@ def test_a_worker_that_does_not_see_the_study_is_told_why(
     study = tmp_path / "study"
     (study / "lease").write_text("{}")
     with pytest.raises(StudyAccessError, match="is another directory there"):
-        check_access(access, patience_seconds=0.0)
+        check_access(access)
     study.rename(tmp_path / "elsewhere")
     with pytest.raises(StudyAccessError, match="is no directory there"):
-        check_access(access, patience_seconds=0.0)
+        check_access(access)
 
 
 def test_a_copy_that_is_gone_as_well_is_told(tmp_path: Path, model: ObjectiveSource) -> None:
@@ -103,4 +103,4 @@ def test_a_copy_that_is_gone_as_well_is_told(tmp_path: Path, model: ObjectiveSou
     for path in (access.source.path, access.source_in(Path(access.directory)).path):
         Path(path).unlink()
     with pytest.raises(StudyAccessError, match="sees neither"):
-        check_access(access, patience_seconds=0.0)
+        check_access(access)

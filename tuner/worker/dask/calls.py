@@ -8,7 +8,8 @@ from typing import Any
 from distributed import get_worker, secede
 
 from ..orders import AttemptOrder, MeetOrder, StopOrder
-from .plugin import Announcement, StudyPlugin
+from .announcement import Announcement
+from .plugin import StudyPlugin
 
 
 async def announcement(plugin: StudyPlugin, dask_worker: Any = None) -> Announcement | None:

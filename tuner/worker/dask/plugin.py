@@ -23,7 +23,7 @@ from ...core.messages import (
     WorkerLeaving,
     WorkerRefused,
 )
-from ...core.resources import Capacity, Placement
+from ...core.resources import Placement
 from ...core.trial import AttemptId, Cause, Ending, Halt
 from .. import devices
 from ..addresses import host_of
@@ -37,7 +37,7 @@ from ..transport.endings import ending_of_remote
 from ..transport.notices import FileNotice
 from ..transport.remote_study import FilesNotBrought, NotSent, RemoteStudy
 from . import versions
-from .granted import granted_by
+from .announcement import Announcement
 from .study_access import StudyAccess, StudyAccessError, check_access
 
 logger = logging.getLogger(__name__)
@@ -60,24 +60,6 @@ a worker that does not see the master's lease; the master calls every `PING_SECO
 
 PING_SECONDS = 30.0
 """Seconds between two calls of the master to workers that do not see its lease."""
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """The first message of a plugin about its worker.
-
-    Attributes:
-        event: That the worker joined, or why not.
-        versions: The versions of the packages installed there.
-        is_of_versions: Whether it was refused for its versions, as other studies will do.
-        sees_directory: Whether it sees the study's directory; if not, files travel over the
-            connection.
-    """
-
-    event: WorkerJoined | WorkerRefused
-    versions: Mapping[str, str] = field(default_factory=dict)
-    is_of_versions: bool = False
-    sees_directory: bool = True
 
 
 @dataclass(slots=True)
@@ -160,7 +142,7 @@ class StudyPlugin(WorkerPlugin):
         """Announce the worker when it has the user's code, which is not visible here."""
         assert self._access is not None
         self._say("its directory is not visible here; files go over the connection")
-        worker, refusal = self._worker, ""
+        worker = self._worker
         try:
             folder = await asyncio.to_thread(create_folder, worker.local_directory)
             self.remote = RemoteStudy(
@@ -171,17 +153,14 @@ class StudyPlugin(WorkerPlugin):
             )
             await asyncio.to_thread(self.remote.fetch_code)
             self._source = self._access.source_in(folder)
-        except FilesNotBrought as error:
-            refusal = str(error)
-        except OSError as error:
-            refusal = f"no folder for them can be created in {worker.local_directory}: {error}"
-        if refusal:
-            reason = f"{self._unseen}, and files cannot be brought to it ({refusal})"
-            event = WorkerRefused(0.0, worker.address, devices.node(), reason)
-            self._announce(Announcement(event, versions.installed(), sees_directory=False))
+        except (FilesNotBrought, OSError) as error:
+            why = str(error)
+            if isinstance(error, OSError):
+                why = f"no folder for them can be created in {worker.local_directory}: {error}"
+            reason = f"{self._unseen}, and files cannot be brought to it ({why})"
+            self._announce(Announcement.refused(worker, reason, sees_directory=False))
         else:
-            joined = self._joined()
-            self._announce(Announcement(joined, versions.installed(), sees_directory=False))
+            self._announce(Announcement.joined(worker, self._cores, sees_directory=False))
 
     def _announce(self, announced: Announcement) -> None:
         self.announcement = announced
@@ -222,36 +201,17 @@ class StudyPlugin(WorkerPlugin):
 
     def _announced(self) -> Announcement | None:
         """Return the announcement; None if the worker does not see the study's directory."""
-        here, node, worker = versions.installed(), devices.node(), self._worker
-        different = versions.differences(self._versions, here, self._must_agree)
-        if different:
+        here = versions.installed()
+        if different := versions.differences(self._versions, here, self._must_agree):
             reason = versions.describe(different, here="the master", there="this worker")
-            refused = WorkerRefused(0.0, worker.address, node, reason)
-            return Announcement(refused, here, is_of_versions=True)
+            return Announcement.refused(self._worker, reason, is_of_versions=True)
         if self._access is not None:
             try:
                 self._source = check_access(self._access)
             except StudyAccessError as error:
                 self._unseen = str(error)
                 return None
-        return Announcement(self._joined(), here)
-
-    def _joined(self) -> WorkerJoined:
-        return WorkerJoined(
-            0.0,
-            self._worker.address,
-            devices.node(),
-            self._capacity(),
-            ends_at=devices.ends_at(),
-            gang=devices.gang(),
-        )
-
-    def _capacity(self) -> Capacity:
-        name = self._worker.name
-        if name not in self._cores:
-            return granted_by(self._worker)
-        has = devices.share(devices.capacity(), list(self._cores).index(name), len(self._cores))
-        return replace(has, cpus=self._cores[name])
+        return Announcement.joined(self._worker, self._cores)
 
     def refuse(self, announcement: Announcement) -> None:
         """Note that the master refused this worker, because it differs from its other ones."""
@@ -282,9 +242,9 @@ class StudyPlugin(WorkerPlugin):
                 waiting.cancel()
         if worker.status in (Status.closing, Status.closing_gracefully):
             if self._runner is not None and _is_cut_off(worker):
-                self._stop_waiting()
-                with self._lock:
-                    attempts = [*self._tasks]
+                for attempt in self._attempts:
+                    self._end_waiting(attempt, Halt.RELEASE)
+                attempts = self._attempts
                 if attempts:
                     then = "continue for a while" if self.remote is None else "stop"
                     self._say(f"the connection to its master is lost; trials here {then}")
@@ -306,12 +266,11 @@ class StudyPlugin(WorkerPlugin):
         if self in getattr(worker, "study_plugins", ()):
             worker.study_plugins.remove(self)
 
-    def _stop_waiting(self) -> None:
+    @property
+    def _attempts(self) -> list[AttemptId]:
+        """The attempts on this worker."""
         with self._lock:
-            tasks = dict(self._tasks)
-        for attempt, task in tasks.items():
-            if self._withdraw(task):
-                self._end(attempt, Halt.RELEASE)
+            return [*self._tasks]
 
     def release(self, reason: str) -> None:
         """Accept no more attempts, and wait until those on this worker are released."""
@@ -345,7 +304,7 @@ class StudyPlugin(WorkerPlugin):
             if halt is None:
                 task.entry = DEVICE_QUEUE.enter(self.name, order.placement, task.go.set)
         if halt is not None:
-            self._end(name, halt)
+            self._send_end(name, _ending_by(halt))
         elif not task.go.is_set():
             self._say(f"trial {name.trial} {WAITS}")
             self._report(AttemptWaits(0.0, name, WAITS))
@@ -374,14 +333,11 @@ class StudyPlugin(WorkerPlugin):
     def stop(self, order: StopOrder) -> None:
         """Tell an attempt to stop; one that waits in the device queue ends at once."""
         with self._lock:
-            task = self._tasks.get(order.attempt)
-            if task is None:
+            if order.attempt not in self._tasks:
                 # It is over, or this order has overtaken the order to start.
                 self._stopped_early.add(order.attempt, order.halt)
                 return
-        if self._withdraw(task):
-            self._end(order.attempt, order.halt)
-        elif self._runner is not None:
+        if not self._end_waiting(order.attempt, order.halt) and self._runner is not None:
             self._runner.stop(order.attempt, order.halt)
 
     def meet(self, order: MeetOrder) -> None:
@@ -404,23 +360,22 @@ class StudyPlugin(WorkerPlugin):
     def _stop_orphan(self, attempt: AttemptId) -> None:
         with self._lock:
             task = self._tasks.get(attempt)
-        # The runner stops attempts that run and may outlive their master.
-        if task is None:
+        if task is None or self._end_waiting(attempt, Halt.RELEASE):
             return
-        if self._withdraw(task):
-            self._end(attempt, Halt.RELEASE)
-        elif self.remote is not None or not task.outlives_master:
+        # The runner stops attempts that run and may outlive their master.
+        if self.remote is not None or not task.outlives_master:
             if self.remote is not None:
                 self.remote.abandon(attempt)
             self.stop(StopOrder(attempt, Halt.RELEASE))
 
-    @staticmethod
-    def _withdraw(task: _Task) -> bool:
-        """Remove an attempt that waits from the device queue; return whether it waited."""
-        return task.entry is not None and DEVICE_QUEUE.withdraw(task.entry)
-
-    def _end(self, attempt: AttemptId, halt: Halt) -> None:
-        self._send_end(attempt, Ending(halt.cause, reason=halt.reason))
+    def _end_waiting(self, attempt: AttemptId, halt: Halt) -> bool:
+        """End an attempt that waits in the device queue; return whether it waited."""
+        with self._lock:
+            task = self._tasks.get(attempt)
+        if task is None or task.entry is None or not DEVICE_QUEUE.withdraw(task.entry):
+            return False
+        self._send_end(attempt, _ending_by(halt))
+        return True
 
     def _send_end(self, attempt: AttemptId, ending: Ending) -> None:
         """Send the end of an attempt that has not begun."""
@@ -457,7 +412,8 @@ class StudyPlugin(WorkerPlugin):
         if task is not None:
             self._give_back(task)
 
-    def _give_back(self, task: _Task) -> None:
+    @staticmethod
+    def _give_back(task: _Task) -> None:
         if task.entry is not None:
             DEVICE_QUEUE.leave(task.entry)
         task.ended.set()
@@ -472,6 +428,10 @@ class StudyPlugin(WorkerPlugin):
     def _send(self, message: Event | Announcement | FileNotice) -> None:
         # As bytes: Dask forwards only plain data between processes.
         self._worker.log_event(self.name, pickle.dumps(message))
+
+
+def _ending_by(halt: Halt) -> Ending:
+    return Ending(halt.cause, reason=halt.reason)
 
 
 def _end_words(ending: Ending) -> str:

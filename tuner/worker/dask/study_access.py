@@ -89,12 +89,8 @@ def prepare_access(
     return StudyAccess(str(directory), token, source, digests, files, limit_bytes)
 
 
-def check_access(access: StudyAccess, *, patience_seconds: float | None = None) -> ObjectiveSource:
+def check_access(access: StudyAccess) -> ObjectiveSource:
     """Find the study and the user's code on this machine.
-
-    Args:
-        access: What to find.
-        patience_seconds: How long to wait for it; None for `PATIENCE_SECONDS`.
 
     Returns:
         The model file, or its copy if this machine has no such file, or a different one.
@@ -102,8 +98,7 @@ def check_access(access: StudyAccess, *, patience_seconds: float | None = None) 
     Raises:
         StudyAccessError: The study is not visible here, or cannot be written to.
     """
-    patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             _check_directory(Path(access.directory), access.token)

@@ -7,24 +7,23 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Worker
 
-from ...config.kinds import is_scheduler_address
 from ...core.resources import Capacity
-from ...errors import StudyError, UsageError
+from ...errors import StudyError
 from ...security.certificates import Identity
-from ...security.handshake import INSECURE, identity_for, why_refused
-from .. import device_locks, devices
+from ...security.handshake import identity_for, why_refused
+from .. import devices
 from ..addresses import address_of, is_over, reach
 from ..health import announce
 from ..private_folder import dask_folder
 from .dask_settings import DASK_SETTINGS, silence
 from .encryption import security
+from .offer import Offer, WorkerOptions
 from .plugin import StudyPlugin
 
 _POLL_SECONDS = 0.5
@@ -44,149 +43,17 @@ _START_SECONDS = 30.0
 """Seconds to wait for the scheduler to accept the worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Resources that a worker offers to the studies of a scheduler.
-
-    Attributes:
-        scheduler: The scheduler's address, or the path of a scheduler file.
-        capacity: The cores, GPUs and memory to offer.
-        name: The worker's name in Dask; empty for its address.
-        death_timeout_seconds: How long to wait for a scheduler before leaving; None forever.
-        interface: The network interface to listen on; None for the one towards the scheduler.
-        local_directory: Where to put the folder of Dask's files; None for the temporary directory.
-        note: A warning to the user; empty if there is none.
-        certs: The certificates to show, a file or a folder; empty for the user's own.
-        insecure: Whether the user accepts a scheduler without certificates.
-    """
-
-    scheduler: str
-    capacity: Capacity
-    name: str = ""
-    death_timeout_seconds: float | None = None
-    interface: str | None = None
-    local_directory: str | None = None
-    note: str = ""
-    certs: str = ""
-    insecure: bool = False
-
-
-def offered(
-    scheduler: str,
-    *,
-    cpus: int | None,
-    gpus: int | None,
-    memory_bytes: int | None,
-    name: str = "",
-    death_timeout_seconds: float | None = None,
-    interface: str | None = None,
-    local_directory: str | None = None,
-    granted: tuple[int | None, int | None] = (None, None),
-    certs: str = "",
-    insecure: bool = False,
-) -> Offer:
-    """Return an offer of this machine's resources, or of a part of them.
-
-    Args:
-        scheduler: The scheduler's address, or the path of a scheduler file.
-        cpus: The number of cores to offer; None for all.
-        gpus: The number of GPUs to offer; None for all.
-        memory_bytes: The memory to offer, 0 to count none; None for the same part as of the cores.
-        name: As in `Offer`.
-        death_timeout_seconds: As in `Offer`.
-        interface: As in `Offer`.
-        local_directory: As in `Offer`.
-        granted: The cores and the memory in bytes granted by a batch system that does not
-            confine its jobs to them; None for no such limit.
-        certs: As in `Offer`.
-        insecure: As in `Offer`.
-
-    Raises:
-        UsageError: More is offered than there is, or `scheduler` is not an address, or one
-            without certificates, which the user has not accepted.
-        StudyError: There are fewer GPUs here than this process's job asked for.
-    """
-    if not is_scheduler_address(scheduler):
-        raise UsageError(
-            f"the scheduler is {scheduler!r}; allowed are an address such as tls://node1:8786, as "
-            "`hptune scheduler` prints it, and the path of its scheduler file (.json)"
-        )
-    address = address_of(scheduler)
-    identity = identity_for(address, certs=certs, insecure=insecure) if address else None
-    machine = devices.capacity()
-    has = _within(machine, *granted)
-    for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):
-        if asked is not None and asked > len(there):
-            raise UsageError(
-                f"{asked} {what} are offered, but this process may use {len(there)}; offer at "
-                "most as many"
-            )
-    part = 1.0 if cpus is None else cpus / len(has.cpus)
-    memory = int(part * has.memory_bytes) if memory_bytes is None else memory_bytes
-    if has.memory_bytes and memory > has.memory_bytes:
-        raise UsageError(
-            f"{memory / 1e9:.3g} GB of memory are offered, but this process may use "
-            f"{has.memory_bytes / 1e9:.3g} GB; offer at most as much"
-        )
-    if cpus == 0:
-        raise UsageError("0 cores are offered; offer at least 1")
-    most = len(has.gpus) if gpus is None else gpus
-    free = device_locks.lock_gpus(has.gpus, most)
-    if gpus is not None and len(free) < gpus:
-        raise UsageError(
-            f"{gpus} GPUs are offered, but other workers on this machine offer all but "
-            f"{len(free)} of its {len(has.gpus)}; offer at most as many, or end one of them"
-        )
-    if len(free) < (needed := devices.gpus_of_job()):
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
-        raise StudyError(
-            f"the job asked for {needed} GPUs, but this process can use {len(free)} on "
-            f"{devices.node()} (CUDA_VISIBLE_DEVICES is {seen}), so it runs no trials"
-        )
-    capacity = replace(_within(has, cpus, memory), gpus=free)
-    notes = [_note_on(capacity, machine), device_locks.others_locks()]
-    if address and identity is None:
-        notes.append(INSECURE)
-    note = "; ".join(filter(None, notes))
-    return Offer(
-        scheduler,
-        capacity,
-        name,
-        death_timeout_seconds,
-        interface,
-        local_directory,
-        note,
-        certs,
-        insecure,
-    )
-
-
-def _note_on(given: Capacity, machine: Capacity) -> str:
-    """Return a warning if this process and another one both offer the whole machine."""
-    gives_all = (given.cpus, given.memory_bytes) == (machine.cpus, machine.memory_bytes)
-    if not gives_all or device_locks.lock_core_set(machine.cpus):
-        return ""
-    return (
-        "another worker or study of yours has all cores and all memory of this machine, too. "
-        "Memory may run out: start each worker with a part (--cpus, --memory)"
-    )
-
-
-def _within(has: Capacity, cores: int | None, memory_bytes: int | None) -> Capacity:
-    memory = has.memory_bytes if memory_bytes is None else min(has.memory_bytes, memory_bytes)
-    # Memory that other processes use counts first against the memory that is not offered.
-    taken = max(0, has.memory_taken_bytes - (has.memory_bytes - memory))
-    return replace(has, cpus=has.cpus[:cores], memory_bytes=memory, memory_taken_bytes=taken)
-
-
-def join(offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False) -> None:
+def join(
+    options: WorkerOptions, offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False
+) -> None:
     """Work for the studies of the scheduler until SIGINT or SIGTERM.
 
     Then the attempts on this worker write checkpoints and are released, to continue elsewhere. A
     second signal ends them at once. While there is no scheduler, the worker waits for one.
 
     Args:
-        offer: The resources and the scheduler.
+        options: The scheduler, and how to reach it.
+        offer: The resources.
         say: Called with each line of output, from any thread.
         is_quiet: Whether to print no lines about studies and their trials.
 
@@ -195,8 +62,8 @@ def join(offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False) ->
             this worker because of its installed versions.
     """
     silence()
-    with dask.config.set(DASK_SETTINGS), dask_folder(offer.local_directory) as scratch:
-        asyncio.run(_Joining(offer, say, scratch, is_quiet=is_quiet).run())
+    with dask.config.set(DASK_SETTINGS), dask_folder(options.local_directory) as scratch:
+        asyncio.run(_Joining(options, offer, say, scratch, is_quiet=is_quiet).run())
 
 
 class _Worker(Worker):
@@ -237,12 +104,19 @@ class _Worker(Worker):
 
 class _Joining:
     def __init__(
-        self, offer: Offer, say: Callable[[str], None], scratch: Path, *, is_quiet: bool
+        self,
+        options: WorkerOptions,
+        offer: Offer,
+        say: Callable[[str], None],
+        scratch: Path,
+        *,
+        is_quiet: bool,
     ) -> None:
+        self._options = options
         self._offer = offer
         self._scratch = scratch
         self._say = say
-        self._say_of_trials = _nothing if is_quiet else say
+        self._say_of_trials = (lambda _: None) if is_quiet else say
         self._is_joined = False
         self._refusal = ""
         self._signal = ""
@@ -296,26 +170,26 @@ class _Joining:
 
     async def _joined(self) -> _Worker | None:
         """Return a worker that a scheduler accepted; None on a signal before that."""
-        seconds = self._offer.death_timeout_seconds
+        seconds = self._options.death_timeout_seconds
         deadline = None if seconds is None else time.monotonic() + seconds
         is_waiting, needed_at = False, time.monotonic()
         while not self._leave.is_set():
-            if not is_over(self._offer.scheduler):
+            if not is_over(self._options.scheduler):
                 needed_at = time.monotonic()
             elif time.monotonic() - needed_at > _OVER_SECONDS:
                 self._say("no study needs this worker now")
                 return None
-            address = address_of(self._offer.scheduler)
+            address = address_of(self._options.scheduler)
             if address and (worker := await self._started(address)):
                 return worker
             if deadline is not None and time.monotonic() > deadline:
                 raise StudyError(
                     self._refusal
-                    or f"no scheduler answered at {self._offer.scheduler} within {seconds:g} s. "
+                    or f"no scheduler answered at {self._options.scheduler} within {seconds:g} s. "
                     "Start one with `hptune scheduler`."
                 )
             if not is_waiting:
-                self._say(f"waiting for a scheduler at {self._offer.scheduler}")
+                self._say(f"waiting for a scheduler at {self._options.scheduler}")
                 is_waiting = True
             await _first(self._leave.wait(), asyncio.sleep(_POLL_SECONDS))
         return None
@@ -342,9 +216,9 @@ class _Joining:
             granted=self._offer.capacity,
             say=say_of_study,
             nthreads=len(self._offer.capacity.cpus),
-            name=self._offer.name or None,
-            host=None if self._offer.interface else host,
-            interface=self._offer.interface,
+            name=self._options.name or None,
+            host=None if self._options.interface else host,
+            interface=self._options.interface,
             local_directory=str(self._scratch),
             # Trials are separate processes, which Dask's limit does not cover.
             memory_limit=0,
@@ -369,7 +243,7 @@ class _Joining:
         Raises:
             StudyError: It refuses the certificate, or there is none.
         """
-        identity = identity_for(address, certs=self._offer.certs, insecure=self._offer.insecure)
+        identity = identity_for(address, certs=self._options.certs, insecure=self._options.insecure)
         if why := why_refused(address, identity, timeout_seconds=_REACH_SECONDS):
             raise StudyError(f"no connection to the scheduler at {address}: {why}.")
         return identity
@@ -382,7 +256,7 @@ class _Joining:
         Raises:
             StudyError: There will be no other scheduler.
         """
-        if "://" in self._offer.scheduler:
+        if "://" in self._options.scheduler:
             raise StudyError(why)
         if why != self._refusal:
             self._refusal = why
@@ -397,10 +271,6 @@ async def _first(*awaited: Awaitable[object]) -> None:
     finally:
         for task in tasks:
             task.cancel()
-
-
-def _nothing(line: str) -> None:
-    del line
 
 
 def _signal_words(number: int, seconds_left: float | None) -> str:

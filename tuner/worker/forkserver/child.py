@@ -1,4 +1,4 @@
-"""The process of one attempt (or of a probe): a child of the fork server.
+"""The process of one attempt (or of a question): a child of the fork server.
 
 It owns its process group, its log and its devices; it talks to the worker through one channel;
 it ends without running the interpreter's tear-down, which frameworks make slow and fragile.
@@ -15,21 +15,19 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...config.model_file import OF_EACH_TRIAL, Found, UserCode, load
-from ...config.user_errors import storable, user_traceback, without_colours
+from ...config.model_file import load
+from ...config.user_errors import one_line, storable, user_traceback
 from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed, Reported
-from ...core.resources import Resources
-from ...core.trial import Cause, Ending, Halt, Params, ParamValue
-from ...errors import HptuneError, ModelFileError, how_to_install
+from ...core.trial import Cause, Ending, Halt, ParamValue
 from .. import devices
 from ..monitoring import memory, usage
-from ..orders import AttemptOrder, ModelOrder, NotFound, Order, ProbeOrder, SizeOrder
-from . import error_causes, isolation, orphans
+from ..orders import AttemptOrder, Order
+from . import error_causes, isolation, orphans, questions
 from .channel import Channel, UnreadableMessage
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ _PR_SET_PDEATHSIG = 1
 _LEAST_BYTES = 1_000_000
 _MOST_CHARACTERS = 1000
 """Characters of a reason, which is one line for people."""
-
-_BACKENDS = ("tensorflow", "jax", "torch")
 
 _CLAIMED_SLOTS = 2**16
 """Pointers in half of a chunk of 1 MiB: the other half is 32 chunks of the usual size."""
@@ -54,14 +50,8 @@ def main(order: Order, channel: Channel) -> NoReturn:
     status = 1
     try:
         _leave_the_parent()
-        if isinstance(order, ProbeOrder):
-            _with_ample_stack(_probe, order, channel)
-        elif isinstance(order, SizeOrder):
-            _with_ample_stack(_size, order, channel)
-        elif isinstance(order, ModelOrder):
-            _with_ample_stack(_load_model, order, channel)
-        else:
-            _with_ample_stack(_attempt, order, channel)
+        task = _attempt if isinstance(order, AttemptOrder) else questions.answer
+        _with_ample_stack(task, order, channel)
         status = 0
     except BaseException:  # the process ends here, whatever it was
         sys.excepthook(*sys.exc_info())
@@ -172,7 +162,7 @@ def _attempt(order: AttemptOrder, channel: Channel) -> None:
             cause = Cause.WORKER_LOST  # its node does not reach the study's directory, say
         else:
             cause = error_causes.cause_of(error, has_gpu=bool(order.placement.gpus))
-        ending = Ending(cause, reason=_one_line(error), detail=user_traceback(error))
+        ending = Ending(cause, reason=one_line(error), detail=user_traceback(error))
     ending = replace(ending, reason=storable(ending.reason, _MOST_CHARACTERS))
     with contextlib.suppress(OSError):
         # It was asked for and not used; if anything lies in it, it stays.
@@ -219,10 +209,6 @@ def _is_full(directory: Path) -> bool:
     return False
 
 
-def _free_memory_bytes() -> int:
-    return memory.free_bytes()[0]
-
-
 def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) -> Ending:
     from ...training import context, function_objective
     from ...training.data_cache.data_cache import cached
@@ -231,7 +217,8 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
     from ...training.resume.randomness import seed_everything
 
     brief = order.brief
-    _settle(brief.working_directory)
+    with contextlib.suppress(OSError):
+        os.chdir(brief.working_directory)
     trial = context.TrialContext(
         attempt=order.attempt,
         params=order.params,
@@ -257,7 +244,7 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
         brief.source,
         limit_bytes=brief.limits.cache_bytes,
         is_wanted=brief.limits.wants_cache,
-        free_memory_bytes=_free_memory_bytes,
+        free_memory_bytes=lambda: memory.free_bytes()[0],
         hang_timeout_seconds=brief.limits.hang_timeout_seconds,
         while_waiting=trial.leave_if_told,
     )
@@ -286,7 +273,7 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
         if context.stated_cause(error) is not Cause.PRUNED:
             raise
         halt = trial.halt or Halt.PRUNE
-        return Ending(halt.cause, reason=_one_line(error))
+        return Ending(halt.cause, reason=one_line(error))
     finally:
         new = hp.get_config()["space"][declared:]
         used = {str(name): _plain_value(value) for name, value in hp.values.items()}
@@ -331,11 +318,6 @@ def _listen(channel: Channel, trial: Any, rank: Rank | None) -> None:
         trial.request_stop(order)
 
 
-def _settle(working_directory: str) -> None:
-    with contextlib.suppress(OSError):
-        os.chdir(working_directory)
-
-
 def _write_output_to(path: Path) -> None:
     # Not blocking, in case an earlier attempt has put a pipe there.
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o644)
@@ -346,123 +328,3 @@ def _write_output_to(path: Path) -> None:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # os files, no test's
     faulthandler.enable(file=2)
     faulthandler.register(DUMP_STACKS, file=2, all_threads=True)
-
-
-def _one_line(error: BaseException) -> str:
-    if isinstance(error, HptuneError):
-        return " ".join(error.message.split())
-    text = " ".join(without_colours(str(error)).split())
-    name = type(error).__name__
-    line = f"{name}: {text[:300]}" if text else name
-    remedy = how_to_install(error.name) if isinstance(error, ModuleNotFoundError) else ""
-    return f"{line}; install it with: {remedy}" if remedy else line
-
-
-# --- probes -------------------------------------------------------------------------------------
-
-
-def _probe(order: ProbeOrder, channel: Channel) -> None:
-    _settle(order.working_directory)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    isolation.limit_threads(1)
-    try:
-        from ...training.data_cache.data_cache import cached
-        from ...training.probe import find_space
-
-        code = cached(
-            load(order.source),
-            order.directory,
-            order.source,
-            limit_bytes=order.cache_bytes,
-            is_wanted=order.wants_cache,
-            free_memory_bytes=_free_memory_bytes,
-        )
-        initial = Found(
-            code.objective is None,
-            space=(),
-            constants=_plain_constants(code),
-            warnings=code.notes,
-            entry=code.entry,
-        )
-        # Sent at once: the code may crash, or train for hours, after its declarations.
-        find_space(code, initial, send=channel.send)
-        channel.send(None)
-    except BaseException as error:  # the boundary of the user's code
-        backend = os.environ.get("KERAS_BACKEND", "")
-        if backend and backend not in _BACKENDS and "import backend" in str(error):
-            channel.send(
-                NotFound(f"KERAS_BACKEND is {backend!r}; allowed are {', '.join(_BACKENDS)}", "")
-            )
-            return
-        channel.send(NotFound(_one_line(error), user_traceback(error)))
-
-
-def _plain_constants(code: UserCode) -> dict[str, object]:
-    constants = dict(code.constants)
-    resources = constants.pop("RESOURCES", None)
-    if callable(resources):
-        constants["RESOURCES"] = OF_EACH_TRIAL
-    elif resources is not None:
-        constants["RESOURCES"] = _plain_resources(resources, "RESOURCES is")
-    allowed = {
-        "OBJECTIVE": (str, "the name of a metric, or a list of them"),
-        "CONSTRAINTS": (str, "a text such as 'params<2e6', or a list of them"),
-        "DIRECTION": (str, "'max' or 'min'"),
-        "EPOCHS": (int, "a whole number from 1 on"),
-        "CACHE_DATA": (bool, "True or False"),
-    }
-    for name in ("OBJECTIVE", "CONSTRAINTS"):
-        several = constants.get(name)
-        if isinstance(several, list | tuple) and several:
-            if not all(isinstance(each, str) for each in several):
-                raise ModelFileError(f"{name} is {several!r}; allowed is a list of texts")
-            constants[name] = tuple(several)
-            del allowed[name]
-    for name, (kind, words) in allowed.items():
-        value = constants.get(name)
-        is_switch = isinstance(value, bool)  # which is an int to Python
-        if name in constants and not (isinstance(value, kind) and is_switch == (kind is bool)):
-            raise ModelFileError(f"{name} is {value!r}; allowed is {words}")
-    return constants
-
-
-def _plain_resources(resources: object, said: str) -> dict[str, Any]:
-    if isinstance(resources, Resources):
-        return asdict(resources)
-    if isinstance(resources, Mapping):
-        return dict(resources)
-    raise ModelFileError(
-        f"{said} {resources!r}; allowed is tuner.Resources(cpus=…, gpus=…, memory_bytes=…), a dict "
-        "of the same, or a function that takes hp and returns one of them"
-    )
-
-
-def _size(order: SizeOrder, channel: Channel) -> None:
-    """Answer with one mapping for each configuration, or with why there is none."""
-    _settle(order.working_directory)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    isolation.limit_threads(1)
-    params: Params = {}
-    try:
-        from ...training.hyperparameters import make_hyperparameters
-
-        resources = load(order.source).constants["RESOURCES"]
-        sizes = []
-        for params in order.configurations:
-            found = resources(make_hyperparameters(order.space, params))
-            sizes.append(_plain_resources(found, "RESOURCES(hp) returned"))
-        channel.send(sizes)
-    except BaseException as error:  # the boundary of the user's code
-        values = ", ".join(f"{name}={value!r}" for name, value in params.items())
-        message = f"RESOURCES(hp) failed with {values}: {_one_line(error)}"
-        channel.send(NotFound(message, user_traceback(error)))
-
-
-def _load_model(order: ModelOrder, channel: Channel) -> None:
-    """Answer with what it takes to load the model."""
-    _settle(order.working_directory)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    isolation.limit_threads(1)
-    from ...training.keras.kept_model import try_loading
-
-    channel.send(str(try_loading(order.path, order.source, order.space, order.params)))

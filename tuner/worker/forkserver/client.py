@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -22,7 +23,7 @@ from typing import IO, Any
 
 from ...config.model_file import Found, ObjectiveSource, SourceKind, frameworks
 from ...errors import ModelFileError, StudyError
-from ..orders import ModelOrder, NotFound, Order, ProbeOrder, SizeOrder
+from ..orders import ModelOrder, NotFound, Order, ProbeOrder, Question, SizeOrder
 from ..private_folder import create_folder
 from ..process_ids import began
 from . import orphans
@@ -33,9 +34,10 @@ FRAMEWORKS_ONLY = "frameworks-only"
 """Last argument of a server that does not import the user's file."""
 MAX_FOLDER_BYTES = 90
 """The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
-_SIZE_SECONDS = 60.0
-_LOAD_SECONDS = 60.0
-"""Longest time for the user's RESOURCES(hp) to answer for some configurations."""
+_READY_SECONDS = 300.0
+"""Longest time for the imports; a cold network file system may take minutes."""
+_ANSWER_SECONDS = 60.0
+"""Longest time for RESOURCES(hp) to answer for some configurations, or for a model to load."""
 _LOOK_SECONDS = 0.2
 """Time between two checks whether another thread has closed the server."""
 _DYING_SECONDS = 1.0
@@ -99,7 +101,7 @@ class ForkServer:
                 start_new_session=True,
             )
 
-    def wait_ready(self, timeout_seconds: float = 300.0) -> None:
+    def wait_ready(self) -> None:
         """Wait until children can be had.
 
         Raises:
@@ -107,10 +109,10 @@ class ForkServer:
                 has closed it.
         """
         with self._reading:
-            self._read_ready(timeout_seconds)
+            self._read_ready()
 
-    def _read_ready(self, timeout_seconds: float) -> None:
-        deadline = time.monotonic() + timeout_seconds
+    def _read_ready(self) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
         while not self._ready:
             if self._is_closed:
                 raise StudyError("the process that imports the framework is not wanted any more.")
@@ -120,7 +122,7 @@ class ForkServer:
                 if left > 0:
                     continue
                 raise StudyError(
-                    f"the process that imports the framework was not ready in {timeout_seconds:g} "
+                    f"the process that imports the framework was not ready in {_READY_SECONDS:g} "
                     "seconds. Is the file system slow? Try once more: what was read is cached.",
                     _tail(self._log),
                 )
@@ -146,18 +148,9 @@ class ForkServer:
             ModelFileError: The user's code cannot be read or raised; with their traceback.
         """
         self.wait_ready()
-        try:
-            with contextlib.closing(Client(self.address)) as client:
-                channel = client.fork("probe", order)
-                with contextlib.closing(channel):
-                    found = _read_probe(order, client, channel)
-        except UnreadableMessage as error:
-            raise ModelFileError(f"{order.source.shown} {_GARBLES}") from error
-        except (OSError, EOFError) as error:
-            raise StudyError(
-                "the process that imports the framework is gone (out of memory?); try again.",
-                _tail(self._log),
-            ) from error
+        gone = "the process that imports the framework is gone (out of memory?); try again."
+        with self._asked(order, gone) as (client, channel):
+            found = _read_probe(order, client, channel)
         if self._source.kind is SourceKind.FILE and not self._with_source:
             return replace(found, warnings=(*found.warnings, _IMPORTED_EACH_TIME))
         return found
@@ -171,36 +164,43 @@ class ForkServer:
             ModelFileError: It raised, returned something else, or took too long.
         """
         code = order.source.shown
-        try:
-            with contextlib.closing(Client(self.address)) as client:
-                channel = client.fork("sizes", order)
-                with contextlib.closing(channel):
-                    if not channel.poll(_SIZE_SECONDS):
-                        raise ModelFileError(
-                            f"{code}: RESOURCES(hp) took longer than {_SIZE_SECONDS:g} seconds; "
-                            "let it only look at the hyperparameters"
-                        )
-                    answer: NotFound | list[dict[str, Any]] = channel.recv()
-        except UnreadableMessage as error:
-            raise ModelFileError(f"{code} {_GARBLES}") from error
-        except (OSError, EOFError) as error:
-            raise StudyError(
-                "the process that calls RESOURCES(hp) ended without an answer.", _tail(self._log)
-            ) from error
+        gone = "the process that calls RESOURCES(hp) ended without an answer."
+        with self._asked(order, gone) as (_, channel):
+            if not channel.poll(_ANSWER_SECONDS):
+                raise ModelFileError(
+                    f"{code}: RESOURCES(hp) took longer than {_ANSWER_SECONDS:g} seconds; "
+                    "let it only look at the hyperparameters"
+                )
+            answer: NotFound | list[dict[str, Any]] = channel.recv()
         if isinstance(answer, NotFound):
             raise ModelFileError(f"{code}: {answer.message}", answer.detail)
         return answer
 
     def try_model(self, order: ModelOrder) -> str:
         """Load a model once, in a child; return what it takes, empty if that cannot be said."""
+        with contextlib.suppress(StudyError, ModelFileError), self._asked(order) as (_, channel):
+            if channel.poll(_ANSWER_SECONDS):
+                return str(channel.recv())
+        return ""
+
+    @contextlib.contextmanager
+    def _asked(self, order: Question, gone: str = "") -> Iterator[tuple[Client, Channel]]:
+        """Put a question to a child; yield the connection to the server and the channel.
+
+        Args:
+            order: The question.
+            gone: What to raise if the child is gone.
+        """
         try:
             with (
                 contextlib.closing(Client(self.address)) as client,
-                contextlib.closing(client.fork("model", order)) as channel,
+                contextlib.closing(client.fork("question", order)) as channel,
             ):
-                return channel.recv() if channel.poll(_LOAD_SECONDS) else ""
-        except (OSError, EOFError, StudyError, UnreadableMessage):
-            return ""
+                yield client, channel
+        except UnreadableMessage as error:
+            raise ModelFileError(f"{order.source.shown} {_GARBLES}") from error
+        except (OSError, EOFError) as error:
+            raise StudyError(gone, _tail(self._log)) from error
 
     def rest(self) -> None:
         """End the children, and keep the process for another study; `resting` returns it then.

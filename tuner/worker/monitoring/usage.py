@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.trial import Usage
-from ..process_ids import children_of, parent_of, trial_of
+from ..process_ids import children_of, parent_of, stat_of, trial_of
 from .gpu import GpuUsage
 
 PEAK_GROWTH = 1.05
@@ -270,6 +270,6 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = stat_of(pid)
     # utime and stime, and those of the children that it has waited for: cutime and cstime
     return sum(map(int, fields[11:15])) / _TICKS

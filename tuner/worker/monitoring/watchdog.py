@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...core.resources import Placement
 from ...core.trial import Cause, Ending
+from ..process_ids import stat_of
 from . import memory
 from .gpu import GpuUsage
 from .usage import Meter
@@ -189,7 +190,7 @@ class StopWatch:
         Args:
             now: Seconds of a monotonic clock.
         """
-        if not _is_stopped(self._pid):
+        if stat_of(self._pid)[:1] not in (["T"], ["t"]):
             self._since = None
             return None
         self._since = now if self._since is None else self._since
@@ -197,14 +198,6 @@ class StopWatch:
             return None
         reason = f"its process was stopped (SIGSTOP) for {STOPPED_SECONDS:g} s"
         return Ending(Cause.KILLED, reason=reason)
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state in (b"T", b"t")
 
 
 def ending_grace(ending: Ending) -> float:

@@ -1,0 +1,30 @@
+"""Orders to run one attempt, for tests of what carries them out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.config.model_file import ObjectiveSource, SourceKind, check_path
+from tuner.core.goals import Goals
+from tuner.core.resources import Placement
+from tuner.core.trial import AttemptId, Direction, Goal
+from tuner.worker.orders import AttemptOrder, StudyBrief
+
+ATTEMPT = AttemptId(0, 0)
+
+BRIEF = StudyBrief(
+    name="test",
+    directory="study",
+    working_directory=".",
+    source=ObjectiveSource(SourceKind.FILE, "model.py"),
+    goals=Goals((Goal("loss", Direction.MIN),)),
+)
+"""The part that all attempts of a study share, without any file."""
+
+
+def order_of(file: Path) -> AttemptOrder:
+    """Return the order for `ATTEMPT`, of an objective in a model file that is minimised."""
+    study, folder = str(file.parent / "study"), str(file.parent)
+    brief = replace(BRIEF, directory=study, working_directory=folder, source=check_path(file))
+    return AttemptOrder(brief, ATTEMPT, {}, (), Placement("worker", (0,)), 7, ())
