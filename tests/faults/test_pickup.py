@@ -11,13 +11,7 @@ import pytest
 from in_process import InProcess
 from real_runs import Hptune, rows, states, trials, wait_for
 
-from tuner.worker.forkserver.client import ForkServer
-
-
-@pytest.fixture
-def warm(warm_keras: ForkServer) -> ForkServer:
-    """A fork server that has imported Keras."""
-    return warm_keras
+pytestmark = pytest.mark.keras
 
 
 MODEL = """

@@ -12,15 +12,10 @@ import pytest
 from in_process import InProcess
 from real_runs import rows, trials
 
-from tuner.worker.forkserver.client import ForkServer
+pytestmark = pytest.mark.keras
+
 
 LIGHT = ("--executor", "joblib")
-
-
-@pytest.fixture
-def warm(warm_keras: ForkServer) -> ForkServer:
-    """A fork server that has imported Keras."""
-    return warm_keras
 
 
 def test_scopes_branches_and_late_parameters(cli: InProcess) -> None:

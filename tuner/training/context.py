@@ -331,6 +331,24 @@ class TrialContext(OtherTuners):
         self._halt = halt
 
 
+class StandInTrial(OtherTuners):
+    """What an objective gets as its trial where no study runs."""
+
+    number = 0
+    seed = 0
+    epochs: int | None = None
+    resumed_from = None
+    halt = None
+    is_first_attempt = True
+    rank = 0
+    world_size = 1
+    local_rank = 0
+    ranks = None
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self.params = params
+
+
 def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics that are numbers, as floats; others (lists, None) are left out."""
     measured = {}

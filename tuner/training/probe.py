@@ -7,17 +7,15 @@ hide the hyperparameters that were declared before it.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..config.fit_results import RETURNED, FitResult
 from ..config.model_file import Found, UserCode
-from ..core.goals import MEASURED
 from ..core.space.enumeration import is_open
 from ..core.space.parameters import (
     BooleanParameter,
@@ -27,10 +25,19 @@ from ..core.space.parameters import (
     Parameter,
 )
 from ..core.trial import Cause, ParamValue
-from ..errors import ModelFileError, SpaceError
-from .context import OtherTuners, stated_cause
+from ..errors import SpaceError
+from .context import StandInTrial, stated_cause
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters
+from .keras.compiled_model import (
+    check_loss,
+    check_model,
+    default_metric,
+    is_of_keras,
+    metric_names,
+    normalises_parts,
+    reported_metrics,
+)
 from .keras.objective import build, fit_arguments, load_data, own_fit
 
 MAX_CALLS = 60
@@ -39,29 +46,14 @@ MAX_SECONDS = 30.0
 """Time for these calls in all; the user waits for them."""
 QUICK_SECONDS = 0.5
 """Duration up to which an objective that never used its trial is called again."""
-_ACCURACY = ("accuracy", "acc")
 
 
 class _TrainingBegins(BaseException):
     """Leaves the user's code where it begins to train: all declarations come before."""
 
 
-class _ProbeTrial(OtherTuners):
+class _ProbeTrial(StandInTrial):
     """A trial for the probe; its first use means that the objective begins to train."""
-
-    number = 0
-    seed = 0
-    epochs = None
-    resumed_from = None
-    halt = None
-    is_first_attempt = True
-    rank = 0
-    world_size = 1
-    local_rank = 0
-    ranks = None
-
-    def __init__(self, params: Mapping[str, Any]) -> None:
-        self.params = params
 
     def report(self, _step: int, **_metrics: Any) -> None:
         raise _TrainingBegins
@@ -150,25 +142,28 @@ def _probe_objective(
 
 
 def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> None:
+    import keras
+
     model = _build(code, hp)
     owns_fit = code.owns_fit
-    _check_model(model, code.build_text, owns_fit=owns_fit)
-    _check_loss(model)
+    if not owns_fit:  # which trains any object
+        check_model(model, code.build_text)
+    check_loss(model)
     data = load_data(code, hp)
     arguments = {} if code.fit is not None else fit_arguments(data)[1]  # or its error
     given = {**arguments, **code.fit_arguments}
     validates = bool(given.get("validation_data") is not None or given.get("validation_split"))
     # The user's own fit may take validation data from anywhere.
-    names, prefix = _metric_names_of(model), "val_" if validates or owns_fit else ""
-    metric, known = prefix + _default_metric(names), _reported_metrics(model, names, prefix)
+    names, prefix = metric_names(model), "val_" if validates or owns_fit else ""
+    metric, known = prefix + default_metric(names), reported_metrics(model, names, prefix)
     if code.fit_result is FitResult.NUMBER:
         metric = RETURNED
     findings.add(
         metric=metric,
         metrics=known if code.fit_result is FitResult.HISTORY else (),
-        backend=_backend(),
-        normalises_parts=_normalises_parts(model),
-        reports_others=owns_fit or bool(given.get("callbacks")) or not _is_of_keras(model),
+        backend=keras.config.backend(),
+        normalises_parts=normalises_parts(model),
+        reports_others=owns_fit or bool(given.get("callbacks")) or not is_of_keras(model),
     )
     is_complete = _call_branches(lambda: build(code, hp), hp, findings.warn)
     if owns_fit:
@@ -214,48 +209,6 @@ def _call_branches(
             chosen = ", ".join(f"{name}={value!r}" for name, value in values.items())
             warn(f"with {chosen} the model cannot be built: {error}")
     return True
-
-
-def _check_model(model: Any, built_by: str, *, owns_fit: bool) -> None:
-    wanted = "it must return a compiled Keras model"
-    if model is None:
-        raise ModelFileError(f"{built_by} returned None; {wanted}")
-    if owns_fit:
-        return  # a fit of the user's own trains any object
-    if not callable(getattr(model, "fit", None)) or not hasattr(model, "compile"):
-        other = "; train other models in objective(hp, trial)" if hasattr(model, "fit") else ""
-        raise ModelFileError(f"{built_by} returned {model!r}; {wanted}{other}")
-    if not getattr(model, "compiled", True):
-        raise ModelFileError(
-            f"{built_by} returned a model that is not compiled; {wanted}: call "
-            "model.compile(…) before returning it"
-        )
-
-
-def _check_loss(model: Any) -> None:
-    """Check the names of losses, which Keras looks up only when it trains."""
-    import keras
-
-    for name in _loss_names(_compile_config(model).get("loss")):
-        try:
-            keras.losses.get(name)
-        except ValueError as error:
-            near = difflib.get_close_matches(name, dir(keras.losses), 1)
-            hint = f"; did you mean {near[0]}?" if near else " (see keras.losses)"
-            raise ModelFileError(
-                f"the loss is {name!r}, which Keras does not know{hint}"
-            ) from error
-
-
-def _loss_names(config: Any) -> Iterator[str]:
-    """Yield the losses that are given as texts, of all outputs."""
-    if isinstance(config, str):
-        yield config
-    elif isinstance(config, Mapping | list | tuple):
-        is_object = isinstance(config, Mapping) and "class_name" in config
-        inner = config.values() if isinstance(config, Mapping) else config
-        for each in () if is_object else inner:
-            yield from _loss_names(each)
 
 
 def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
@@ -314,24 +267,6 @@ def _values(hp: HyperParameters, chosen: Mapping[str, ParamValue]) -> dict[str, 
     return values
 
 
-def _backend() -> str:
-    import keras
-
-    backend: str = keras.config.backend()
-    return backend
-
-
-def _normalises_parts(model: Any) -> bool:
-    """Return whether the model has BatchNormalization that is not asked to synchronise itself."""
-    import keras
-
-    layers: Iterable[Any] = getattr(model, "_flatten_layers", tuple)()
-    return _backend() != "jax" and any(
-        isinstance(each, keras.layers.BatchNormalization) and not each.synchronized
-        for each in layers
-    )
-
-
 def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> bool:
     """Call the user's fit until it begins to train; return False if Keras's fit does not train."""
     import keras
@@ -351,9 +286,8 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> bo
         on_train_begin = on_epoch_begin = on_epoch_end = no_training
         on_train_batch_begin = on_train_batch_end = no_training
 
-    keras.Model.fit = (
-        no_keras_training  # also of models that a fit makes itself; the process ends here
-    )
+    # Also of models that a fit makes itself; the process ends here.
+    keras.Model.fit = no_keras_training
     with contextlib.suppress(AttributeError):  # not a Keras model
         model.fit = no_keras_training
     try:
@@ -370,56 +304,3 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> bo
             raise
         return True  # unknown
     return False
-
-
-def _compile_config(model: Any) -> Mapping[str, Any]:
-    """Return what the model was compiled with, in the form of Keras's JSON if it has one."""
-    try:
-        return getattr(model, "get_compile_config", dict)() or {}
-    except Exception:  # Keras reads the source of a function, which may have none
-        return getattr(getattr(model, "_compile_config", None), "config", {})
-
-
-def _metric_names_of(model: Any) -> list[str]:
-    config = _compile_config(model)
-    return [*_metric_names(config.get("metrics")), *_metric_names(config.get("weighted_metrics"))]
-
-
-def _default_metric(names: Sequence[str]) -> str:
-    """Return the metric to optimise if the user names none, without the prefix `val_`."""
-    accuracies = (name for name in names if name.lower() in _ACCURACY)
-    others = (name for name in names if name.lower().endswith("_accuracy"))
-    return next(itertools.chain(accuracies, others), "loss")
-
-
-def _reported_metrics(model: Any, names: Sequence[str], prefix: str) -> tuple[str, ...]:
-    """Return the metrics that a training reports; empty if their names cannot be predicted."""
-    if len(getattr(model, "output_names", None) or ()) > 1:
-        return ()  # Keras names losses and metrics after the outputs
-    trained = ("loss", *names)
-    return tuple(dict.fromkeys([*trained, *(prefix + name for name in trained), *MEASURED]))
-
-
-def _is_of_keras(model: Any) -> bool:
-    """Return whether the model and its layers are Keras's own: others may have metrics of theirs.
-
-    Args:
-        model: A model or a layer.
-    """
-    is_own = type(model).__module__.partition(".")[0] == "keras"
-    return is_own and all(map(_is_of_keras, getattr(model, "layers", ())))
-
-
-def _metric_names(config: Any) -> list[str]:
-    """Return the names under which a model of one output reports its compiled metrics."""
-    if isinstance(config, str):
-        return [config]
-    if not isinstance(config, Mapping | list | tuple):
-        name = getattr(config, "name", getattr(config, "__name__", None))
-        return [name] if isinstance(name, str) else []
-    if isinstance(config, Mapping):
-        inner = config.get("config")
-        name = inner.get("name") if isinstance(inner, Mapping) else inner
-        return [name] if isinstance(name, str) else []
-    # A list within the list belongs to one of several outputs; Keras puts its name first.
-    return [name for each in config if not isinstance(each, list) for name in _metric_names(each)]

@@ -6,7 +6,8 @@ import pytest
 from in_process import InProcess
 from real_runs import Hptune, trials, wait_for
 
-from tuner.worker.forkserver.client import ForkServer
+pytestmark = pytest.mark.keras
+
 
 MODEL = """
 import pathlib
@@ -31,12 +32,6 @@ def fit(hp, model, data, callbacks, epochs):
     x *= 0.5  # the other trials do not see it
     return model.fit(x, y, validation_data=validation, epochs=epochs, callbacks=callbacks)
 """
-
-
-@pytest.fixture
-def warm(warm_keras: ForkServer) -> ForkServer:
-    """A fork server that has imported Keras."""
-    return warm_keras
 
 
 def test_a_study_ends_the_same_with_data_loaded_once(hptune: Hptune, cli: InProcess) -> None:

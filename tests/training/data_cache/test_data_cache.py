@@ -25,12 +25,8 @@ from tuner.training.resume.randomness import seed_after_loading, seed_everything
 
 
 def test_the_arrays_are_loaded_once_and_are_what_was_returned(node: Node, calls: Calls) -> None:
-    def load_data() -> Any:
-        calls.note()
-        return arrays()
-
     for _ in range(3):
-        (x, y), (inputs, none) = node.load(load_data)
+        (x, y), (inputs, none) = node.load(calls.load_data)
         (expected, labels), (expected_inputs, _) = arrays()
         assert type(x) is np.ndarray
         assert x.dtype == expected.dtype
@@ -47,16 +43,12 @@ def test_the_arrays_are_loaded_once_and_are_what_was_returned(node: Node, calls:
 def test_other_processes_share_it_and_none_sees_what_another_writes(
     node: Node, calls: Calls
 ) -> None:
-    def load_data() -> Any:
-        calls.note()
-        return arrays()
-
     def write() -> float:
-        (x, _), _ = node.load(load_data)
+        (x, _), _ = node.load(calls.load_data)
         x /= 2.0
         return float(x.sum())
 
-    (mine, _), _ = node.load(load_data)
+    (mine, _), _ = node.load(calls.load_data)
     whole = float(arrays()[0][0].sum())
     assert node.elsewhere(write) == pytest.approx(whole / 2)
     assert node.elsewhere(write) == pytest.approx(whole / 2)
@@ -306,14 +298,10 @@ def test_the_cache_is_turned_off_by_a_limit_of_zero_or_in_the_model_file(node: N
 
 
 def test_a_changed_model_file_is_loaded_again(node: Node, calls: Calls) -> None:
-    def load_data() -> Any:
-        calls.note()
-        return arrays()
-
-    node.load(load_data)
+    node.load(calls.load_data)
     Path(node.source.path).write_text("# changed")
     node.join()
-    node.load(load_data)
+    node.load(calls.load_data)
     assert calls.count == 2
 
 
@@ -352,12 +340,8 @@ def test_the_limit_is_kept_and_what_is_there_stays(node: Node, calls: Calls) -> 
 
 
 def test_each_trial_loads_what_is_larger_than_the_limit(node: Node, calls: Calls) -> None:
-    def load_data() -> Any:
-        calls.note()
-        return arrays()
-
     for _ in range(2):
-        (x, _), _ = node.load(load_data, limit_bytes=1_200_000)
+        (x, _), _ = node.load(calls.load_data, limit_bytes=1_200_000)
         assert not is_mapped(x)
     assert calls.count == 2
     assert node.files == []
@@ -366,21 +350,17 @@ def test_each_trial_loads_what_is_larger_than_the_limit(node: Node, calls: Calls
 def test_files_in_memory_count_against_the_memory_of_the_job(
     node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load_data() -> Any:
-        calls.note()
-        return arrays()
-
     monkeypatch.setattr(cache_store, "mount_of", lambda _: Mount("/dev/shm", "tmpfs"))
     node.free_memory_bytes = 1_200_000
     for _ in range(2):
-        node.load(load_data)
+        node.load(calls.load_data)
     assert calls.count == 2
     assert node.files == []
     node.free_memory_bytes = 10**12
     data_cache.leave()
     node.join()
     for _ in range(2):
-        node.load(load_data)
+        node.load(calls.load_data)
     assert calls.count == 3
 
 
@@ -427,22 +407,18 @@ def test_the_last_process_removes_the_files_and_mapped_arrays_stay(node: Node) -
 
 
 def test_the_files_stay_while_another_process_serves_the_study(node: Node, calls: Calls) -> None:
-    def load_data() -> Any:
-        calls.note()
-        return arrays()
-
     ready, done = FORK.Event(), FORK.Event()
 
     def another_worker() -> None:
         data_cache._held.clear()  # those of the process that it was forked from
         node.join()
-        node.load(load_data)
+        node.load(calls.load_data)
         ready.set()
         done.wait(60)
         data_cache.leave()
 
     process = FORK.Process(target=another_worker)
-    node.load(load_data)
+    node.load(calls.load_data)
     process.start()
     assert ready.wait(60)
     data_cache.leave()

@@ -1,4 +1,4 @@
-"""Kept models that cannot be loaded."""
+"""Kept models: which are kept, what loads them, and those that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from pathlib import Path
 
 import pytest
 from attempts import Attempts
+from keras_models import BUILD, DATA, evaluated
 from requirements import require
 
 from tuner.config.model_file import ObjectiveSource, SourceKind, check_path
+from tuner.core.trial import Cause, Score
 from tuner.errors import StudyError
 from tuner.training.keras.kept_model import load_kept
-from tuner.worker.forkserver.client import ForkServer
+from tuner.worker.orders import ModelOrder
 
-
-@pytest.fixture
-def warm(warm_keras: ForkServer) -> ForkServer:
-    """A fork server that has imported Keras."""
-    return warm_keras
+pytestmark = pytest.mark.keras
 
 
 @pytest.mark.parametrize(
@@ -85,3 +83,85 @@ def test_a_model_whose_fit_returned_the_result_is_as_fit_left_it(
     model = load_kept(result.directory, source, (), {"unused": 1}, is_of_epoch=False)
     error = sys.modules.pop("model").error
     assert error(model) == pytest.approx(result.ending.metrics["error"], abs=1e-6)
+
+
+def test_a_model_that_is_not_the_best_is_not_kept(attempts: Attempts) -> None:
+    result = attempts.run(BUILD + DATA, incumbents=[Score((0.0,))])
+    assert result.ending.cause is Cause.RETURNED
+    assert not (result.directory / "model.keras").exists()
+
+
+def test_a_model_that_is_none_of_the_front_is_not_kept(attempts: Attempts) -> None:
+    goals = ("val_loss", "params")
+    behind = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1.0))], objectives=goals)
+    dominated = attempts.run(BUILD + DATA, incumbents=[Score((0.0, 1e9))], objectives=goals)
+    assert not (behind.directory / "model.keras").exists()
+    assert (dominated.directory / "model.keras").exists()
+
+
+CUSTOM = """
+@keras.saving.register_keras_serializable()
+class Double(keras.layers.Layer):
+    def __init__(self, factor=2.0, **kwargs):
+        super().__init__(**kwargs)
+        self.factor = factor
+
+    def call(self, x):
+        return x * self.factor
+
+    def get_config(self):
+        return {**super().get_config(), "factor": self.factor}
+"""
+
+
+def test_a_layer_of_the_users_own(attempts: Attempts, tmp_path: Path) -> None:
+    """A model with a registered layer can be loaded once the user's file is imported."""
+    text = BUILD.replace("def build_model", f"{CUSTOM}\ndef build_model")
+    text = text.replace("    model.add(", "    model.add(Double(3.0))\n    model.add(", 1)
+    result = attempts.run(text + DATA)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert "cannot be saved" not in result.log
+    measured = evaluated(tmp_path / "model.py", result.directory / "model.keras")
+    assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-6)
+
+
+CLOSURE = ('"mse")', "lambda y, p: keras.ops.mean((y - p) ** 2))")
+
+
+OWN_LAYER = """
+class Own(keras.layers.Layer):  # without get_config
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+    def call(self, x):
+        return self.factor * x
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "loader"),
+    [
+        (BUILD, "keras"),
+        (BUILD.replace(*CLOSURE), "study"),
+        (
+            OWN_LAYER.join(BUILD.partition("\n\n")[::2]).replace(
+                "    model.compile", "    model.add(Own(2.0))\n    model.compile"
+            ).replace("keras.Input((2,)), ", ""),
+            "study",
+        ),
+        (
+            BUILD.replace("Dense(1)", "Dense(1, own)") + "\ndef own(x): return x\n",
+            "study",
+        ),
+    ],
+)  # fmt: skip
+def test_what_loads_a_kept_model(
+    attempts: Attempts, tmp_path: Path, text: str, loader: str
+) -> None:
+    text += DATA
+    run = attempts.run(text)
+    assert run.ending.cause is Cause.RETURNED, run.ending
+    source, space = check_path(tmp_path / "model.py"), attempts.probe(text).space
+    params = {"units": 2, "rate": 0.001}
+    order = ModelOrder(source, str(tmp_path), run.directory / "model.keras", space, params)
+    assert attempts.warm.try_model(order) == loader

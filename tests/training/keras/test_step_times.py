@@ -7,7 +7,8 @@ from attempts import Attempts
 
 from tuner.core.scaling.points import BATCH, STEP_SECONDS, StepRequest
 from tuner.core.trial import Cause
-from tuner.worker.forkserver.client import ForkServer
+
+pytestmark = pytest.mark.keras
 
 MODEL = """
 import keras
@@ -22,12 +23,6 @@ def load_data():
     x = np.ones((64, 2))
     return (x, x[:, :1]), (x, x[:, :1])
 """
-
-
-@pytest.fixture
-def warm(warm_keras: ForkServer) -> ForkServer:
-    """A fork server that has imported Keras."""
-    return warm_keras
 
 
 def test_a_step_is_one_step_also_where_keras_runs_several_at_once(attempts: Attempts) -> None:

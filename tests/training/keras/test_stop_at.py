@@ -6,7 +6,8 @@ import pytest
 from attempts import Attempts
 
 from tuner.core.trial import Halt, StopAt
-from tuner.worker.forkserver.client import ForkServer
+
+pytestmark = pytest.mark.keras
 
 MODEL = """
 import pathlib, time
@@ -44,12 +45,6 @@ def fit(hp, model, data, callbacks, epochs):
     return model.fit(x, y, validation_data=validation, epochs=epochs, batch_size=8,
                      callbacks=[*callbacks, Waits()])
 """
-
-
-@pytest.fixture
-def warm(warm_keras: ForkServer) -> ForkServer:
-    """A fork server that has imported Keras."""
-    return warm_keras
 
 
 @pytest.mark.parametrize("halt", [Halt.PRUNE, Halt.PAUSE])

@@ -17,11 +17,7 @@ from tuner.core.trial import Cause, Halt
 from tuner.training.resume.checkpoint import Checkpoints
 from tuner.worker.forkserver.client import ForkServer
 
-
-@pytest.fixture
-def warm(warm_keras: ForkServer) -> ForkServer:
-    """A fork server that has imported Keras."""
-    return warm_keras
+pytestmark = pytest.mark.keras
 
 
 @pytest.mark.parametrize(

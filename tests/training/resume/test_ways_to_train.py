@@ -9,7 +9,8 @@ from attempts import Attempts
 from interrupted_training import EPOCHS, FIT, MODEL, Put
 
 from tuner.core.trial import Cause
-from tuner.worker.forkserver.client import ForkServer
+
+pytestmark = pytest.mark.keras
 
 HYPERMODEL = """
 import keras_tuner
@@ -100,12 +101,6 @@ def load_data():
     train, validation = arrays()
     return Batches(*train), validation
 """
-
-
-@pytest.fixture
-def warm(warm_keras: ForkServer) -> ForkServer:
-    """A fork server that has imported Keras."""
-    return warm_keras
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Build, train and keep a Keras model.
 
-Offers: `objective.train`, `recorder.Recorder`, `kept_model`, `first_batch` (for `hptune doctor`).
+Offers: `objective.train`, `recorder.Recorder`, `compiled_model`, `kept_model`, `first_batch` (for
+`hptune doctor`).
 
 May import: `errors`, `core`, `config`, `training`, `training.data_cache`, `training.resume`,
 `training.strategies`.

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...config.model_file import BuildFunction, UserCode
+from ..context import StandInTrial
 from ..hyperparameters import make_hyperparameters
 from .objective import build, load_data, train
 
@@ -99,7 +101,7 @@ def train_one_batch(code: UserCode, directory: Path) -> str:
     hp = make_hyperparameters()
     if code.objective is not None:
         try:
-            code.objective(hp, _Trial(hp, directory))
+            code.objective(hp, _Trial(hp.values, directory))
         except _Enough:
             return "objective(hp, trial) runs up to its first report"
         return "objective(hp, trial) runs to its end"
@@ -119,27 +121,14 @@ def train_one_batch(code: UserCode, directory: Path) -> str:
     return f"{type(model).__name__} of {weights:,} weights"
 
 
-class _Trial:
+class _Trial(StandInTrial):
     """Replaces the trial of an objective."""
 
-    number = 0
-    seed = 0
     epochs = 1
-    resumed_from = None
-    halt = None
-    is_first_attempt = True
-    rank = 0
-    world_size = 1
-    local_rank = 0
-    ranks = None
 
-    def __init__(self, hp: Any, directory: Path) -> None:
-        self._hp = hp
+    def __init__(self, params: Mapping[str, Any], directory: Path) -> None:
+        super().__init__(params)
         self.directory = self.checkpoint_dir = directory
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return dict(self._hp.values)
 
     def report(self, _step: int, **_metrics: Any) -> None:
         raise _Enough

@@ -31,6 +31,7 @@ NOT_PARALLEL = (
     "fit() did not call model.fit, so no strategy could divide its batches; call model.fit, use "
     "objective(hp, trial) with trial.rank, or one process (--strategy none on several GPUs)"
 )
+MUST_RETURN = "it must return a compiled Keras model"
 MODEL_FILE = "model.keras"
 WEIGHTS_FILE = "model.weights.h5"
 
@@ -84,10 +85,6 @@ def _run(
     code: UserCode, hp: Any, trial: TrialContext, *, epochs: int, incumbents: Sequence[Score]
 ) -> Ending:
     model = build(code, hp)
-    if model is None:
-        raise ModelFileError(
-            f"{code.build_text} returned None; it must return a compiled Keras model"
-        )
     recorder = Recorder(trial, returns_more=code.fit_result is not FitResult.HISTORY)
     with extended_callback_lists():
         result = _fit(code, hp, model, recorder, epochs=epochs, seed=trial.seed)
@@ -135,9 +132,15 @@ def _ended_early(recorder: Recorder, epochs: int | None) -> bool | None:
 
 
 def build(code: UserCode, hp: Any) -> Any:
-    """Build the model of a configuration, compiled as the user asks for."""
+    """Build the model of a configuration, compiled as the user asks for.
+
+    Raises:
+        ModelFileError: The user's code returned None.
+    """
     model = code.hypermodel.build(hp)
-    if code.compile_arguments and model is not None:
+    if model is None:
+        raise ModelFileError(f"{code.build_text} returned None; {MUST_RETURN}")
+    if code.compile_arguments:
         compiled = getattr(getattr(model, "_compile_config", None), "config", {})
         model.compile(**{**compiled, **code.compile_arguments})
     return model

@@ -83,10 +83,6 @@ def run(
             stack.enter_context(train_by(strategy))
         stack.enter_context(_measured_fit(trial, request, strategy))
         model = build(code, hp)
-        if model is None:
-            raise ModelFileError(
-                f"{code.build_text} returned None; it must return a compiled Keras model"
-            )
         data = load_data(code, hp)
         seed_after_loading(trial.seed)
         try:

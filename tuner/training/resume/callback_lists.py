@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .resumption import Resumption
@@ -23,9 +23,9 @@ def extended_callback_lists() -> Iterator[None]:
     import keras
 
     cls: Any = keras.callbacks.CallbackList
-    originals = {name: getattr(cls, name) for name in _METHODS}
-    for name, make in _METHODS.items():
-        setattr(cls, name, functools.wraps(originals[name])(make(originals[name])))
+    originals = {name: getattr(cls, name) for name in _HOOKS}
+    for name, original in originals.items():
+        setattr(cls, name, _extended(original, *_HOOKS[name]))
     try:
         yield
     finally:
@@ -33,63 +33,48 @@ def extended_callback_lists() -> Iterator[None]:
             setattr(cls, name, original)
 
 
+def _extended(original: Any, before: _Hook | None, after: _Hook | None) -> Any:
+    """Return a method of `CallbackList` with what a resumption does before and after it."""
+
+    @functools.wraps(original)
+    def method(self: Any, *given: Any, **named: Any) -> None:
+        resumption = _resumption_of(self)
+        if resumption is not None and before is not None:
+            before(resumption, self, *given, **named)
+        original(self, *given, **named)
+        if resumption is not None and after is not None:
+            after(resumption, self, *given, **named)
+
+    return method
+
+
 def _resumption_of(callback_list: Any) -> Resumption | None:
     found = (getattr(each, "resumption", None) for each in callback_list.callbacks)
     return next((each for each in found if isinstance(each, Resumption)), None)
 
 
-def _on_train_begin(original: Any) -> Any:
-    def method(self: Any, logs: Any = None) -> None:
-        resumption = _resumption_of(self)
-        if resumption is not None:
-            resumption.before_fit(self.callbacks)
-        original(self, logs)
-        if resumption is not None:
-            resumption.fit_begins(self.model, self.callbacks, self.params)
-
-    return method
+def _before_fit(resumption: Resumption, callback_list: Any, *_: Any, **__: Any) -> None:
+    resumption.before_fit(callback_list.callbacks)
 
 
-def _on_epoch_begin(original: Any) -> Any:
-    def method(self: Any, epoch: int, logs: Any = None) -> None:
-        if (resumption := _resumption_of(self)) is not None:
-            resumption.epoch_begins(epoch)
-        original(self, epoch, logs)
-
-    return method
+def _fit_begins(resumption: Resumption, callback_list: Any, *_: Any, **__: Any) -> None:
+    resumption.fit_begins(callback_list.model, callback_list.callbacks, callback_list.params)
 
 
-def _on_epoch_end(original: Any) -> Any:
-    def method(self: Any, epoch: int, logs: Any = None) -> None:
-        original(self, epoch, logs)
-        if (resumption := _resumption_of(self)) is not None:
-            resumption.epoch_ends(epoch)
-
-    return method
+def _epoch_begins(resumption: Resumption, _: Any, epoch: int, *__: Any, **___: Any) -> None:
+    resumption.epoch_begins(epoch)
 
 
-def _on_train_batch_end(original: Any) -> Any:
-    def method(self: Any, batch: int, logs: Any = None) -> None:
-        original(self, batch, logs)
-        if (resumption := _resumption_of(self)) is not None:
-            resumption.batch_ends()
-
-    return method
+def _epoch_ends(resumption: Resumption, _: Any, epoch: int, *__: Any, **___: Any) -> None:
+    resumption.epoch_ends(epoch)
 
 
-def _on_test_batch_end(original: Any) -> Any:
-    def method(self: Any, batch: int, logs: Any = None) -> None:
-        original(self, batch, logs)
-        if (resumption := _resumption_of(self)) is not None:
-            resumption.test_batch_ends()
-
-    return method
-
-
-_METHODS = {
-    "on_train_begin": _on_train_begin,
-    "on_epoch_begin": _on_epoch_begin,
-    "on_epoch_end": _on_epoch_end,
-    "on_train_batch_end": _on_train_batch_end,
-    "on_test_batch_end": _on_test_batch_end,
+_Hook = Callable[..., None]
+_HOOKS: dict[str, tuple[_Hook | None, _Hook | None]] = {
+    "on_train_begin": (_before_fit, _fit_begins),
+    "on_epoch_begin": (_epoch_begins, None),
+    "on_epoch_end": (None, _epoch_ends),
+    "on_train_batch_end": (None, lambda resumption, *_, **__: resumption.batch_ends()),
+    "on_test_batch_end": (None, lambda resumption, *_, **__: resumption.test_batch_ends()),
 }
+"""What a resumption does before and after each of these methods."""

@@ -1,0 +1,120 @@
+"""The metrics of Keras models: those of the training, and those that hptune measures itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from attempts import Attempts
+from keras_models import BUILD, DATA
+
+from tuner.config.objectives import resolve_goals
+from tuner.core.trial import Cause, Direction
+from tuner.errors import UsageError
+
+pytestmark = pytest.mark.keras
+
+
+def test_an_unknown_metric_lists_those_there_are(attempts: Attempts) -> None:
+    text = BUILD.replace('OBJECTIVE = "val_loss"', 'OBJECTIVE, DIRECTION = "val_auc", "max"')
+    # Without the callback, which may report it, no trial would start.
+    result = attempts.run(text + DATA + "FIT = {'callbacks': [keras.callbacks.Callback()]}\n")
+    assert result.ending.cause is Cause.UNKNOWN_METRIC
+    assert result.ending.reason == ("unknown metric 'val_auc'; the trial reports: loss, val_loss")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "metric", "direction"),
+    [("", "val_loss", Direction.MIN), (', metrics=["accuracy"]', "val_accuracy", Direction.MAX)],
+)
+def test_the_goal_that_nobody_named(
+    attempts: Attempts, metrics: str, metric: str, direction: Direction
+) -> None:
+    text = BUILD.replace('OBJECTIVE = "val_loss"', "").replace('"mse")', f'"mse"{metrics})')
+    found = attempts.probe(text + DATA)
+    goals, notes = resolve_goals(found)
+    goal = goals.goal
+    assert (goal.metric, goal.direction) == (metric, direction)
+    assert metric in notes[0]
+
+
+def test_a_misspelt_metric_is_told_of_before_the_first_trial(attempts: Attempts) -> None:
+    text = BUILD.replace('"mse")', '"mse", metrics=["mae"])') + DATA
+    found = attempts.probe(text)
+    reported = attempts.run(text, epochs=1).reports[0][1]
+    assert {*reported} == {"loss", "mae", "val_loss", "val_mae"}
+    assert {*reported, "params"} <= {*found.metrics}
+    assert resolve_goals(found, ["val_mae"], ["params<2e6"])[1] == []
+    with pytest.raises(UsageError, match="is called 'quirk': it reports loss, mae, val_loss"):
+        resolve_goals(found, ["quirk"])  # although its direction is not known
+    with pytest.raises(UsageError, match=r"is called 'parms': did you mean params\?"):
+        resolve_goals(found, [], ["parms<2e6"])
+    # A callback of the user's may report it.
+    found = replace(found, reports_others=True)
+    _, notes = resolve_goals(found, ["val_mea"], [], Direction.MIN)
+    assert [note.partition("?")[0] for note in notes] == [
+        "no metric of the model is called 'val_mea': did you mean val_mae"
+    ]
+    _, notes = resolve_goals(found, ["quirk"], [], Direction.MIN)
+    assert notes[0].startswith("'quirk' is not among the model's own metrics (loss, ")
+    with pytest.raises(UsageError, match=r"did you mean val_mae.*If a callback reports it"):
+        resolve_goals(found, ["val_mea"])
+
+
+def test_only_a_model_without_code_of_the_users_cannot_report_other_metrics(
+    attempts: Attempts,
+) -> None:
+    text = BUILD + DATA.replace("arrays(8)", "None")
+    found = attempts.probe(text + "FIT = {'callbacks': [keras.callbacks.Callback()]}\n")
+    assert found.reports_others
+    assert (
+        "there is no validation data, so loss is measured" in resolve_goals(found, ["loss"])[1][0]
+    )
+    found = replace(found, reports_others=False)
+    with pytest.raises(UsageError, match="called 'val_loss': there is no validation data"):
+        resolve_goals(found)
+    with pytest.raises(UsageError, match=r"called 'val_lss': did you mean loss\?"):
+        resolve_goals(found, ["val_lss"])
+
+
+def test_what_is_named_is_measured(attempts: Attempts) -> None:
+    result = attempts.run(
+        BUILD + DATA,
+        objectives=("val_loss", "params"),
+        constraints=("model_bytes<1e9", "seconds_per_epoch<100"),
+        epochs=3,
+    )
+    assert result.ending.cause is Cause.RETURNED
+    metrics = result.ending.metrics
+    import keras
+
+    model = keras.models.load_model(result.directory / "model.keras")
+    assert metrics["params"] == sum(w.numpy().size for w in model.trainable_weights) > 0
+    assert metrics["model_bytes"] == sum(w.numpy().nbytes for w in model.weights)
+    assert 0.0 < metrics["seconds_per_epoch"] < 100.0
+    for _, reported in result.reports:
+        assert reported["params"] == metrics["params"]
+    # The first objective decides the epoch.
+    assert metrics["val_loss"] == min(reported["val_loss"] for _, reported in result.reports)
+
+
+def test_what_nobody_named_is_not_measured(attempts: Attempts) -> None:
+    assert set(attempts.run(BUILD + DATA).ending.metrics) == {"loss", "val_loss"}
+
+
+def test_a_measured_metric_may_be_the_only_objective(attempts: Attempts) -> None:
+    result = attempts.run(BUILD + DATA, objectives=("seconds_per_epoch",), epochs=3)
+    assert result.ending.cause is Cause.RETURNED
+    assert result.ending.step == 3, "the last epoch, where none is better than another"
+    assert (result.directory / "model.keras").exists()
+
+
+def test_the_best_epoch_is_one_that_keeps_the_constraints(attempts: Attempts) -> None:
+    free = attempts.run(BUILD + DATA, epochs=4)
+    losses = [reported["loss"] for _, reported in free.reports]
+    bound = sorted(losses)[-2]  # kept by all epochs but one
+    result = attempts.run(
+        BUILD + DATA, objectives=("val_loss:max",), constraints=(f"loss<={bound!r}",), epochs=4
+    )
+    kept = [r["val_loss"] for _, r in result.reports if r["loss"] <= bound]
+    assert result.ending.metrics["val_loss"] == max(kept)
