@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from scaling_curves import CURVES
 
 from tuner.config.model_file import Found, ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
@@ -56,11 +57,6 @@ GOALS = Goals((Goal("score", Direction.MAX),))
 EPOCHS = 4
 SIZES = TrialSizes()
 MARGIN = 1.05
-CURVES = {
-    "scales well": {1: 1.0, 2: 0.51, 4: 0.265, 8: 0.14},
-    "scales badly": {1: 1.0, 2: 0.9, 4: 0.95, 8: 1.1},
-    "does not fit one device": {2: 1.0, 4: 0.55, 8: 0.34},
-}
 
 
 def curve(_params: Params, _seed: int) -> Curve:

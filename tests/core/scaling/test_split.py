@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
+from scaling_curves import CURVES
 
 from tuner.core.goals import Goals
 from tuner.core.resources import Resources
@@ -23,12 +24,6 @@ from tuner.samplers.random_search import RandomSampler
 from tuner.testing.studies import Memory, play
 
 GOALS = Goals((Goal("score", Direction.MAX),))
-CURVES = {
-    "scales well": {1: 1.0, 2: 0.51, 4: 0.265, 8: 0.14},
-    "scales badly": {1: 1.0, 2: 0.9, 4: 0.95, 8: 1.1},
-    "does not fit one device": {2: 1.0, 4: 0.55, 8: 0.34},
-}
-"""Time of a step relative to the fewest devices, by their number."""
 POOLS = ((8,), (4, 4, 2))
 TRIALS = (1, 3, 7, 20)
 MARGIN = 1.05
@@ -118,7 +113,7 @@ def test_a_search_that_learns_ends_within_5_percent_with_as_much_known(model: st
 
 
 def test_learning_and_few_trials_favour_more_devices_for_each() -> None:
-    times, pool = StepTimes(CURVES["scales well"]), rooms((8,))
+    times, pool = StepTimes({1: 1.0, 2: 0.51, 4: 0.265, 8: 0.14}), rooms((8,))
     blind = [choose_split(times, pool, n, learns=False) for n in (16, 4, 2, 1)]
     assert [each.devices for each in blind if each] == [1, 2, 4, 8]
     learning = choose_split(times, pool, 16, learns=True)
