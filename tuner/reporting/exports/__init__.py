@@ -3,8 +3,8 @@
 Each export may be repeated into the same place: it replaces what it wrote there before, and leaves
 everything else. The packages of the tools are extras, imported inside functions.
 
-Offers: `exports`: the methods of `Study` that export it, `tools`: the tools and their default
-places, `source`: what is exported, `optuna`, `tensorboard`, `mlflow`, `parquet`: one tool each.
+Offers: `exports`: the methods of `Study` that export it, `source`: what is exported, `optuna`,
+`tensorboard`, `mlflow`, `parquet`: one tool each.
 
 May import: `errors`, `core`, `samplers`, `reporting`, `reporting.results`.
 """

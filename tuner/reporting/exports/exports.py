@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from ...errors import check_installed
+from ...errors import UsageError, check_installed, without_passwords
+from .. import text
 from ..results import export as files
 from ..results.export import Table
 from .source import ExportedStudy
@@ -88,9 +90,46 @@ class Exports(ABC):
         Raises:
             UsageError: The place cannot be used, or the tool's package is not installed.
         """
-        from .tools import Tool, export_to
+        study, place = self.exported(), os.fspath(place)
+        directory = Path(study.view.directory)
+        count = text.plural(len(study.view.trials), "trial")
+        match tool:
+            case "optuna":
+                from .optuna import export_optuna, storage_url
 
-        return export_to(Tool(tool), self.exported(), os.fspath(place))
+                place = place or str(directory / "optuna.db")
+                name = export_optuna(study, place)
+                command = f"optuna-dashboard {shlex.quote(storage_url(place))}"
+                named = f" as {name!r}"
+            case "tensorboard":
+                from .tensorboard import export_tensorboard
+
+                if "://" in place:
+                    raise UsageError(
+                        f"{place} is a URL; TensorBoard's files are written to a folder"
+                    )
+                folder = Path(place or directory / "tensorboard")
+                export_tensorboard(study, folder)
+                place, named = str(folder), ""
+                command = f"tensorboard --logdir {text.path(folder)}"
+            case "mlflow":
+                from .mlflow import export_mlflow, tracking_uri
+
+                place = (
+                    place or os.environ.get("MLFLOW_TRACKING_URI") or str(directory / "mlflow.db")
+                )
+                uri = tracking_uri(place)
+                named = f" as {export_mlflow(study, uri)!r}"
+                is_server = uri.startswith("http")
+                command = "" if is_server else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+            case _:
+                raise UsageError(
+                    f"the tool is {tool!r}; allowed are optuna, tensorboard and mlflow"
+                )
+        # The user who has the password sets it in the command.
+        place, command = without_passwords(place), without_passwords(command)
+        written = f"Wrote {count} to {place if '://' in place else text.path(place)}{named}"
+        return f"{written}. To look at them: {command}" if command else written
 
     def _table(self) -> Table:
         return files.table(self.exported().view)
