@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from tuner.clusters.layout import resolve_layout, trial_resources
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.resources import Amount, Capacity, Resources
+from tuner.core.scheduling.cluster import ClusterState
 from tuner.errors import UsageError
+from tuner.worker.devices import share
 
 MACHINE = Capacity((0, 1, 2, 3), ("A",), 10**10)
 CPUS, GPUS, MEMORY = Amount
@@ -49,6 +52,31 @@ def test_a_part_of_a_core() -> None:
         resolve_layout(settings(cpus_per_trial=0.5, executor="joblib"), {}, MACHINE)
 
 
+@pytest.mark.parametrize(
+    ("said", "machine", "workers"),
+    [
+        ({}, Capacity((0, 1, 2, 3)), [(0,), (1,), (2,), (3,)]),
+        ({"processes_per_trial": 2}, Capacity((0, 1, 2, 3)), [(0, 1), (2, 3)]),
+        ({"gpus_per_trial": 2}, Capacity((0, 1, 2, 3), ("A", "B", "C", "D")), [(0,), (1,)]),
+        ({"gpus_per_trial": 2}, Capacity((0, 1, 2, 3), ("A", "B", "C")), [(0,)]),
+        ({"gpus_per_trial": 0.5}, Capacity((0, 1, 2, 3), ("A", "B")), [(0,), (1,)]),
+        ({"processes_per_trial": 2}, Capacity((0, 1, 2, 3), ("A", "B")), [(0, 1)]),
+        ({"gpus_per_trial": 0}, Capacity((0, 1), ("A",)), [(0,), (1,)]),
+        ({"memory_per_trial_bytes": 60}, Capacity((0, 1), (), 100), [(0,)]),
+    ],
+)
+def test_each_joblib_worker_has_what_a_trial_needs(
+    said: Mapping[str, Any], machine: Capacity, workers: list[tuple[int, ...]]
+) -> None:
+    layout = resolve_layout(settings(executor="joblib", **said), {}, machine)
+    assert layout.cores == workers
+    places = ClusterState()
+    for index, cores in enumerate(layout.cores):
+        has = replace(share(machine, index, len(layout.cores)), cpus=cores)
+        places.add(f"w{index}", "here", has)
+    assert places.rooms(layout.resources, at_most=100) >= len(workers)
+
+
 @pytest.mark.parametrize("amount", [0, -1, 1.5, "two"])
 def test_what_makes_no_sense(amount: Any) -> None:
     with pytest.raises(UsageError, match=r"--cpus-per-trial is .*allowed are whole numbers from 1"):
@@ -72,7 +100,8 @@ def test_what_makes_no_sense(amount: Any) -> None:
 def test_a_trial_of_several_processes_has_a_core_for_each_and_is_not_packed(
     said: Mapping[str, Any], file: Mapping[str, int], wanted: Resources
 ) -> None:
-    layout = resolve_layout(settings(**said), {"RESOURCES": file}, MACHINE)
+    machine = replace(MACHINE, gpus=())
+    layout = resolve_layout(settings(**said), {"RESOURCES": file}, machine)
     assert (layout.resources, layout.measured) == (wanted, ())
     assert layout.at_once == 4 // int(wanted.cpus)
 
@@ -112,6 +141,7 @@ def test_a_trial_of_several_nodes_has_a_process_on_each() -> None:
 @pytest.mark.parametrize(
     ("said", "error"),
     [
+        ({"processes_per_trial": 2}, "2 processes takes a GPU .* machine's are: A; .*-per-trial 0"),
         ({"nodes_per_trial": 2}, "2 nodes, but all workers are on this machine; use those of"),
         ({"processes_per_trial": 5}, "a trial asks for 5 cores, but this machine has 4"),
         (

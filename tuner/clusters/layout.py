@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,11 +75,32 @@ def resolve_layout(
                 f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
                 "joblib have whole ones; ask for 1, or leave the executor out"
             )
-        cpus, every = int(resources.cpus), [core for each in cores for core in each]
-        cores = [tuple(every[i : i + cpus]) for i in range(0, len(every) - cpus + 1, cpus)]
+        cores = _of_one_trial_each(resources, machine, [core for each in cores for core in each])
     is_packed = resources.processes == 1 and not settings.chooses_split
     measured = _measured(settings, declared) if is_packed else ()
     return WorkerLayout(cores, resources, measured)
+
+
+def _of_one_trial_each(
+    resources: Resources, machine: Capacity, cores: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Return the cores of workers that hold one trial each.
+
+    The workers divide the machine's GPUs and memory equally, so there are as many as all of them
+    have enough.
+
+    >>> machine = Capacity((0, 1, 2, 3), ("A", "B", "C"))
+    >>> _of_one_trial_each(Resources(cpus=1, gpus=2), machine, machine.cpus)
+    [(0,)]
+    """
+    cpus = int(resources.cpus)
+    gpus = resources.processes if resources.gpus is None else resources.gpus
+    counts = [len(cores) // cpus]
+    if gpus and machine.gpus:
+        counts.append(len(machine.gpus) // math.ceil(gpus))
+    if resources.memory_bytes and machine.memory_bytes:
+        counts.append(machine.memory_bytes // resources.memory_bytes)
+    return [tuple(cores[i * cpus : (i + 1) * cpus]) for i in range(min(counts))]
 
 
 def fitting(resources: Resources, cores: Iterable[int]) -> int:
@@ -168,9 +190,16 @@ def trial_resources(
         )
     gpu_memory = file.get("gpu_memory_bytes") or 0
     try:
-        return Resources(cpus, gpus, memory, gpu_memory, processes=processes, nodes=nodes)
+        resources = Resources(cpus, gpus, memory, gpu_memory, processes=processes, nodes=nodes)
     except ValueError as error:
         raise UsageError(f"of a trial, {error}") from error
+    if is_certain and gpus is None and 0 < len(machine.gpus) < processes:
+        raise UsageError(
+            f"each of a trial's {processes} processes takes a GPU where there are any, but this "
+            f"machine's are: {', '.join(machine.gpus)}; ask for fewer processes, or train on "
+            "cores: --gpus-per-trial 0"
+        )
+    return resources
 
 
 def _on_one_device(file: Mapping[str, Any], *, keeps_to_cores: bool) -> Mapping[str, Any]:
