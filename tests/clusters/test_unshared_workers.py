@@ -83,13 +83,15 @@ class Machines:
         assert found, self.scheduler.wait()
         self.address = found[0]
 
-    def worker(self, *arguments: object) -> Started:
+    def worker(self, *arguments: object, node: str = "") -> Started:
+        """Start a worker, on a machine of another name if one is given."""
         hidden = shlex.quote(str(self.hptune.directory.parent))
         given = ("worker", self.address, "--certs", self.certs, *arguments)
         words = shlex.join(map(str, (COMMAND, *given)))
-        command = f"mount -t tmpfs none {hidden} && cd / && exec {words}"
+        renamed = f"echo {node} > /proc/sys/kernel/hostname && " if node else ""
+        command = f"{renamed}mount -t tmpfs none {hidden} && cd / && exec {words}"
         return self.hptune.other(
-            "unshare", "--map-root-user", "--mount", "sh", "-c", command,
+            "unshare", "--map-root-user", "--mount", "--uts", "sh", "-c", command,
         )  # fmt: skip
 
     def run(self, model: Path, *arguments: object) -> Started:
@@ -159,6 +161,57 @@ def test_trials_go_on_elsewhere_after_sigkill_and_sigterm_without_a_shared_direc
     assert kept[-1] == pytest.approx(best["value"]), "the kept files are those of the result"
     outcomes = [each["outcome"] for each in rows(study, "SELECT outcome FROM attempts")]
     assert sorted(outcomes) == ["FINISHED", "FINISHED", "LOST", "RELEASED"]
+
+
+OF_RANKS = """
+import json, pathlib, time
+
+GATE = pathlib.Path({gate!r})
+
+def objective(hp, trial):
+    hp.Choice("x", [1])
+    state = trial.checkpoint_dir / "state.json"
+    done = json.loads(state.read_text()) if trial.resumed_from is not None else 0
+    print("begins after", done, flush=True)
+    for step in range(done + 1, 6):
+        trial.ranks.gather(b"gradients")
+        if trial.rank == 0:
+            state.write_text(json.dumps(step))
+        trial.report(step, value=float(step))
+        while step == 3 and not trial.ranks.broadcast(b"open" * GATE.exists()):
+            if trial.should_stop():
+                return None
+            time.sleep(0.02)
+    return 5.0
+"""
+
+
+@pytest.mark.slow
+def test_ranks_on_nodes_without_a_shared_directory_continue_from_one_checkpoint(
+    machines: Machines, hptune: Hptune
+) -> None:
+    gate, study = hptune.temporary / "go", hptune.study()
+    model = hptune.file("model.py", OF_RANKS.format(gate=str(gate)))
+    run = machines.run(model, "--trials", 1, "--nodes-per-trial", 2)
+    workers = [machines.worker("--cpus", 1, node=f"n{number}") for number in (1, 2)]
+    state = study / "trials" / "0" / "checkpoint" / "state.json"
+    wait_for(lambda: state.exists() and state.read_text() == "3", "a checkpoint at the master")
+    workers[0].kill()
+    workers.append(machines.worker("--cpus", 1, node="n3"))
+    query = "SELECT count(*) AS n FROM attempts WHERE number > 0 AND started > 0"
+    wait_for(lambda: rows(study, query)[0]["n"] == 1, "the trial to run again")
+    gate.touch()
+    ended = run.wait(seconds=60)
+    assert ended.code == 0, ended
+    for worker in workers[1:]:
+        leave(worker)
+    for log in ("log.txt", "log.rank1.txt"):
+        found = (study / "trials" / "0" / log).read_text()
+        assert found.endswith("begins after 3\n"), (log, found)
+    (trial,) = trials(study)
+    assert (trial["state"], trial["value"]) == ("COMPLETE", 5.0)
+    outcomes = [each["outcome"] for each in rows(study, "SELECT outcome FROM attempts")]
+    assert sorted(outcomes) == ["FINISHED", "LOST"]
 
 
 def test_an_error_for_a_missing_file_names_the_machine(machines: Machines, hptune: Hptune) -> None:

@@ -28,7 +28,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ...errors import StudyError
 from ...security.ownership import check_loadable, withhold_writing
 
 log = logging.getLogger(__name__)
@@ -45,6 +44,10 @@ FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors of a disk that is full, or of a quota that is used up."""
 
 _FORBIDDEN = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
+
+
+class CheckpointMissing(Exception):
+    """A checkpoint that rank 0 has found cannot be read by another rank."""
 
 
 class NoRoom(Exception):
@@ -137,7 +140,7 @@ class Checkpoints:
         A network file system may show a file to other nodes later.
 
         Raises:
-            StudyError: It does not appear.
+            CheckpointMissing: It does not appear.
         """
         path, deadline = self._directory / f"{step}.ckpt", time.monotonic() + _APPEARS_SECONDS
         while True:
@@ -146,10 +149,9 @@ class Checkpoints:
                 return _read(path)
             except (OSError, ValueError) as error:
                 if time.monotonic() > deadline:
-                    raise StudyError(
-                        f"{path} is not on {socket.gethostname()} ({error}), but rank 0 of the "
-                        "trial continues from it; the study's directory must be on a file system "
-                        "that all nodes share"
+                    reason = getattr(error, "strerror", None) or error
+                    raise CheckpointMissing(
+                        f"{path} cannot be read on {socket.gethostname()} ({reason})"
                     ) from error
                 time.sleep(_POLL_SECONDS)
 

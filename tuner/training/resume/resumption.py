@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from ...core.trial import Halt
 from ..context import TrialContext
 from . import callback_state, model_state
-from .checkpoint import Checkpoints, NoRoom
+from .checkpoint import CheckpointMissing, Checkpoints, NoRoom
 from .randomness import seed_epoch
 
 log = logging.getLogger(__name__)
@@ -107,14 +107,25 @@ class Resumption:
             self._resume_from = self._newest()
 
     def _newest(self) -> TrainingState | None:
-        """Return the newest checkpoint, the same one on all ranks."""
+        """Return the newest checkpoint, the same one on all ranks; None unless all have it."""
         ranks = self._trial.ranks
         found = self._checkpoints.newest() if self._trial.rank == 0 else None
-        if ranks is not None:
-            step = json.loads(ranks.broadcast(json.dumps(found and found[0]).encode()))
-            if ranks.rank and step is not None:
-                found = step, self._checkpoints.wait_for(step)
-        return None if found is None else found[1]
+        state = None if found is None else found[1]
+        if ranks is None:
+            return state
+        step = json.loads(ranks.broadcast(json.dumps(found and found[0]).encode()))
+        if step is None:
+            return None
+        reason = ""
+        if ranks.rank:
+            try:
+                state = self._checkpoints.wait_for(step)
+            except CheckpointMissing as error:
+                reason = f"rank {ranks.rank} has no checkpoint of epoch {step}: {error}"
+        if reason := next(filter(None, map(bytes.decode, ranks.gather(reason.encode()))), ""):
+            log.warning("The trial begins again, as %s.", reason)
+            return None
+        return state
 
     @property
     def is_resumed(self) -> bool:

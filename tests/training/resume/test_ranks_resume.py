@@ -1,0 +1,48 @@
+"""The ranks of a trial continue from one checkpoint, which all of them have, or begin again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rank_threads import together
+
+from tuner.core.goals import Goals
+from tuner.core.trial import AttemptId, Direction, Goal
+from tuner.training.context import TrialContext
+from tuner.training.parallel.ranks import Ranks
+from tuner.training.resume import checkpoint
+from tuner.training.resume.checkpoint import Checkpoints
+from tuner.training.resume.resumption import Resumption
+
+
+def test_without_a_checkpoint_on_each_node_all_ranks_begin_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checkpoint, "_APPEARS_SECONDS", 0.0)
+
+    def is_resumed(ranks: Ranks) -> bool:
+        trial = TrialContext(
+            attempt=AttemptId(0, 1),
+            params={},
+            seed=5,
+            directory=tmp_path / str(ranks.rank),
+            goals=Goals((Goal("val_loss", Direction.MIN),)),
+            epochs=5,
+            send=lambda _: None,
+        )
+        trial.join(ranks)
+        recorder: Any = SimpleNamespace(step=0)
+        checkpoints = Checkpoints(trial.directory, is_read_only=ranks.rank > 0)
+        return Resumption(trial, recorder, checkpoints).is_resumed
+
+    Checkpoints(tmp_path / "0").write(3, "state")
+    assert together(2, is_resumed) == [False, False]
+    assert "The trial begins again, as rank 1 has no checkpoint of epoch 3: " in caplog.text
+    caplog.clear()
+    shutil.copytree(tmp_path / "0", tmp_path / "1")
+    assert together(2, is_resumed) == [True, True]
+    assert not caplog.text
