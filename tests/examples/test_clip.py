@@ -350,7 +350,7 @@ def test_two_devices_learn_what_one_does(loss: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", "jax"])
 def test_two_processes_learn_what_one_does(backend: str) -> None:
     require(backend)
     environment = {"KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"}

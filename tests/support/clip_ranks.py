@@ -19,7 +19,7 @@ BATCH_SIZE = 32
 
 
 def gradients(ranks: Ranks, losses: list[str]) -> dict[str, list[Any]]:
-    """Return the gradient of one batch for each loss."""
+    """Return the gradient of one batch for each loss, and the vectors of the validation images."""
     import keras
 
     sys.path.insert(0, str(CLIP))
@@ -37,12 +37,17 @@ def gradients(ranks: Ranks, losses: list[str]) -> dict[str, list[Any]]:
                 width=8, text_width=32, text_layers=1, vocabulary=380, augmentation=0.0, loss=loss,
                 batch_size=BATCH_SIZE,
             )  # fmt: skip
-            train, _ = clip.load_data(hp)
+            train, validation = clip.load_data(hp)
             batch = {"image": train["image"][:BATCH_SIZE], "text": train["text"][:BATCH_SIZE, :1]}
             keras.utils.set_random_seed(0)
             model = clip.build_model(hp)
             before = model.get_weights()
             model.compile(keras.optimizers.SGD(1.0))  # the step is the gradient
-            model.fit(batch, batch_size=BATCH_SIZE, shuffle=False, verbose=0)
+            history = model.fit(
+                batch, batch_size=BATCH_SIZE, shuffle=False, verbose=0,
+                callbacks=[clip.Validation(validation)],
+            ).history  # fmt: skip
+            assert {"val_recall_1", "val_zero_shot"} <= set(history)
             found[loss] = [a - b for a, b in zip(model.get_weights(), before, strict=True)]
+            found[loss].append(model.encode_images(validation["image"]))
     return found

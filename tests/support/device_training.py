@@ -35,6 +35,7 @@ class Seen:
     Attributes:
         weights: All weights after each epoch.
         logs: The metrics of each epoch, as the callbacks get them.
+        outputs: What the model predicts after each epoch.
         batches: Training batches in all.
         result: The trial's metrics; None if it was stopped.
         error: The message of the error that ended it.
@@ -42,6 +43,7 @@ class Seen:
 
     weights: list[Any] = field(default_factory=list)
     logs: list[dict[str, float]] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
     batches: int = 0
     result: dict[str, float] | None = None
     error: str = ""
@@ -91,6 +93,7 @@ class Watch:
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 seen.logs.append({name: float(value) for name, value in logs.items()})
                 seen.weights.append([np.array(each) for each in self.model.get_weights()])
+                seen.outputs.append(self.model.predict(arrays(21)[0], batch_size=16, verbose=0))
 
         self.callback = Callback()
 

@@ -39,6 +39,25 @@ def compare(ranks: Ranks, names: list[str]) -> dict[str, Any]:
     return {"together": together, "alone": alone}
 
 
+def compare_beside_own_ddp(ranks: Ranks, names: list[str]) -> dict[str, Any]:
+    """Do as `compare`, with a Keras that has its own averaging, as on PyTorch from 3.16."""
+    import keras
+
+    trainer: Any = next(kind for kind in keras.Model.__mro__ if "train_step" in vars(kind))
+    make = trainer.make_train_function
+
+    def make_train_function(self: Any, force: bool = False) -> Any:
+        self._initialize_ddp()
+        return make(self, force)
+
+    def averages_too(_model: Any) -> Any:
+        raise AssertionError("Keras averages as well")
+
+    trainer.make_train_function = make_train_function
+    trainer._initialize_ddp = trainer.get_metrics_result = averages_too
+    return compare(ranks, names)
+
+
 def batch_statistics(ranks: Ranks) -> dict[str, Any]:
     """Train a model with BatchNormalization and Dropout; rank 1 wants to stop in epoch 2."""
     import keras
@@ -100,17 +119,20 @@ def _train(training: Callable[[], tuple[Any, dict[str, Any]]], strategy: Strateg
 
     class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
         weights: list[Any]
+        outputs: list[Any]
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             seed_epoch(3, epoch)
 
-        def on_epoch_end(self, _epoch: int, logs: Any = None) -> None:
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             own = [keras.ops.convert_to_numpy(x).ravel() for x in self.model.trainable_variables]
             self.weights.append(np.concatenate(own))
+            if not epoch:  # in the middle of the training; 33 samples do not divide
+                self.outputs.append(self.model.predict(X[:33], batch_size=BATCH_SIZE, verbose=0))
 
     keras.utils.set_random_seed(7)
     epochs = Epochs()
-    epochs.weights = []
+    epochs.weights, epochs.outputs = [], []
     with contextlib.ExitStack() as stack:
         if strategy is not None:
             stack.enter_context(strategy.scope())
@@ -124,7 +146,11 @@ def _train(training: Callable[[], tuple[Any, dict[str, Any]]], strategy: Strateg
             with tempfile.TemporaryDirectory() as folder:
                 model.save(Path(folder, "model.keras"))  # by rank 0 alone
                 assert len(list(Path(folder).iterdir())) == (strategy.rank == 0)
-    return {"weights": epochs.weights, "history": history.history}
+    return {
+        "weights": epochs.weights,
+        "history": history.history,
+        "outputs": epochs.outputs,
+    }
 
 
 def _compiled(layers: list[Any], kind: Any = None, optimizer: Any = "sgd") -> Any:

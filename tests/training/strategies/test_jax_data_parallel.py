@@ -55,6 +55,8 @@ def assert_same(found: Seen, wanted: Seen) -> None:
     for own, other in zip(found.weights[::-1], wanted.weights[::-1], strict=False):
         for a, b in zip(own, other, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5)
+    for own, other in zip(found.outputs[::-1], wanted.outputs[::-1], strict=False):
+        np.testing.assert_allclose(own, other, atol=1e-4)
 
 
 def test_each_epoch_is_that_of_one_device(ranks: list[dict[str, Seen]]) -> None:

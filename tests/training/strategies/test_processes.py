@@ -20,7 +20,9 @@ BACKENDS = ("torch", "tensorflow")
 def of_ranks(backend: str, function: str, *arguments: object) -> list[Any]:
     """What a function of `parallel_fits` returned on two ranks of one thread each."""
     how = environment(backend)
-    return run_ranks(2, f"parallel_fits:{function}", *arguments, environment=how)
+    return run_ranks(
+        2, f"parallel_fits:{function}", *arguments, environment=how, timeout_seconds=240.0
+    )
 
 
 def environment(backend: str) -> dict[str, str]:
@@ -34,16 +36,28 @@ def environment(backend: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_two_ranks_compute_what_one_process_computes(backend: str) -> None:
-    first, second = of_ranks(backend, "compare", list(TRAININGS))
-    for name in TRAININGS:
+@pytest.mark.parametrize(
+    ("backend", "function", "names"),
+    [
+        ("torch", "compare", [*TRAININGS]),
+        ("torch", "compare_beside_own_ddp", ["dense"]),
+        ("tensorflow", "compare", [*TRAININGS]),
+    ],
+)
+def test_two_ranks_compute_what_one_process_computes(
+    backend: str, function: str, names: list[str]
+) -> None:
+    first, second = of_ranks(backend, function, names)
+    for name in names:
         together, other = first["together"][name], second["together"][name]
         alone = first["alone"][name]
         assert together["history"] == other["history"]
         for epoch, weights in enumerate(alone["weights"]):
             assert np.array_equal(together["weights"][epoch], other["weights"][epoch])
             assert together["weights"][epoch] == pytest.approx(weights, abs=1e-5), (name, epoch)
+        for found in (together, other):
+            for own, expected in zip(found["outputs"], alone["outputs"], strict=True):
+                np.testing.assert_allclose(own, expected, atol=1e-4)
         # A loss that a step returns, and no metric holds, is that of the last batch.
         assert set(together["history"]) == set(alone["history"])
         for metric in set(alone["history"]) - {"own"}:

@@ -26,6 +26,12 @@ from ..parallel.ranks import Ranks
 Fit = Callable[..., Any]
 """Keras's own `Model.fit`, called with the model and keyword arguments."""
 
+Predict = Callable[..., Any]
+"""Keras's own `Model.predict`, called with the model and keyword arguments."""
+
+Evaluate = Callable[..., Any]
+"""Keras's own `Model.evaluate`, called with the model and its arguments."""
+
 
 class Strategy(abc.ABC):
     """Trains one model on all devices of all ranks of a trial.
@@ -95,6 +101,22 @@ class Strategy(abc.ABC):
             arguments: Arguments of Keras's `fit` by name, those of the user and ours: a batch size
                 is global and divides by `replicas`; callbacks include the check of equal weights.
         """
+
+    def predict(self, original: Predict, model: Any, arguments: dict[str, Any]) -> Any:
+        """Predict in place of Keras's `predict`, and return the outputs for all samples.
+
+        Every rank calls it with the same samples, and gets the same outputs.
+
+        Args:
+            original: Keras's own `predict`.
+            model: The model.
+            arguments: Arguments of Keras's `predict` by name.
+        """
+        return original(model, **arguments)
+
+    def evaluate(self, original: Evaluate, model: Any, *given: Any, **named: Any) -> Any:
+        """Evaluate in place of Keras's `evaluate`, which its `fit` also calls."""
+        return original(model, *given, **named)
 
     @abc.abstractmethod
     def copies(self, model: Any) -> Iterable[Mapping[str, Any]]:

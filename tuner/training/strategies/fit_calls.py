@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ class FitCalls:
 
 @contextlib.contextmanager
 def train_by(strategy: Strategy) -> Iterator[FitCalls]:
-    """Let a strategy carry out each call of `keras.Model.fit`, and let only rank 0 save models.
+    """Let a strategy carry out each `fit` and `predict` of a model, and let only rank 0 save them.
 
     Keras has no hook for it, so this replaces methods of the class, and puts them back at the end.
     The process trains one trial only.
@@ -42,21 +42,37 @@ def train_by(strategy: Strategy) -> Iterator[FitCalls]:
     import keras
 
     cls: Any = keras.Model
-    fit, calls = cls.fit, FitCalls()
-    signature = inspect.signature(fit)
+    fit, predict, evaluate, calls = cls.fit, cls.predict, cls.evaluate, FitCalls()
 
     @functools.wraps(fit)
     def fit_by_strategy(*given: Any, **named: Any) -> Any:
-        arguments = dict(signature.bind(*given, **named).arguments)
-        model = arguments.pop("self")
+        model, arguments = _bound(fit, given, named)
         calls.count += 1
         return strategy.fit(fit, model, _prepared(strategy, model, arguments))
 
+    @functools.wraps(predict)
+    def predict_by_strategy(*given: Any, **named: Any) -> Any:
+        return strategy.predict(predict, *_bound(predict, given, named))
+
+    @functools.wraps(evaluate)
+    def evaluate_by_strategy(model: Any, *given: Any, **named: Any) -> Any:
+        return strategy.evaluate(evaluate, model, *given, **named)
+
     with contextlib.ExitStack() as stack:
         stack.enter_context(_replaced(cls, "fit", fit_by_strategy))
+        stack.enter_context(_replaced(cls, "predict", predict_by_strategy))
+        stack.enter_context(_replaced(cls, "evaluate", evaluate_by_strategy))
         for name in ("save", "save_weights"):
             stack.enter_context(_replaced(cls, name, _by_rank_0(strategy, getattr(cls, name))))
         yield calls
+
+
+def _bound(
+    method: Any, given: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Return the model of a call, and its other arguments by name."""
+    arguments = dict(inspect.signature(method).bind(*given, **named).arguments)
+    return arguments.pop("self"), arguments
 
 
 def _by_rank_0(strategy: Strategy, save: Any) -> Any:

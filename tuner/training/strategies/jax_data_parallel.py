@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .base import Fit, ParallelTrainingError, Strategy
+from .base import Fit, ParallelTrainingError, Predict, Strategy
 
 _MEET_SECONDS = 60
 """Longest time for the ranks to connect; they have met before."""
@@ -22,6 +23,10 @@ class JaxDataParallel(Strategy):
     or counted twice. The step is one program for the whole batch: BatchNormalization and Dropout do
     what they do on one device.
     """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._predicting = weakref.WeakSet[Any]()
 
     @property
     def on_cpu(self) -> bool:
@@ -71,6 +76,34 @@ class JaxDataParallel(Strategy):
     def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
         """Train with Keras's own `fit`."""
         return original(model, **arguments)
+
+    def predict(self, original: Predict, model: Any, arguments: dict[str, Any]) -> Any:
+        """Predict with Keras's own `predict`, whose outputs each device then gets whole.
+
+        Without that, a process has only those of its own devices.
+        """
+        if self.ranks is None:
+            return original(model, **arguments)
+        import jax
+        import keras
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        mesh = keras.distribution.distribution().device_mesh.backend_mesh
+        whole = NamedSharding(mesh, PartitionSpec())
+        step = model.predict_step
+
+        def whole_step(*given: Any) -> Any:
+            outputs, *others = step(*given)
+            return jax.lax.with_sharding_constraint(outputs, whole), *others
+
+        if model not in self._predicting:  # compiled without our step
+            model.predict_function = None
+            self._predicting.add(model)
+        model.predict_step = whole_step
+        try:
+            return original(model, **arguments)
+        finally:
+            del model.predict_step
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

@@ -10,8 +10,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ...errors import ModelFileError
 from . import batches, rank_values
-from .base import Fit, ParallelTrainingError, Strategy
+from .base import Fit, ParallelTrainingError, Predict, Strategy
 from .own_batches import OwnBatches
 from .tensorflow_gradients import Share, weighted_gradients
 
@@ -21,6 +22,10 @@ class TensorFlowProcesses(Strategy):
 
     _all: Any = None
     _entered: Any = None
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._predict_steps: dict[Any, Callable[..., Any]] = {}
 
     @property
     def on_cpu(self) -> bool:
@@ -75,7 +80,47 @@ class TensorFlowProcesses(Strategy):
             raise ParallelTrainingError("there is one process")
         local = batches.local_arguments(arguments, rank=self.rank, world_size=self.world_size)
         with weighted_gradients(model.optimizer) as share:
-            return _Loop(self, self._all, model, local, share).run()
+            return _Loop(self, model, local, share).run()
+
+    def predict(self, original: Predict, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002
+        """Predict all samples with this rank's replica; Keras's `predict` fails there."""
+        import keras
+        import numpy as np
+
+        x = arguments["x"]
+        data = OwnBatches(
+            (x,) if batches.is_arrays(x) else x,
+            steps=arguments.get("steps"),
+            batch_size=arguments.get("batch_size"),
+        )
+        step = self._predict_steps.get(model)
+        if step is None:
+            step = self._predict_steps[model] = self.compiled(model, model.predict_step)
+        outputs = [step(batch) for batch in data.epoch()]
+        return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+
+    def evaluate(self, *_: Any, **__: Any) -> Any:
+        """Refuse it, as Keras's `evaluate` fails there.
+
+        Raises:
+            ModelFileError: Always.
+        """
+        raise ModelFileError(
+            "model.evaluate cannot run on TensorFlow in a trial of several processes; give "
+            "validation_data to model.fit, or use KERAS_BACKEND=jax or torch"
+        )
+
+    def compiled(self, model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a step of a model that runs on this rank's replica."""
+        import tensorflow as tf
+
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        def run(*arguments: Any) -> Any:
+            return self._all.run(step, args=arguments)
+
+        if model.run_eagerly:
+            return run  # type: ignore[no-any-return]
+        return tf.function(run, reduce_retracing=True)  # type: ignore[no-any-return]
 
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights of this process."""
@@ -90,7 +135,6 @@ class _Loop:
 
     Args:
         strategy: Ours.
-        distribution: TensorFlow's.
         model: The model.
         arguments: Arguments of Keras's `fit`, with this rank's part of the data.
         share: Holds what a step's gradients are multiplied by.
@@ -99,14 +143,13 @@ class _Loop:
     def __init__(
         self,
         strategy: TensorFlowProcesses,
-        distribution: Any,
         model: Any,
         arguments: dict[str, Any],
         share: Share,
     ) -> None:
         assert strategy.ranks is not None
+        self._strategy = strategy
         self._ranks = strategy.ranks
-        self._distribution = distribution
         self._model = model
         self._arguments = arguments
         self._share = share
@@ -135,8 +178,9 @@ class _Loop:
             epochs=epochs,
             steps=self._train.steps,
         )
-        train = self._compiled(self._training_step)
-        test = self._compiled(self._test_step)
+        strategy = self._strategy
+        train = strategy.compiled(model, self._training_step)
+        test = strategy.compiled(model, self._test_step)
         model.stop_training = False
         logs: dict[str, Any] = {}
         callbacks.on_train_begin()
@@ -223,17 +267,6 @@ class _Loop:
 
     def _test_step(self, data: Any) -> Any:
         return self._model.test_step(data)
-
-    def _compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        import tensorflow as tf
-
-        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-        def run(*arguments: Any) -> Any:
-            return self._distribution.run(step, args=arguments)
-
-        if self._model.run_eagerly:
-            return run  # type: ignore[no-any-return]
-        return tf.function(run, reduce_retracing=True)  # type: ignore[no-any-return]
 
 
 def _validation(arguments: Mapping[str, Any]) -> OwnBatches | None:

@@ -18,11 +18,14 @@ from .torch_gradients import GradientAverage
 _MEET_SECONDS = 60
 """Longest time for the ranks to connect; they have met before."""
 
+_KERAS_AVERAGES = "_initialize_ddp"
+"""Method of the trainer of a Keras that can average gradients itself."""
+
 
 class TorchProcesses(Strategy):
     """`torch.distributed` under Keras's own `fit`: the gradients of each step are averaged.
 
-    Keras from 3.16 does it itself by DistributedDataParallel, as soon as there is a process group.
+    Keras from 3.16 can do it itself; see `_leave_averaging_to_us`.
     """
 
     _device = "cpu"
@@ -44,6 +47,7 @@ class TorchProcesses(Strategy):
         first = ranks.members[0]
         if first.host == "127.0.0.1":  # gloo would use the address of the machine's name
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        _leave_averaging_to_us()
         try:
             store = dist.TCPStore(  # type: ignore[attr-defined]
                 first.host,
@@ -68,16 +72,6 @@ class TorchProcesses(Strategy):
         import torch
 
         assert self.ranks is not None
-        divided = {"rank": self.rank, "world_size": self.world_size}
-        if hasattr(model, "_initialize_ddp"):
-            callbacks = [_callbacks().together(self.ranks), *arguments["callbacks"]]
-            local = batches.local_arguments(
-                {**arguments, "callbacks": callbacks}, permutation=_permutation, **divided
-            )
-            if arguments.get("validation_data") is not None:
-                # Its metrics are collective in each batch, so all ranks need as many batches.
-                local["validation_data"] = arguments["validation_data"]
-            return original(model, **local)
         average = GradientAverage(self._device)
         callbacks = [
             _callbacks().together(self.ranks),
@@ -85,7 +79,10 @@ class TorchProcesses(Strategy):
             _callbacks().stops(self.ranks, average),
         ]
         local = batches.local_arguments(
-            {**arguments, "callbacks": callbacks}, permutation=_permutation, **divided
+            {**arguments, "callbacks": callbacks},
+            permutation=_permutation,
+            rank=self.rank,
+            world_size=self.world_size,
         )
         averaged = torch.compiler.disable(lambda _, gradients: average.average(gradients))
         with replaced_apply(model.optimizer, averaged), self._watched(model, average):
@@ -153,6 +150,22 @@ class TorchProcesses(Strategy):
 
         super().leave()
         dist.destroy_process_group()
+
+
+def _leave_averaging_to_us() -> None:
+    """Switch off what Keras from 3.16 does as soon as there is a process group.
+
+    Its `DistributedDataParallel` counts the gradients of all ranks alike, also where a batch does
+    not divide, and its metrics wait for all ranks in each step. Keras has no switch for it, so this
+    replaces two methods of its trainer; the process trains one trial only.
+    """
+    import keras
+
+    for kind in keras.Model.__mro__:
+        if _KERAS_AVERAGES in vars(kind):
+            setattr(kind, _KERAS_AVERAGES, lambda _model: None)
+            if "get_metrics_result" in vars(kind):
+                del kind.get_metrics_result  # the base class has the one of this process
 
 
 def _listening(host: str, port: int) -> int:
