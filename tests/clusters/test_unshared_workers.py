@@ -204,7 +204,7 @@ def test_ranks_on_nodes_without_a_shared_directory_continue_from_one_checkpoint(
     ended = run.wait(seconds=60)
     assert ended.code == 0, ended
     for worker in workers[1:]:
-        leave(worker)
+        worker.leave()
     for log in ("log.txt", "log.rank1.txt"):
         found = (study / "trials" / "0" / log).read_text()
         assert found.endswith("begins after 3\n"), (log, found)
