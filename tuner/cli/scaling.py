@@ -17,7 +17,7 @@ import click
 from ..config.kinds import duration
 from ..config.table import Section
 from ..errors import UsageError, how_to_install
-from .options import KindType, SectionedCommand, SectionedOption, setting_option
+from .options import KindType, SectionedCommand, option_in, setting_option
 from .output import echo
 
 if TYPE_CHECKING:
@@ -78,87 +78,78 @@ class _Backends(click.ParamType[tuple[str, ...]]):
     cls=SectionedCommand, short_help="Measure how a model scales over cores, GPUs or nodes."
 )
 @click.argument("model_file", type=click.Path(path_type=Path))
-@click.option(
+@option_in(
+    Section.AMOUNT,
     "--devices",
     type=_Devices(),
     default="1,2",
     show_default=True,
-    cls=SectionedOption,
-    section=Section.AMOUNT,
     help="Numbers of devices to measure: GPUs, or cores of workers without GPUs. Each has a "
     "process of its own, unless --one-process is given.",
 )
-@click.option(
+@option_in(
+    Section.AMOUNT,
     "--one-process",
     "in_one_process",
     is_flag=True,
-    cls=SectionedOption,
-    section=Section.AMOUNT,
     help="Let one process have all devices, as --gpus-per-trial alone does; for JAX and "
     "TensorFlow.",
 )
-@click.option(
+@option_in(
+    Section.AMOUNT,
     "--mode",
     type=click.Choice(["strong", "weak", "both"]),
     default="both",
     show_default=True,
-    cls=SectionedOption,
-    section=Section.AMOUNT,
     help="strong: all devices divide the batch of one; weak: each has a whole batch.",
 )
-@click.option(
+@option_in(
+    Section.AMOUNT,
     "--compare",
     type=_Backends(),
     metavar="NAME,…",
-    cls=SectionedOption,
-    section=Section.AMOUNT,
     help="Backends of Keras to measure: tensorflow, jax, torch.  [default: that of the model file]",
 )
-@click.option(
+@option_in(
+    Section.AMOUNT,
     "--batch-size",
     type=click.IntRange(min=1),
     metavar="N",
-    cls=SectionedOption,
-    section=Section.AMOUNT,
     help="Samples of a step on one device.  [default: those of the model's own fit]",
 )
-@click.option(
+@option_in(
+    Section.AMOUNT,
     "--repeats",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
     metavar="N",
-    cls=SectionedOption,
-    section=Section.AMOUNT,
     help="How often each point is measured, each time in fresh processes.",
 )
-@click.option(
+@option_in(
+    Section.AMOUNT,
     "--timeout",
     "timeout_seconds",
     type=KindType(duration()),
     default=300.0,
-    cls=SectionedOption,
-    section=Section.AMOUNT,
     help="Longest time to measure, of all backends together; what is known by then is shown.  "
     "[default: 5m]",
 )
-@click.option(
+@option_in(
+    Section.AMOUNT,
     "--efficiency",
     type=click.IntRange(1, 100),
     default=80,
     show_default=True,
     metavar="PERCENT",
-    cls=SectionedOption,
-    section=Section.AMOUNT,
     help="Efficiency that is worth the devices; the batch at which it is reached is shown.",
 )
-@click.option(
+@option_in(
+    Section.PLACE,
     "--python",
     "pythons",
     multiple=True,
     metavar="[NAME=]PATH",
-    cls=SectionedOption,
-    section=Section.PLACE,
     help="Python whose environment has the frameworks, or that of one backend, such as "
     "jax=envs/jax/bin/python; hptune must be installed there. May be repeated.",
 )
@@ -209,11 +200,12 @@ def scaling(
     A few seconds of training steps are timed at each number of devices, with the default
     hyperparameters, so it takes minutes. Nothing is trained to its end.
     """
+    from ..config.model_file import check_path
     from ..core.scaling.points import Mode, check_divides
     from ..reporting.results.scaling import scaling_text
 
     _check_files(json_file, output, study)
-    source = _source(model_file)
+    source = check_path(model_file)
     modes = tuple(Mode) if mode == "both" else (Mode(mode),)
     named = _pythons(pythons, compare)
     given = {name: value for name, value in place.items() if value is not None}
@@ -230,12 +222,6 @@ def scaling(
     curves = _measured(requests)
     echo(scaling_text(curves, modes=modes, efficiency=efficiency / 100))
     _write(curves, modes, efficiency / 100, json_file=json_file, output=output, study=study)
-
-
-def _source(model_file: Path) -> ObjectiveSource:
-    from ..config.model_file import check_path
-
-    return check_path(model_file)
 
 
 def _check_files(json_file: Path | None, output: Path | None, study: Path | None) -> None:
