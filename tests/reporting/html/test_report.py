@@ -181,6 +181,12 @@ def test_importance_is_not_told_of_few_trials() -> None:
     few = {each.name: each for each in panels_of(*study(12))}
     assert few["importance"].words.startswith("Importance is not told: at least 20 trials")
     assert few["importance"].figures == ()
+    of, reports = study(27)  # 18 are complete
+    report = make_report(of, SPACE, reports, SETUP, now=2000.0)
+    (panel,) = (each for each in report.panels() if each.name == "importance")
+    assert "Stopped trials count, too: fewer than 20 are complete." in panel.words
+    assert all(each.visible for each in panel.figures[0].renderers)
+    assert [table.shown for table in panel.tables] == [Shown.ALWAYS]
     assert "in the order of their declaration: 20 trials tell" in few["slices"].words
     assert "most important" not in " ".join(f"{e.title} {e.words}" for e in few.values())
     many = {each.name: each for each in panels_of(*study(39))}

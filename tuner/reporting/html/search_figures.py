@@ -145,6 +145,7 @@ def importance(trials: StudyTrials) -> Panel:
 
     found = trials.importances
     widest = max(found.values(), key=len)
+    few = f" Stopped trials count, too: fewer than {MIN_TRIALS} are complete."
     if not widest:
         words = (
             f"Importance is not told: at least {MIN_TRIALS} trials with a value are needed, and "
@@ -160,9 +161,10 @@ def importance(trials: StudyTrials) -> Panel:
         y_range=FactorRange(*labels[::-1]),
     )
     tables = []
-    for shown, ranked in found.items():
-        if not ranked:
-            continue
+    known = {shown: ranked for shown, ranked in found.items() if ranked}
+    if len(known) == 1:  # too few are complete: an empty figure would tell nothing
+        known = {Shown.ALWAYS: widest}
+    for shown, ranked in known.items():
         y = [names[each.name] for each in ranked]
         shares = [each.share for each in ranked]
         mark(plot.hbar(y, right=shares, height=0.55, color=COMPLETE, alpha=0.8), shown)
@@ -179,7 +181,7 @@ def importance(trials: StudyTrials) -> Panel:
         "Importance",
         "How differently each hyperparameter is distributed among the best tenth of the trials "
         "(conditional PED-ANOVA), as a share of the sum; lines are 80 % intervals over resampled "
-        "trials.",
+        "trials." + (few if Shown.ALWAYS in known else ""),
         [plot],
         tables,
     )
