@@ -70,8 +70,7 @@ class UserRequests:
         added: Sequence[Suggestion] = ()
         refused = ""
         try:
-            # A study that measures training steps first is not open yet.
-            if self.engine.is_opened and self.engine.snapshot.stopping:
+            if self.engine.snapshot.stopping:
                 raise StudyError("the study is stopping")
             trials = tuple(self.engine.trials)
             if request.action is UserAction.STOP_TRIAL:

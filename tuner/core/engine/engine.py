@@ -378,11 +378,6 @@ class Engine:
         return self._lifecycle.retention.ended_early
 
     @property
-    def is_opened(self) -> bool:
-        """Whether the study has ever had a master."""
-        return self._is_opened
-
-    @property
     def epochs(self) -> int | None:
         """The full training of a trial in epochs, by the last master; None if unknown."""
         return self._lifecycle.config.pruner.epochs
