@@ -170,7 +170,9 @@ def attempts(warm: ForkServer, tmp_path: Path) -> Attempts:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests that need a Slurm first: they may have to wait for that of another run."""
     for item in items:
-        if needs_slurm(item.nodeid) and not item.get_closest_marker("timeout"):
+        if item.get_closest_marker("timeout"):
+            continue
+        if needs_slurm(item.nodeid):
             item.add_marker(pytest.mark.timeout(SLURM_TURN_SECONDS))
         elif "image" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(BASE_IMAGE_SECONDS))

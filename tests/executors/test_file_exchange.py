@@ -194,6 +194,30 @@ def test_a_worker_gets_no_files_of_a_trial_of_others(network: Network) -> None:
     assert network.calls == ["files_brought"]
 
 
+def test_the_next_piece_is_read_while_one_is_written(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    network.before_call = lambda name: reads.append(name) if name == "read_files" else None
+    add, most = files.Incoming.add, list[int]()
+
+    def slow(incoming: files.Incoming, piece: files.Piece) -> None:
+        written = incoming.received_bytes // PIECE_BYTES
+        wait_for(lambda: len(reads) >= min(3, written + 2), "the next piece to be asked for")
+        most.append(len(reads) - written)
+        add(incoming, piece)
+
+    monkeypatch.setattr(files.Incoming, "add", slow)
+    network.worker("one")
+    here = network.begin("one", FIRST)
+    contents = os.urandom(2 * PIECE_BYTES + 1)
+    write(here / "resume" / ".5.tmp", contents)
+    (here / "resume" / ".5.tmp").replace(here / "resume" / "5.ckpt")
+    assert network.finish("one", FIRST) is None
+    assert (network.trial / "resume" / "5.ckpt").read_bytes() == contents
+    assert max(most) == 2, "more than two pieces of a trial are in memory"
+
+
 def test_a_sender_that_dies_in_the_middle_leaves_the_old_file(network: Network) -> None:
     network.worker("one")
     here = network.begin("one", FIRST)
@@ -213,6 +237,9 @@ def test_a_sender_that_dies_in_the_middle_leaves_the_old_file(network: Network) 
     wait_for(lambda: not [*(network.root / INCOMING).iterdir()], "what was received to be gone")
     assert [each.name for each in (network.trial / "resume").iterdir()] == ["5.ckpt"]
     assert (network.trial / "resume" / "5.ckpt").read_bytes() == b"old"
+    network.before_call = lambda _: None
+    assert network.finish("one", FIRST) is None
+    assert network.exchange._places._value == file_exchange._AT_ONCE, "a place is not given back"
 
 
 def test_a_checkpoint_over_the_limit_stays_where_it_is_and_the_user_knows(

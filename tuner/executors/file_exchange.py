@@ -1,8 +1,8 @@
 """The master's half of the exchange of files with workers that do not see the study's directory.
 
-The master reads and writes files of the workers by calls over Dask's connections, one piece at a
-time (see `worker.transport`). A worker's notice is checked first: the trial must run on that
-worker now, and the file must be one of that trial's.
+The master reads and writes files of the workers by calls over Dask's connections, piece by piece;
+while it writes one, the next one is read (see `worker.transport`). A worker's notice is checked
+first: the trial must run on that worker now, and the file must be one of that trial's.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +34,8 @@ from ..worker.dask.file_calls import (
 from ..worker.dask.plugin import PING_SECONDS
 from ..worker.dask.study_access import StudyAccess
 from ..worker.transport.files import (
-    PIECE_BYTES,
     TRIALS,
     FileState,
-    Piece,
     RefusedPath,
     checked_of_trial,
     files_below,
@@ -46,6 +48,7 @@ from ..worker.transport.files import (
 from ..worker.transport.local_study import BROUGHT, CHECKPOINT, RESUME
 from ..worker.transport.notices import Change, FileNotice, FilesChanged, FilesWanted, LeftOut
 from ..worker.transport.remote_study import SILENT_SECONDS, NotSent
+from .file_pieces import Pieces, Progress, groups_of, read_ahead
 from .file_reception import FileReception
 
 log = logging.getLogger(__name__)
@@ -59,46 +62,9 @@ _CALL_SECONDS = 60.0
 _AT_WORK_SECONDS = SILENT_SECONDS / 3
 """Seconds between two calls that tell a worker that its request is being worked on."""
 
-_MOST_FILES = 500
-"""Most files of one call."""
-
-_LARGE_BYTES = 256_000_000
-"""Size from which files have lines of progress."""
-
-_PROGRESS_SECONDS = 10.0
-"""Seconds between two lines of progress."""
-
 
 class _Refused(Exception):
     """A worker asked for something that it may not have."""
-
-
-@dataclass(slots=True)
-class _Progress:
-    """Lines about the progress of large files.
-
-    Attributes:
-        what: What travels, in words.
-        total_bytes: Its size.
-        say: Takes a line.
-        done_bytes: How much of it has arrived.
-        said_at: When the last line was said.
-    """
-
-    what: str
-    total_bytes: int
-    say: Callable[[str], None]
-    done_bytes: int = 0
-    said_at: float = 0.0
-
-    def add(self, more_bytes: int) -> None:
-        """Note that more has arrived."""
-        self.done_bytes += more_bytes
-        now = time.monotonic()
-        if self.total_bytes >= _LARGE_BYTES and now - self.said_at >= _PROGRESS_SECONDS:
-            self.said_at = now
-            share = 100 * self.done_bytes // self.total_bytes
-            self.say(f"files: {self.what}: {share} % of {size(self.total_bytes)}")
 
 
 class FileExchange:
@@ -239,15 +205,18 @@ class FileExchange:
             what = "the code" if wanted.trial is None else f"files of trial {wanted.trial}"
             node = self._nodes.get(wanted.worker, wanted.worker)
             total = sum(each.size_bytes for each in states)
-            progress = _Progress(f"{what} to {node}", total, self._lines.append)
-            for parts in _bundles([Change(each) for each in states]):
-                async with self._places:
-                    pieces = await asyncio.to_thread(self._pieces, parts)
-                    found = [(part.state, piece) for part, piece in zip(parts, pieces, strict=True)]
-                    error = await self._call(wanted.worker, put_files, wanted.ticket, found)
-                if error:
-                    break
-                progress.add(sum(len(piece.contents) for piece in pieces))
+            progress = Progress(f"{what} to {node}", total, self._lines.append)
+            groups = groups_of([Change(each) for each in states])
+            async with contextlib.aclosing(
+                read_ahead(groups, self._read_own, self._places)
+            ) as bundles:
+                async for bundle in bundles:
+                    with bundle:
+                        found = [(part.state, piece) for part, piece in bundle.pieces]
+                        error = await self._call(wanted.worker, put_files, wanted.ticket, found)
+                        progress.add(bundle.size_bytes)
+                    if error:
+                        break
         except _Refused as refused:
             error = str(refused)
         except (OSError, ValueError) as failure:
@@ -299,8 +268,13 @@ class FileExchange:
             found.append(state)
         return found
 
-    def _pieces(self, parts: Sequence[Change]) -> list[Piece]:
-        return [read_piece(self._root, part.state, part.offset) for part in parts]
+    async def _read_own(self, parts: Sequence[Change]) -> Pieces:
+        """Read pieces of files of the study."""
+
+        def read() -> Pieces:
+            return [(part, read_piece(self._root, part.state, part.offset)) for part in parts]
+
+        return await asyncio.to_thread(read)
 
     async def _take(self, notice: FilesChanged) -> tuple[list[str], NotSent | None]:
         """Take files of a worker; return those that were taken, and why the others were not."""
@@ -333,20 +307,25 @@ class FileExchange:
     async def _take_files(self, notice: FilesChanged, reception: FileReception) -> None:
         node = self._nodes.get(notice.worker, notice.worker)
         total = sum(each.state.size_bytes - each.offset for each in notice.changed)
-        progress = _Progress(f"trial {notice.trial} from {node}", total, self._lines.append)
-        for bundle in _bundles(notice.changed):
-            parts = [each for each in bundle if reception.wants(each.state.path)]
+        progress = Progress(f"trial {notice.trial} from {node}", total, self._lines.append)
+
+        async def read(group: Sequence[Change]) -> Pieces:
+            self._check_runs(notice)
+            parts = [each for each in group if reception.wants(each.state.path)]
             if not parts:
-                continue
-            async with self._places:
-                self._check_runs(notice)
-                pieces = await self._call(notice.worker, read_files, notice.ticket, parts)
-                for part, piece in zip(parts, pieces, strict=True):
-                    # Another attempt of the trial may run elsewhere by now.
-                    self._check_runs(notice)
-                    await asyncio.to_thread(reception.add, part, piece)
-                    if piece is not None:
-                        progress.add(len(piece.contents))
+                return []
+            pieces = await self._call(notice.worker, read_files, notice.ticket, parts)
+            return [*zip(parts, pieces, strict=True)]
+
+        groups = groups_of(notice.changed)
+        async with contextlib.aclosing(read_ahead(groups, read, self._places)) as bundles:
+            async for bundle in bundles:
+                with bundle:
+                    for part, piece in bundle.pieces:
+                        # Another attempt of the trial may run elsewhere by now.
+                        self._check_runs(notice)
+                        await asyncio.to_thread(reception.add, part, piece)
+                    progress.add(bundle.size_bytes)
 
     def _check(self, notice: FilesChanged) -> None:
         """Check that a worker may have all these files written.
@@ -388,30 +367,6 @@ class FileExchange:
             who = self._nodes.get(worker, worker)
             raise TimeoutError(f"{who} did not answer within {_CALL_SECONDS:g} s") from error
         return answers[worker]
-
-
-def _bundles(changes: Sequence[Change]) -> Iterator[list[Change]]:
-    """Yield the parts of files for each call: many small files, or a piece of a large one.
-
-    The parts of a file come in order, and so do the files.
-    """
-    bundle: list[Change] = []
-    room = PIECE_BYTES
-    for change in changes:
-        offset = change.offset
-        while True:
-            left = change.state.size_bytes - offset
-            if bundle and (left > room or len(bundle) >= _MOST_FILES):
-                yield bundle
-                bundle, room = [], PIECE_BYTES
-            bundle.append(replace(change, offset=offset))
-            part = min(left, PIECE_BYTES)
-            room -= part
-            offset += part
-            if offset >= change.state.size_bytes:
-                break
-    if bundle:
-        yield bundle
 
 
 def _is_temporary(state: FileState) -> bool:
