@@ -32,7 +32,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Cause, Direction, Ending, Goal
 from ..errors import ModelFileError, StudyError, UsageError
 from ..executors.parallel import ParallelExecutor
-from ..reporting.text import plural
+from ..reporting.text import milliseconds, plural
 from ..storage.directory import StudyDirectory
 from ..worker.dask.study_access import prepare_access
 from ..worker.orders import AttemptLimits, StudyBrief
@@ -329,7 +329,7 @@ def _added(
     words = f"{curve.backend}: {plural(point.devices, curve.device)}, "
     words += f"{point.batch_per_device} samples each" if point.batch_per_device else "its batch"
     if isinstance(result, Sample):
-        note(f"{words}: {result.step_seconds * 1000:.3g} ms a step")
+        note(f"{words}: {milliseconds(result.step_seconds)} ms a step")
         return curve.with_result(result)
     if result.cause is Cause.STOPPED and time.monotonic() > until:
         return curve

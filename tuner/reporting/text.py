@@ -175,6 +175,16 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes / unit:.3g} {name}"
 
 
+def milliseconds(seconds: float) -> str:
+    """Return a time in milliseconds, with three digits at least.
+
+    >>> milliseconds(0.0065432), milliseconds(1.0546)
+    ('6.54', '1,055')
+    """
+    shown = 1000.0 * seconds
+    return f"{shown:.3g}" if shown < 100 else f"{shown:,.0f}"
+
+
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun.
 

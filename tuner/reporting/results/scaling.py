@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -33,11 +33,11 @@ def cells(row: Row) -> tuple[str, ...]:
         nothing = [text.NOTHING] * (len(COLUMNS) - len(first) - 1)
         return (*first, *nothing, row.failure)
     is_base = point.devices == row.baseline
-    speed_up = _with_spread(row.speed_up, "{:.2f}")
+    speed_up = _with_spread(row.speed_up, "{:.2f}".format)
     efficiency = row.efficiency or row.speed_up
     return (
         *first,
-        _with_spread(row.step_seconds.times(1000.0), "{:.3g}"),
+        _with_spread(row.step_seconds, text.milliseconds),
         f"{row.throughput.middle:,.0f}",
         "1" if is_base else speed_up if row.is_distinct else f"{speed_up}, not distinguishable",
         "100 %" if is_base else f"{100 * efficiency.middle:.0f} %",
@@ -51,11 +51,11 @@ def _memory(row: Row) -> str:
     return f"{host}, {text.size(row.gpu_memory_bytes)} a GPU" if row.gpu_memory_bytes else host
 
 
-def _with_spread(values: Range, form: str) -> str:
-    shown = form.format(values.middle)
+def _with_spread(values: Range, form: Callable[[float], str]) -> str:
+    shown = form(values.middle)
     if values.count < 2:
         return shown
-    return f"{shown} ({form.format(values.low)} to {form.format(values.high)})"
+    return f"{shown} ({form(values.low)} to {form(values.high)})"
 
 
 def all_rows(curves: Sequence[ScalingCurve], modes: Sequence[Mode]) -> list[Row]:
