@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# A Python from 3.8 to 3.11 for the example of a program in an environment of its own.
+MXNET_PYTHON ?= python3.11
 # Test processes: more than two cores, as many tests wait.
 JOBS ?= 3
 # One process per file, in the order of tests/conftest.py.
@@ -14,6 +16,13 @@ $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@
+
+# An environment without hptune: MXNet needs an older NumPy.
+.venv-mxnet/.installed: examples/own_environment/requirements.txt
+	rm -rf .venv-mxnet
+	$(MXNET_PYTHON) -m venv .venv-mxnet
+	.venv-mxnet/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
 demo: $(VENV)/.installed
@@ -39,4 +48,4 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache studies
+	rm -rf $(VENV) .venv-mxnet build *.egg-info .mypy_cache .ruff_cache .pytest_cache studies

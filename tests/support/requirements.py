@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -23,6 +24,17 @@ def require(name: str) -> None:
     """
     if importlib.util.find_spec(name) is None:
         unavailable(f"{name} is not installed")
+
+
+def mxnet_python() -> Path:
+    """Return the Python of the environment with MXNet; skip or fail as `unavailable` does.
+
+    hptune's own environment cannot have MXNet, which needs an older NumPy.
+    """
+    folder = Path(__file__).parents[2] / ".venv-mxnet"
+    if not (folder / ".installed").exists():
+        unavailable("no environment with MXNet; make one with `make .venv-mxnet/.installed`")
+    return folder / "bin" / "python"
 
 
 def require_root(to: str) -> None:
