@@ -97,6 +97,10 @@ class ObjectiveFailedError(StudyError):
     """The objective failed too often, so the study was stopped."""
 
 
+class ProgramFailed(StudyError):
+    """A program that an objective ran has failed; `detail` is the end of its error output."""
+
+
 class InvalidTransition(RuntimeError):
     """An event that the engine's state does not allow: a bug in hptune, not a user's error.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import sys
 import sysconfig
 import venv
 from pathlib import Path
@@ -12,9 +14,6 @@ from in_process import InProcess, refused
 from real_runs import Hptune, trials
 
 import tuner
-from tuner.cli.output import show_error
-from tuner.config import programs
-from tuner.errors import StudyError
 
 SPACE = """
 [lr]
@@ -123,14 +122,21 @@ def test_a_program_is_given_whole(cli: InProcess, arguments: list[str], words: l
     refused(cli("run", *arguments), cli.directory, *words)
 
 
-def test_the_traceback_of_the_file_that_runs_a_program_is_not_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "space.toml").write_text(SPACE)
-    text = programs.model_file("true {lr} {kind} {depth}", tmp_path / "space.toml")
-    frame = f'  File "studies/a/program.py", line 9, in objective\n{text.splitlines()[-1]}\n'
-    show_error(StudyError("python ended with exit code 2: no file", f"Traceback:\n{frame}E: no"))
-    assert capsys.readouterr().err == "Error: python ended with exit code 2: no file\n"
+def test_of_a_program_that_fails_its_own_output_is_shown(cli: InProcess) -> None:
+    cli.file("space.toml", SPACE)
+    cli.file("go.py", "import sys\n\nprint('reading', flush=True)\nsys.exit(open(sys.argv[1]))\n")
+    command = f"{sys.executable} go.py none-{{lr}} {{kind}} {{depth}}"
+    arguments = ("--command", command, "--space", "space.toml", "--objective", "loss:min")
+    light = ("--executor", "joblib", "--workers", "1", "--trials", "2")
+    ended = cli("run", *arguments, *light)
+    study = cli.directory / "studies" / "go-1"
+    assert cli("report", study).code == 0
+    report = html.unescape((study / "report.html").read_text())
+    for shown in (ended.err, cli("show", study, "0").out, report, cli("log", study, "0").out):
+        assert 'go.py", line 4, in <module>' in shown
+        assert " ended with exit code 1: FileNotFoundError" in " ".join(shown.split())
+        assert 'program.py", line' not in shown
+        assert "ProgramFailed" not in shown
 
 
 def test_a_model_file_runs_in_another_python(hptune: Hptune) -> None:

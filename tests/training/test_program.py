@@ -151,6 +151,27 @@ def test_a_program_that_fails_says_how(
     assert ending.cause is cause
     for each in words:
         assert each in ending.reason
+    assert 'File "' not in ending.detail
+
+
+def test_a_failure_shows_what_the_program_wrote_and_none_of_hptunes_frames(
+    attempts: Attempts,
+) -> None:
+    script = """
+        echo reading
+        echo 'Traceback (most recent call last):' >&2
+        echo '  File "train.py", line 3, in <module>' >&2
+        echo 'ValueError: no digits' >&2
+        exit 1
+    """
+    result = run(attempts, *shell(script))
+    assert result.ending.reason == "sh ended with exit code 1: ValueError: no digits"
+    first, *_, last = result.ending.detail.splitlines()
+    assert (first, last) == ("Traceback (most recent call last):", "ValueError: no digits")
+    assert result.ending.fingerprint.endswith('File "train.py", line 3, in <module>')
+    *_, log = result.log.splitlines()
+    assert log == result.ending.reason
+    assert result.log.count("Traceback") == 1
 
 
 def test_a_process_that_left_the_programs_group_does_not_hold_up_the_trial(

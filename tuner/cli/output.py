@@ -47,11 +47,7 @@ def broken_pipe_ignored() -> Iterator[None]:
 
 def show_error(error: HptuneError) -> None:
     """Print an error; the user's traceback, if there is one, comes first."""
-    from ..config.programs import is_of_program
-
-    # A program failed: the message has its last line, and the traceback says nothing of it.
-    shown = "" if error.detail and is_of_program(error.detail) else error.detail
-    detail = _without_repetition(shown, error.message)
+    detail = _without_repetition(error.detail, error.message)
     detail = f"{detail}\n\n" if detail else ""
     word = "Error:"
     if sys.stderr.isatty():

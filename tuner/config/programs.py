@@ -87,9 +87,14 @@ def model_file(command: str, space: Path) -> str:
     )
 
 
-def is_of_program(traceback: str) -> bool:
-    """Return whether a traceback is that of a file which `model_file` returned."""
-    return f'{PROGRAM_FILE}", line ' in traceback and _CALL in traceback
+def is_own_frame(file: str, line: str | None) -> bool:
+    """Return whether a frame of a traceback is in a file which `model_file` returned.
+
+    Args:
+        file: The file of the frame.
+        line: The text of its line.
+    """
+    return Path(file).name == PROGRAM_FILE and _CALL in (line or "")
 
 
 def read_command(command: str) -> list[str]:

@@ -11,7 +11,8 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..errors import HptuneError, how_to_install
+from ..errors import HptuneError, ProgramFailed, how_to_install
+from .programs import is_own_frame
 
 _MOST_CHARACTERS = 20_000
 """Characters of a traceback that are shown and stored: an error may hold a whole array as text."""
@@ -23,8 +24,11 @@ def user_traceback(error: BaseException) -> str:
     """Return the error's traceback, trimmed to the user's files.
 
     Frames of the standard library and of installed packages are left out, unless no others would
-    remain. Frames of hptune are always left out; the result is empty if there are no others.
+    remain. Frames of hptune, and of the file that `--command` writes, are always left out; the
+    result is empty if there are no others. Of a program that failed, it is the error output.
     """
+    if isinstance(error, ProgramFailed):
+        return storable(without_colours(error.detail), _MOST_CHARACTERS)
     shown = traceback.TracebackException.from_exception(error, capture_locals=False)
     linecache.checkcache()
     if isinstance(error, HptuneError):
@@ -94,7 +98,12 @@ def remember_cells(cells: Iterable[Cell]) -> None:
 
 
 def _trim(shown: traceback.TracebackException) -> None:
-    others = [f for f in shown.stack if not f.filename.startswith((_HPTUNE, "<frozen"))]
+    others = [
+        frame
+        for frame in shown.stack
+        if not frame.filename.startswith((_HPTUNE, "<frozen"))
+        and not is_own_frame(frame.filename, frame.line)
+    ]
     own = [f for f in others if not is_installed(f.filename)]
     shown.stack = traceback.StackSummary.from_list(own or others[-1:])
     for other in (shown.__cause__, shown.__context__):

@@ -267,7 +267,7 @@ class Ending:
         metrics: Metrics of the result, for `Cause.RETURNED`.
         step: The step of the metrics (the best epoch), if there is one.
         reason: One line for people.
-        detail: The traceback, trimmed to the user's files, if there is one.
+        detail: The traceback, trimmed to the user's files, or the error output of a program.
         ended_early: Whether the training ended by itself before its last epoch; None if unknown.
     """
 
@@ -289,7 +289,7 @@ class Ending:
         True
         """
         places = [line.strip() for line in self.detail.splitlines() if line.startswith('  File "')]
-        kind = self.reason.partition(":")[0] if places else self.reason
+        kind = self.reason.partition(":")[0] if self.detail else self.reason
         return "; ".join((str(self.cause), kind, *places[-1:]))
 
 

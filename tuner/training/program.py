@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from ..config.programs import filled_in
-from ..errors import StudyError
+from ..errors import ProgramFailed
 from .context import TrialContext, as_metrics
 
 STEP_NAMES = ("step", "epoch")
@@ -35,14 +35,12 @@ _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)
 
 _POLL_SECONDS = 0.2
 _MOST_CHARACTERS = 2000
+_ERROR_LINES = 40
+"""Last lines of the program's error output that a failure shows: a traceback with its cause."""
 _REWRITTEN = (
     "the program changed or replaced what it had written into {}; let it append one line for each "
     "report"
 )
-
-
-class ProgramFailed(StudyError):
-    """The program ended with an error."""
 
 
 def run_program(
@@ -96,7 +94,7 @@ def run_program(
     metrics_file.touch()
     process = _start(arguments, {**os.environ, **variables, **(env or {})})
     reports = _Reports(trial)
-    errors: deque[str] = deque(maxlen=20)
+    errors: deque[str] = deque(maxlen=_ERROR_LINES)
     with _reading(process, reports, errors, metrics_file):
         is_stopped = _wait(process, trial, reports)
     if reports.failure is not None:
@@ -105,11 +103,13 @@ def run_program(
         return {}
     if process.returncode:
         _die_if_killed(arguments[0], process.returncode)
-        raise ProgramFailed(_how_it_failed(arguments, process.returncode, errors))
+        how = _how_it_failed(arguments, process.returncode, errors)
+        raise ProgramFailed(how, "".join(errors).rstrip())
     if not reports.latest:
         raise ProgramFailed(
             f"{arguments[0]} reported no metrics. Let it print one JSON object to a line, such as "
-            '{"step": 1, "val_loss": 0.5}, or write such lines into the file $HPTUNE_METRICS_FILE'
+            '{"step": 1, "val_loss": 0.5}, or write such lines into the file $HPTUNE_METRICS_FILE',
+            "".join(errors).rstrip(),
         )
     return reports.latest
 

@@ -24,6 +24,7 @@ from ...config.model_file import load
 from ...config.user_errors import one_line, storable, user_traceback
 from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed, Reported
 from ...core.trial import Cause, Ending, Halt, ParamValue
+from ...errors import ProgramFailed
 from .. import devices
 from ..monitoring import memory, usage
 from ..orders import AttemptOrder, Order
@@ -154,7 +155,10 @@ def _attempt(order: AttemptOrder, channel: Channel) -> None:
         )
     except BaseException as error:  # the boundary of the user's code
         with contextlib.suppress(OSError):
-            sys.excepthook(*sys.exc_info())
+            if isinstance(error, ProgramFailed):
+                sys.stderr.write(f"{error.message}\n")  # the log has what the program wrote
+            else:
+                sys.excepthook(*sys.exc_info())
         # A full disk is the machine's fault, not the configuration's.
         if isinstance(error, OSError) and error.errno in FULL:
             cause = Cause.NO_ROOM if _is_full(order.directory) else Cause.WORKER_LOST
