@@ -177,9 +177,9 @@ def test_a_thousand_trials_are_no_burden() -> None:
     assert page.count('<section id="') == 13
 
 
-def test_importance_is_not_told_of_few_trials() -> None:
+def test_few_trials_give_no_importance() -> None:
     few = {each.name: each for each in panels_of(*study(12))}
-    assert few["importance"].words.startswith("Importance is not told: at least 20 trials")
+    assert few["importance"].words.startswith("No importance yet: at least 20 trials")
     assert few["importance"].figures == ()
     of, reports = study(27)  # 18 are complete
     report = make_report(of, SPACE, reports, SETUP, now=2000.0)
@@ -187,7 +187,7 @@ def test_importance_is_not_told_of_few_trials() -> None:
     assert "Stopped trials count, too: fewer than 20 are complete." in panel.words
     assert all(each.visible for each in panel.figures[0].renderers)
     assert [table.shown for table in panel.tables] == [Shown.ALWAYS]
-    assert "in the order of their declaration: 20 trials tell" in few["slices"].words
+    assert "of their declaration: importance needs 20 trials" in few["slices"].words
     assert "most important" not in " ".join(f"{e.title} {e.words}" for e in few.values())
     many = {each.name: each for each in panels_of(*study(39))}
     assert "the most important first" in many["slices"].words

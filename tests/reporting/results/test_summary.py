@@ -393,7 +393,7 @@ def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
         "line 7, in f",
     )
     end = closing_text(view, done, seconds=1.0)
-    assert end.endswith(" --trials 4      when the cause is mended, continue with more trials")
+    assert end.endswith(" --trials 4      when the cause is fixed, continue with more trials")
     said, _ = why_without_result(replace(view, possible_trials=2), done)
     assert said.endswith("Fix the cause and start a new study: every configuration was tried.")
     assert why_without_result(replace(view, trials=()), done)[0].endswith(": none was started.")

@@ -57,7 +57,7 @@ class Reports(ABC):
         from ..results.importance import MIN_TRIALS
         from .search_figures import importance
 
-        none = f"at least {MIN_TRIALS} trials with a value are needed to tell what matters"
+        none = f"at least {MIN_TRIALS} trials with a value are needed to estimate importance"
         return self._plot(importance, none, complete_only=complete_only)
 
     def plot_parallel(self, *, complete_only: bool | None = None) -> Plot:

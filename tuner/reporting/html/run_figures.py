@@ -251,7 +251,7 @@ def failures(trials: StudyTrials) -> Panel | None:
     ]
     failed = sum(len(group.trials) for group in groups)
     words = f"{text.plural(failed, 'trial')} failed, in {text.plural(len(groups), 'way')}."
-    columns = ("trials", "first reason", "which", "first configuration", "traceback")
+    columns = ("trials", "first reason", "which", "first configuration", "error output")
     return Panel("failures", "Failures", words, tables=[Table(columns, rows)], is_folded=False)
 
 

@@ -148,7 +148,7 @@ def importance(trials: StudyTrials) -> Panel:
     few = f" Stopped trials count, too: fewer than {MIN_TRIALS} are complete."
     if not widest:
         words = (
-            f"Importance is not told: at least {MIN_TRIALS} trials with a value are needed, and "
+            f"No importance yet: at least {MIN_TRIALS} trials with a value are needed, and "
             f"there are {len(trials.of(Shown.WITH_PRUNED))}."
         )
         return Panel("importance", "Importance", words)

@@ -118,11 +118,11 @@ class StudyTrials:
         """The order of `leading_parameters`, in words."""
         if self._ranked:
             return "the most important first"
-        return f"in the order of their declaration: {MIN_TRIALS} trials tell what is important"
+        return f"in the order of their declaration: importance needs {MIN_TRIALS} trials"
 
     @cached_property
     def leading_parameters(self) -> list[Parameter]:
-        """The searched hyperparameters, in the order that `order_words` tells."""
+        """The searched hyperparameters, in the order that `order_words` describes."""
         names = dict.fromkeys([*self._ranked, *self.parameters])
         return [self.parameters[name] for name in names if name in self.parameters]
 

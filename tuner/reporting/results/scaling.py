@@ -113,7 +113,7 @@ def _of_mode(curve: ScalingCurve, found: Sequence[Row]) -> list[str]:
         words = "slower than" if slower else _SAME
         return [f"{head}: {others} devices are {words} {best.baseline}"]
     if not best.is_distinct or best.speed_up is None:
-        remedy = "more --repeats, or a machine that does nothing else, tells more"
+        remedy = "more --repeats, or a machine that does nothing else, shows more"
         return [f"{head}: {best.point.devices} devices are {_SAME} {best.baseline}; {remedy}"]
     low, high = best.speed_up.low, best.speed_up.high
     return [

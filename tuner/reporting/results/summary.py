@@ -205,7 +205,7 @@ def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
         commands.append((f"hptune trials {directory} --state failed", "show why trials failed"))
     if more := _more_trials(view, finish):
         is_broken = view.best is None and view.counts.get(TrialState.FAILED)
-        first = "when the cause is mended, " if is_broken else ""
+        first = "when the cause is fixed, " if is_broken else ""
         commands.append((more, f"{first}continue with more trials"))
     elif finish.finish_reason is not FinishReason.EXHAUSTED and not _is_exhausted(view):
         commands.append((_resume(view, finish), "continue from here"))
