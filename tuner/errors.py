@@ -120,6 +120,7 @@ class InvalidTransition(RuntimeError):
 
 _FRAMEWORKS = ("tensorflow", "jax", "torch")
 _EXTRAS = {
+    "PIL": ("examples",),
     "bokeh": ("dashboard",),
     "jax": ("jax",),
     "keras": _FRAMEWORKS,

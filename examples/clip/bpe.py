@@ -56,7 +56,7 @@ class Tokenizer:
                 raise ValueError(
                     f"a vocabulary of {vocabulary} tokens is larger than these captions give: "
                     f"they have {len(words)} different words, enough for {BYTES + len(merges)} "
-                    "tokens; choose a smaller one"
+                    "tokens; choose that number or fewer"
                 )
             token = BYTES + len(merges)
             merges.append(best)

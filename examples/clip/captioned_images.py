@@ -114,7 +114,8 @@ def read_images(images: list[CaptionedImage], size: int) -> tuple[np.ndarray, li
         for image, why in zip(images, found, strict=True)
         if isinstance(why, str)
     ]
-    _skip(broken, of=len(images), kind=ValueError, what="cannot be read", where=images[0].path)
+    folder = images[0].path.parent
+    _skip(broken, of=len(images), kind=ValueError, what="cannot be read", where=folder)
     pairs = [
         (image, pixels)
         for image, pixels in zip(images, found, strict=True)
@@ -156,7 +157,10 @@ def _rows(file: Path) -> list[_Row]:
     try:
         text = file.read_text("utf-8-sig")
     except UnicodeDecodeError as err:
-        raise ValueError(f"{file} is not in UTF-8: {err}") from err
+        raise ValueError(
+            f"{file} is no text in UTF-8 ({err.reason} at byte {err.start}); needed is a captions "
+            "file, or the folder of one"
+        ) from None
     if file.suffix == ".json":
         found = _json_rows(text, file)
     elif file.name.endswith("token.txt"):
@@ -165,14 +169,15 @@ def _rows(file: Path) -> list[_Row]:
         found = _table_rows(text, file)
     rows = list(found)
     complete = [row for row in rows if row.image and row.caption]
-    if not complete:
+    if not rows:
         raise ValueError(f"{file} has no captions")
     incomplete = [row.image or row.caption for row in rows if not (row.image and row.caption)]
     _skip(
         incomplete,
         of=len(rows),
         kind=ValueError,
-        what="lack a caption or an image",
+        what="lack a caption or an image, or have more columns than the header (captions with "
+        "commas need quotes)",
         where=file,
         things="rows",
     )
@@ -212,8 +217,8 @@ def _table_rows(text: str, file: Path) -> Iterator[_Row]:
         yield _row(row, file)
 
 
-def _row(fields: dict[str, str], file: Path) -> _Row:
-    known = {str(name).strip().lower(): value for name, value in fields.items()}
+def _row(fields: dict[str | None, str], file: Path) -> _Row:
+    known = {str(name).strip().lower(): value for name, value in fields.items() if name}
     image = next((name for name in IMAGE_COLUMNS if name in known), None)
     caption = next((name for name in CAPTION_COLUMNS if name in known), None)
     if image is None or caption is None:
@@ -221,6 +226,8 @@ def _row(fields: dict[str, str], file: Path) -> _Row:
             f"{file} has {', '.join(known)}; needed are `image` and `caption` "
             f"(or {', '.join(IMAGE_COLUMNS[1:] + CAPTION_COLUMNS[1:])})"
         )
+    if None in fields:  # a caption with a comma and without quotes
+        return _Row((known[image] or "").strip(), "")
     values = (known[image], known[caption], known.get("label"), known.get("split"))
     return _Row(*((value or "").strip() for value in values))
 
@@ -266,7 +273,7 @@ def _skip(
     names = list(unusable)
     if not names:
         return
-    shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     text = f"{where}: {len(names)} of {of} {things} {what}: {shown}"
     if len(names) > of * MAX_UNUSABLE_SHARE:
         raise kind(f"{text}. Up to one in a hundred would be skipped; repair or remove them.")

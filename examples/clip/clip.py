@@ -93,7 +93,10 @@ def largest_tokenizer() -> Tokenizer:
     Raises:
         ValueError: The captions are too few for this vocabulary.
     """
-    return Tokenizer.train(source().captions, max(source().vocabularies))
+    try:
+        return Tokenizer.train(source().captions, max(source().vocabularies))
+    except ValueError as err:
+        raise ValueError(f"CLIP_VOCABULARY: {err}") from None
 
 
 def build_model(hp: Any) -> keras.Model:

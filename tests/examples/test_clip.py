@@ -150,7 +150,11 @@ class TestReading:
             ("path,words\n1,2\n", "has path, words; needed are `image` and `caption`"),
             (
                 "image,caption\n" + "".join(f"{n},\n" for n in names[1:]) + f"{names[0]},x\n",
-                "29 of 30 rows lack a caption or an image: 001.png, 002.png, 003.png, 004.png, 005",
+                r"29 of 30 rows lack a caption or an image, .*: 001.png, 002.png, 003.png and 26",
+            ),
+            (
+                "image,caption\n" + "".join(f"{n},a ring, red\n" for n in names),
+                "30 of 30 rows .* or have more columns than the header .captions with commas need",
             ),
             (f"image,caption,split\n{names[0]},x,training\n", "has the split 'training'; allowed"),
             (f"image,caption\n{names[0]},x\n", "leaves 0 images to train on; at least 2"),
@@ -159,6 +163,10 @@ class TestReading:
             file.write_text(text)
             with pytest.raises((ValueError, FileNotFoundError), match=message):
                 read(tmp_path)
+        with pytest.raises(
+            ValueError, match=r"000.png is no text in UTF-8 .* needed is a captions f"
+        ):
+            read(tmp_path / names[0])
         for content, message in [("[", "is no JSON file"), ('{"images": []}', "is neither a list")]:
             path = tmp_path / "other.json"
             path.write_text(content)
@@ -284,7 +292,7 @@ class TestTraining:
         for given, message in [
             ("many", "CLIP_VOCABULARY is 'many'; needed are numbers such as 512,1024"),
             ("100", "CLIP_VOCABULARY has 100; the least is 257"),
-            ("260,400", "vocabulary of 400 tokens is larger than these captions give"),
+            ("260,400", "CLIP_VOCABULARY: a vocabulary of 400 tokens .* that number or fewer"),
         ]:
             monkeypatch.setenv("CLIP_VOCABULARY", given)
             clip.source.cache_clear()
