@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import Commands
-from real_runs import wait_for
+from real_runs import Hptune, wait_for
 
 from jobqueue.allocation import Allocation, AllocationCluster, find_allocation, is_step, why_not
 from jobqueue.errors import ConfigError, JobsFailError
+from tuner.clusters.slurm_allocation import allocation_for
+from tuner.config.model_file import check_path
+from tuner.config.settings import StudySettings
 
 BATCH = {
     "SLURM_JOB_ID": "7",
@@ -61,6 +65,26 @@ def test_several_masters_are_refused() -> None:
 def test_why_nodes_are_left_aside_is_said() -> None:
     assert why_not({"PATH": "/nowhere"}) == "because srun is not found here"
     assert "without srun it uses all of them" in why_not({**BATCH, "SLURM_STEP_ID": "2"})
+
+
+def test_a_run_on_one_of_several_nodes_says_so(
+    hptune: Hptune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "Slurm job 7 has 3 nodes, but the trials run on this machine only,"
+    model = hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    settings = StudySettings(source=check_path(model), working_directory=str(hptune.directory))
+    with monkeypatch.context() as patch:
+        for name, value in BATCH.items():
+            patch.setenv(name, value)
+        fewer = replace(settings, workers=1)
+        assert allocation_for(fewer) == (None, f"{words} because of --workers")
+        patch.setenv("PATH", "/nowhere")
+        assert allocation_for(settings)[1] == f"{words} because srun is not found here"
+    command = ("run", "model.py", "--trials", 1, "--study", "study")
+    ended = hptune.start(*command, **BATCH, SLURM_STEP_ID="0").wait()
+    assert ended.code == 0, ended.err
+    said = " ".join(ended.err.split())
+    assert f"{words} because srun started it; without srun it uses all of them" in said
 
 
 SRUN = """

@@ -18,11 +18,11 @@ ON_TWO_NODES = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--gres
 RUN = [COMMAND, "run", "model.py", "--study", "study", "--search", "random", "--seed", "1"]
 
 
-def submitted(hptune: Hptune, *command: object) -> str:
-    """Submit a job with two nodes that runs a command; return its id."""
+def submitted(hptune: Hptune, *command: object, first: str = "") -> str:
+    """Submit a job with two nodes that runs a command, and another one first; return its id."""
     done = subprocess.run(
         ["sbatch", "--parsable", *ON_TWO_NODES, "--output=out.txt",
-         f"--wrap=exec {' '.join(map(str, command))}"],
+         f"--wrap={first}exec {' '.join(map(str, command))}"],
         cwd=hptune.directory,
         env=hptune.environment(),
         check=True,
@@ -36,10 +36,13 @@ def submitted(hptune: Hptune, *command: object) -> str:
 def test_all_nodes_are_used_and_a_signal_before_the_end_stops_the_study(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
+    """One master alone: two that srun starts are refused."""
     model(hptune, epochs=1000, seconds=0.2)
-    job = submitted(hptune, *RUN, "--trials", 2, "--gpus-per-trial", 1)
+    of_srun = f"srun {' '.join(map(str, RUN))}; if [ -e study ]; then exit 1; fi; "
+    job = submitted(hptune, *RUN, "--trials", 2, "--gpus-per-trial", 1, first=of_srun)
     study, out = hptune.study(), hptune.directory / "out.txt"
     wait_for(lambda: reached(study, 3, count=2), "two trials under way", seconds=120)
+    assert "srun starts this command 2 times, but a study has one master" in out.read_text()
     assert f"on the 2 nodes of Slurm job {job}" in " ".join(out.read_text().split())
     assert {row["node"] for row in rows(study, "SELECT node FROM attempts")} == {"g1", "g2"}
     ends = rows(study, "SELECT json_extract(payload, '$.ends_at') AS at FROM events "
@@ -49,6 +52,7 @@ def test_all_nodes_are_used_and_a_signal_before_the_end_stops_the_study(
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
     assert f"hptune resume {study.name}" in " ".join(out.read_text().split())
     assert states(study) == {"WAITING": 2}
+    assert "SLURM_JOB_ID" not in os.environ
 
 
 def worker_on(hptune: Hptune, node: str) -> int:
@@ -94,15 +98,3 @@ def test_a_node_that_fails_does_not_end_the_others(hptune: Hptune, slurm: Privat
     slurm.wait_until_idle(seconds=90)
     for left in hptune.leftovers():  # the lost node could not clean up
         shutil.rmtree(hptune.temporary / left)
-
-
-def test_a_master_that_srun_starts_on_each_node_is_refused(
-    hptune: Hptune, slurm: PrivateSlurm
-) -> None:
-    hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
-    submitted(hptune, "srun", *RUN)
-    out = hptune.directory / "out.txt"
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
-    assert "srun starts this command 2 times, but a study has one master" in out.read_text()
-    assert not hptune.study().exists()
-    assert "SLURM_JOB_ID" not in os.environ

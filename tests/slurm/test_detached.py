@@ -86,7 +86,8 @@ def test_a_waiting_master_is_shown_and_stopped(hptune: Hptune, slurm: PrivateSlu
     (master,) = set(named(slurm, master=True)) - {occupying}
     again = hptune(*RUN, "--trials", 2, "--detach")
     assert (again.code, f"has a master already: Slurm job {master}" in again.err) == (2, True)
-    assert f"The master is Slurm job {master} (pending in cpu" in hptune("status", "study").out
+    waiting = f"The master is Slurm job {master} (pending in cpu: Resources"
+    wait_for(lambda: waiting in hptune("status", "study").out, "Slurm's reason")
     plain = json.loads(hptune("status", "study", "--json").out)
     assert plain["study"] == str(hptune.study())
     assert (plain["master_job"]["id"], plain["master_job"]["state"]) == (master, "PENDING")
@@ -157,7 +158,7 @@ def test_a_study_may_lie_anywhere(hptune: Hptune, slurm: PrivateSlurm) -> None:
     assert "2 complete" in (study / "jobs" / "master.log").read_text()
 
 
-@pytest.mark.slow  # a refusal is met in test_jobs and test_slurm_commands too
+@pytest.mark.slow  # a refusal is met in test_slurm_commands too
 def test_what_slurm_would_refuse_is_said_before_anything_is_submitted(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:

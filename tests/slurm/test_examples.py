@@ -11,8 +11,6 @@ import pytest
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import COMMAND, Hptune, states
 
-from jobqueue.config import read_config
-
 EXAMPLES = Path(__file__).parents[2] / "examples" / "slurm"
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
 
@@ -37,8 +35,3 @@ def test_the_script_starts_a_study_on_all_nodes_and_leaves_nothing(
     wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
     assert re.search(r"on the 2 nodes of Slurm job \d+", out.read_text())
     assert states(hptune.study()) == {"COMPLETE": 50}
-
-
-def test_the_example_of_a_slurm_toml_can_be_read() -> None:
-    (shape,) = read_config(EXAMPLES / "slurm.toml").shapes
-    assert shape.walltime_seconds == 4 * 3600

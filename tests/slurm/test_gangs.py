@@ -21,6 +21,7 @@ def gangs(hptune: Hptune) -> list[tuple[str, str]]:
     return sorted((each["gang"], each["node"]) for each in joined)
 
 
+@pytest.mark.slow  # met in test_trials_on_two_nodes too
 def test_the_workers_of_one_job_join_and_leave_together(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:

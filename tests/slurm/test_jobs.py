@@ -155,6 +155,7 @@ def test_jobs_of_an_earlier_master_are_taken_over(
     assert notes[-2] == "took over 2 jobs of an earlier run"
 
 
+@pytest.mark.slow  # Slurm's reason is met in test_detached too
 def test_a_waiting_job_shows_its_reason_and_starts_later(
     slurm: PrivateSlurm, client: Any, make: Make
 ) -> None:

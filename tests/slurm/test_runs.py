@@ -14,20 +14,30 @@ from real_runs import Hptune, rows, states, wait_for
 from slurm_studies import GPUS, SLICES, WALLTIME, finish, job_ids, model, reached, start
 
 
-def test_no_two_trials_share_a_gpu_and_the_jobs_go_with_the_study(
+def test_a_killed_master_is_resumed_with_the_same_jobs_and_no_two_trials_share_a_gpu(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
-    model(hptune, epochs=3, seconds=1.0)  # long enough for both jobs to take part
+    model(hptune, epochs=4, seconds=0.8)  # long enough for both jobs to take part
     run = start(hptune, GPUS, "--trials", 8, "--gpus-per-trial", 1, "--max-jobs", 2)
-    output = finish(hptune, run, count=8, epochs=3)
-    assert "Slurm: 2 jobs running on g1, g2" in output
+    wait_for(lambda: reached(hptune.study(), 2, count=4), "four trials under way", seconds=120)
+    before = job_ids(slurm)
+    run.kill()
+    status = hptune("status", "study").out
+    assert "jobs     2 running, as Slurm showed them " in status
+    assert f"{min(before)}  running in gpu on g" in status
+    output = finish(hptune, hptune.start("resume", "study"), count=8, epochs=4)
+    assert "took over 2 jobs of an earlier run" in output
+    shown = slurm.run("squeue", "--noheader", "--array", "--states=all", "-o", "%i").split()
+    first = int(min(before).partition("_")[0])
+    assert {each for each in shown if int(each.partition("_")[0]) >= first} == before
     held = rows(hptune.study(), "SELECT * FROM attempts")
-    reports = rows(hptune.study(), "SELECT trial, value FROM reports WHERE metric = 'gpu'")
-    seen = {row["trial"]: int(row["value"]) for row in reports}
+    reports = rows(hptune.study(), "SELECT trial, attempt, value FROM reports "
+                                   "WHERE metric = 'gpu'")  # fmt: skip
+    seen = {(row["trial"], row["attempt"], int(row["value"])) for row in reports}
     places: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for row in held:
         (device,) = json.loads(row["devices"])["gpus"]
-        assert int(device) == seen[row["trial"]]
+        assert (row["trial"], row["number"], int(device)) in seen
         places.setdefault((row["node"], int(device)), []).append((row["started"], row["ended"]))
     assert set(places) == {("g1", 0), ("g1", 1), ("g2", 0), ("g2", 1)}
     for spans in places.values():
@@ -67,27 +77,6 @@ def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_th
     slurm.wait_until_idle(seconds=90)
     for left in hptune.leftovers():  # the lost node could not clean up
         shutil.rmtree(hptune.temporary / left)
-
-
-def test_a_killed_master_is_resumed_with_the_same_jobs(hptune: Hptune, slurm: PrivateSlurm) -> None:
-    model(hptune, epochs=20, seconds=0.3)
-    run = start(hptune, SLICES, "--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 2)
-    wait_for(lambda: reached(hptune.study(), 3, count=2), "two trials under way", seconds=120)
-    before = job_ids(slurm)
-    run.kill()
-    status = hptune("status", "study").out
-    assert "jobs     2 running, as Slurm showed them " in status
-    assert f"{min(before)}  running in gpu on g" in status
-    output = finish(hptune, hptune.start("resume", "study"), count=2, epochs=20)
-    assert "took over 2 jobs of an earlier run" in output
-    shown = slurm.run("squeue", "--noheader", "--array", "--states=all", "-o", "%i").split()
-    assert set(shown) >= before
-    later = {row["node"] for row in rows(hptune.study(), "SELECT node FROM attempts")}
-    assert later <= {"g1", "g2"}
-    new = [
-        each for each in shown if int(each.partition("_")[0]) > int(min(before).partition("_")[0])
-    ]
-    assert new == []
 
 
 @pytest.mark.slow  # a minute; the message is tested without Slurm in tests/jobqueue
@@ -144,7 +133,7 @@ def test_an_inactive_partition_is_waited_for_and_a_requeue_keeps_the_limit(
     finish(hptune, run, count=2, epochs=30)
 
 
-@pytest.mark.slow  # waiting with its reason is met in test_jobs too
+@pytest.mark.slow  # waiting with its reason is met in test_detached too
 def test_a_run_waits_for_a_full_partition_and_shows_the_reason(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:

@@ -1,4 +1,4 @@
-"""`hptune slurm …`, and the errors of `hptune run --slurm`, against a real Slurm."""
+"""What a real Slurm offers, `hptune slurm …`, and the errors of `hptune run --slurm`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,22 @@ from in_process import InProcess
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune
 
+from jobqueue.nodes import SINFO_FORMAT, parse_sinfo
+
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
+
+
+def test_partitions_and_nodes_are_read_from_a_real_sinfo(slurm: PrivateSlurm) -> None:
+    text = slurm.run("sinfo", "--noheader", "--exact", "-o", SINFO_FORMAT)
+    partitions = {partition.name: partition for partition in parse_sinfo(text)}
+    assert set(partitions) == {"main", "gpu", "cpu", "short", "closed"}
+    assert partitions["main"].is_default
+    assert partitions["main"].limit_seconds is None
+    assert partitions["short"].limit_seconds == 300
+    ((shape, count),) = partitions["gpu"].nodes
+    assert (shape.cpus, shape.gpus, count) == (4, (("small", 2),), 2)
+    assert shape.memory_bytes == 4000 * 2**20
+    assert partitions["cpu"].nodes[0][0].gpus == ()
 
 
 def test_what_init_writes_is_what_script_takes(cli: InProcess, slurm: PrivateSlurm) -> None:
@@ -34,87 +49,45 @@ def test_what_init_writes_is_what_script_takes(cli: InProcess, slurm: PrivateSlu
     assert not cli.study("s").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('partition = "gup"\nwalltime = "10"', "there is no partition 'gup'; Slurm has closed,"),
-        ('partition = "short"\nwalltime = "30"', "partition short allows 300 s"),
-        (
-            'partition = "cpu"\nwalltime = "10"\ndirectives = ["--time=1-0"]',
-            "Requested time limit is invalid",
-        ),
-        ('partition = "closed"\nwalltime = "10"\naccount = "me"', "Invalid account or account/par"),
-        ('partition = "gpu"\nwalltime = "10"\ninterface = "ib9"', "ib9"),
-        (
-            'partition = "gpu"\nwalltime = "10"\ngpu_type = "SMALL"',
-            "gpu_type is 'SMALL', but partition gpu has small; write the type as here",
-        ),
-    ],
-)
 def test_what_cannot_be_had_is_said_at_once_and_leaves_nothing(
-    cli: InProcess, slurm: PrivateSlurm, text: str, said: str
-) -> None:
-    cli.file("model.py", MODEL)
-    cli.file("slurm.toml", text)
-    ended = cli("run", "model.py", "--slurm", "slurm.toml", "--study", "study")
-    assert ended.code == 2, ended.err
-    assert said in ended.err
-    assert "Traceback" not in ended.err
-    assert slurm.jobs() == []
-    assert not cli.study().exists()
-
-
-def test_gpus_that_no_job_has_are_refused_before_there_is_a_study(
     cli: InProcess, slurm: PrivateSlurm
 ) -> None:
+    gpu = 'partition = "gpu"\nwalltime = "10"'
+    cpu = 'partition = "cpu"\nwalltime = "10"'
+    on_three = ("--gpus-per-trial", "3")
+    has_less = "Error: a trial needs 1 core and 3 GPUs, but a job in partition gpu"
     cli.file("model.py", MODEL)
     cli.file("gpus.py", f"RESOURCES = {{'gpus': 3}}\n{MODEL}")
-    cli.file("slurm.toml", 'partition = "gpu"\nwalltime = "10"\ninterface = "lo"')
-    run = ("--slurm", "slurm.toml", "--study", "study")
-    asked = ("--gpus-per-trial", "3")
-    for command in (("model.py", *asked), ("model.py", *asked, "--detach"), ("gpus.py",)):
-        ended = cli("run", *command, *run)
-        assert ended.code == 2, ended.err
-        assert "Error: a trial needs 1 core and 3 GPUs, but a job in partition gpu" in ended.err
+    for text, command, said in (
+        (
+            'partition = "gup"\nwalltime = "10"',
+            (),
+            "there is no partition 'gup'; Slurm has closed,",
+        ),
+        ('partition = "short"\nwalltime = "30"', (), "partition short allows 300 s"),
+        (f'{cpu}\ndirectives = ["--time=1-0"]', (), "Requested time limit is invalid"),
+        (
+            'partition = "closed"\nwalltime = "10"\naccount = "me"',
+            (),
+            "Invalid account or account/par",
+        ),
+        (f'{gpu}\ninterface = "ib9"', (), "ib9"),
+        (
+            f'{gpu}\ngpu_type = "SMALL"',
+            (),
+            "gpu_type is 'SMALL', but partition gpu has small; write the type as here",
+        ),
+        (gpu, ("model.py", *on_three), has_less),
+        (gpu, ("model.py", *on_three, "--detach"), has_less),
+        (gpu, ("gpus.py",), has_less),
+    ):
+        cli.file("slurm.toml", text)
+        asked = command or ("model.py",)
+        ended = cli("run", *asked, "--slurm", "slurm.toml", "--study", "study")
+        assert (ended.code, said in ended.err) == (2, True), ended.err
+        assert "Traceback" not in ended.err
         assert slurm.jobs() == []
         assert not cli.study().exists()
-
-
-def test_without_slurm_it_is_said_where_to_go(
-    cli: InProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cli.file("model.py", MODEL)
-    cli.file("slurm.toml", 'partition = "gpu"\nwalltime = "10"')
-    monkeypatch.setenv("PATH", "/nowhere")
-    ended = cli("run", "model.py", "--slurm", "slurm.toml")
-    assert ended.code == 2, ended.err
-    assert "sinfo is not found: run this where Slurm's commands are" in ended.err
-
-
-def test_without_a_slurm_that_answers_init_says_what_to_do(
-    cli: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_hand = 'partition = "gpu", walltime = "04:00:00", and account where your site asks for one'
-    monkeypatch.setenv("PATH", "/nowhere")
-    ended = cli("slurm", "init")
-    assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
-    assert "sinfo is not found: run this where Slurm's commands are" in ended.err
-    assert by_hand in ended.err
-    # Slurm is installed, but no controller is there.
-    silent = tmp_path / "bin"
-    silent.mkdir()
-    (silent / "sinfo").write_text(
-        "#!/bin/sh\necho first; echo 'sinfo: fatal: no controller' >&2; exit 1"
-    )
-    (silent / "sinfo").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{silent}:/usr/bin:/bin")
-    ended = cli("slurm", "init")
-    assert (ended.code, "sinfo failed: fatal: no controller. Run this where" in ended.err) == (
-        2,
-        True,
-    )
-    assert by_hand in ended.err
-    assert not (cli.directory / "slurm.toml").exists()
 
 
 @pytest.mark.slow
@@ -174,21 +147,17 @@ def test_a_job_that_waits_too_long_for_the_doctor_is_told_with_its_reason_and_ca
     assert {path.name for path in hptune.directory.iterdir()} == {"model.py", "slurm.toml"}
 
 
-@pytest.mark.parametrize(
-    ("options", "environment", "why"),
-    [
-        (["--workers", 1], {}, "because of --workers"),
-        ([], {"SLURM_STEP_ID": "0"}, "because srun started it; without srun it uses all of them"),
-        ([], {"PATH": "/nowhere"}, "because srun is not found here"),
-    ],
-)
-def test_a_run_on_one_of_several_nodes_says_so(
-    hptune: Hptune, options: list[object], environment: dict[str, str], why: str
-) -> None:
-    hptune.file("model.py", MODEL)
-    command = ("run", "model.py", "--trials", 1, "--study", "study", *options)
-    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "n1"}
-    ended = hptune.start(*command, **job, **environment).wait()
-    assert ended.code == 0, ended.err
-    said = " ".join(ended.err.split())
-    assert f"Slurm job 7 has 3 nodes, but the trials run on this machine only, {why}" in said
+@pytest.mark.slow  # the trials' GPUs are compared in test_runs
+def test_jobs_on_one_node_are_told_different_gpus(slurm: PrivateSlurm, tmp_path: Path) -> None:
+    say = "echo $CUDA_VISIBLE_DEVICES; sleep 60"
+    for number in range(3):
+        out = f"{tmp_path}/{number}"
+        slurm.run("sbatch", "-o", out, "-w", "g1", "--gres=gpu:1", "--mem=1G", "--wrap", say)
+
+    def answers() -> list[str]:
+        return sorted(path.read_text().strip() for path in tmp_path.iterdir())
+
+    wait_until(lambda: answers() == ["0", "1"], "two jobs that run", seconds=20)
+    waiting = [line for line in slurm.jobs() if "PENDING" in line]
+    assert len(waiting) == 1
+    assert len(slurm.clear()) == 3

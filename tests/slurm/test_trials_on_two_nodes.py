@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from private_slurm import PrivateSlurm
+from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, Started, rows, trials, wait_for
 from requirements import require
 from slurm_studies import GPUS, job_ids, start
@@ -143,6 +143,39 @@ def check_ranks(hptune: Hptune, *, epochs: int) -> None:
     assert ends[-1] == epochs
 
 
+def gangs(hptune: Hptune) -> list[tuple[str, str]]:
+    """Return the gangs whose workers have joined, and their nodes."""
+    found = rows(hptune.study(), "SELECT payload FROM events WHERE kind = 'WorkerJoined'")
+    joined = [json.loads(row["payload"]) for row in found]
+    return sorted((each["gang"], each["node"]) for each in joined)
+
+
+def test_a_trial_on_the_two_nodes_of_a_job_continues_in_another_job(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    """The workers of a job join and leave together."""
+    model(hptune, PLAIN, epochs=24, seconds=0.25)
+    run = start(hptune, JOB_OF_TWO, *PAIR, "--max-jobs", 1)
+    wait_for_steps(hptune, 3)
+    (first,) = job_ids(slurm)
+    assert gangs(hptune) == [(first, "g1"), (first, "g2")]
+    slurm.run("scancel", first)
+    ended = run.wait(seconds=120)
+    assert ended.code == 0, ended.err
+    assert "Slurm: 1 job running on g1, g2" in ended.err
+    assert f"job {first} on g[1-2] ended: CANCELLED" in ended.err
+    held = attempts(hptune)
+    assert [row["outcome"] for row in held] == ["RELEASED", "FINISHED"]
+    # The signal reaches all of the job's workers, and their trials leave in good order.
+    assert "killed" not in (held[0]["reason"] or "")
+    assert all(sorted(row["nodes"]) == ["g1", "g2"] for row in held)
+    check_ranks(hptune, epochs=24)
+    ((second, _), *others) = gangs(hptune)[2:]
+    assert [gang for gang, _ in others] == [second]
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+
+
+@pytest.mark.slow  # a trial that changes its jobs is met in the test above too
 def test_a_trial_on_two_jobs_continues_when_one_is_cancelled(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
