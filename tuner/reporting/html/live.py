@@ -1,6 +1,6 @@
 """The report as a live page: what a small web server on this machine's loopback interface shows.
 
-The page asks every second or two for what has changed. Sections are made and drawn when they can be
+The page asks twice a second for what has changed. Sections are made and drawn when they can be
 seen, and their tables when they are open, so a study of thousands of trials costs no more than what
 is on the screen. A browser with the address and its token may read the study and ask its master for
 something. Other users get nothing, also those of this machine.
