@@ -34,7 +34,7 @@ import numpy as np
 from keras_tuner import HyperParameters
 
 OBJECTIVE = "val_accuracy"
-EPOCHS = 18 if os.environ.get("DATA") == "fashion" else 30
+EPOCHS = 9 if os.environ.get("DATA") == "fashion" else 30
 
 SHAPES = {"cifar10": (32, 32, 3), "fashion": (28, 28, 1)}
 TRAINING_IMAGES = {"cifar10": 45_000, "fashion": 55_000}

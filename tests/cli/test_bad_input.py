@@ -44,6 +44,7 @@ RUN = ("run", "good.py")
         ([*RUN, "--max-trials", "9"], ["--max-trials", "Did you mean --trials?"]),
         ([*RUN, "--n-jobs", "9"], ["--n-jobs", "Did you mean --workers?"]),
         ([*RUN, "--overwrite"], ["--overwrite", "a study is never overwritten"]),
+        (["import", "DIR"], ["No such command 'import'", "--warm-start SOURCE"]),
         ([*RUN, "--epoch", "3"], ["No such option --epoch. Did you mean --epochs?"]),
         ([*RUN, "--memory", "3GB"], ["Did you mean --memory-per-trial?"]),
         ([*RUN, "--search", "randm"], ["'randm'", "grid", "Did you mean 'random'?"]),

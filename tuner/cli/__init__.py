@@ -31,6 +31,13 @@ from .running import resume, run
 from .scaling import scaling
 from .slurm import slurm
 
+_ELSEWHERE = {
+    "import": "`hptune run MODEL_FILE --warm-start SOURCE` learns from the trials of other tuners",
+    "optimize": "use `hptune run MODEL_FILE`",
+    "search": "use `hptune run MODEL_FILE`",
+    "tune": "use `hptune run MODEL_FILE`",
+}
+
 
 class Commands(click.Group):
     """A group that shows errors of hptune as a message with an exit code, not as a traceback."""
@@ -39,6 +46,12 @@ class Commands(click.Group):
         """Return the commands in the order in which a user needs them."""
         del ctx
         return list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; a name that another tuner has is answered with what to use here."""
+        if cmd_name in _ELSEWHERE:
+            ctx.fail(f"No such command {cmd_name!r}: {_ELSEWHERE[cmd_name]}.")
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one message and an exit code."""
