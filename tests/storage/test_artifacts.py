@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -114,6 +115,22 @@ def test_a_checkpoint_is_whole_at_any_instant(
     assert len([*directory.best.glob(".checkpoint-*")]) == 1
     files.keep_best([trial(directory, 4, "model.keras")])
     assert sorted(path.name for path in directory.best.iterdir()) == ["best.json", "model.keras"]
+
+
+def test_a_checkpoint_replaces_one_from_when_no_link_could_be_made(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = StudyFiles(directory, GOALS)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "symlink_to", refuse)
+        files.keep_best([trial(directory, 0, "checkpoint/weights.pt")])
+    assert not (directory.best / "checkpoint").is_symlink()
+    files.keep_best([trial(directory, 1, "checkpoint/weights.pt")])
+    assert kept(directory) == {"checkpoint/weights.pt": "of trial 1"}
 
 
 def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:

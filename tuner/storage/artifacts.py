@@ -352,6 +352,8 @@ def _link(link: Path, directory: Path) -> None:
         _remove(link)
         directory.rename(link)
         return
+    if link.is_dir() and not link.is_symlink():  # left by the lines above
+        shutil.rmtree(link)
     fresh.replace(link)
 
 
