@@ -34,7 +34,7 @@ def answer(order: Question, channel: Channel) -> None:
         case ProbeOrder():
             _probe(order, channel)
         case SizeOrder():
-            channel.send(_sizes(order))
+            _size(order, channel)
         case ModelOrder():
             from ...training.keras.kept_model import try_loading
 
@@ -113,8 +113,8 @@ def _plain_resources(resources: object, said: str) -> dict[str, Any]:
     )
 
 
-def _sizes(order: SizeOrder) -> list[dict[str, Any]] | NotFound:
-    """Return one mapping for each configuration, or why there is none."""
+def _size(order: SizeOrder, channel: Channel) -> None:
+    """Send one mapping for each configuration, or why there is none."""
     params: Params = {}
     try:
         from ...training.hyperparameters import make_hyperparameters
@@ -124,8 +124,8 @@ def _sizes(order: SizeOrder) -> list[dict[str, Any]] | NotFound:
         for params in order.configurations:
             found = resources(make_hyperparameters(order.space, params))
             sizes.append(_plain_resources(found, "RESOURCES(hp) returned"))
-        return sizes
+        channel.send(sizes)  # may fail, too: they may hold anything
     except BaseException as error:  # the boundary of the user's code
         values = ", ".join(f"{name}={value!r}" for name, value in params.items())
         message = f"RESOURCES(hp) failed with {values}: {one_line(error)}"
-        return NotFound(message, user_traceback(error))
+        channel.send(NotFound(message, user_traceback(error)))
