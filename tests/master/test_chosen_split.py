@@ -205,6 +205,19 @@ def test_without_an_amount_trials_ask_for_the_memory_that_was_measured() -> None
     assert chosen_on(splitter(known, TrialSizes()), small) == Resources(memory_bytes=4 * gigabyte)
 
 
+def test_when_the_largest_worker_leaves_trials_ask_for_what_the_others_have() -> None:
+    gigabyte = 10**9
+    splits = splitter(StepTimes({1: 1.0}, {1: 4 * gigabyte}), TrialSizes())
+    assert chosen_on(splits, Capacity((0,), memory_bytes=8 * gigabyte)).memory_bytes == 5 * gigabyte
+    # The margin would not fit here, and need not as long as the other worker is there.
+    joined = WorkerJoined(2.0, "small", "node", Capacity((0,), memory_bytes=4 * gigabyte))
+    assert splits([joined]) == [joined]
+    left = WorkerLeft(3.0, "w", "gone")
+    chosen, then = splits([left])
+    assert isinstance(chosen, SplitChosen)
+    assert (chosen.resources, then) == (Resources(memory_bytes=4 * gigabyte), left)
+
+
 def test_a_study_whose_memory_holds_few_trials_is_within_5_percent_of_the_best_split() -> None:
     sizes = TrialSizes(memory_bytes=8 * 10**9)
     times = CURVES["scales well"]

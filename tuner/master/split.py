@@ -111,6 +111,7 @@ class Splitter:
         self._note = note
         self._places = ClusterState()
         self._devices = 0
+        self._chosen: Resources | None = None
 
     def learn(self, times: StepTimes, device: str) -> None:
         """Choose by these step times from now on."""
@@ -129,11 +130,11 @@ class Splitter:
             self._take_in(event)
         left = self._trials_left()
         split = choose_split(self._times, self._at_once, left, learns=self._learns)
-        if split is None or split.devices == self._devices:
+        if split is None or (split.devices == self._devices and self._rooms(self._chosen)):
             return events
         resources = self._resources(split.devices)
         assert resources is not None, "a size that was measured is a size"
-        self._devices = split.devices
+        self._devices, self._chosen = split.devices, resources
         words = split_words(split, self._times, self._device)
         self._note(words)
         chosen = SplitChosen(events[first].at, resources, words)
@@ -141,7 +142,9 @@ class Splitter:
 
     def _at_once(self, devices: int) -> int:
         """Return how many trials of a size the workers hold at once."""
-        wanted = self._resources(devices)
+        return self._rooms(self._resources(devices))
+
+    def _rooms(self, wanted: Resources | None) -> int:
         if wanted is None:
             return 0
         return sum(self._places.rooms_when_empty(each, wanted) for each in self._places)
