@@ -92,11 +92,14 @@ def test_while_a_study_is_paused_its_jobs_are_wanted_for_running_trials_only(
 ) -> None:
     jobs = Jobs()
     observer = observers(tmp_path, jobs, Screen(draws_jobs=False))
-    study = snapshot(trial(0, value=0.5), runs=(running(1),))
+    large = Resources(cpus=4)
+    study = replace(snapshot(trial(0, value=0.5), runs=(running(1),)), sizes={large: 1})
     paused = replace(study, paused_by="ada")
-    for each in (study, paused, replace(paused, running=()), study):
+    for each in (study, paused, replace(paused, running=(), sizes={}), study):
         observer.update(each, (), 1.0)
-    assert [sum(each.values()) for each in jobs.wanted] == [9, 1, 0, 9]
+    # No other size is asked for: it could need a job of its own.
+    wanted = {large: 1, study.usual: 8}
+    assert jobs.wanted == [wanted, {large: 1}, {}, wanted]
 
 
 def test_a_display_that_draws_the_jobs_gets_no_lines_on_them(tmp_path: Path) -> None:

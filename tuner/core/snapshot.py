@@ -52,7 +52,7 @@ class StudySnapshot:
         packing_advice: How more trials could run at once than the search's limit allows; empty if
             they are not limited by that.
         usual: What a trial asks for by default.
-        sizes: The number of trials that wait or run, by what they ask for.
+        sizes: The number of trials that run or may start, by what they ask for.
         jobs: Which jobs bring the workers, and what they wait for, in words; the engine does not
             know, so it is added for displays.
     """

@@ -178,9 +178,9 @@ def _runnable(snapshot: StudySnapshot) -> dict[Resources, int]:
     Those that are not suggested yet count as asking for the usual. In a paused study only those
     that run count, so that its Slurm jobs end with them.
     """
-    if snapshot.stopping or snapshot.paused_by:
-        return {snapshot.usual: len(snapshot.running)}
     sizes = Counter(snapshot.sizes)
+    if snapshot.stopping or snapshot.paused_by:
+        return dict(sizes)
     budget = snapshot.budget_trials
     left = UNLIMITED_TRIALS if budget is None else budget - snapshot.ended
     sizes[snapshot.usual] += max(0, left - sizes.total())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine_driver import FIRST, EngineDriver, returned, states
 
 from tuner.core.messages import Ask, Finish, FinishReason, Start, Stop, Tell
+from tuner.core.resources import Resources
 from tuner.core.trial import ADDED, AttemptId, Cause, Ending, Halt, TrialState
 from tuner.core.user_requests import UserAction
 
@@ -118,6 +119,22 @@ def test_a_paused_study_starts_nothing_until_it_goes_on() -> None:
     assert driver.finish is None  # as long as it is paused
     driver.user(UserAction.GO_ON)
     assert driver.finish == Finish(FinishReason.DONE, "3 trials are over")
+
+
+def test_only_running_trials_are_counted_by_size_while_none_may_start() -> None:
+    large = Resources(cpus=2)
+    driver = EngineDriver()
+    driver.open(3)
+    driver.join(cores=2)
+    driver.suggest(resources=lambda _: large)
+    assert [*driver.running] == [FIRST]
+    assert driver.engine.snapshot.sizes == {large: 2}
+    driver.user(UserAction.PAUSE)
+    assert driver.engine.snapshot.sizes == {large: 1}
+    driver.user(UserAction.GO_ON)
+    assert driver.engine.snapshot.sizes == {large: 2}
+    driver.stop()
+    assert driver.engine.snapshot.sizes == {large: 1}
 
 
 def test_a_paused_study_can_be_stopped_and_the_next_run_is_not_paused() -> None:

@@ -259,11 +259,15 @@ class Dispatch:
 
     # --- what trials ask for ----------------------------------------------------------------
 
-    @property
-    def sizes(self) -> Mapping[Resources, int]:
-        """The number of trials that wait or run, by what the user asked for, before packing."""
+    def sizes(self, *, with_waiting: bool) -> Mapping[Resources, int]:
+        """Return the number of trials by what the user asked for, before packing.
+
+        Args:
+            with_waiting: Whether to count those that wait, too, and not only those that run.
+        """
         most = self.places.most_memory_bytes
-        numbers = [*(name.trial for name in self._records.running), *self._waiting.numbers]
+        waiting = self._waiting.numbers if with_waiting else ()
+        numbers = [*(name.trial for name in self._records.running), *waiting]
         usual = self._lifecycle.config.resources
         records = [self._records[number] for number in numbers]
         return Counter(

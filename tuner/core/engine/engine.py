@@ -426,7 +426,7 @@ class Engine:
             stopping="" if self._stop_reason is None else self._stop_reason.reason,
             interrupted=records.interrupted,
             usual=config.resources,
-            sizes=self._dispatch.sizes,
+            sizes=self._dispatch.sizes(with_waiting=self._is_starting),
         )
 
     @property
