@@ -114,6 +114,9 @@ def test_a_trial_appears_without_a_reload() -> None:
         page.evaluate("window.wasNotReloaded = true")
         source.trials = 15
         wait_for(lambda: window.points("history") > before, "their points")
+        # The pointer is on the figure, which waits, but not the table.
+        page.locator("#history summary").click()
+        wait_for(lambda: page.locator("#history tbody tr").count() > 0, "its table")
         page.locator("#trials").scroll_into_view_if_needed()
         page.locator("#trials summary").click()
         wait_for(lambda: page.locator("#trials tbody tr").count() == 19, "the new trials")
@@ -128,6 +131,18 @@ def test_a_trial_appears_without_a_reload() -> None:
         source.log += " and more"
         wait_for(lambda: follows.inner_text().endswith("and more"), "the rest")
         assert grave_faults(opened.value) == []
+        opened.value.close()
+        # A button that is pressed stays where it is.
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="Stop trial 16", exact=True).hover()
+        page.mouse.down()
+        for paused_by, shown in (("ada", "Go on"), ("", "Pause")):
+            source.paused_by = paused_by
+            button = page.get_by_role("button", name=shown, exact=True)
+            wait_for(button.is_visible, f"the button {shown}")
+        page.mouse.up()
+        wait_for(lambda: source.asked, "the click")
+        assert source.last() == (UserAction.STOP_TRIAL, 16, {})
         own = f"http://127.0.0.1:{served.port}/"
         assert all(each.startswith((own, "data:", "blob:")) for each in window.requests)
         assert window.complaints == []
@@ -152,6 +167,8 @@ def test_a_section_that_nobody_sees_is_not_made(monkeypatch: pytest.MonkeyPatch)
         again = state(seen=["best", "history"], open=["history"], known=known)
         readings = source.readings
         assert (again["sections"], set(again["tables"])) == ({}, {"history"})
+        held = state(seen=[], open=["history"])
+        assert (held["sections"], set(held["tables"])) == ({}, {"history"})
         source.trials = 61
         wait_for(lambda: state(seen=["history"], known=known)["sections"], "the trial")
         assert source.readings == readings + 1  # nothing else had changed

@@ -25,6 +25,7 @@ from tuner.reporting.html.run_figures import all_trials, timeline
 from tuner.reporting.html.search_figures import history
 from tuner.reporting.html.trials import StudyTrials
 from tuner.reporting.results.view import StudyView
+from tuner.storage.lease import LockOwner
 
 
 def written(path: Path, of: StudyView, reports: list[ReportedValue]) -> Path:
@@ -175,6 +176,16 @@ def test_a_thousand_trials_are_no_burden() -> None:
     page = page_of(make_report(of, SPACE, reports, SETUP, now=2000.0))
     assert len(page) < 10e6
     assert page.count('<section id="') == 13
+
+
+def test_of_many_paused_trials_the_last_are_shown() -> None:
+    found, reports = study(12)
+    paused = [trial(number, TrialState.PAUSED, 0.5, step=1) for number in range(100, 160)]
+    master = LockOwner("node", 1, 0.0)
+    of = replace(found, master=master, trials=[*paused[::-1], *found.trials])
+    (panel,) = (each for each in panels_of(of, reports) if each.name == "running")
+    assert panel.words == "60 paused (the last 50 are shown)."
+    assert [row[0] for row in panel.tables[0].rows] == [str(each) for each in range(110, 160)]
 
 
 def test_few_trials_give_no_importance() -> None:

@@ -1,6 +1,6 @@
 """Checks of what a browser sends: a value of the wrong type is a `UsageError`, as are bad options.
 
-What is missing, or null, is empty or None.
+What is missing is empty; a number that is missing or null is None.
 """
 
 from __future__ import annotations

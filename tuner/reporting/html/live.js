@@ -71,8 +71,17 @@ function forget(element) {
   }
 }
 
+function scrolls(element) {
+  return [...element.querySelectorAll(".scroll")].map(each => each.scrollTop);
+}
+
+function scrollAgain(element, tops) {
+  element.querySelectorAll(".scroll").forEach((each, i) => { each.scrollTop = tops[i] || 0; });
+}
+
 async function redraw(name, section) {
   const old = document.getElementById(name);
+  const tops = scrolls(old);
   const isOpen = old.querySelector("details[open]") !== null;
   const trial = document.activeElement && document.activeElement.dataset.trial;
   const fresh = document.createElement("template");
@@ -90,6 +99,7 @@ async function redraw(name, section) {
   forget(old);
   watcher.unobserve(old);
   old.replaceWith(element);
+  scrollAgain(element, tops);
   watcher.observe(element);
   if (trial) {
     const button = element.querySelector(`button[data-trial="${trial}"]`);
@@ -98,16 +108,20 @@ async function redraw(name, section) {
   for (const item of section.figures) await Bokeh.embed.embed_item(item);
 }
 
-// A figure under the pointer or with the focus waits, so that nobody loses what they look at.
+// A figure under the pointer or with the focus waits, so that nobody loses what they look at. While
+// a button is pressed, its section waits too: a button that is replaced meanwhile gets no click.
 function isHeld(name) {
   const element = document.getElementById(name);
-  if (!element || !known[name] || !element.querySelector("[data-root-id]")) return false;
+  if (!element || !known[name]) return false;
+  if (element.matches(":active")) return true;
+  if (!element.querySelector("[data-root-id]")) return false;
   return element.matches(":hover") || element.contains(document.activeElement);
 }
 
 async function update() {
   const wanted = [...seen].filter(name => !isHeld(name));
-  const answer = await post("state", { known, seen: wanted, open: openNow() });
+  const unfolded = openNow().filter(name => seen.has(name));  // also of a figure that waits
+  const answer = await post("state", { known, seen: wanted, open: unfolded });
   if (!answer.ok) throw new Error(await answer.text());
   const state = await answer.json();
   document.querySelector("header p").innerHTML = state.head;
@@ -132,9 +146,9 @@ async function update() {
   for (const [name, table] of Object.entries(state.tables)) {
     const place = document.querySelector("#" + name + " details .table");
     if (!place || place.matches(":hover") && known[name + " table"]) continue;
-    const scroll = [...place.querySelectorAll(".scroll")].map(each => each.scrollTop);
+    const tops = scrolls(place);
     place.innerHTML = table.html;
-    place.querySelectorAll(".scroll").forEach((each, i) => { each.scrollTop = scroll[i] || 0; });
+    scrollAgain(place, tops);
     addLinks(place, false);
     known[name + " table"] = table.version;
   }

@@ -159,14 +159,14 @@ class LivePage:
         """Return what the page does not have yet, as JSON.
 
         Args:
-            asked: `seen`, the names of the sections that can be seen; `open`, those whose tables
+            asked: `seen`, the names of the sections that may be drawn; `open`, those whose tables
                 are unfolded; `known`, the versions of sections and of tables that the page has.
         """
         seen, unfolded = names_in(asked, "seen"), names_in(asked, "open")
         known = texts_in(asked, "known")
         with self._lock:
             contents = self._latest()
-            drawn, is_all = self._sections(contents, seen)
+            drawn, is_all = self._sections(contents, seen | unfolded)
         state = {
             "head": "<br>".join(html.escape(each) for each in contents.head),
             "has_pruned": contents.has_pruned,
@@ -177,7 +177,7 @@ class LivePage:
             "sections": {
                 name: {"version": each.version, "html": each.html, "figures": each.figures}
                 for name, each in drawn.items()
-                if known.get(name) != each.version
+                if name in seen and known.get(name) != each.version
             },
             "tables": {
                 name: {"version": each.version, "html": each.tables}
@@ -230,14 +230,14 @@ class LivePage:
         return self._contents
 
     def _sections(
-        self, contents: ReportContents, seen: Collection[str]
+        self, contents: ReportContents, names: Collection[str]
     ) -> tuple[dict[str, _Drawn], bool]:
         """Draw sections that have changed, those first that were drawn longest ago.
 
         Returns:
             The sections by name, and whether there was time for all.
         """
-        wanted = [each for each in contents.sections if each.name in seen]
+        wanted = [each for each in contents.sections if each.name in names]
         wanted.sort(key=lambda each: self._drawn.get(each.name, _Drawn("", "")).at)
         until = time.monotonic() + _DRAWING_SECONDS
         drawn: dict[str, _Drawn] = {}

@@ -30,12 +30,14 @@ _BARS = {
 }
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _FAILURES_SHOWN = 20
+_WAITING_SHOWN = 50
 
 
 def running(trials: StudyTrials, *, now: float) -> Panel | None:
     """Return the trials that run, and those that wait or are paused; None if there are none."""
     view = trials.view
-    waiting = [t for t in view.trials if t.state in (TrialState.WAITING, TrialState.PAUSED)]
+    states = (TrialState.WAITING, TrialState.PAUSED)
+    waiting = sorted((t for t in view.trials if t.state in states), key=lambda t: t.number)
     if view.master is None or not (view.open_attempts or waiting):
         return None
     words, tables = [], []
@@ -45,10 +47,11 @@ def running(trials: StudyTrials, *, now: float) -> Panel | None:
         words.append(f"{text.plural(len(rows), 'trial')} on {text.plural(workers, 'worker')}")
         tables.append(Table(columns, [[text.clean(each) for each in row] for row in rows]))
     if waiting:
-        words.append(", ".join(_waiting_words(view, waiting)))
-        tables.append(_waiting_table(trials, waiting))
-    title, shown = "Running", "; ".join(words)
-    return Panel("running", title, f"{shown}.", tables=tables, is_folded=False)
+        shown = waiting[-_WAITING_SHOWN:]
+        few = f" (the last {len(shown)} are shown)" if len(shown) < len(waiting) else ""
+        words.append(", ".join(_waiting_words(view, waiting)) + few)
+        tables.append(_waiting_table(trials, shown))
+    return Panel("running", "Running", f"{'; '.join(words)}.", tables=tables, is_folded=False)
 
 
 def _waiting_words(view: StudyView, waiting: Sequence[Trial]) -> list[str]:
