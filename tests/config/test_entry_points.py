@@ -80,6 +80,16 @@ HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
         # A function that takes hp may train what a builder made.
         (BUILDER.format("build_cnn") + "def train(hp): build_cnn(hp).fit()\n", "build_cnn"),
         ("def train(hp): return make().fit()\n", "train"),
+        # A function that another one of its kind calls is its helper.
+        ("def net(hp): return [layers(hp) for _ in 'ab']\n" + BUILDER.format("layers"), "net"),
+        ("def objective(hp, trial): return run(hp, trial)\ndef run(hp, trial): return 1\n",
+         "objective"),
+        (BUILDER.format("build_cnn") + BUILDER.format("batch")
+         + "def fit(hp, model, data, callbacks, epochs): return batch(hp)\n", "build_cnn"),
+        (BUILDER.format("net")
+         + "def fit(hp, model, data, callbacks, epochs): return net(hp).fit()\n", "net"),
+        ("def train(hp): return net(hp).fit()\ndef net(hp): return layers(hp)\n"
+         + BUILDER.format("layers"), "net"),
         ("def make(hp):\n    scaler.fit()\n    net(hp).compile()\n", "make"),
         ("def build_model(n_features, depth): return 1\n" + OBJECTIVE, "objective"),
         ("def build_model(n_features): return 1\n" + HYPERMODEL.format("Mine"), "Mine"),

@@ -2,8 +2,10 @@
 
 The first of these kinds is taken, and of several of one kind the last in the file:
 `objective(hp, trial)`, a HyperModel, `build_model(hp)`, another function whose only argument is
-`hp`. A function of the last kind that calls `fit` and not `compile` trains what another one builds,
-and what the file imports is seldom meant: each is taken only if there is nothing else.
+`hp`. Some are taken only if there is nothing else of the kind: a helper, whose name appears in
+another function of its kind, or in `fit` or `load_data`, and a function of the last kind that calls
+`fit` and not `compile`, which trains what another one builds. What the file imports is taken only
+if the file itself has nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from ..errors import ModelFileError
@@ -124,20 +126,27 @@ def _top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _kinds(candidates: Iterable[str], names: Mapping[str, Any]) -> dict[str, EntryKind]:
-    """Return the candidates with their kinds, without the helpers of others if any remain."""
+    """Return the candidates with their kinds, of each kind without helpers if any remain."""
     kinds = {}
     for name in candidates:
         if (kind := _kind(name, names[name])) is not None:
             kinds[name] = kind
     if not kinds and BUILD in candidates and _takes(names[BUILD], 1):
         return {BUILD: EntryKind.BUILD_MODEL}
-    helpers = [
-        name
-        for name, kind in kinds.items()
-        if any(_is_class_of(names[name], names[other]) for other in kinds)
-        or (kind is EntryKind.BUILDER and _trains(names[name]))
-    ]
-    return {name: kind for name, kind in kinds.items() if name not in helpers} or kinds
+    main = {name: kind for name, kind in kinds.items() if not _is_helper(name, kinds, names)}
+    return {name: kind for name, kind in kinds.items() if name in main or kind not in main.values()}
+
+
+def _is_helper(name: str, kinds: Mapping[str, EntryKind], names: Mapping[str, Any]) -> bool:
+    """Return whether a candidate belongs to another one of its kind, or to `fit` or `load_data`."""
+    value, kind = names[name], kinds[name]
+    others = [names[each] for each in kinds if each != name and kinds[each] is kind]
+    if kind is EntryKind.BUILDER:
+        if _trains(value):
+            return True
+        others = [each for each in others if not _trains(each)]
+        others += [names[each] for each in _NOT_TUNED if each in names]
+    return any(_is_class_of(value, each) or name in _names_in(each) for each in others)
 
 
 def _is_class_of(one: Any, other: Any) -> bool:
@@ -149,8 +158,19 @@ def _is_class_of(one: Any, other: Any) -> bool:
 
 def _trains(function: Any) -> bool:
     """Return whether a function calls `fit` without `compile`, which a scaler of data may need."""
-    names = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_names", ())
+    names = _names_in(function)
     return "fit" in names and "compile" not in names
+
+
+def _names_in(function: Any) -> set[str]:
+    """Return the names that the code of a function has; none of another object."""
+    found: set[str] = set()
+    waiting = [getattr(inspect.unwrap(function), "__code__", None)]
+    while waiting:
+        if isinstance(code := waiting.pop(), CodeType):
+            found.update(code.co_names)
+            waiting += code.co_consts  # functions and comprehensions within it
+    return found
 
 
 def _kind(name: str, value: Any) -> EntryKind | None:
