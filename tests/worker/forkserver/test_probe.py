@@ -46,6 +46,8 @@ def probe(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         ("import os; os._exit(3)", ["exited with status 3", "must not end the process"]),
         ("import os; os.kill(os.getpid(), 11)", ["SIGSEGV", "must not end the process"]),
         ("def objective(hp, trial): hp.Float('x', 0, 1)", ["objective() returned None"]),
+        ("def tune(hp, trial): return 1\ndef other(hp, trial): hp.Float('x', 0, 1)",
+         ["returned None", "; model.py has 2 entry points (tune, other); other is tuned (--entry"]),
         ("def objective(hp): return 1", ["objective(hp) is no entry point: hptune calls"]),
         (f"EPOCHS = 'three'\n{GOOD}", ["EPOCHS is 'three'", "a whole number"]),
         (f"EPOCHS = True\n{GOOD}", ["EPOCHS is True", "a whole number"]),

@@ -42,6 +42,7 @@ def answer(order: Question, channel: Channel) -> None:
 
 
 def _probe(order: ProbeOrder, channel: Channel) -> None:
+    notes: tuple[str, ...] = ()
     try:
         from ...training.data_cache.data_cache import cached
         from ...training.probe import find_space
@@ -54,11 +55,12 @@ def _probe(order: ProbeOrder, channel: Channel) -> None:
             is_wanted=order.wants_cache,
             free_memory_bytes=lambda: memory.free_bytes()[0],
         )
+        notes = code.notes
         initial = Found(
             code.objective is None,
             space=(),
             constants=_plain_constants(code),
-            warnings=code.notes,
+            warnings=notes,
             entry=code.entry,
         )
         # Sent at once: the code may crash, or train for hours, after its declarations.
@@ -70,7 +72,8 @@ def _probe(order: ProbeOrder, channel: Channel) -> None:
             allowed = ", ".join(_BACKENDS)
             channel.send(NotFound(f"KERAS_BACKEND is {backend!r}; allowed are {allowed}"))
             return
-        channel.send(NotFound(one_line(error), user_traceback(error)))
+        # Of several entry points, another one may be meant.
+        channel.send(NotFound("; ".join((one_line(error), *notes)), user_traceback(error)))
 
 
 def _plain_constants(code: UserCode) -> dict[str, object]:
