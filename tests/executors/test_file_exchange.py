@@ -118,6 +118,13 @@ def write(path: Path, contents: bytes) -> None:
     path.write_bytes(contents)
 
 
+def save(path: Path, contents: bytes) -> None:
+    """Write a checkpoint, which is whole as soon as it has its name."""
+    fresh = path.with_name(f".{path.name}.tmp")
+    write(fresh, contents)
+    fresh.replace(path)
+
+
 def test_a_trial_moves_from_worker_to_worker_with_its_files(network: Network) -> None:
     one, two = network.worker("one"), network.worker("two")
     for each in (one, two):
@@ -211,8 +218,7 @@ def test_the_next_piece_is_read_while_one_is_written(
     network.worker("one")
     here = network.begin("one", FIRST)
     contents = os.urandom(2 * PIECE_BYTES + 1)
-    write(here / "resume" / ".5.tmp", contents)
-    (here / "resume" / ".5.tmp").replace(here / "resume" / "5.ckpt")
+    save(here / "resume" / "5.ckpt", contents)
     assert network.finish("one", FIRST) is None
     assert (network.trial / "resume" / "5.ckpt").read_bytes() == contents
     assert max(most) == 2, "more than two pieces of a trial are in memory"
@@ -232,7 +238,7 @@ def test_a_sender_that_dies_in_the_middle_leaves_the_old_file(network: Network) 
                 raise OSError(errno.ECONNRESET, "the worker is gone")
 
     network.before_call = die
-    write(here / "resume" / "6.ckpt", os.urandom(2 * PIECE_BYTES + 9))
+    save(here / "resume" / "6.ckpt", os.urandom(2 * PIECE_BYTES + 9))
     wait_for(lambda: len(reads) >= 2, "the second piece")
     wait_for(lambda: not [*(network.root / INCOMING).iterdir()], "what was received to be gone")
     assert [each.name for each in (network.trial / "resume").iterdir()] == ["5.ckpt"]
