@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from tuner.cli import main
@@ -26,3 +27,9 @@ def test_help_lists_exit_codes_and_commands() -> None:
     shown = CliRunner().invoke(main, ["--help"]).output
     assert "130  interrupted" in shown
     assert shown.index("  run ") < shown.index("  resume ") < shown.index("  doctor ")
+
+
+def test_a_shell_may_complete_a_line_with_an_unknown_command() -> None:
+    completion = BashComplete(main, {}, "hptune", "_HPTUNE_COMPLETE")
+    assert "--trials" in [each.value for each in completion.get_completions(["run"], "--t")]
+    assert completion.get_completions(["tune"], "--t") == []

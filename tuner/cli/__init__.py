@@ -49,7 +49,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; a name that another tuner has is answered with what to use here."""
-        if cmd_name in _ELSEWHERE:
+        if cmd_name in _ELSEWHERE and not ctx.resilient_parsing:  # as a shell completes a line
             ctx.fail(f"No such command {cmd_name!r}: {_ELSEWHERE[cmd_name]}.")
         return super().get_command(ctx, cmd_name)
 
