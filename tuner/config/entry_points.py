@@ -15,7 +15,7 @@ import contextlib
 import enum
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -85,11 +85,12 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
             f"{path} has no entry point: {what}; looked for {ENTRY_POINTS} (--entry NAME)."
         )
     first = min(kinds.values())
-    alike = [name for name, kind in kinds.items() if kind is first]
-    name, notes = alike[-1], []
-    if len(alike) > 1:
+    name, notes = [name for name, kind in kinds.items() if kind is first][-1], []
+    used = _names_in(getattr(names[name], "build", names[name]))
+    meant = [each for each, kind in kinds.items() if kind is first or _is_unused(each, kind, used)]
+    if len(meant) > 1:
         notes.append(
-            f"{file} has {len(alike)} entry points ({', '.join(alike)}); {name} is tuned "
+            f"{file} has {len(meant)} entry points ({', '.join(meant)}); {name} is tuned "
             "(--entry NAME takes another)"
         )
     return EntryPoint(name, first, _made(names[name]), (*notes, *_unused(own, names)))
@@ -147,6 +148,11 @@ def _is_helper(name: str, kinds: Mapping[str, EntryKind], names: Mapping[str, An
         others = [each for each in others if not _trains(each)]
         others += [names[each] for each in _NOT_TUNED if each in names]
     return any(_is_class_of(value, each) or name in _names_in(each) for each in others)
+
+
+def _is_unused(name: str, kind: EntryKind, used: Container[str]) -> bool:
+    """Return whether a candidate of a later kind is none that the chosen one uses."""
+    return kind is not EntryKind.BUILDER and name not in used
 
 
 def _is_class_of(one: Any, other: Any) -> bool:
