@@ -73,7 +73,8 @@ HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
         ("def tune(hp, trial): return 1\n", "tune"),
         ("def objective(hp, trial=None): return 1\n", "objective"),
         # objective comes first, then a HyperModel, then build_model, then the last of the others.
-        (OBJECTIVE + BUILDER.format("build_model"), "objective"),
+        ("def objective(hp, trial): return build_model(hp)\n" + BUILDER.format("build_model"),
+         "objective"),
         (BUILDER.format("build_model") + "class Mine(kt.HyperModel):\n"
          "    def build(self, hp): return build_model(hp)\n", "Mine"),
         (BUILDER.format("build_model") + BUILDER.format("train"), "build_model"),
@@ -123,6 +124,8 @@ def test_of_several_one_is_taken_and_told(read: Callable[..., UserCode]) -> None
     assert "2 entry points (build_mlp, build_cnn); build_cnn is tuned (--entry" in code.notes[0]
     chosen = read(text, "build_mlp")
     assert (chosen.entry, chosen.notes) == ("build_mlp", ())
+    of_two_kinds = read(OBJECTIVE + BUILDER.format("build_model"))
+    assert "(objective, build_model); objective is tuned (--entry" in of_two_kinds.notes[0]
     classes = read(HYPERMODEL.format("One") + HYPERMODEL.format("Two"))
     assert classes.entry == "Two"
     assert "(One, Two); Two is tuned" in classes.notes[0]

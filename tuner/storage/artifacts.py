@@ -30,6 +30,8 @@ RESUME = "resume"
 """The folder of a trial's checkpoints, from which its next attempt continues."""
 
 _CHUNK_BYTES = 1 << 20
+_MOST_LEVELS = 100
+"""Levels of directories that are copied: `shutil.rmtree` removes fewer than 1,000."""
 
 
 class StudyFiles:
@@ -80,7 +82,7 @@ class StudyFiles:
                     with contextlib.suppress(OSError):
                         (source / name).unlink(missing_ok=True)
                 if not self._keep_checkpoints:
-                    shutil.rmtree(source / RESUME, ignore_errors=True)
+                    _remove_tree(source / RESUME)
 
     def _keep(self, trial: Trial, source: Path, target: Path) -> bool:
         """Copy or link a trial's model into `target`; return False if it is already there."""
@@ -182,9 +184,9 @@ class StudyFiles:
             with contextlib.suppress(OSError):
                 (folder / name).unlink(missing_ok=True)
         for name in ("checkpoint", JOURNAL_FOLDER):
-            shutil.rmtree(folder / name, ignore_errors=True)
+            _remove_tree(folder / name)
         if not keep_checkpoint:
-            shutil.rmtree(folder / RESUME, ignore_errors=True)
+            _remove_tree(folder / RESUME)
 
     def has_checkpoint(self, number: int) -> bool:
         """Return whether the trial has a checkpoint to continue from."""
@@ -255,7 +257,7 @@ def _is_file(path: Path) -> bool:
 def _remove(path: Path) -> None:
     if (linked := _linked_from(path)) is not None:
         path.unlink()
-        shutil.rmtree(linked, ignore_errors=True)
+        _remove_tree(linked)
     elif path.is_dir():
         shutil.rmtree(path)
     else:
@@ -275,7 +277,7 @@ def _copy_directory(source: Path, target: Path) -> bool:
     before = _linked_from(target)
     copies = (target.with_name(f".{target.name}-{which}") for which in "ab")
     fresh = next(each for each in copies if each != before)
-    shutil.rmtree(fresh, ignore_errors=True)
+    _remove_tree(fresh)
     if left_out := _copy_files(source, fresh):
         logger.warning(
             "%s: %d entries are not kept in best/, as they are no files, or cannot be read",
@@ -284,14 +286,15 @@ def _copy_directory(source: Path, target: Path) -> bool:
         )
     _link(target, fresh)
     if before is not None:
-        shutil.rmtree(before, ignore_errors=True)
+        _remove_tree(before)
     return True
 
 
 def _copy_files(source: Path, target: Path) -> int:
     """Copy a directory that a trial wrote, and return how many of its entries were left out.
 
-    Symbolic links stay links. Sockets, pipes and files that cannot be read are left out.
+    Symbolic links stay links. Sockets, pipes and files that cannot be read are left out, and so is
+    what lies too deep to be removed again.
 
     Raises:
         OSError: The copy cannot be written.
@@ -305,11 +308,17 @@ def _copy_files(source: Path, target: Path) -> int:
             other = copy / entry.name
             if entry.is_symlink():
                 other.symlink_to(Path(entry).readlink())
-            elif entry.is_dir():
+            elif entry.is_dir() and len(other.relative_to(target).parts) < _MOST_LEVELS:
                 waiting.append((Path(entry), other))
             elif not (entry.is_file() and _copy_file(entry.path, other)):
                 left_out += 1
     return left_out
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a directory if possible: a trial may have copied it into itself, or forbidden it."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _copy_file(source: str, target: Path) -> bool:

@@ -107,6 +107,11 @@ def read_journal(path: Path) -> list[Event]:
     for line in lines[:-1]:
         try:
             events.append(decode_event(*json.loads(line)))
-        except (ValueError, TypeError, StudyError):  # damaged, or written by another version
+        except (
+            ValueError,
+            TypeError,
+            RecursionError,
+            StudyError,
+        ):  # damaged, or written by another version
             break
     return events
