@@ -33,28 +33,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from master_scale import GOALS, SPACE
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.objectives import goals_to_json
 from tuner.config.settings import StudySettings
-from tuner.core.goals import Goals
 from tuner.core.messages import Event, Reported
 from tuner.core.resources import Placement
-from tuner.core.space.space import (
-    BooleanParameter,
-    ChoiceParameter,
-    Condition,
-    FloatParameter,
-    IntParameter,
-    Scale,
-    SearchSpace,
-)
 from tuner.core.trial import (
     Attempt,
     AttemptId,
     Cause,
-    Direction,
-    Goal,
     Outcome,
     Report,
     Trial,
@@ -68,20 +57,8 @@ UPDATES = 10
 EPOCHS = 10
 WORKERS = 16
 MOST_SECONDS = 20.0
-GOALS = Goals((Goal("val_accuracy", Direction.MAX),))
 VIEWS = ("top", "history", "curves", "importance", "slices", "contour", "parallel", "timeline",
          "trials")  # fmt: skip
-SPACE = SearchSpace(
-    (
-        FloatParameter("learning_rate", 1e-5, 1e-1, scale=Scale.LOG),
-        FloatParameter("dropout", 0.0, 0.7),
-        IntParameter("layers", 1, 8),
-        IntParameter("units", 16, 1024, step=16),
-        ChoiceParameter("optimizer", ("adam", "sgd", "rmsprop")),
-        BooleanParameter("augment"),
-        FloatParameter("strength", 0.0, 1.0, conditions=(Condition("augment", (True,)),)),
-    )
-)
 
 
 class GrowingStudy:

@@ -30,6 +30,7 @@ BASE_IMAGE_SECONDS = 900
 if TYPE_CHECKING:
     from data_cache_node import Calls, Node
     from engine_driver import EngineDriver
+    from file_network import Network
     from in_process import InProcess
     from real_containers import Containers
     from xdist.remote import Producer
@@ -289,3 +290,16 @@ def calls(tmp_path: Path) -> Calls:
     from data_cache_node import Calls
 
     return Calls(tmp_path / "calls")
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
+    """A master and workers that exchange files."""
+    from file_network import Network
+
+    from tuner.worker.transport import remote_study
+
+    monkeypatch.setattr(remote_study, "LOOK_SECONDS", 0.05)
+    found = Network(tmp_path)
+    yield found
+    found.close()
