@@ -29,8 +29,9 @@ sys.path.insert(0, str(ROOT))
 import numpy as np
 
 from tuner.config.model_file import check_path, load
+from tuner.core.attempt import AttemptId
 from tuner.core.goals import Goals
-from tuner.core.trial import AttemptId, Direction, Goal, Score
+from tuner.core.trial import Direction, Goal, Score
 from tuner.training.context import TrialContext
 from tuner.training.hyperparameters import make_hyperparameters
 from tuner.training.keras import objective as keras_objective

@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tuner.core.trial import AttemptId
+from tuner.core.attempt import AttemptId
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger.reader import LedgerReader
 

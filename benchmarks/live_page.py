@@ -38,17 +38,10 @@ from master_scale import GOALS, SPACE
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.objectives import goals_to_json
 from tuner.config.settings import StudySettings
+from tuner.core.attempt import Attempt, AttemptId, Cause, Outcome, Report
 from tuner.core.messages import Event, Reported
 from tuner.core.resources import Placement
-from tuner.core.trial import (
-    Attempt,
-    AttemptId,
-    Cause,
-    Outcome,
-    Report,
-    Trial,
-    TrialState,
-)
+from tuner.core.trial import Trial, TrialState
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import Ledger
 

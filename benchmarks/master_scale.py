@@ -37,6 +37,7 @@ from pathlib import Path
 
 import psutil
 
+from tuner.core.attempt import Attempt
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import Event
@@ -51,7 +52,7 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Attempt, Direction, Goal, Params, Trial
+from tuner.core.trial import Direction, Goal, Params, Trial
 from tuner.executors.simulated import SimulatedExecutor
 from tuner.executors.simulated_parts import Curve, Faults, Needs, SimulatedWorker
 from tuner.samplers.random_search import RandomSampler

@@ -20,10 +20,11 @@ from .config.objectives import goals_of
 from .config.reference import given_options, resume_call
 from .config.resolved import possible_trials
 from .config.settings import StudySettings
+from .core.attempt import AttemptId, Report, ReportedValue
 from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
-from .core.trial import AttemptId, Goal, Report, ReportedValue, Trial, TrialState
+from .core.trial import Goal, Trial, TrialState
 from .errors import HptuneError, StudyError, UsageError
 from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy

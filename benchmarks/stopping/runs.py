@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tuner.core.attempt import Attempt
 from tuner.core.goals import Goals
 from tuner.core.messages import Event, FinishReason, Reported, StopRequested
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import SearchSpace
-from tuner.core.trial import Attempt, Direction, Goal, Trial
+from tuner.core.trial import Direction, Goal, Trial
 from tuner.executors.simulated import SimulatedExecutor
 from tuner.executors.simulated_parts import SimulatedWorker
 from tuner.samplers.gp.sampler import BayesianSampler

@@ -16,10 +16,11 @@ from in_process import InProcess
 from real_runs import Hptune, wait_for
 from stored_study import curve, stored, typical
 
+from tuner.core.attempt import Outcome
 from tuner.core.messages import Event, StudyOpened, WorkerJoined
 from tuner.core.resources import Capacity
 from tuner.core.study_config import StudyConfig
-from tuner.core.trial import Outcome, TrialState
+from tuner.core.trial import TrialState
 from tuner.core.user_requests import UserAction
 from tuner.errors import StudyError
 from tuner.master.user_requests import ask

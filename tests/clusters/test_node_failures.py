@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tuner.clusters.node_failures import MAX_NODE_FAILURES, NodeFailures
+from tuner.core.attempt import Attempt, AttemptId, Cause, Ending, Outcome
 from tuner.core.messages import AttemptEnded, WorkerLeft
 from tuner.core.resources import Placement
-from tuner.core.trial import Attempt, AttemptId, Cause, Ending, Outcome
 
 
 def attempt(trial: int, node: str, outcome: Outcome) -> Attempt:

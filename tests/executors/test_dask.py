@@ -19,6 +19,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.core.attempt import AttemptId, Cause, Halt
 from tuner.core.clock import SystemClock
 from tuner.core.messages import (
     AttemptEnded,
@@ -28,7 +29,6 @@ from tuner.core.messages import (
     WorkerRefused,
 )
 from tuner.core.resources import Capacity
-from tuner.core.trial import AttemptId, Cause, Halt
 from tuner.errors import StudyError
 from tuner.executors import dask as dask_executor
 from tuner.executors.base import Executor

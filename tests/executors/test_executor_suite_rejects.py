@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt
 from tuner.core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -26,7 +27,6 @@ from tuner.core.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from tuner.core.trial import AttemptId, Cause, Ending, Halt
 from tuner.errors import StudyError
 from tuner.executors.base import Executor
 from tuner.executors.simulated import SimulatedExecutor

@@ -15,7 +15,7 @@ import pytest
 from file_network import FIRST, SECOND, Network, write
 from real_runs import wait_for
 
-from tuner.core.trial import AttemptId
+from tuner.core.attempt import AttemptId
 from tuner.executors import file_exchange
 from tuner.worker.transport import files, remote_study
 from tuner.worker.transport.files import PIECE_BYTES

@@ -20,8 +20,8 @@ import pytest
 from joblib.parallel import BACKENDS, ThreadingBackend
 from planted import Planted
 
+from tuner.core.attempt import Cause
 from tuner.core.clock import SystemClock
-from tuner.core.trial import Cause
 from tuner.executors.base import Executor
 from tuner.executors.joblib import JoblibExecutor
 from tuner.testing.executors import Driver, ExecutorSuite, Stage

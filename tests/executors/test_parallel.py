@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.core.attempt import AttemptId, Cause
 from tuner.core.clock import SystemClock
 from tuner.core.meeting import RankReady
 from tuner.core.messages import AttemptEnded, Event, WorkerJoined
 from tuner.core.resources import Placement
-from tuner.core.trial import AttemptId, Cause
 from tuner.executors.base import Executor
 from tuner.executors.dask import DaskExecutor
 from tuner.executors.joblib import JoblibExecutor

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Report, Usage
 from tuner.core.meeting import Member, RankReady
 from tuner.core.messages import (
     AttemptEnded,
@@ -22,7 +23,6 @@ from tuner.core.messages import (
     WorkerLeft,
 )
 from tuner.core.resources import Capacity, Placement
-from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, Usage
 from tuner.executors.parallel_state import (
     GIVE_WAY_SECONDS,
     LINGER_SECONDS,

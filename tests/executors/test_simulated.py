@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.core.attempt import AttemptId, Cause
 from tuner.core.messages import AttemptEnded, Event, Measured, WorkerJoined, WorkerLeft
 from tuner.core.resources import Placement
-from tuner.core.trial import AttemptId, Cause
 from tuner.executors.base import Executor
 from tuner.executors.simulated import SimulatedExecutor
 from tuner.executors.simulated_parts import Faults, Needs, SimulatedWorker

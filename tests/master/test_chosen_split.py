@@ -14,6 +14,7 @@ from scaling_curves import CURVES
 
 from tuner.config.model_file import Found, ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
+from tuner.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import (
@@ -29,18 +30,7 @@ from tuner.core.scaling.points import BATCH, STEP_SECONDS, STEPS, Mode
 from tuner.core.scaling.sizes import TrialSizes
 from tuner.core.scaling.split import StepTimes
 from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import (
-    Attempt,
-    AttemptId,
-    Cause,
-    Direction,
-    Ending,
-    Goal,
-    Halt,
-    Params,
-    Report,
-    TrialState,
-)
+from tuner.core.trial import Direction, Goal, Params, TrialState
 from tuner.errors import UsageError
 from tuner.executors.base import Executor
 from tuner.executors.simulated import SimulatedExecutor

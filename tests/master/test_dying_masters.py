@@ -18,9 +18,10 @@ from masters import (
     undisturbed,
 )
 
+from tuner.core.attempt import Attempt, AttemptId
 from tuner.core.engine.engine import Engine
 from tuner.core.messages import Event, FinishReason, PackingDecided
-from tuner.core.trial import Attempt, AttemptId, Params, Trial
+from tuner.core.trial import Params, Trial
 from tuner.errors import StorageFullError
 from tuner.executors.simulated import SimulatedExecutor
 from tuner.executors.simulated_parts import Needs, SimulatedWorker

@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.core.attempt import Attempt, Outcome
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import Event, Finish, FinishReason, Reported, StopRequested
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.snapshot import StudySnapshot
 from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import Attempt, Direction, Goal, Outcome, Params, Trial, TrialState
+from tuner.core.trial import Direction, Goal, Params, Trial, TrialState
 from tuner.executors.simulated import SimulatedExecutor
 from tuner.executors.simulated_parts import Curve, Faults, SimulatedWorker
 from tuner.pruners.registry import make_pruner

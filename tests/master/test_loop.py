@@ -18,9 +18,10 @@ from masters import (
     undisturbed,
 )
 
+from tuner.core.attempt import Outcome
 from tuner.core.engine.engine import Engine
 from tuner.core.messages import Event, Finish, FinishReason, StopRequested
-from tuner.core.trial import Outcome, TrialState
+from tuner.core.trial import TrialState
 from tuner.executors.simulated import SimulatedExecutor
 from tuner.executors.simulated_parts import Faults, SimulatedWorker
 from tuner.master.loop import POLL_SECONDS

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from tuner.core.attempt import Attempt, AttemptId, Outcome
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import Event
 from tuner.core.resources import Amount, Resources
 from tuner.core.space.space import FloatParameter, Scale, SearchSpace
-from tuner.core.trial import Attempt, AttemptId, Direction, Goal, Outcome, Params, TrialState
+from tuner.core.trial import Direction, Goal, Params, TrialState
 from tuner.executors.simulated import SimulatedExecutor
 from tuner.executors.simulated_parts import Curve, Faults, Needs, SimulatedWorker
 from tuner.samplers.random_search import RandomSampler

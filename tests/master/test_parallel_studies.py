@@ -6,21 +6,13 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
+from tuner.core.attempt import Attempt, AttemptId, Cause, Outcome
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import Event, Suggested, WorkerJoined, WorkerLeft
 from tuner.core.resources import Resources
 from tuner.core.space.space import FloatParameter, IntParameter, SearchSpace
-from tuner.core.trial import (
-    Attempt,
-    AttemptId,
-    Cause,
-    Direction,
-    Goal,
-    Outcome,
-    Params,
-    TrialState,
-)
+from tuner.core.trial import Direction, Goal, Params, TrialState
 from tuner.executors.simulated import SimulatedExecutor
 from tuner.executors.simulated_parts import Curve, Faults, SimulatedWorker
 from tuner.master.suggester import sized

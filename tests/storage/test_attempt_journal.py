@@ -16,9 +16,9 @@ import pytest
 
 from tuner.config.model_file import check_path
 from tuner.config.objectives import resolve_goals
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Report, Usage
 from tuner.core.messages import AttemptEnded, Event, Measured, ParametersUsed, Reported
 from tuner.core.resources import Placement
-from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, Usage
 from tuner.master.recovery import collect, discard_journals
 from tuner.storage.attempt_journal import AttemptJournal, journal_path, read_journal
 from tuner.storage.directory import StudyDirectory

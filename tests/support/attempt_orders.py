@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.config.model_file import ObjectiveSource, SourceKind, check_path
+from tuner.core.attempt import AttemptId
 from tuner.core.goals import Goals
 from tuner.core.resources import Placement
-from tuner.core.trial import AttemptId, Direction, Goal
+from tuner.core.trial import Direction, Goal
 from tuner.worker.orders import AttemptOrder, StudyBrief
 
 ATTEMPT = AttemptId(0, 0)

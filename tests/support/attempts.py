@@ -12,6 +12,7 @@ from typing import Any
 
 from tuner.config.model_file import Found, check_path
 from tuner.config.objectives import resolve_goals
+from tuner.core.attempt import AttemptId, Ending, Halt, StopAt, Usage
 from tuner.core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -23,7 +24,7 @@ from tuner.core.messages import (
 from tuner.core.resources import Placement
 from tuner.core.scaling.points import StepRequest
 from tuner.core.space.space import SearchSpace
-from tuner.core.trial import AttemptId, Ending, Halt, Score, StopAt, Usage
+from tuner.core.trial import Score
 from tuner.worker.forkserver.client import ForkServer
 from tuner.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
 from tuner.worker.runner import AttemptRunner

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner.core.attempt import Attempt, AttemptId, Outcome, Report
 from tuner.core.messages import Reported
 from tuner.core.resources import Placement
-from tuner.core.trial import Attempt, AttemptId, Outcome, Report, Trial, TrialState
+from tuner.core.trial import Trial, TrialState
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import Ledger, LedgerReader
 

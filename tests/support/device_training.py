@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from tuner.config.model_file import BuildFunction, UserCode
+from tuner.core.attempt import AttemptId, Halt
 from tuner.core.data_parallel import DATA_PARALLEL, DataParallel
 from tuner.core.goals import Goals
-from tuner.core.trial import AttemptId, Direction, Goal, Halt
+from tuner.core.trial import Direction, Goal
 from tuner.training.context import AttemptStopped, TrialContext
 from tuner.training.hyperparameters import make_hyperparameters
 from tuner.training.keras import objective

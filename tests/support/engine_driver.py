@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tuner.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report, Usage
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import (
@@ -40,22 +41,7 @@ from tuner.core.packing.decision import decide
 from tuner.core.resources import Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
 from tuner.core.study_config import StudyConfig
-from tuner.core.trial import (
-    ADDED,
-    Attempt,
-    AttemptId,
-    Cause,
-    Direction,
-    Ending,
-    Goal,
-    Halt,
-    Params,
-    Report,
-    Suggestion,
-    Trial,
-    TrialState,
-    Usage,
-)
+from tuner.core.trial import ADDED, Direction, Goal, Params, Suggestion, Trial, TrialState
 from tuner.core.user_requests import UserAction
 from tuner.pruners.registry import make_pruner
 from tuner.storage.ledger.codec import decode_event, encode_event

@@ -9,6 +9,7 @@ from fake_study import attempt, trial
 from stored_study import stored
 
 from tuner.config.objectives import goals_to_json
+from tuner.core.attempt import AttemptId, Cause, Outcome, Report
 from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import Reported
 from tuner.core.space.space import (
@@ -21,17 +22,7 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import (
-    AttemptId,
-    Cause,
-    Direction,
-    Goal,
-    Outcome,
-    Params,
-    Report,
-    Trial,
-    TrialState,
-)
+from tuner.core.trial import Direction, Goal, Params, Trial, TrialState
 from tuner.study import Study
 
 WITH_DROPOUT = (Condition("dropout", (True,)),)

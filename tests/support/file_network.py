@@ -12,7 +12,7 @@ from typing import Any
 from real_runs import wait_for
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.trial import AttemptId
+from tuner.core.attempt import AttemptId
 from tuner.executors.file_exchange import FileExchange
 from tuner.worker.dask.study_access import StudyAccess
 from tuner.worker.transport.files import INCOMING

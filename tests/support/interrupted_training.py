@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from attempts import Attempts, Result
 
-from tuner.core.trial import Cause
+from tuner.core.attempt import Cause
 
 EPOCHS = 6
 

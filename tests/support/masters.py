@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.core.attempt import Attempt, AttemptId, Cause, Ending, Outcome
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
 from tuner.core.messages import AttemptStarted, Event, Finish, FinishReason, Reported, StudyOpened
@@ -17,18 +18,7 @@ from tuner.core.sampler import Sampler
 from tuner.core.snapshot import StudySnapshot
 from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
 from tuner.core.study_config import StudyConfig
-from tuner.core.trial import (
-    Attempt,
-    AttemptId,
-    Cause,
-    Direction,
-    Ending,
-    Goal,
-    Outcome,
-    Params,
-    Trial,
-    TrialState,
-)
+from tuner.core.trial import Direction, Goal, Params, Trial, TrialState
 from tuner.executors.simulated import SimulatedExecutor
 from tuner.executors.simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker
 from tuner.master.loop import StudyLoop

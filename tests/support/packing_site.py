@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from engine_driver import EngineDriver, returned
 
+from tuner.core.attempt import AttemptId, Ending, Usage
 from tuner.core.resources import Amount, Capacity, Resources
-from tuner.core.trial import AttemptId, Ending, Params, Usage
+from tuner.core.trial import Params
 
 GB = 1_000_000_000
 ALL = tuple(Amount)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from fake_study import GOALS, attempt, trial
 
+from tuner.core.attempt import Attempt, Cause, Outcome, ReportedValue
 from tuner.core.goals import Goals
 from tuner.core.space.space import (
     BooleanParameter,
@@ -19,7 +20,7 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Attempt, Cause, Outcome, ReportedValue, Trial, TrialState
+from tuner.core.trial import Trial, TrialState
 from tuner.reporting.html.report import Setup
 from tuner.reporting.results.view import StudyView
 

@@ -9,7 +9,7 @@ from attempts import Attempts
 from in_process import InProcess
 from real_runs import trials
 
-from tuner.core.trial import NEVER_ASKED, Cause, Halt
+from tuner.core.attempt import NEVER_ASKED, Cause, Halt
 
 LIGHT = ("--executor", "joblib")
 OBJECTIVE = """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attempts import Attempts, Result
 
-from tuner.core.trial import Cause, Halt
+from tuner.core.attempt import Cause, Halt
 
 MODEL = """
 import tuner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.core.trial import Report
+from tuner.core.attempt import Report
 from tuner.training.report_file import ReportFile
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attempts import Attempts
 
-from tuner.core.trial import Cause
+from tuner.core.attempt import Cause
 from tuner.worker.monitoring import trial_log
 
 

@@ -9,8 +9,8 @@ import pytest
 from attempt_orders import ATTEMPT, order_of
 from real_runs import wait_for
 
+from tuner.core.attempt import Halt
 from tuner.core.messages import AttemptEnded, Event, Reported
-from tuner.core.trial import Halt
 from tuner.worker.orders import AttemptOrder
 from tuner.worker.runner import AttemptRunner
 

@@ -15,8 +15,8 @@ import pytest
 from attempt_orders import ATTEMPT, order_of
 from real_runs import wait_for
 
+from tuner.core.attempt import AttemptId, Cause, Halt
 from tuner.core.messages import AttemptEnded, AttemptStarted, Event
-from tuner.core.trial import AttemptId, Cause, Halt
 from tuner.worker.forkserver.channel import Channel
 from tuner.worker.forkserver.client import ForkServer
 from tuner.worker.runner import AttemptRunner

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Report, StopAt
 from tuner.core.messages import AttemptEnded, Reported
-from tuner.core.trial import AttemptId, Cause, Ending, Halt, Report, StopAt
 from tuner.worker.orders import AttemptLimits, StudyBrief
 from tuner.worker.runner_state import (
     GRACE_SECONDS,

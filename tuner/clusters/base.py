@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config.model_file import ObjectiveSource
+from ..core.attempt import Attempt
 from ..core.clock import Clock
 from ..core.messages import Event
 from ..core.resources import Capacity, Resources
-from ..core.trial import Attempt
 from ..executors.base import Executor
 from ..security.certificates import Identity
 from ..worker.dask.study_access import StudyAccess

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from ..core.attempt import Attempt, Cause, Outcome
 from ..core.messages import AttemptEnded, Event, WorkerLeft
-from ..core.trial import Attempt, Cause, Outcome
 
 MAX_NODE_FAILURES = 3
 """How many attempts in a row are killed on a node, or lost with their worker, until the node is

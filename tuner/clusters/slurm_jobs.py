@@ -18,9 +18,9 @@ from jobqueue.job_reports import SUMMARY
 from jobqueue.sizing import Need
 from jobqueue.template import template_text
 
+from ..core.attempt import Attempt
 from ..core.messages import Event
 from ..core.resources import Resources
-from ..core.trial import Attempt
 from ..errors import UsageError
 from .base import RunContext
 from .jobs import (

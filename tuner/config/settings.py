@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ..core.attempt import StopAt
 from ..core.budget import DeviceBudget, read_budget
 from ..core.data_parallel import DEFAULT_WARM_UP_EPOCHS, BatchRule, StrategyChoice
 from ..core.failure_policy import CAUSES, FailureRule, read_failure_rule
 from ..core.pruner import HalvingMode
-from ..core.trial import Direction, StopAt
+from ..core.trial import Direction
 from ..errors import UsageError
 from ..samplers.registry import AUTO, SEARCH_SUMMARIES
 from . import kinds

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from .attempt import Attempt, AttemptId, HeldBefore
 from .resources import Placement
-from .trial import Attempt, AttemptId, HeldBefore
 
 _HOUR = 3600.0
 

@@ -6,7 +6,7 @@ import enum
 import re
 from dataclasses import dataclass
 
-from .trial import Cause
+from .attempt import Cause
 
 CAUSES = {
     "exception": Cause.EXCEPTION,

@@ -10,10 +10,11 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .attempt import AttemptId, Ending, Halt, Report, Usage
 from .packing_plan import PackingEvidence, PackingPlan
 from .resources import Capacity, Placement, Resources
 from .study_config import StudyConfig
-from .trial import AttemptId, Ending, Halt, Params, Report, Score, Suggestion, Trial, Usage
+from .trial import Params, Score, Suggestion, Trial
 from .user_requests import UserAction
 
 # --- events ---------------------------------------------------------------------------------

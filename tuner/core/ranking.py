@@ -11,8 +11,9 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from .attempt import NO_BETTER, Attempt, Outcome
 from .goals import Goals
-from .trial import NO_BETTER, Attempt, Outcome, Score, Trial, TrialState
+from .trial import Score, Trial, TrialState
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .attempt import Attempt, Report
 from .goals import Goals
 from .resources import Resources
-from .trial import Attempt, Goal, Report, Trial, TrialState
+from .trial import Goal, Trial, TrialState
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any
 from distributed import Client, Future
 
 from ..config.model_file import ObjectiveSource
+from ..core.attempt import AttemptId, Cause, Ending, Halt
 from ..core.clock import Clock
 from ..core.messages import (
     AttemptEnded,
@@ -26,7 +27,6 @@ from ..core.messages import (
     WorkerLeft,
     WorkerRefused,
 )
-from ..core.trial import AttemptId, Cause, Ending, Halt
 from ..errors import StudyError
 from ..worker.addresses import page_from_here
 from ..worker.dask import versions

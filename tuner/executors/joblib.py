@@ -27,9 +27,9 @@ import joblib
 from joblib.parallel import get_active_backend
 
 from ..config.model_file import ObjectiveSource
+from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
-from ..core.trial import AttemptId, Halt
 from ..errors import StudyError
 from ..worker.addresses import outward
 from ..worker.joblib_worker import MASTERS_SIGNALS, serve

@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event
-from ..core.trial import AttemptId, Halt
 from ..worker.orders import AttemptOrder, MeetOrder
 from .base import Executor
 from .parallel_state import Emit, Instructions, MeetRanks, ParallelState, StartRank, TellRank

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from ..core.meeting import Member, RankReady
 from ..core.messages import (
     AttemptEnded,
@@ -36,7 +37,6 @@ from ..core.messages import (
     WorkerLeft,
 )
 from ..core.resources import Placement
-from ..core.trial import AttemptId, Cause, Ending, Halt, Usage
 from ..worker.orders import AttemptOrder, MeetOrder, RankOrder
 from ..worker.runner_state import GRACE_SECONDS
 

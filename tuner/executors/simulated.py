@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..core.attempt import AttemptId, Cause, Ending, Halt, Report, Usage
 from ..core.messages import (
     AttemptEnded,
     AttemptStarted,
@@ -25,7 +26,7 @@ from ..core.messages import (
     WorkerLeft,
 )
 from ..core.resources import Placement
-from ..core.trial import AttemptId, Cause, Ending, Halt, Params, Report, Usage
+from ..core.trial import Params
 from ..worker.orders import AttemptOrder
 from .base import Executor
 from .simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker, VirtualClock

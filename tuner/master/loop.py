@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, assert_never
 
+from ..core.attempt import Attempt
 from ..core.clock import Clock
 from ..core.engine.engine import Engine
 from ..core.messages import (
@@ -28,7 +29,7 @@ from ..core.packing.decision import decide
 from ..core.sampler import Sampler
 from ..core.snapshot import StudySnapshot
 from ..core.space.space import SearchSpace
-from ..core.trial import Attempt, Trial
+from ..core.trial import Trial
 from ..errors import SpaceError
 from ..executors.base import Executor
 from ..worker.orders import AttemptOrder, StudyBrief

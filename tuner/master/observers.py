@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..core.attempt import Attempt
 from ..core.messages import Event
 from ..core.snapshot import StudySnapshot
-from ..core.trial import Attempt, Trial
+from ..core.trial import Trial
 from ..executors.base import Executor
 from ..reporting.terminal.notifications import Notifications
 from ..reporting.terminal.progress import Progress

@@ -18,8 +18,8 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from ..core.attempt import AttemptId
 from ..core.messages import AttemptEnded, Event, Measured, ParametersUsed, Reported
-from ..core.trial import AttemptId
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, JOURNAL_FOLDER, journal_path, read_journal
 from ..storage.directory import StudyDirectory
 

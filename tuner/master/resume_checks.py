@@ -12,11 +12,12 @@ from typing import Any
 from ..config.model_file import SourceKind
 from ..config.objectives import goals_of, read_constraint, read_objective
 from ..config.settings import BY_NAME, StudySettings
+from ..core.attempt import Attempt
 from ..core.budget import DeviceBudget, hours_of
 from ..core.messages import FinishReason
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
-from ..core.trial import Attempt, Trial
+from ..core.trial import Trial
 from ..errors import ModelFileError, UsageError
 from ..reporting.text import duration
 from ..samplers.registry import AUTO

@@ -13,12 +13,13 @@ from typing import Any
 from ..config.model_file import SourceKind
 from ..config.resolved import possible_trials
 from ..config.settings import StudySettings
+from ..core.attempt import AttemptId
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
 from ..core.goals import RETURNED_NUMBER
 from ..core.messages import Finish, FinishReason, GrowSpace, Reported, StudyClosed
 from ..core.space.space import SearchSpace
-from ..core.trial import AttemptId, Direction, Goal, Suggestion
+from ..core.trial import Direction, Goal, Suggestion
 from ..errors import StudyError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
 from ..pruners.registry import make_pruner

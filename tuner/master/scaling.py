@@ -16,6 +16,7 @@ from pathlib import Path
 from ..clusters.base import Cluster
 from ..config.model_file import Found
 from ..config.settings import StudySettings
+from ..core.attempt import Cause, Ending
 from ..core.goals import Goals
 from ..core.resources import Resources
 from ..core.scaling.curve import Failure, Sample, ScalingCurve
@@ -29,7 +30,7 @@ from ..core.scaling.points import (
 )
 from ..core.scaling.sizes import TrialSizes
 from ..core.space.space import SearchSpace
-from ..core.trial import Cause, Direction, Ending, Goal
+from ..core.trial import Direction, Goal
 from ..errors import ModelFileError, StudyError, UsageError
 from ..executors.parallel import ParallelExecutor
 from ..reporting.text import milliseconds, plural

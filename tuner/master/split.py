@@ -16,6 +16,7 @@ from typing import Any
 from ..config.model_file import Found
 from ..config.parallel_trials import carrier_of
 from ..config.settings import StudySettings
+from ..core.attempt import Cause
 from ..core.data_parallel import BatchRule, DataParallel
 from ..core.goals import Goals
 from ..core.messages import (
@@ -32,7 +33,7 @@ from ..core.scaling.sizes import TrialSizes
 from ..core.scaling.split import StepTimes, choose_split, split_words
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.space import SearchSpace
-from ..core.trial import Cause, Direction, Goal
+from ..core.trial import Direction, Goal
 from ..errors import UsageError
 from ..executors.base import Executor
 from ..reporting.text import plural

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from ..core.messages import (
     AttemptEnded,
     Event,
@@ -24,7 +25,7 @@ from ..core.scaling.sizes import TrialSizes
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.completion import completed
 from ..core.space.space import SearchSpace
-from ..core.trial import AttemptId, Cause, Ending, Halt, Params, Usage
+from ..core.trial import Params
 from ..errors import StudyError
 from ..executors.base import Executor
 from ..worker.orders import AttemptOrder, StudyBrief

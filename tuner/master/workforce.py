@@ -17,11 +17,11 @@ from ..clusters.local import LocalWorkers
 from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
 from ..config.source_checks import check_source
+from ..core.attempt import Attempt
 from ..core.clock import SystemClock
 from ..core.messages import Event
 from ..core.resources import Amount, Resources
 from ..core.snapshot import StudySnapshot
-from ..core.trial import Attempt
 from ..executors.base import Executor
 from ..reporting.terminal.display import is_notebook
 from ..worker import devices

@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..core.attempt import Attempt
 from ..core.resources import Placement
-from ..core.trial import Attempt, Params, ParamValue, Trial, TrialState
+from ..core.trial import Params, ParamValue, Trial, TrialState
 
 NOTHING = "\N{EN DASH}"
 """Shown for a value that is not known (yet)."""
@@ -255,7 +256,7 @@ def at_step(step: int | None, epochs: int | None) -> str:
 def attempt_where(attempt: Attempt) -> str:
     """Return what an attempt holds: its machines, its GPUs or cores, and how many ranks it has.
 
-    >>> from tuner.core.trial import AttemptId
+    >>> from tuner.core.attempt import AttemptId
     >>> ranks = Placement("w", cpus=(0,), peers=(Placement("v", cpus=(0,)),))
     >>> attempt_where(Attempt(AttemptId(0, 0), ranks, "n1.org", 0.0, peer_nodes=("n2.org",)))
     'n1+n2 2 cores, 2 ranks'

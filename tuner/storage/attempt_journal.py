@@ -18,8 +18,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from ..core.attempt import AttemptId
 from ..core.messages import AttemptEnded, Event
-from ..core.trial import AttemptId
 
 logger = logging.getLogger(__name__)
 

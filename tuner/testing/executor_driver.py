@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from ..config.model_file import ObjectiveSource
+from ..core.attempt import AttemptId, Cause, Ending, Usage
 from ..core.goals import Goals
 from ..core.messages import (
     AttemptEnded,
@@ -25,7 +26,7 @@ from ..core.messages import (
     WorkerRefused,
 )
 from ..core.resources import Capacity, Placement
-from ..core.trial import AttemptId, Cause, Direction, Ending, Goal, Usage
+from ..core.trial import Direction, Goal
 from ..executors.base import Executor
 from ..executors.simulated_parts import Curve, SimulatedEnd
 from ..worker.orders import AttemptOrder, StudyBrief

@@ -35,8 +35,8 @@ from pathlib import Path
 import pytest
 
 from ..config.model_file import ObjectiveSource, SourceKind
+from ..core.attempt import AttemptId, Cause, Halt
 from ..core.messages import AttemptEnded, Reported, WorkerJoined
-from ..core.trial import AttemptId, Cause, Halt
 from ..executors.base import Executor
 from ..worker.forkserver.client import ForkServer
 from ..worker.runner_state import GRACE_SECONDS

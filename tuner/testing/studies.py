@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..config.model_file import ObjectiveSource, SourceKind
+from ..core.attempt import Attempt, AttemptId
 from ..core.engine.engine import Engine
 from ..core.goals import Goals
 from ..core.messages import Event, Finish, StudyOpened
@@ -17,7 +18,7 @@ from ..core.resources import Amount, Resources
 from ..core.sampler import Sampler
 from ..core.space.space import SearchSpace
 from ..core.study_config import StudyConfig
-from ..core.trial import Attempt, AttemptId, Trial
+from ..core.trial import Trial
 from ..executors.simulated import SimulatedExecutor
 from ..master.loop import Observer, StudyLoop
 from ..master.suggester import SimulatedSuggester

@@ -10,9 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsInt
 
+from ..core.attempt import NEVER_ASKED, AttemptId, Cause, Halt, Report, StopAt
 from ..core.goals import Goals
 from ..core.messages import Event, Reported
-from ..core.trial import NEVER_ASKED, AttemptId, Cause, Halt, Params, Report, StopAt
+from ..core.trial import Params
 from .report_file import ReportFile
 
 if TYPE_CHECKING:

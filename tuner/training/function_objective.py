@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..config.model_file import UserCode
+from ..core.attempt import Cause, Ending
 from ..core.goals import RETURNED_NUMBER
-from ..core.trial import Cause, Ending
 from ..errors import ModelFileError
 from .context import AttemptStopped, TrialContext, UnknownMetric
 from .results import metrics_of

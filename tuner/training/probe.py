@@ -16,6 +16,7 @@ from typing import Any
 
 from ..config.fit_results import RETURNED, FitResult
 from ..config.model_file import Found, UserCode
+from ..core.attempt import Cause
 from ..core.space.enumeration import is_open
 from ..core.space.parameters import (
     BooleanParameter,
@@ -24,7 +25,7 @@ from ..core.space.parameters import (
     IntParameter,
     Parameter,
 )
-from ..core.trial import Cause, ParamValue
+from ..core.trial import ParamValue
 from ..errors import SpaceError
 from .context import StandInTrial, stated_cause
 from .function_objective import read_result

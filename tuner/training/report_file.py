@@ -16,7 +16,7 @@ import math
 import os
 from pathlib import Path
 
-from ..core.trial import Report
+from ..core.attempt import Report
 
 _MOST_BYTES = 1_000_000
 """Size at which the file is emptied; only its last reports may be missing in the ledger."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..config.model_file import ObjectiveSource
+from ..core.attempt import AttemptId, Halt, StopAt
 from ..core.data_parallel import DATA_PARALLEL, DataParallel
 from ..core.goals import Goals
 from ..core.meeting import Member, log_name
 from ..core.resources import Placement
 from ..core.scaling.points import StepRequest
-from ..core.trial import AttemptId, Halt, Params, Score, StopAt
+from ..core.trial import Params, Score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config.model_file import ObjectiveSource
+from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, Reported
-from ..core.trial import AttemptId, Cause, Ending, Halt, Usage
 from ..errors import StudyError
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
 from ..storage.lease import STALE_SECONDS

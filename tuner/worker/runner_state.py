@@ -17,8 +17,8 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..core.attempt import AttemptId, Cause, Ending, Halt
 from ..core.messages import AttemptEnded, AttemptStarted, Measured, ParametersUsed, Reported
-from ..core.trial import AttemptId, Cause, Ending, Halt
 from .forkserver.client import signal_name
 from .orders import StudyBrief
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from engine_driver import FIRST, SEED, EngineDriver, returned, states
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Usage
 from tuner.core.engine.engine import Engine
 from tuner.core.messages import (
     Ask,
@@ -22,7 +23,7 @@ from tuner.core.messages import (
 )
 from tuner.core.resources import Capacity, Placement, Resources
 from tuner.core.seeds import training_seed
-from tuner.core.trial import AttemptId, Cause, Ending, Halt, Outcome, TrialState, Usage
+from tuner.core.trial import TrialState
 from tuner.errors import InvalidTransition
 
 # --- the way of a trial ---------------------------------------------------------------------

@@ -7,6 +7,7 @@ import math
 import pytest
 from engine_driver import FIRST, SEED, EngineDriver, returned, states
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Outcome
 from tuner.core.engine.retry_policy import MAX_RELEASES_WITHOUT_REPORT, MAX_RETRIES
 from tuner.core.failure_policy import CAUSES, Action, FailureRule
 from tuner.core.messages import (
@@ -21,7 +22,7 @@ from tuner.core.messages import (
     Tell,
 )
 from tuner.core.seeds import training_seed
-from tuner.core.trial import AttemptId, Cause, Ending, Halt, Outcome, TrialState
+from tuner.core.trial import TrialState
 
 
 def broken(what: str = "ValueError: 3", line: int = 3) -> Ending:

@@ -13,6 +13,7 @@ from engine_driver import GOAL, EngineDriver, returned
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from tuner.core.budget import Device, DeviceBudget
 from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import (
@@ -29,7 +30,7 @@ from tuner.core.messages import (
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.ranking import Ranking
 from tuner.core.resources import Amount, Capacity, Resources
-from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Halt, TrialState, Usage
+from tuner.core.trial import Direction, Goal, TrialState
 from tuner.core.user_requests import UserAction
 
 BUDGETS = st.none() | st.integers(1, 12)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from engine_driver import FIRST, EngineDriver, returned, states
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Usage
 from tuner.core.budget import Device, DeviceBudget
 from tuner.core.messages import Command, Finish, FinishReason, Start, Stop
 from tuner.core.resources import Amount, Capacity, Placement, Resources
-from tuner.core.trial import AttemptId, Cause, Ending, Halt, Outcome, TrialState, Usage
+from tuner.core.trial import TrialState
 
 PAIR = Resources(processes=2, nodes=2)
 LOST = Ending(Cause.WORKER_LOST, reason="rank 1 is gone")

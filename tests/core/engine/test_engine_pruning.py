@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from engine_driver import GOALS, EngineDriver, returned, states
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Outcome
 from tuner.core.goals import Comparison, Constraint
 from tuner.core.messages import (
     Ask,
@@ -21,7 +22,7 @@ from tuner.core.messages import (
     Tell,
 )
 from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.trial import AttemptId, Cause, Ending, Halt, Outcome, TrialState
+from tuner.core.trial import TrialState
 from tuner.core.user_requests import UserAction
 
 STOPS = PrunerSettings(name="asha", epochs=9)

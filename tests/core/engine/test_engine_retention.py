@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from engine_driver import FIRST, EngineDriver, returned, states
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Report
 from tuner.core.goals import Goals
 from tuner.core.messages import Command, Discard, Finish, FinishReason, KeepBest, Reported, Start
 from tuner.core.pruner import HalvingMode, PrunerSettings
 from tuner.core.ranking import Ranking
-from tuner.core.trial import AttemptId, Cause, Direction, Ending, Goal, Report, Score, TrialState
+from tuner.core.trial import Direction, Goal, Score, TrialState
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from engine_driver import FIRST, EngineDriver, returned, states
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt
 from tuner.core.messages import Ask, Finish, FinishReason, Start, Stop, Tell
 from tuner.core.resources import Resources
-from tuner.core.trial import ADDED, AttemptId, Cause, Ending, Halt, TrialState
+from tuner.core.trial import ADDED, TrialState
 from tuner.core.user_requests import UserAction
 
 STOPPED = Ending(Cause.PRUNED, reason="worse than other trials at this step")

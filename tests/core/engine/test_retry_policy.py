@@ -7,6 +7,7 @@ import itertools
 import pytest
 from engine_driver import FIRST, GOALS, EngineDriver, returned
 
+from tuner.core.attempt import Attempt, Cause, Ending, Halt, Outcome, Report
 from tuner.core.engine.records import AttemptRecord, TrialRecord, TrialRecords
 from tuner.core.engine.retry_policy import (
     MAX_RELEASES_WITHOUT_REPORT,
@@ -19,17 +20,7 @@ from tuner.core.engine.transitions import TRANSITIONS, TrialEvent
 from tuner.core.failure_policy import Action, FailureRule
 from tuner.core.messages import FinishReason
 from tuner.core.resources import Placement
-from tuner.core.trial import (
-    Attempt,
-    Cause,
-    Ending,
-    Halt,
-    Outcome,
-    Report,
-    Suggestion,
-    Trial,
-    TrialState,
-)
+from tuner.core.trial import Suggestion, Trial, TrialState
 from tuner.errors import InvalidTransition
 
 RETRY, FAIL, PRUNE = TrialEvent.RETRY, TrialEvent.FAIL, TrialEvent.PRUNE

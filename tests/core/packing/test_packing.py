@@ -8,6 +8,7 @@ import pytest
 from engine_driver import EngineDriver, returned
 from packing_site import ALL, GB, Site, cores
 
+from tuner.core.attempt import AttemptId, Cause, Ending, Usage
 from tuner.core.budget import Device, DeviceBudget, hours_of
 from tuner.core.engine.engine import Engine
 from tuner.core.messages import (
@@ -21,7 +22,6 @@ from tuner.core.messages import (
 )
 from tuner.core.packing.decision import decide
 from tuner.core.resources import Amount, Resources
-from tuner.core.trial import AttemptId, Cause, Ending, Usage
 
 
 def test_trials_that_keep_a_core_busy_have_one_each() -> None:

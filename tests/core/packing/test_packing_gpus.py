@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from packing_site import ALL, GB, Site, cores
 
+from tuner.core.attempt import AttemptId, Cause, Ending
 from tuner.core.resources import Capacity
-from tuner.core.trial import AttemptId, Cause, Ending
 
 
 @pytest.mark.parametrize("seen", [None, 0])

@@ -10,8 +10,9 @@ from engine_driver import EngineDriver
 from hypothesis import given, settings
 from packing_site import ALL, GB, Site, cores
 
+from tuner.core.attempt import Cause, Ending, Usage
 from tuner.core.resources import Amount, Resources
-from tuner.core.trial import Cause, Ending, Params, TrialState, Usage
+from tuner.core.trial import Params, TrialState
 
 
 def test_the_memory_that_was_said_of_one_trial_is_kept_too() -> None:

@@ -10,6 +10,7 @@ from browser import browser
 from fake_study import attempt, trial
 from report_study import SETUP, SPACE, study, view
 
+from tuner.core.attempt import Outcome, ReportedValue
 from tuner.core.goals import Goals
 from tuner.core.space.space import (
     ChoiceParameter,
@@ -17,7 +18,7 @@ from tuner.core.space.space import (
     FloatParameter,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Goal, Outcome, ReportedValue, TrialState
+from tuner.core.trial import Direction, Goal, TrialState
 from tuner.reporting import text
 from tuner.reporting.html.panel import Panel, Shown
 from tuner.reporting.html.report import make_report, page_of

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from fake_study import GOALS, attempt, trial
 
+from tuner.core.attempt import Outcome, Usage
 from tuner.core.budget import resized
-from tuner.core.trial import Outcome, TrialState, Usage
+from tuner.core.trial import TrialState
 from tuner.reporting.results.costs import Costs, costs_of
 from tuner.reporting.results.summary import status_json
 from tuner.reporting.results.view import StudyView

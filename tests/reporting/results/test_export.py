@@ -13,16 +13,8 @@ from fake_study import GOALS, attempt, parallel, trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.trial import (
-    Attempt,
-    Cause,
-    Outcome,
-    ParamValue,
-    ReportedValue,
-    Trial,
-    TrialState,
-    Usage,
-)
+from tuner.core.attempt import Attempt, Cause, Outcome, ReportedValue, Usage
+from tuner.core.trial import ParamValue, Trial, TrialState
 from tuner.reporting.results.export import curves, export_csv, export_json, seconds_run, table
 from tuner.reporting.results.view import StudyView
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from fake_study import GOALS, attempt, parallel, trial
 
+from tuner.core.attempt import AttemptId, Cause, Outcome, Report
 from tuner.core.budget import Device, DeviceBudget
 from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import Finish, FinishReason
-from tuner.core.trial import AttemptId, Cause, Direction, Goal, Outcome, Report, TrialState
+from tuner.core.trial import Direction, Goal, TrialState
 from tuner.reporting.results.best import best_json, best_text
 from tuner.reporting.results.failures import failure_groups
 from tuner.reporting.results.summary import (

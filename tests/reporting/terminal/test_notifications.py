@@ -7,6 +7,15 @@ from typing import Any
 
 from fake_study import attempt, parallel, trial
 
+from tuner.core.attempt import (
+    NEVER_ASKED,
+    Attempt,
+    AttemptId,
+    Cause,
+    Ending,
+    Outcome,
+    Usage,
+)
 from tuner.core.messages import (
     AttemptEnded,
     AttemptWaits,
@@ -18,17 +27,7 @@ from tuner.core.messages import (
     WorkerRefused,
 )
 from tuner.core.resources import Capacity
-from tuner.core.trial import (
-    NEVER_ASKED,
-    Attempt,
-    AttemptId,
-    Cause,
-    Ending,
-    Outcome,
-    Suggestion,
-    TrialState,
-    Usage,
-)
+from tuner.core.trial import Suggestion, TrialState
 from tuner.core.user_requests import UserAction
 from tuner.reporting.terminal.notifications import QUIET_SECONDS, Notifications
 

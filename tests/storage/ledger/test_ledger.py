@@ -11,19 +11,10 @@ import numpy as np
 import pytest
 from batches import append_batch, complete, reported, whole_batches
 
+from tuner.core.attempt import Attempt, AttemptId, HeldBefore, Outcome, ReportedValue, Usage
 from tuner.core.messages import FinishReason, StopRequested
 from tuner.core.resources import Placement
-from tuner.core.trial import (
-    Attempt,
-    AttemptId,
-    HeldBefore,
-    Outcome,
-    Params,
-    ReportedValue,
-    Trial,
-    TrialState,
-    Usage,
-)
+from tuner.core.trial import Params, Trial, TrialState
 from tuner.errors import NoStudyError, StudyExistsError
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import Ledger, LedgerReader

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuner.core.attempt import AttemptId
 from tuner.core.messages import Event, FinishReason, StopRequested
 from tuner.core.resources import Resources
-from tuner.core.trial import AttemptId
 from tuner.errors import StudyError
 from tuner.storage.ledger.codec import decode_event, dumps, encode_event, loads
 

@@ -299,7 +299,8 @@ MASTER = """
 import itertools, os, sys
 from tuner.core.messages import Reported
 from tuner.core.resources import Placement
-from tuner.core.trial import Attempt, AttemptId, Outcome, Report, Trial, TrialState
+from tuner.core.attempt import Attempt, AttemptId, Outcome, Report
+from tuner.core.trial import Trial, TrialState
 from tuner.storage.ledger import Ledger
 from tuner.storage.directory import StudyDirectory
 

@@ -11,7 +11,8 @@ from keras_models import BUILD, DATA, evaluated
 from requirements import require
 
 from tuner.config.model_file import ObjectiveSource, SourceKind, check_path
-from tuner.core.trial import Cause, Score
+from tuner.core.attempt import Cause
+from tuner.core.trial import Score
 from tuner.errors import StudyError
 from tuner.training.keras.kept_model import load_kept
 from tuner.worker.orders import ModelOrder

@@ -10,7 +10,7 @@ import pytest
 from attempts import Attempts
 from keras_models import BUILD, DATA, evaluated
 
-from tuner.core.trial import Cause
+from tuner.core.attempt import Cause
 
 pytestmark = pytest.mark.keras
 

@@ -9,7 +9,8 @@ from attempts import Attempts
 from keras_models import BUILD, DATA
 
 from tuner.config.objectives import resolve_goals
-from tuner.core.trial import Cause, Direction
+from tuner.core.attempt import Cause
+from tuner.core.trial import Direction
 from tuner.errors import UsageError
 
 pytestmark = pytest.mark.keras

@@ -10,7 +10,8 @@ from attempts import Attempts
 from keras_models import BUILD, DATA, evaluated
 
 from tuner.config.objectives import resolve_goals
-from tuner.core.trial import Cause, Direction
+from tuner.core.attempt import Cause
+from tuner.core.trial import Direction
 
 pytestmark = pytest.mark.keras
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from attempts import Attempts
 
+from tuner.core.attempt import Cause
 from tuner.core.scaling.points import BATCH, STEP_SECONDS, StepRequest
-from tuner.core.trial import Cause
 
 pytestmark = pytest.mark.keras
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attempts import Attempts
 
-from tuner.core.trial import Halt, StopAt
+from tuner.core.attempt import Halt, StopAt
 
 pytestmark = pytest.mark.keras
 

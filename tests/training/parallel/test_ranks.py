@@ -11,8 +11,8 @@ import pytest
 from rank_processes import RankFailed, run_ranks
 from rank_threads import HERE, together
 
+from tuner.core.attempt import Halt
 from tuner.core.meeting import Member
-from tuner.core.trial import Halt
 from tuner.training.parallel.environment import variables
 from tuner.training.parallel.ports import ReservedPorts
 from tuner.training.parallel.ranks import RankLost, Ranks, RanksOutOfStep

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from rank_threads import together
 
+from tuner.core.attempt import AttemptId
 from tuner.core.goals import Goals
-from tuner.core.trial import AttemptId, Direction, Goal
+from tuner.core.trial import Direction, Goal
 from tuner.training.context import TrialContext
 from tuner.training.parallel.ranks import Ranks
 from tuner.training.resume import checkpoint

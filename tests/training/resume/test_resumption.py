@@ -13,7 +13,7 @@ from interrupted_training import EPOCHS, FIT, MODEL, Put
 from requirements import require
 
 from tuner.config.model_file import check_path
-from tuner.core.trial import Cause, Halt
+from tuner.core.attempt import Cause, Halt
 from tuner.training.resume.checkpoint import Checkpoints
 from tuner.worker.forkserver.client import ForkServer
 

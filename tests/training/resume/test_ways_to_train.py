@@ -8,7 +8,7 @@ import pytest
 from attempts import Attempts
 from interrupted_training import EPOCHS, FIT, MODEL, Put
 
-from tuner.core.trial import Cause
+from tuner.core.attempt import Cause
 
 pytestmark = pytest.mark.keras
 

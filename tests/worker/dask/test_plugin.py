@@ -11,8 +11,8 @@ from typing import Any
 from distributed import Status
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.core.attempt import AttemptId, Cause, Ending, Halt
 from tuner.core.messages import AttemptEnded
-from tuner.core.trial import AttemptId, Cause, Ending, Halt
 from tuner.worker.dask.plugin import StudyPlugin, _Task
 
 ATTEMPT = AttemptId(3, 1)

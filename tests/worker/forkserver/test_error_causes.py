@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tuner.core.trial import Cause
+from tuner.core.attempt import Cause
 from tuner.worker.forkserver.error_causes import cause_of
 
 

@@ -13,8 +13,8 @@ import pytest
 from attempts import Attempts
 from commands import Commands
 
+from tuner.core.attempt import Cause, Usage
 from tuner.core.resources import Placement
-from tuner.core.trial import Cause, Usage
 from tuner.worker.monitoring import memory, usage, watchdog
 from tuner.worker.monitoring.gpu import GpuUsage
 

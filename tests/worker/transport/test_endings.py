@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.core.trial import Cause, Ending
+from tuner.core.attempt import Cause, Ending
 from tuner.worker.transport.endings import ending_of_remote
 from tuner.worker.transport.remote_study import NotSent
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 
+from ..attempt import AttemptId, Cause
 from ..budget import resized
 from ..messages import Command, DecidePacking, Measured, Start, WorkerJoined
 from ..packing.occupancy import Occupancy
@@ -16,7 +17,7 @@ from ..scheduling.queue import TrialQueue
 from ..scheduling.stall_reason import stall_reason
 from ..scheduling.step_times import StepTimes
 from ..study_config import StudyConfig
-from ..trial import AttemptId, Cause, TrialState
+from ..trial import TrialState
 from .budget_check import BudgetCheck
 from .lifecycle import Lifecycle
 from .records import AttemptRecord

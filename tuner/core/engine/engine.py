@@ -36,6 +36,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from ...errors import InvalidTransition
+from ..attempt import Attempt, AttemptId, Cause, Ending
 from ..goals import Goals
 from ..messages import (
     AttemptEnded,
@@ -64,7 +65,7 @@ from ..messages import (
 from ..pruner import PrunerMaker, never_prune
 from ..snapshot import RunningAttempt, StudySnapshot
 from ..study_config import StudyConfig
-from ..trial import Attempt, AttemptId, Cause, Ending, Suggestion, Trial
+from ..trial import Suggestion, Trial
 from ..user_requests import UserAction
 from .dispatch import Dispatch
 from .lifecycle import Lifecycle

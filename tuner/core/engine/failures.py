@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..attempt import Cause, Ending
 from ..messages import Finish, FinishReason
-from ..trial import Cause, Ending
 
 
 class FailureTally:

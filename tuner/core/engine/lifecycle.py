@@ -5,24 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ..attempt import NO_BETTER, AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..goals import Goals
 from ..messages import Command, Finish, KeepBest, Start, Stop, StudyOpened, Tell
 from ..pruner import Decision, PrunerMaker
 from ..resources import Placement
 from ..seeds import training_seed
-from ..trial import (
-    CONFIRMS,
-    NO_BETTER,
-    AttemptId,
-    Cause,
-    Ending,
-    Halt,
-    Outcome,
-    Params,
-    Report,
-    Suggestion,
-    TrialState,
-)
+from ..trial import CONFIRMS, Params, Suggestion, TrialState
 from .early_stopping import EarlyStopping
 from .failures import FailureTally
 from .records import AttemptRecord, TrialRecord, TrialRecords

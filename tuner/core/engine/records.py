@@ -10,20 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...errors import InvalidTransition
+from ..attempt import Attempt, AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..goals import Goals
 from ..resources import Placement, Resources
-from ..trial import (
-    Attempt,
-    AttemptId,
-    Cause,
-    Ending,
-    Halt,
-    Outcome,
-    Report,
-    Suggestion,
-    Trial,
-    TrialState,
-)
+from ..trial import Suggestion, Trial, TrialState
 from .transitions import TRANSITIONS, TrialEvent
 
 _FROM_OUTSIDE = (Cause.KILLED, Cause.WORKER_LOST)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..attempt import Cause, Ending, Halt, Outcome
 from ..failure_policy import Action, FailureRule
 from ..goals import Goals, unknown_metric
 from ..messages import Finish, FinishReason
-from ..trial import Cause, Ending, Halt, Outcome
 from .records import AttemptRecord, TrialRecord
 from .transitions import TrialEvent
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ..attempt import AttemptId, Usage
 from ..packing_plan import (
     MAX_TRIALS_PER_CORE,
     MIN_OBSERVED,
@@ -20,7 +21,7 @@ from ..packing_plan import (
     Training,
 )
 from ..resources import Amount, Resources
-from ..trial import AttemptId, Params, Usage
+from ..trial import Params
 from .occupancy import Interval
 
 ONE_IN = 10

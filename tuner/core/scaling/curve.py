@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from ..trial import Cause, Ending
+from ..attempt import Cause, Ending
 from .points import Point
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 
-from ..trial import Usage
+from ..attempt import Usage
 
 _REMEMBERED = 32
 """Latest measurements whose median is used for trials that were not measured yet."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from ...core.attempt import Attempt, ReportedValue
 from ...core.goals import Comparison, Constraint
 from ...core.space.space import SearchSpace
-from ...core.trial import Attempt, ReportedValue, Trial, TrialState
+from ...core.trial import Trial, TrialState
 from .. import text
 from ..results.export import by_trial
 from ..results.view import StudyView

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 
+from ...core.attempt import ReportedValue
 from ...core.messages import UserRequested
 from ...core.scaling.curve import ScalingCurve
 from ...core.space.space import SearchSpace
-from ...core.trial import ReportedValue
 from .. import text
 from ..results.best import best_words, model_lines
 from ..results.view import StudyView

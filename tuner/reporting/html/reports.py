@@ -16,7 +16,7 @@ from .plots import Plot
 from .trials import StudyTrials
 
 if TYPE_CHECKING:
-    from ...core.trial import ReportedValue
+    from ...core.attempt import ReportedValue
     from .report import ReportContents, Setup
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ...core.attempt import ReportedValue
 from ...core.space.space import FixedParameter, Parameter, SearchSpace
-from ...core.trial import Direction, Params, ParamValue, ReportedValue, Trial, TrialState
+from ...core.trial import Direction, Params, ParamValue, Trial, TrialState
 from .. import text
 from ..results.importance import MIN_TRIALS, Importance, importances
 from ..results.view import StudyView

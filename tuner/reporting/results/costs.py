@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from ...core.attempt import Attempt
 from ...core.budget import Device, held_seconds, hours_of
-from ...core.trial import Attempt
 
 _HOUR = 3600.0
 

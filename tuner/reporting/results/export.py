@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from ...core.trial import Attempt, ReportedValue, Trial, Usage
+from ...core.attempt import Attempt, ReportedValue, Usage
+from ...core.trial import Trial
 from . import costs
 from .best import finite, goals_json, params_json
 from .view import StudyView

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from ...core.attempt import Attempt
 from ...core.messages import Finish, FinishReason
-from ...core.trial import Attempt, TrialState
+from ...core.trial import TrialState
 from .. import text
 from ..table import fields, table
 from .best import best_words, finite, goals_json, model_lines, trial_json

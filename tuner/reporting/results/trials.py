@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
-from ...core.trial import Attempt, Report, ReportedValue, Trial, TrialState
+from ...core.attempt import Attempt, Report, ReportedValue
+from ...core.trial import Trial, TrialState
 from .. import text
 from ..table import fields, table
 from .best import goals_json, trial_json

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from ...core.attempt import NEVER_ASKED, Attempt, AttemptId, Cause, Outcome
 from ...core.goals import RETURNED_NUMBER
 from ...core.messages import (
     AttemptEnded,
@@ -20,7 +21,7 @@ from ...core.messages import (
     WorkerLeft,
     WorkerRefused,
 )
-from ...core.trial import NEVER_ASKED, Attempt, AttemptId, Cause, Outcome, Trial, TrialState
+from ...core.trial import Trial, TrialState
 from ...core.user_requests import UserAction
 from .. import text
 

@@ -22,8 +22,9 @@ from typing import Any
 
 import cattrs
 
+from ...core.attempt import AttemptId
 from ...core.messages import Event
-from ...core.trial import AttemptId, ParamValue
+from ...core.trial import ParamValue
 from ...errors import StudyError
 
 _EVENT_TYPES: Mapping[str, type[Event]] = {kind.__name__: kind for kind in typing.get_args(Event)}

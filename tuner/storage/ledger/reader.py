@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ...core.attempt import Attempt, ReportedValue
 from ...core.messages import Event, StudyOpened, UserRequested, WorkerJoined, WorkerLeft
-from ...core.trial import Attempt, ReportedValue, Trial
+from ...core.trial import Trial
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
 from .database import (

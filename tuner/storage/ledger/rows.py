@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from ...core.attempt import Attempt, AttemptId, Cause, HeldBefore, Outcome, Usage
 from ...core.resources import Placement
-from ...core.trial import Attempt, AttemptId, Cause, HeldBefore, Outcome, Trial, TrialState, Usage
+from ...core.trial import Trial, TrialState
 from .codec import dumps, loads
 
 SELECT_TRIALS = """SELECT number, state, params, value, step, metrics, origin, attempts, reason,

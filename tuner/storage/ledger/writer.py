@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from ...core.attempt import Attempt
 from ...core.messages import Event, Reported
-from ...core.trial import Attempt, Trial
+from ...core.trial import Trial
 from ...errors import StudyError
 from ..directory import StudyDirectory, study_exists, sync_directory
 from ..file_errors import storage_errors

@@ -12,8 +12,9 @@ from ...config.fit_results import RETURNED, FitResult
 from ...config.model_file import UserCode
 from ...config.search_arguments import has_own_fit
 from ...config.source_checks import NO_LOAD_DATA
+from ...core.attempt import Cause, Ending
 from ...core.goals import MEASURED, Goals, unknown_metric
-from ...core.trial import Cause, Direction, Ending, Goal, Score
+from ...core.trial import Direction, Goal, Score
 from ...errors import ModelFileError
 from ..context import AttemptStopped, TrialContext, UnknownMetric, as_metrics
 from ..data_cache.data_cache import call_load_data

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...config.model_file import UserCode
+from ...core.attempt import Cause, Ending
 from ...core.scaling.points import BATCH, STEP_SECONDS, STEPS, StepRequest, check_divides
-from ...core.trial import Cause, Ending
 from ...errors import ModelFileError
 from ..context import AttemptStopped, TrialContext
 from ..resume.randomness import seed_after_loading

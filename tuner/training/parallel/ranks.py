@@ -9,8 +9,8 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
+from ...core.attempt import Halt
 from ...core.meeting import Member, nodes_of
-from ...core.trial import Halt
 from .connections import Peer, RankLost, accept_peers, connect_to_first
 from .ports import ReservedPorts
 

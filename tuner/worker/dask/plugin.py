@@ -15,6 +15,7 @@ from typing import Any
 from distributed import Status, WorkerPlugin
 
 from ...config.model_file import ObjectiveSource
+from ...core.attempt import AttemptId, Cause, Ending, Halt
 from ...core.messages import (
     AttemptEnded,
     AttemptWaits,
@@ -24,7 +25,6 @@ from ...core.messages import (
     WorkerRefused,
 )
 from ...core.resources import Placement
-from ...core.trial import AttemptId, Cause, Ending, Halt
 from .. import devices
 from ..addresses import host_of
 from ..device_queue import DEVICE_QUEUE, WAITS, QueueEntry

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...config.model_file import load
 from ...config.user_errors import one_line, storable, user_traceback
+from ...core.attempt import Cause, Ending, Halt
 from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed, Reported
-from ...core.trial import Cause, Ending, Halt, ParamValue
+from ...core.trial import ParamValue
 from ...errors import ProgramFailed
 from .. import devices
 from ..monitoring import memory, usage

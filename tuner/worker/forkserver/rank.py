@@ -7,8 +7,8 @@ import queue
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ...core.attempt import Cause, Ending, Halt
 from ...core.meeting import Member, RankReady
-from ...core.trial import Cause, Ending, Halt
 from .. import devices
 from ..addresses import interface_name
 from ..orders import AttemptOrder, MeetOrder, RankOrder

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.trial import Usage
+from ...core.attempt import Usage
 from ..process_ids import children_of, parent_of, stat_of, trial_of
 from .gpu import GpuUsage
 

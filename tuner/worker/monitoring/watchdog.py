@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from ...core.attempt import Cause, Ending
 from ...core.resources import Placement
-from ...core.trial import Cause, Ending
 from ..process_ids import stat_of
 from . import memory
 from .gpu import GpuUsage

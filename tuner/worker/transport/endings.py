@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...core.trial import Cause, Ending
+from ...core.attempt import Cause, Ending
 from .remote_study import NotSent
 
 _NOT_HERE = ("FileNotFoundError", "ModuleNotFoundError", "NotADirectoryError")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...core.trial import AttemptId
+from ...core.attempt import AttemptId
 from .files import FileChanged, FileState, Incoming, Piece, make_link, read_piece, words_of
 from .local_study import Changes, LocalStudy
 from .notices import Change, FileNotice, FilesChanged, FilesWanted
