@@ -414,7 +414,8 @@ def _show_settings() -> None:
     own = inspect.signature(Tuner.__init__)
     first = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
     more = [each for each in parameters() if each.name not in own.parameters]
-    Tuner.__init__.__signature__ = own.replace(parameters=[*first, *more])  # type: ignore[attr-defined]
+    signature = own.replace(parameters=[*first, *more])
+    Tuner.__init__.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
     Tuner.__doc__ = f"{Tuner.__doc__}\n{textwrap.indent(arguments_text(), '    ')}"
 
 

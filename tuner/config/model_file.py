@@ -287,7 +287,7 @@ def _that_cannot_be_sent(code: UserCode) -> str:
 
     names = []
     with contextlib.suppress(TypeError):  # it is no function
-        used = inspect.getclosurevars(code.function)  # type: ignore[arg-type]
+        used = inspect.getclosurevars(code.function)  # type: ignore[arg-type]  # or a class
         for name, value in {**used.nonlocals, **used.globals}.items():
             try:
                 cloudpickle.dumps(value)

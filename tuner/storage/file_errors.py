@@ -56,7 +56,7 @@ def storage_full(path: Path, what: str) -> StorageFullError:
         what: The message of the operating system or of SQLite. It may be vague ("disk I/O error"),
             so the error says what a write to the same directory finds now.
     """
-    folder = next(each for each in (path, *path.parents) if os.path.isdir(each))  # noqa: PTH112
+    folder = next(each for each in (path, *path.parents) if os.path.isdir(each))  # noqa: PTH112 - raises nothing
     mount = shlex.quote(mount_of(folder).point)
     match _refusal(folder):
         case errno.ENOSPC if not os.statvfs(folder).f_ffree:

@@ -129,6 +129,6 @@ def _state(row: _Row) -> str:
 
 def _number(value: object) -> float:
     try:
-        return float(value)  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]  # any cell of a file
     except (TypeError, ValueError):
         return math.nan

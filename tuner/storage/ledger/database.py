@@ -238,7 +238,7 @@ def read_events(
     latest, names = -1, [kind.__name__ for kind in kinds]
     chosen = f"AND kind IN ({', '.join('?' for _ in names)})" if names else ""
     while rows := connection.execute(
-        f"SELECT seq, kind, payload FROM events WHERE seq > ? {chosen} ORDER BY seq LIMIT ?",  # noqa: S608
+        f"SELECT seq, kind, payload FROM events WHERE seq > ? {chosen} ORDER BY seq LIMIT ?",  # noqa: S608 - question marks
         (latest, *names, _EVENTS_PER_READ),
     ).fetchall():
         for _, kind, payload in rows:

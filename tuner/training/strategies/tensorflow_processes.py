@@ -74,7 +74,7 @@ class TensorFlowProcesses(Strategy):
             self._entered = self._all.scope()
             self._entered.__enter__()
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002
+    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
         """Train with a loop of our own on this rank's part of the batches."""
         if self.ranks is None:
             raise ParallelTrainingError("there is one process")
@@ -82,7 +82,7 @@ class TensorFlowProcesses(Strategy):
         with weighted_gradients(model.optimizer) as share:
             return _Loop(self, model, local, share).run()
 
-    def predict(self, original: Predict, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002
+    def predict(self, original: Predict, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
         """Predict all samples with this rank's replica; Keras's `predict` fails there."""
         import keras
         import numpy as np
@@ -114,13 +114,13 @@ class TensorFlowProcesses(Strategy):
         """Return a step of a model that runs on this rank's replica."""
         import tensorflow as tf
 
-        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]  # TF's
         def run(*arguments: Any) -> Any:
             return self._all.run(step, args=arguments)
 
         if model.run_eagerly:
-            return run  # type: ignore[no-any-return]
-        return tf.function(run, reduce_retracing=True)  # type: ignore[no-any-return]
+            return run  # type: ignore[no-any-return]  # TF's
+        return tf.function(run, reduce_retracing=True)  # type: ignore[no-any-return]  # TF's
 
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights of this process."""

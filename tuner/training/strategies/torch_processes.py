@@ -49,7 +49,7 @@ class TorchProcesses(Strategy):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         _leave_averaging_to_us()
         try:
-            store = dist.TCPStore(  # type: ignore[attr-defined]
+            store = dist.TCPStore(  # type: ignore[attr-defined]  # not in its stubs
                 first.host,
                 first.ports[1],
                 ranks.world_size,
