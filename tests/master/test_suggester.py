@@ -14,7 +14,14 @@ from tuner.config.settings import StudySettings
 from tuner.core.clock import SystemClock
 from tuner.core.engine.engine import Engine
 from tuner.core.goals import Goals
-from tuner.core.messages import Event, FinishReason, Reported, StudyOpened, Suggested
+from tuner.core.messages import (
+    AttemptEnded,
+    Event,
+    FinishReason,
+    Reported,
+    StudyOpened,
+    Suggested,
+)
 from tuner.core.sampler import Sampler
 from tuner.core.space.space import FloatParameter, IntParameter, SearchSpace
 from tuner.core.study_config import StudyConfig
@@ -53,7 +60,7 @@ class Scripted(Sampler):
         self.asked = threading.Event()
         self.go = go
         self.fails_at = fails_at
-        self.error: Exception = ZeroDivisionError("nothing to divide")
+        self.error: BaseException = ZeroDivisionError("nothing to divide")
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         self.asked.set()
@@ -79,12 +86,13 @@ def study(
     ahead: float = 0.0,
     seconds: Callable[[int], float] | None = None,
     memory: Memory | None = None,
+    make_executor: Callable[..., SimulatedExecutor] = SimulatedExecutor,
 ) -> Engine:
     """Run a study of trials of 8 seconds on a simulated cluster.
 
     `seconds` is how long the sampler thinks by the virtual clock; without it, it runs in a thread.
     """
-    executor = SimulatedExecutor(
+    executor = make_executor(
         curve=curve,
         seconds_per_epoch=lambda params, _: 2.0 + float(str(params["x"])),
         workers=[SimulatedWorker(name=f"w{number}") for number in range(workers)],
@@ -190,8 +198,10 @@ def test_the_loop_goes_on_while_the_sampler_thinks() -> None:
     assert len([*engine.trials]) == 3
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("nothing to divide"), UsageError("no such")])
-def test_a_sampler_that_fails_ends_the_study_with_one_error(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("nothing to divide"), SystemExit(3), UsageError("no such")]
+)
+def test_a_sampler_that_fails_ends_the_study_with_one_error(error: BaseException) -> None:
     sampler = Scripted(fails_at=2)
     sampler.error = error
     memory = Memory()
@@ -201,7 +211,7 @@ def test_a_sampler_that_fails_ends_the_study_with_one_error(error: Exception) ->
     if isinstance(error, UsageError):
         assert caught.value is error
     else:
-        assert "the search failed: ZeroDivisionError: nothing to divide" in caught.value.message
+        assert f"the search failed: {type(error).__name__}: {error}. " in caught.value.message
         assert "hptune resume" in caught.value.message
         assert "in ask" in caught.value.detail
     again = Engine()
@@ -214,6 +224,37 @@ def test_a_sampler_that_fails_ends_the_study_with_one_error(error: Exception) ->
             break
         time.sleep(0.01)
     assert threading.active_count() <= before, "the thread is still there"
+
+
+def test_what_ends_while_the_sampler_fails_is_recorded() -> None:
+    """An attempt's end is taken from the executor after the failure, and before it is raised."""
+    go, failed = threading.Event(), threading.Event()
+
+    class Failing(Scripted):
+        def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+            if 2 in numbers:
+                assert go.wait(30.0)
+                raise ZeroDivisionError("nothing to divide")
+            return super().ask(numbers)
+
+    class Executor(SimulatedExecutor):
+        def events(self, timeout_seconds: float) -> list[Event]:
+            found = super().events(timeout_seconds)
+            if any(isinstance(each, AttemptEnded) and each.attempt.trial == 1 for each in found):
+                go.set()
+                assert failed.wait(30.0)
+            return found
+
+        def wake(self) -> None:
+            if go.is_set():
+                failed.set()
+            super().wake()
+
+    memory = Memory()
+    with pytest.raises(StudyError, match="the search failed"):
+        study(Failing(), trials=5, workers=2, memory=memory, make_executor=Executor)
+    ended = [each.attempt.trial for each in memory.events if isinstance(each, AttemptEnded)]
+    assert ended == [0, 1]
 
 
 # --- ahead of need --------------------------------------------------------------------------

@@ -148,8 +148,9 @@ class StudyLoop:
             self._process([opened, *self._gate([*earlier, *self._executor.events(0.0)])])
             self._show()
             while self._finish is None:
-                events = self._gate(self._executor.events(POLL_SECONDS))
-                self._process([*events, *self._suggester.events()])
+                self._process(self._gate(self._executor.events(POLL_SECONDS)))
+                # Apart from the others, which must be recorded also if the search has failed.
+                self._process(self._suggester.events())
                 if self._finish is None:
                     # Apart from the others: what users ask for is answered by the present state.
                     self._process(self._requests())

@@ -139,7 +139,7 @@ class SuggestingThread:
         self._wake = wake
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[
-            tuple[Sequence[int], tuple[Suggestion, ...]] | Exception
+            tuple[Sequence[int], tuple[Suggestion, ...]] | BaseException
         ] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="hptune-suggesting", daemon=True).start()
 
@@ -166,7 +166,7 @@ class SuggestingThread:
             answer = self._answers.get()
             if isinstance(answer, HptuneError):
                 raise answer
-            if isinstance(answer, Exception):
+            if isinstance(answer, BaseException):
                 raise _failed(answer) from answer
             found.append(suggested(self._clock.now(), *answer))
         return found
@@ -179,7 +179,7 @@ class SuggestingThread:
         while (order := self._orders.get()) is not None:
             try:
                 order()
-            except Exception as error:  # the loop raises whatever a sampler raised
+            except BaseException as error:  # whatever a sampler raises, the loop reports it
                 self._answers.put(error)
                 self._wake()
                 return
@@ -236,7 +236,7 @@ def suggested(at: float, numbers: Sequence[int], suggestions: tuple[Suggestion, 
     return Suggested(at, numbers[0], suggestions, exhausted=len(suggestions) < len(numbers))
 
 
-def _failed(error: Exception) -> StudyError:
+def _failed(error: BaseException) -> StudyError:
     kind = type(error).__name__
     return StudyError(
         f"the search failed: {kind}: {error}. Finished trials are kept: fix the cause and use "
