@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import resource
 import threading
 import time
 from collections.abc import Callable
@@ -114,6 +115,27 @@ def test_a_superseded_attempt_notices_and_creates_no_file(
     assert [each.name for each in (home / "journal").iterdir()] == ["3.events"]
 
 
+def test_what_could_not_be_written_is_written_with_the_next_event(
+    directory: StudyDirectory,
+) -> None:
+    """A report that was lost would shift the count of those that the ledger has."""
+    home = directory.trial(NAME.trial)
+    journal, path = AttemptJournal(home, NAME), journal_path(home, NAME)
+    journal.add(report(1))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 40, limits[1]))
+    try:
+        journal.add(report(2))  # of its line, 40 bytes are written
+        journal.add(report(3))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert plain(read_journal(path)) == [1]
+    journal.add(report(4))
+    journal.add(ENDED)
+    with directory.acquire():
+        assert plain(collect(directory, [NAME], {NAME: 2})) == [3, 4, ENDED.ending]
+
+
 def test_an_event_that_cannot_be_written_ends_no_attempt(directory: StudyDirectory) -> None:
     strange = ParametersUsed(0.0, NAME, (), {"n": object()})  # type: ignore[dict-item]  # the point
     path = journal_with(directory, report(1), strange, report(2))
@@ -146,19 +168,34 @@ def test_results_are_collected_in_the_order_in_which_they_came(directory: StudyD
     assert ends == [earlier, later]
 
 
-def test_the_collector_waits_for_one_that_still_runs(directory: StudyDirectory) -> None:
-    path = journal_with(directory, report(1))
-    writing = threading.Timer(0.5, lambda: write_end(path))
+@pytest.mark.parametrize("ahead_seconds", [0.0, 40.0, -40.0])
+def test_the_collector_waits_for_one_that_still_runs(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch, ahead_seconds: float
+) -> None:
+    """Also if the clocks of the file system and of this machine differ."""
+    journal = AttemptJournal(directory.trial(NAME.trial), NAME)
+    journal.add(report(1))
+    writing = threading.Timer(0.5, lambda: journal.add(ENDED))
+    clock = time.time
     with directory.acquire():
+        monkeypatch.setattr(time, "time", lambda: clock() + ahead_seconds)
         writing.start()
         assert plain(collect(directory, [NAME], {})) == [1, ENDED.ending]
     writing.join()
 
 
-def write_end(path: Path) -> None:
-    journal = AttemptJournal.__new__(AttemptJournal)
-    journal._path, journal._exists = path, True
-    journal.add(ENDED)
+def test_an_attempt_ends_last_although_the_clock_was_set_back(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, began = AttemptJournal(directory.trial(NAME.trial), NAME), time.time()
+    for event, at in ((report(1), began), (report(2), began - 9), (ENDED, began - 8)):
+        monkeypatch.setattr(time, "time", lambda at=at: at)
+        journal.add(event)
+    monkeypatch.undo()
+    with directory.acquire():
+        collected = collect(directory, [NAME], {})
+    assert plain(collected) == [1, 2, ENDED.ending]
+    assert {event.at for event in collected} == {began}
 
 
 def test_the_collector_does_not_wait_for_the_dead_nor_for_ever(directory: StudyDirectory) -> None:

@@ -16,12 +16,14 @@ import logging
 import shutil
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.attempt import AttemptId
 from ..core.messages import AttemptEnded, Event, Measured, ParametersUsed, Reported
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, JOURNAL_FOLDER, journal_path, read_journal
 from ..storage.directory import StudyDirectory
+from ..storage.lease import Lease
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +59,13 @@ def collect(
     _wait_for_running(directory, [*paths.values()], patience_seconds)
     events: list[Event] = []
     for name, path in paths.items():
-        reports = 0
-        for event in read_journal(path):
-            if getattr(event, "attempt", None) != name:
+        reports, latest = 0, 0.0
+        for written in read_journal(path):
+            if getattr(written, "attempt", None) != name:
                 continue
+            # The worker's clock may have been set back.
+            latest = max(latest, written.at)
+            event = replace(written, at=latest)
             if isinstance(event, Reported):
                 reports += 1
                 if reports > reported.get(name, 0):
@@ -81,12 +86,14 @@ def _wait_for_running(
     directory: StudyDirectory, paths: list[Path], patience_seconds: float
 ) -> None:
     deadline = time.monotonic() + patience_seconds
-    waiting = [path for path in paths if _is_touched(path, directory) and not _has_ended(path)]
+    # The clock of the file system, which stamps the journals, may differ from this machine's.
+    ahead = Lease(directory.path / "lease").now() - time.time()
+    waiting = [path for path in paths if _is_touched(path, ahead) and not _has_ended(path)]
     if waiting:
         logger.info("Waiting for %d trials that still run for the last master.", len(waiting))
     while waiting and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-        waiting = [path for path in waiting if _is_touched(path, directory)]
+        waiting = [path for path in waiting if _is_touched(path, ahead)]
         waiting = [path for path in waiting if not _has_ended(path)]
 
 
@@ -94,12 +101,15 @@ def _has_ended(path: Path) -> bool:
     return any(isinstance(event, AttemptEnded) for event in read_journal(path))
 
 
-def _is_touched(path: Path, directory: StudyDirectory) -> bool:
-    """Return whether its runner has touched it recently, by the clock of the file system."""
-    lease = directory.path / "lease"
+def _is_touched(path: Path, ahead_seconds: float) -> bool:
+    """Return whether its runner has touched it recently.
+
+    Args:
+        path: The journal.
+        ahead_seconds: How much the clock of its file system is ahead of this machine's.
+    """
     try:
-        age = time.time() - path.stat().st_mtime
-        ahead = time.time() - lease.stat().st_mtime  # at most the master's heartbeat
+        touched_at = path.stat().st_mtime
     except OSError:
         return False
-    return age - min(0.0, ahead) < _SILENT_SECONDS
+    return time.time() + ahead_seconds - touched_at < _SILENT_SECONDS

@@ -6,7 +6,9 @@
 
 Where workers may outlive their master, every event of an attempt is written here before it is
 sent. If the master dies, the events on their way are lost, and the next master finds here what the
-ledger lacks (`tuner.master.recovery`). A line that a kill cut short does not count.
+ledger lacks (`tuner.master.recovery`). A line that a kill cut short does not count. The lines are
+the first events of the attempt, without a gap: what could not be written is written again together
+with the next event.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ class AttemptJournal:
     def __init__(self, trial_directory: Path, attempt: AttemptId) -> None:
         self._path = journal_path(trial_directory, attempt)
         self._exists = False
+        self._size_bytes = 0
+        self._unwritten = b""
         self.is_superseded = False
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,16 +75,27 @@ class AttemptJournal:
 
         try:
             line = json.dumps(encode_event(replace(event, at=time.time())))
+        except (TypeError, ValueError):
+            logger.warning("an event cannot be added to %s", self._path, exc_info=True)
+            return
+        self._unwritten += f"{line}\n".encode()
+        try:
             with self._path.open("r+b" if self._exists else "ab") as file:
+                # A write that failed may have left a part of its lines.
+                file.truncate(self._size_bytes)
                 file.seek(0, os.SEEK_END)
-                file.write(f"{line}\n".encode())
+                file.write(self._unwritten)
                 file.flush()
                 if isinstance(event, AttemptEnded):
                     os.fsync(file.fileno())
         except FileNotFoundError:
             self.is_superseded = self._exists
-        except (OSError, TypeError, ValueError):
+        except OSError:
             logger.warning("an event cannot be added to %s", self._path, exc_info=True)
+        else:
+            self._exists = True
+            self._size_bytes += len(self._unwritten)
+            self._unwritten = b""
 
     def touch(self) -> None:
         """Show that the attempt still runs."""

@@ -118,15 +118,19 @@ class Lease:
             beat = self.path.stat().st_mtime
         except FileNotFoundError:
             return math.inf
+        return self.now() - beat
+
+    def now(self) -> float:
+        """Return the present time by the clock of the file system, in seconds since the epoch."""
         clock = self._temporary()
         try:
             clock.touch(exist_ok=False)
             try:
-                return clock.stat().st_mtime - beat
+                return clock.stat().st_mtime
             finally:
                 clock.unlink()
         except OSError:  # read-only: the machine's own clock is the best one left
-            return time.time() - beat
+            return time.time()
 
     def _temporary(self) -> Path:
         return self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
