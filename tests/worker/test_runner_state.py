@@ -105,13 +105,29 @@ def test_an_attempt_that_is_told_to_stop_is_killed_after_the_grace_time() -> Non
     assert not finish.was_sigkilled, "the runner killed it, not the kernel"
 
 
-def test_an_attempt_that_may_end_its_epoch_is_not_killed() -> None:
+def test_an_attempt_that_may_end_its_epoch_is_killed_at_its_time_limit_only() -> None:
     state = running(
         brief=dataclasses.replace(BRIEF, limits=dataclasses.replace(LIMITS, stop_at=StopAt.EPOCH))
     )
     assert state.stop(A, Halt.PRUNE, now=5.0) == (TellToStop(A, Halt.PRUNE),)
     assert state.tick(now=99.0) == ()
     assert state.next_deadline == 100.0, "its time limit stays"
+    assert state.tick(now=100.0) == ()
+    assert state.tick(now=100.0 + GRACE_SECONDS) == (Kill(A),)
+    ending = end_of(state, -signal.SIGKILL).ending
+    assert ending.cause is Cause.PRUNED
+    assert ending.reason.endswith("killed: ran longer than the 100 s allowed")
+
+
+def test_an_attempt_that_hangs_before_it_ends_its_epoch_is_killed() -> None:
+    limits = AttemptLimits(stop_at=StopAt.EPOCH)
+    state = running(brief=dataclasses.replace(BRIEF, limits=limits))
+    state.stop(A, Halt.STOP, now=5.0)
+    assert state.end_early(A, HUNG, 2.0, now=50.0) == (DumpStacks(A),)
+    assert state.end_early(A, HUNG, 2.0, now=51.0) == ()
+    assert state.tick(now=52.0) == (Kill(A),)
+    finish = end_of(state, -signal.SIGKILL)
+    assert finish.ending == Ending(Cause.STOPPED, reason="the study stopped; killed: it hung")
 
 
 def test_the_time_limit() -> None:

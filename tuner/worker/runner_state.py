@@ -126,6 +126,7 @@ class _Attempt:
         timeout_at: When its time limit ends; None if it has none.
         kill_at: When it is killed; None if it may continue.
         halt: Why the master told it to stop.
+        overran: Why it is killed although it may end its epoch; empty if it is not.
         early_ending: Why the runner ends it.
         own_ending: How it ended, by its own message.
         is_channel_open: Whether more messages may come.
@@ -138,6 +139,7 @@ class _Attempt:
     timeout_at: float | None = None
     kill_at: float | None = None
     halt: Halt | None = None
+    overran: str = ""
     early_ending: Ending | None = None
     own_ending: Ending | None = None
     is_channel_open: bool = True
@@ -155,8 +157,8 @@ class _Attempt:
             return self.own_ending
         status = self.exit_status or 0
         if self.halt is not None:
-            reason = f"{self.halt.reason}; killed after the grace time"
-            return Ending(self.halt.cause, reason=reason)
+            killed = f"killed: {self.overran}" if self.overran else "killed after the grace time"
+            return Ending(self.halt.cause, reason=f"{self.halt.reason}; {killed}")
         if self.is_server_lost:
             return Ending(Cause.WORKER_LOST, reason="the process that it was forked from failed")
         if status >= 0:
@@ -314,15 +316,24 @@ class RunnerState:
     def end_early(
         self, attempt: AttemptId, ending: Ending, grace_seconds: float, *, now: float
     ) -> Instructions:
-        """Stop an attempt that broke a limit; `tick` kills it after the grace time."""
+        """Stop an attempt that broke a limit; `tick` kills it after the grace time.
+
+        One that was told to stop, and may end its epoch, is killed too.
+        """
         state = self._attempts.get(attempt)
-        if state is None or state.halt or state.early_ending or state.own_ending:
+        if state is None or state.overran or state.early_ending or state.own_ending:
             return ()
-        state.early_ending = ending
+        is_told = state.halt is not None
+        if not is_told:
+            state.early_ending = ending
+        elif state.kill_at is None:
+            state.overran = ending.reason
+        else:
+            return ()
         state.kill_at = now + grace_seconds
         if ending.cause is Cause.HUNG:
             return (DumpStacks(attempt),)
-        return (TellToStop(attempt, Halt.STOP),)
+        return () if is_told else (TellToStop(attempt, Halt.STOP),)
 
     def kill(self, attempt: AttemptId, ending: Ending) -> Instructions:
         """Kill an attempt at once; this is its ending unless it has another by now."""
