@@ -1,9 +1,10 @@
-"""Signals to a master."""
+"""Signals and users' requests to a master."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,31 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path, first: signal.Signals) -
             assert not left
             os.kill(os.getpid(), signal.SIGTERM)
     assert left == ["left"]
+
+
+def test_users_are_heard_while_the_system_time_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, ahead, heard = [0.0], 1e9, list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(time, "time", lambda: ahead + seconds[0])
+
+    def users(now: float) -> tuple[()]:
+        heard.append(now)
+        return ()
+
+    clock = SystemClock()
+    directory = StudyDirectory(tmp_path).create()
+    with directory.acquire() as lock:
+        requests = StopRequests(lock, clock, timeout_seconds=None, worked_seconds=0.0, users=users)
+        requests()
+        ahead -= 100.0
+        for _ in range(20):
+            seconds[0] += 1.0
+            requests()
+    assert len(heard) == 11
+    assert heard == sorted(heard)
+    seconds[0] += 200.0
+    clock.now()
+    seconds[0] += 1.0
+    assert clock.now() == time.time(), "it is right again"

@@ -14,12 +14,19 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock; it stands still while the system time is set back."""
+    """The machine's clock. When the system time is set back, it goes at half speed until it agrees.
+
+    So it never goes back, does not stand still, and is right again after a while.
+    """
 
     def __init__(self) -> None:
         self._latest = 0.0
+        self._read_at = 0.0
 
     def now(self) -> float:
         """Return the present time, in seconds since the epoch."""
-        self._latest = max(self._latest, time.time())
+        read_at, self._read_at = self._read_at, time.monotonic()
+        slowly = self._latest + (self._read_at - read_at) / 2
+        now = time.time()
+        self._latest = now if now >= self._latest else slowly
         return self._latest
