@@ -21,6 +21,7 @@ from tuner.storage.artifacts import StudyFiles
 from tuner.storage.directory import StudyDirectory
 
 GOALS = Goals((Goal("val_loss", Direction.MIN),))
+TWO = Goals((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
 
 
 def trial(directory: StudyDirectory, number: int, *files: str, nan: bool = False) -> Trial:
@@ -134,6 +135,27 @@ def test_a_checkpoint_replaces_one_from_when_no_link_could_be_made(
     assert kept(directory) == {"checkpoint/weights.pt": "of trial 1"}
 
 
+def test_a_checkpoint_that_somebody_reads_on_nfs_is_replaced(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, a removed file that is open keeps its directory from being empty."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+
+    for goals in (GOALS, TWO):
+        files = StudyFiles(directory, goals)
+        with monkeypatch.context() as reading:
+            reading.setattr(os, "rmdir", refuse)
+            for number in range(4):
+                files.keep_best([trial(directory, number, "checkpoint/weights.pt")])
+                assert kept(directory)["checkpoint/weights.pt"] == f"of trial {number}"
+                assert [*files.models()] == [number]
+        files.keep_best([trial(directory, 4, "checkpoint/weights.pt")])
+        assert [*files.models()] == [4]
+        assert len([*directory.best.glob(".checkpoint-*")]) == 1
+
+
 def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:
     files = StudyFiles(directory, GOALS)
     files.keep_best([trial(directory, 0, "checkpoint/weights.pt")])
@@ -238,8 +260,6 @@ def _make_directories(folder: Path, levels: int) -> None:
 
 
 # --- several objectives -----------------------------------------------------------------------
-
-TWO = Goals((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import math
@@ -75,7 +76,7 @@ class StudyFiles:
                 self._keep(trials[0], targets[trials[0].number], best)
                 for path in best.iterdir():
                     if path.name.isdecimal() and int(path.name) not in targets:
-                        shutil.rmtree(path)
+                        _remove_tree(path)
             for trial in moved:
                 source = sources[trial.number]
                 for name in MODEL_FILES:
@@ -267,17 +268,17 @@ def _remove(path: Path) -> None:
 def _copy_directory(source: Path, target: Path) -> bool:
     """Replace `target` by a copy of `source` in one step; return False if `source` is empty.
 
-    `target` is a symbolic link to one of two directories, because a rename cannot replace a
-    directory that has files. The copy goes to the other one.
+    `target` is a symbolic link to a directory next to it, because a rename cannot replace a
+    directory that has files. The copy goes to another one, which need not be the same each time:
+    on NFS, a directory with a file that somebody has open cannot be removed.
     """
     # In `best/<number>/` it is such a link. Any other link leads out of the trial's directory.
     source = _linked_from(source) or source
     if not _entries(source):
         return False
     before = _linked_from(target)
-    copies = (target.with_name(f".{target.name}-{which}") for which in "ab")
-    fresh = next(each for each in copies if each != before)
-    _remove_tree(fresh)
+    copies = (target.with_name(f".{target.name}-{which}") for which in itertools.count())
+    fresh = next(each for each in copies if each != before and _remove_tree(each))
     if left_out := _copy_files(source, fresh):
         logger.warning(
             "%s: %d entries are not kept in best/, as they are no files, or cannot be read",
@@ -285,8 +286,9 @@ def _copy_directory(source: Path, target: Path) -> bool:
             left_out,
         )
     _link(target, fresh)
-    if before is not None:
-        _remove_tree(before)
+    for other in target.parent.glob(f".{target.name}-*"):
+        if other != fresh:
+            _remove_tree(other)
     return True
 
 
@@ -315,10 +317,14 @@ def _copy_files(source: Path, target: Path) -> int:
     return left_out
 
 
-def _remove_tree(path: Path) -> None:
-    """Remove a directory if possible: a trial may have copied it into itself, or forbidden it."""
+def _remove_tree(path: Path) -> bool:
+    """Remove a directory if possible, and return whether it is gone.
+
+    A trial may have copied it into itself, or forbidden it.
+    """
     with contextlib.suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
+    return not path.exists()
 
 
 def _copy_file(source: str, target: Path) -> bool:
