@@ -263,6 +263,18 @@ def test_a_failed_atomic_write_harms_nothing(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.ESHUTDOWN, errno.ENOTCONN])
+def test_a_file_server_that_does_not_answer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def silent(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", silent)
+    with pytest.raises(StorageFullError, match=f"does not answer .{os.strerror(number)}"):
+        atomic_write(tmp_path / "metrics.json", b"new")
+
+
 def test_a_directory_in_the_ledgers_place_is_no_study(tmp_path: Path) -> None:
     (tmp_path / "study/study.db").mkdir(parents=True)
     directory = StudyDirectory(tmp_path / "study")

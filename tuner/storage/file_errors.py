@@ -13,8 +13,14 @@ from pathlib import Path
 from ..errors import StorageFullError, StudyError
 from .filesystem import mount_of
 
+_OF_SERVER = (
+    errno.ETIMEDOUT, errno.ENOTCONN, errno.ESHUTDOWN, errno.EREMOTEIO, errno.EHOSTDOWN
+)  # fmt: skip
+"""Errors of a file system whose server does not answer: NFS, Lustre, SMB, sshfs."""
+
 _STORAGE_ERRORS = frozenset(
     {
+        *_OF_SERVER,
         errno.ENOSPC,
         errno.EDQUOT,
         errno.EROFS,
@@ -33,6 +39,8 @@ _PROBE_BYTES = 65_536
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
     """Turn the operating system's errors for space and permission into `StorageFullError`.
+
+    Those of a file server that does not answer, too.
 
     Args:
         path: The file that is written or read, for the message.
@@ -75,6 +83,9 @@ def storage_full(path: Path, what: str) -> StorageFullError:
         case errno.EACCES | errno.EPERM:
             found = f"this user may not write to {shlex.quote(str(folder))}"
             remedy = "Make it writable"
+        case number if number in _OF_SERVER:
+            found = f"the file system {mount} does not answer ({os.strerror(number)})"
+            remedy = "See that this machine reaches its server"
         case _:
             found = what
             remedy = f"Check space, quota and rights on the file system {mount}"

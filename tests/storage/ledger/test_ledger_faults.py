@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import random
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -54,6 +55,19 @@ def test_a_full_disk(small_disk: Path) -> None:
         filler.unlink()
         append_batch(ledger, 1)
         assert whole_batches(directory) == 2
+
+
+def test_a_ledger_that_finds_no_room_leaves_no_study(tmp_path: Path) -> None:
+    directory = StudyDirectory(tmp_path / "study").create()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+    try:
+        with directory.acquire(), pytest.raises(StorageFullError):
+            Ledger.create(directory, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    directory.remove()
+    assert not directory.path.exists()
 
 
 def test_no_room_leaves_nothing_of_the_batch(directory: StudyDirectory, ledger: Ledger) -> None:

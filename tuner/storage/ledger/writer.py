@@ -7,6 +7,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from ...core.attempt import Attempt
@@ -103,9 +104,7 @@ class Ledger:
         fresh = directory.database.with_name("study.db.new")
         rows = [(key, dumps(fact)) for key, fact in facts.items()]
         rows.append(("format", dumps(FORMAT)))
-        with storage_errors(fresh), sqlite_errors(directory):
-            for leftover in (fresh, fresh.with_name(fresh.name + "-journal")):
-                leftover.unlink(missing_ok=True)
+        with storage_errors(fresh), sqlite_errors(directory), _without_leftovers(fresh):
             with contextlib.closing(
                 connect(fresh, locks_work=directory.locks_work(), create=True)
             ) as connection:
@@ -300,6 +299,22 @@ class Ledger:
     def _wait_at_most(self, seconds: float) -> None:
         """Set how long a statement waits for other programs."""
         self._connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+
+
+@contextlib.contextmanager
+def _without_leftovers(database: Path) -> Iterator[None]:
+    """Remove an incomplete database that an earlier master left, and that of this one."""
+
+    def remove() -> None:
+        for each in (database, database.with_name(f"{database.name}-journal")):
+            each.unlink(missing_ok=True)
+
+    remove()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            remove()
 
 
 _Comparable = tuple[str, int, float | None, int | None]
