@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from tuner.config.model_file import ObjectiveSource, SourceKind, UserCode
 from tuner.training.data_cache import data_cache
 
 FORK = multiprocessing.get_context("fork")
+# filelock, which PyTorch loads, refuses a fork while another thread forks.
+_ONE_FORK = threading.Lock()
 
 
 class Node:
@@ -66,7 +69,8 @@ class Node:
         """Return the result of `act` in a forked process, such as a trial's."""
         ours, theirs = FORK.Pipe()
         process = FORK.Process(target=lambda: theirs.send(act()))
-        process.start()
+        with _ONE_FORK:
+            process.start()
         theirs.close()
         try:
             return ours.recv()
