@@ -63,15 +63,26 @@ def test_rows_of_a_curve_give_throughput_efficiency_and_communication() -> None:
     assert strong.efficiency is not None
     assert strong.efficiency.middle == pytest.approx(0.138 / 0.092 / 4)
     # Against a step of the same local batch that exchanges nothing.
-    assert strong.communication == pytest.approx(0.05 / 0.092)
-    assert weak.communication == pytest.approx(0.05 / 0.188)
+    assert strong.communication is not None
+    assert weak.communication is not None
+    assert strong.communication.middle == pytest.approx(0.05 / 0.092)
+    assert weak.communication.middle == pytest.approx(0.05 / 0.188)
     assert weak.efficiency is not None
-    assert weak.efficiency.middle == pytest.approx(1 - (weak.communication or 0.0))
+    assert weak.efficiency.middle == pytest.approx(1 - weak.communication.middle)
     assert strong.is_distinct
     assert weak.memory_bytes == 2**28
     one = found[Mode.STRONG, 1]
-    assert one.communication == 0.0
+    assert one.communication == Range(0, 0, 0, 3)
+    assert strong.device_memory_bytes == 2**26, "that of all processes, divided"
     assert one.speed_up == Range(1, 1, 1, 3)
+
+
+def test_communication_has_the_noise_of_both_steps() -> None:
+    _, _, row = rows(measured(with_communication(0.05), noise=0.05), [Mode.WEAK])
+    assert row.communication is not None
+    # Runs take up to 10 % longer: 0.138 to 0.1518 seconds alone, 0.188 to 0.2068 together.
+    assert row.communication.low == pytest.approx(1 - 0.1518 / 0.188)
+    assert row.communication.high == pytest.approx(1 - 0.138 / 0.2068)
 
 
 def test_what_the_noise_hides_is_not_concluded() -> None:
@@ -104,6 +115,22 @@ def test_the_batch_at_which_efficiency_turns() -> None:
     assert turn(measured(with_communication(0.0125), noise=0.5), 0.8, 4) is None
     text = scaling_text([measured(with_communication(0.0125), noise=0.001)], modes=BOTH)
     assert "4 devices reach 80 % efficiency from about 40 samples on each on" in text
+    plain = scaling_json([measured(with_communication(0.0125), noise=0.001)], modes=BOTH)
+    assert plain["turns"][-1] == {
+        "backend": "jax", "devices": 4, "side": "within", "batch_per_device": 40,
+    }  # fmt: skip
+
+
+def test_bars_compare_throughput_efficiency_communication_and_memory() -> None:
+    text = scaling_text([measured(with_communication(0.092), noise=0.0)], modes=[Mode.STRONG])
+    head, *lines = (each.split("  ") for each in text.split("\n\n")[1].splitlines())
+    cells = [[cell.strip() for cell in line if cell] for line in (head, *lines)]
+    assert cells[0][3:] == ["samples/s", "efficiency", "communication", "memory each"]
+    one, _, four = cells[1:]
+    assert one[3:] == ["█" * 12, "█" * 12, "░" * 12, "█" * 12]
+    assert four[2] == "4"
+    # 0.138 of 0.134 seconds, of which 0.042 are those of the batch of 32.
+    assert four[3:] == ["█" * 12, "█" * 3 + "░" * 9, "█" * 8 + "░" * 4, "█" * 3]
 
 
 def test_a_model_that_fits_no_single_device_is_compared_with_the_fewest_that_hold_it() -> None:
@@ -140,10 +167,10 @@ def test_a_curve_is_kept_in_a_study_and_shown_in_reports(tmp_path: Path) -> None
     json.dumps(scaling_json([curve], modes=BOTH))
     panel = scaling_panel([curve])
     assert panel is not None
-    assert len(panel.figures) == 2
+    assert len(panel.figures) == 6
     page = scaling_page("one", ["head"], panel)
     shown = markdown.page("one", ["head"], [scaling_panel([curve], has_figures=False)])
-    for words in ("reach 80 % efficiency", "speed-up"):
+    for words in ("reach 80 % efficiency", "speed-up", "communication"):
         assert words in page
         assert words in shown
     (tmp_path / "scaling.json").write_text("[{}]")

@@ -39,7 +39,7 @@ class Row:
     speed_up: Range | None = None
     baseline: int = 1
     is_distinct: bool = False
-    communication: float | None = None
+    communication: Range | None = None
     memory_bytes: int = 0
     gpu_memory_bytes: int | None = None
     failure: str = ""
@@ -50,6 +50,16 @@ class Row:
         if self.speed_up is None:
             return None
         return self.speed_up.times(self.baseline / self.point.devices)
+
+    @property
+    def device_memory_bytes(self) -> float | None:
+        """Most memory on one GPU; without GPUs, the host memory divided by the devices.
+
+        None if it is unknown.
+        """
+        if self.gpu_memory_bytes:
+            return self.gpu_memory_bytes
+        return self.memory_bytes / self.point.devices if self.memory_bytes else None
 
 
 def rows(curve: ScalingCurve, modes: Sequence[Mode] = tuple(Mode)) -> list[Row]:
@@ -96,10 +106,14 @@ def _throughput(curve: ScalingCurve, point: Point) -> Range:
     return Range(batch / seconds.high, batch / seconds.middle, batch / seconds.low, seconds.count)
 
 
-def _communication(curve: ScalingCurve, point: Point, seconds: Range) -> float | None:
+def _communication(curve: ScalingCurve, point: Point, seconds: Range) -> Range | None:
     if point.devices == 1:
-        return 0.0
+        return Range(0.0, 0.0, 0.0, seconds.count)
     alone = curve.step_seconds(Point(1, point.batch_per_device))
     if alone is None or not seconds.is_known_from(alone):
         return None
-    return max(0.0, 1.0 - alone.middle / seconds.middle)
+    needed = alone.ratio(seconds)
+    low, middle, high = (
+        max(0.0, 1.0 - share) for share in (needed.high, needed.middle, needed.low)
+    )
+    return Range(low, middle, high, needed.count)

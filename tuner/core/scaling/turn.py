@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .curve import ScalingCurve
+from .curve import Range, ScalingCurve
 from .points import Point
 
 
@@ -82,15 +83,30 @@ class _Margin:
 
 def _margins(curve: ScalingCurve, efficiency: float, devices: int) -> list[_Margin]:
     found = []
-    for point in sorted({each.point for each in curve.samples if each.point.devices == devices}):
-        alone = curve.step_seconds(Point(1, point.batch_per_device))
-        together = curve.step_seconds(point)
-        if alone is None or together is None:
-            continue
+    for batch, alone, together in _step_times(curve, devices):
         needed = together.times(efficiency)
         seconds = alone.middle - needed.middle
         is_known = alone.is_known_from(needed)
-        found.append(
-            _Margin(point.batch_per_device, seconds, (1 if seconds > 0 else -1) * is_known)
-        )
+        found.append(_Margin(batch, seconds, (1 if seconds > 0 else -1) * is_known))
     return found
+
+
+def efficiency_by_batch(curve: ScalingCurve, devices: int) -> dict[int, Range]:
+    """Return the efficiency at each batch per device, the smallest batch first.
+
+    It has the batches that were measured on these devices and on a single one.
+
+    Args:
+        curve: What was measured.
+        devices: Number of devices, more than one.
+    """
+    return {batch: alone.ratio(together) for batch, alone, together in _step_times(curve, devices)}
+
+
+def _step_times(curve: ScalingCurve, devices: int) -> Iterator[tuple[int, Range, Range]]:
+    """Yield each batch per device with the time of a step on one device and on all."""
+    for point in sorted({each.point for each in curve.samples if each.point.devices == devices}):
+        alone = curve.step_seconds(Point(1, point.batch_per_device))
+        together = curve.step_seconds(point)
+        if alone is not None and together is not None:
+            yield point.batch_per_device, alone, together

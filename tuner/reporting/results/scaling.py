@@ -9,7 +9,7 @@ from typing import Any
 from ...core.scaling.curve import Range, ScalingCurve
 from ...core.scaling.points import Mode
 from ...core.scaling.rows import Row, rows
-from ...core.scaling.turn import Side, turn
+from ...core.scaling.turn import Side, Turn, turn
 from .. import text
 from ..table import table
 
@@ -20,8 +20,11 @@ COLUMNS = (
     "backend", "mode", "devices", "batch each", "step, ms", "samples/s", "speed-up", "efficiency",
     "communication", "memory",
 )  # fmt: skip
+BAR_COLUMNS = (
+    "backend", "mode", "devices", "samples/s", "efficiency", "communication", "memory each",
+)  # fmt: skip
 _UNKNOWN = "?"
-_BAR = 24
+_BAR_CHARACTERS = 12
 _SAME = "not distinguishable from"
 
 
@@ -41,7 +44,7 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{row.throughput.middle:,.0f}",
         "1" if is_base else speed_up if row.is_distinct else f"{speed_up}, not distinguishable",
         "100 %" if is_base else f"{100 * efficiency.middle:.0f} %",
-        _UNKNOWN if row.communication is None else f"{100 * row.communication:.0f} %",
+        _UNKNOWN if row.communication is None else f"{100 * row.communication.middle:.0f} %",
         _memory(row),
     )
 
@@ -66,24 +69,43 @@ def all_rows(curves: Sequence[ScalingCurve], modes: Sequence[Mode]) -> list[Row]
 def scaling_text(
     curves: Sequence[ScalingCurve], *, modes: Sequence[Mode], efficiency: float = EFFICIENT
 ) -> str:
-    """Return a table, a bar for each throughput, and what can be concluded, as text."""
+    """Return a table, bars, and what can be concluded, as text."""
     found = all_rows(curves, modes)
     shown = table([COLUMNS, *map(cells, found)], left=("backend", "mode"))
-    return "\n".join(
-        [*shown, "", *bars(found), "", *conclusions(curves, modes=modes, efficiency=efficiency)]
-    )
+    names = [name for name in BAR_COLUMNS if name != "devices"]
+    bars = [BAR_COLUMNS, *bar_cells(found)]
+    if len(bars) > 1:
+        shown += ["", *table(bars, left=names)]
+    return "\n".join([*shown, "", *conclusions(curves, modes=modes, efficiency=efficiency)])
 
 
-def bars(found: Sequence[Row]) -> list[str]:
-    """Return a bar of characters for the throughput of each row."""
+def bar_cells(found: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return the measured rows with bars of characters, as texts in the order of `BAR_COLUMNS`.
+
+    The largest throughput and the largest memory have the longest bars, and so has 100 %.
+    """
     measured = [(row, row.throughput) for row in found if row.throughput is not None]
     most = max((each.middle for _, each in measured), default=1.0)
-    lines = [("samples/s", "", "", "", "")]
-    for row, each in measured:
-        bar = "█" * max(1, round(_BAR * each.middle / most))
-        label = (row.backend, str(row.mode), str(row.point.devices))
-        lines.append((*label, f"{each.middle:,.0f}", bar))
-    return table(lines, left=("samples/s", "")) if measured else []
+    most_memory = max((row.device_memory_bytes or 0.0 for row, _ in measured), default=1.0)
+    cells = []
+    for row, throughput in measured:
+        memory = row.device_memory_bytes
+        bars = (
+            _bar(throughput.middle / most),
+            _bar(row.efficiency and row.efficiency.middle, rest="░"),
+            _bar(row.communication and row.communication.middle, rest="░"),
+            _bar(memory and memory / most_memory),
+        )
+        cells.append((row.backend, str(row.mode), str(row.point.devices), *bars))
+    return cells
+
+
+def _bar(share: float | None, *, rest: str = "") -> str:
+    """Return a bar, with another character for what is missing to 100 %."""
+    if share is None:
+        return _UNKNOWN
+    length = min(_BAR_CHARACTERS, round(_BAR_CHARACTERS * share))
+    return "█" * length + rest * (_BAR_CHARACTERS - length) or "▏"
 
 
 def conclusions(
@@ -95,7 +117,7 @@ def conclusions(
         found = rows(curve, modes) if curve.batch else []
         for mode in modes:
             lines += _of_mode(curve, [row for row in found if row.mode is mode])
-        lines += _turns(curve, efficiency)
+        lines += _turn_lines(curve, efficiency)
         lines += (f"{curve.backend}: {note}" for note in curve.notes)
         lines += _failures(curve)
     return list(dict.fromkeys(lines))
@@ -124,20 +146,22 @@ def _of_mode(curve: ScalingCurve, found: Sequence[Row]) -> list[str]:
     ]
 
 
-def _turns(curve: ScalingCurve, efficiency: float) -> list[str]:
+def turns(curve: ScalingCurve, efficiency: float) -> list[Turn]:
+    """Return the batch from which on each number of devices is efficient, if it is known."""
+    several = (devices for devices in curve.devices if devices > 1)
+    return [found for each in several if (found := turn(curve, efficiency, each)) is not None]
+
+
+def _turn_lines(curve: ScalingCurve, efficiency: float) -> list[str]:
     lines = []
-    for devices in curve.devices:
-        found = turn(curve, efficiency, devices) if devices > 1 else None
-        if found is None:
-            continue
+    for found in turns(curve, efficiency):
         words = {
             Side.WITHIN: f"from about {found.batch_per_device} samples on each on",
             Side.BELOW: f"at all batches measured ({found.batch_per_device} each and more)",
             Side.ABOVE: f"at no batch measured (up to {found.batch_per_device} each)",
         }[found.side]
-        lines.append(
-            f"{curve.backend}: {devices} devices reach {100 * efficiency:.0f} % efficiency {words}"
-        )
+        reach = f"{found.devices} devices reach {100 * efficiency:.0f} % efficiency"
+        lines.append(f"{curve.backend}: {reach} {words}")
     return lines
 
 
@@ -156,25 +180,33 @@ def scaling_json(
     return {
         "curves": [each.to_json() for each in curves],
         "rows": [_row_json(row) for row in all_rows(curves, modes)],
+        "turns": [
+            {"backend": curve.backend, **asdict(each)}
+            for curve in curves
+            for each in turns(curve, efficiency)
+        ],
         "conclusions": conclusions(curves, modes=modes, efficiency=efficiency),
     }
 
 
 def _row_json(row: Row) -> dict[str, Any]:
-    efficiency = row.efficiency
     return {
         "backend": row.backend,
         "mode": str(row.mode),
         "devices": row.point.devices,
         "batch_per_device": row.point.batch_per_device,
-        "step_seconds": None if row.step_seconds is None else asdict(row.step_seconds),
-        "samples_per_second": None if row.throughput is None else asdict(row.throughput),
-        "speed_up": None if row.speed_up is None else asdict(row.speed_up),
+        "step_seconds": _range_json(row.step_seconds),
+        "samples_per_second": _range_json(row.throughput),
+        "speed_up": _range_json(row.speed_up),
         "speed_up_relative_to": row.baseline,
         "is_distinguishable": row.is_distinct,
-        "efficiency": None if efficiency is None else asdict(efficiency),
-        "communication": row.communication,
+        "efficiency": _range_json(row.efficiency),
+        "communication": _range_json(row.communication),
         "memory_bytes": row.memory_bytes,
         "gpu_memory_bytes": row.gpu_memory_bytes,
         "failure": row.failure,
     }
+
+
+def _range_json(values: Range | None) -> dict[str, float] | None:
+    return None if values is None else asdict(values)
