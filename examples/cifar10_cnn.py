@@ -14,6 +14,9 @@ to be readable from every node. The data are checked against their published dig
 With `DATA=fashion`, the same network trains on Fashion-MNIST (fashion_mnist.py says where it is
 searched), whose images are 28x28 and grey.
 
+The cosine schedule ends after `EPOCHS` epochs, and the learning rate stays 0 from then on. To train
+longer, change `EPOCHS` in this file instead of giving `--epochs`, which the file does not see.
+
 The network comes first, the reading of the data below it.
 """
 

@@ -33,6 +33,7 @@ FIGURES = ("step_seconds", "samples_per_second", "speed_up", "efficiency")
 
 
 SCALING = ["scaling", "model.py"]
+PROGRAM = ["run", "--command", "sh {x}", "--space", "space.toml", "--objective", "loss"]
 AUTO = ["run", "model.py", "--processes-per-trial", "auto"]
 
 
@@ -60,6 +61,14 @@ AUTO = ["run", "model.py", "--processes-per-trial", "auto"]
         (["run", "model.py", "--gpus-per-trial", "automatic"], ["'automatic'", "or auto"]),
         ([*AUTO, "--cpus-per-trial", "0.5"], ["--cpus-per-trial is 0.5"]),
         ([*AUTO, "--nodes-per-trial", "2"], ["--nodes-per-trial is 2"]),
+        (
+            ["run", "model.py", "--gpus-per-trial", "auto", "--processes-per-trial", "1"],
+            ["a process of its own", "hptune scaling --one-process"],
+        ),
+        (
+            [*PROGRAM, "--gpus-per-trial", "auto"],
+            ["--gpus-per-trial is auto", "cannot be measured; give a number"],
+        ),
         ([*AUTO, "--executor", "joblib"], ["--executor is joblib"]),
         ([*AUTO, "--strategy", "none"], ["--strategy is none"]),
         ([*AUTO[:2], "--gpus-per-trial", "auto", *AUTO[2:3], "2"], ["is auto", "is 2"]),
@@ -69,6 +78,7 @@ def test_wrong_input_is_refused_before_anything_is_trained(
     cli: InProcess, arguments: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli.file("model.py", MODEL)
+    cli.file("space.toml", "[x]\ntype = 'int'\nmin_value = 1\nmax_value = 2\n")
     (cli.directory / "folder.md").mkdir()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     find = importlib.util.find_spec

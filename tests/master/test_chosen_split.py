@@ -229,8 +229,9 @@ class _LosesWorkers(Executor):
 
     dashboard = ""
 
-    def __init__(self, lost: int) -> None:
+    def __init__(self, lost: int, batch: float = 32.0) -> None:
         self._lost = lost
+        self._batch = batch
         self._events: list[Event] = [WorkerJoined(1.0, "w", "node", Capacity((0, 1)))]
 
     def open(self) -> None: ...
@@ -242,7 +243,7 @@ class _LosesWorkers(Executor):
             ending = Ending(Cause.WORKER_LOST, reason="gone")
         else:
             ending = Ending(Cause.RETURNED)
-            metrics = {BATCH: 32.0, STEPS: 8.0, STEP_SECONDS: 1.0 / len(devices)}
+            metrics = {BATCH: self._batch, STEPS: 8.0, STEP_SECONDS: 1.0 / len(devices)}
             self._events.append(Reported(1.0, name, Report(1, metrics)))
         self._events.append(AttemptEnded(1.0, name, ending))
 
@@ -285,6 +286,30 @@ def test_a_lost_worker_says_nothing_of_a_number_of_devices(
     assert curve is not None
     assert not curve.failures
     assert Counter(each.point.devices for each in curve.samples) == counts
+
+
+def test_the_user_is_told_which_numbers_of_devices_are_left_out(tmp_path: Path) -> None:
+    notes: list[str] = []
+    source = ObjectiveSource(SourceKind.FILE, "/model.py")
+    directory = StudyDirectory(tmp_path / "study").create()
+    curve, _ = measure_split(
+        _LosesWorkers(0, batch=31),
+        directory,
+        brief=StudyBrief("study", str(directory), "/", source, GOALS),
+        space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
+        sizes=TrialSizes(),
+        mode=Mode.STRONG,
+        backend="jax",
+        required_workers=int,
+        scale=tuple,
+        requests=tuple,
+        note=notes.append,
+    )
+    assert curve is not None
+    assert StepTimes.of(curve).seconds == {1: 1.0}
+    first, second = notes
+    assert first.startswith("measuring training steps on 1 and 2 cores, a process for each, ")
+    assert second == "leaving out 2 cores: the batch of 31 does not divide by 2"
 
 
 def test_the_user_is_told_which_devices_are_missing_until_the_wait_is_over(tmp_path: Path) -> None:

@@ -125,7 +125,12 @@ def run(
     text, name = _program(model_file, command, space, given)
     settings = StudySettings(source=_source_of_program(Path()), **given)
     is_parallel = max(settings.fixed_processes or 1, settings.nodes_per_trial or 1) > 1
-    if is_parallel or settings.chooses_split:
+    if settings.chooses_split:
+        raise UsageError(
+            f"{settings.splitting_option} is auto, which measures the training steps of a Keras "
+            "model, and those of --command cannot be measured; give a number of GPUs or cores"
+        )
+    if is_parallel:
         raise UsageError(
             "--command runs one program for each trial; leave out --processes-per-trial and "
             "--nodes-per-trial, and let it start its processes, as torchrun does"

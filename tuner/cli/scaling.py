@@ -92,7 +92,7 @@ class _Backends(click.ParamType[tuple[str, ...]]):
     "--one-process",
     "in_one_process",
     is_flag=True,
-    help="Let one process have all devices, as --gpus-per-trial alone does; for JAX and "
+    help="Let one process have all devices, as `hptune run --gpus-per-trial 2` does; for JAX and "
     "TensorFlow.",
 )
 @option_in(
@@ -101,7 +101,7 @@ class _Backends(click.ParamType[tuple[str, ...]]):
     type=click.Choice(["strong", "weak", "both"]),
     default="both",
     show_default=True,
-    help="strong: all devices divide the batch of one; weak: each has a whole batch.",
+    help="strong: all devices together train the batch of one; weak: each trains a whole batch.",
 )
 @option_in(
     Section.AMOUNT,
@@ -115,7 +115,8 @@ class _Backends(click.ParamType[tuple[str, ...]]):
     "--batch-size",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Samples of a step on one device.  [default: those of the model's own fit]",
+    help="Samples of a step on one device; in strong scaling, of all devices together.  [default: "
+    "those of the model's own fit]",
 )
 @option_in(
     Section.AMOUNT,
@@ -172,7 +173,7 @@ class _Backends(click.ParamType[tuple[str, ...]]):
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a report: .md or .html.",
+    help="Write a report: .html with figures, or .md.",
 )
 def scaling(
     model_file: Path,

@@ -277,7 +277,7 @@ class StudySettings:
         kinds.or_auto(kinds.devices("GPU", fewest=0)),
         Section.PLACE,
         "GPUs of a trial, or a part of one, such as 0.5; auto measures the model's steps first, "
-        "and takes as many as end the study soonest.",
+        "and takes as many as end the study soonest, with a process for each.",
         default=None,
         default_text="1 for each of its processes, on workers with GPUs",
     )
@@ -518,6 +518,12 @@ class StudySettings:
             wrong.append("executor")
         if self.strategy is StrategyChoice.NONE:
             wrong.append("strategy")
+        if self.fixed_processes == 1:
+            raise UsageError(
+                "--gpus-per-trial is auto, which gives each GPU a process of its own, and "
+                "--processes-per-trial is 1; leave that out, or measure one process by `hptune "
+                "scaling --one-process` and give its number of GPUs"
+            )
         if wrong:
             raise UsageError(
                 f"{self.splitting_option} is auto, which chooses the devices of each trial, and "

@@ -249,14 +249,18 @@ def _measure(runner: StepRunner, mode: Mode, backend: str, note: Note) -> Scalin
     others = ", ".join(map(str, sizes[:-1]))
     shown = f"{others} and " if others else ""
     shown += plural(sizes[-1], runner.device)
-    note(f"measuring training steps on {shown}, to choose those of each trial …")
+    own = "" if runner.device == "process" else ", a process for each"
+    note(f"measuring training steps on {shown}{own}, to choose those of each trial …")
     curve = ScalingCurve(backend=backend, device=runner.device, batch=0, devices=sizes)
     until = time.monotonic() + _SECONDS
     for number in range(_ROUNDS):
         for devices in sizes if number % 2 == 0 else reversed(sizes):
             if runner.is_told or time.monotonic() > until:
                 return curve
+            known = len(curve.failures)
             curve = _with_run(runner, curve, devices, mode, until)
+            for failure in curve.failures[known:]:
+                note(f"leaving out {plural(devices, runner.device)}: {failure.reason}")
     return curve
 
 
@@ -275,13 +279,14 @@ def _with_run(
     if not curve.batch:
         request = StepRequest(seconds=_STEPS_SECONDS)
         point = Point(devices, 0)
-    elif mode is Mode.STRONG and curve.batch % devices:
-        return curve
     else:
         point = Point(devices, mode.batch_per_device(curve.batch, devices))
         request = StepRequest(point.batch_per_device, seconds=_STEPS_SECONDS)
     if curve.failure(point) is not None:
         return curve
+    if mode is Mode.STRONG and curve.batch % devices:
+        reason = f"the batch of {curve.batch} does not divide by {devices}"
+        return curve.with_result(Failure(point, reason))
     result = runner.run(devices, request, until)
     if isinstance(result, Sample):
         batch = curve.batch or result.point.batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +84,29 @@ def test_the_batch_at_which_efficiency_turns_is_marked() -> None:
 
 
 def test_what_the_noise_hides_is_a_ring_or_a_question_mark() -> None:
-    found = figures(curve("jax", lambda _, batch: 0.001 * batch, noise=0.9), modes=(Mode.STRONG,))
-    (dots,) = glyphs(found["Speed-up"], "Scatter")
+    noisy = curve("jax", lambda _, batch: 0.001 * batch, noise=0.9)
+    found = figures(noisy, curve("torch", quiet), modes=(Mode.STRONG,))
+    dots, _ = glyphs(found["Speed-up"], "Scatter")
     assert dots.data_source.data["fill"] == [1.0, 0.0, 1.0]
-    assert labels(found["Communication, % of a step"]) == ["strong ?"]
-    (dots,) = glyphs(found["Communication, % of a step"], "Scatter")
+    assert labels(found["Communication, % of a step"]) == ["jax ?", "torch"]
+    dots, _ = glyphs(found["Communication, % of a step"], "Scatter")
     assert list(dots.data_source.data["x"]) == [1]
+
+
+def test_what_was_not_measured_is_not_shown() -> None:
+    both = curve("jax", quiet)
+    # As a study that chooses the devices of its trials measures: the model's own batch, divided.
+    strong = replace(both, samples=tuple(each for each in both.samples if each.point.batch == 128))
+    panel = scaling_panel([strong])
+    assert panel is not None
+    assert {row[1] for row in panel.tables[1].rows} == {"strong"}
+    assert [each.title.text for each in panel.figures] == [*SIX[:3], *SIX[4:]]
+    one = replace(strong, devices=(1,))
+    panel = scaling_panel([one])
+    assert panel is not None
+    assert not panel.figures
+    assert "Pale" not in panel.words
+    assert len(panel.tables[1].rows) == 1
 
 
 def test_backends_are_compared_within_a_mode(tmp_path: Path) -> None:

@@ -109,5 +109,5 @@ def check_divides(global_batch: int, devices: Sequence[int]) -> None:
     near = [str(size) for size in (below, below + step) if size]
     raise UsageError(
         f"the batch size is {global_batch}, which does not divide by {wrong[0]} devices; use "
-        f"--batch-size {' or '.join(near)}, or other --devices"
+        f"--batch-size {' or '.join(near)}, other --devices, or --mode weak"
     )

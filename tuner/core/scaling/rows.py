@@ -75,6 +75,19 @@ def rows(curve: ScalingCurve, modes: Sequence[Mode] = tuple(Mode)) -> list[Row]:
     return found
 
 
+def measured_modes(curve: ScalingCurve) -> tuple[Mode, ...]:
+    """Return the modes in which several numbers of devices were measured or tried."""
+    tried = {each.point for each in (*curve.samples, *curve.failures)}
+    return tuple(
+        mode
+        for mode in Mode
+        if any(
+            Point(count, mode.batch_per_device(curve.batch, count)) in tried
+            for count in curve.devices[1:]
+        )
+    )
+
+
 def _row(curve: ScalingCurve, mode: Mode, point: Point, base: Point | None) -> Row:
     seconds = curve.step_seconds(point)
     if seconds is None or base is None:

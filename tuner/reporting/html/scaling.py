@@ -9,7 +9,7 @@ from typing import Any
 
 from ...core.scaling.curve import Range, ScalingCurve
 from ...core.scaling.points import Mode
-from ...core.scaling.rows import Row
+from ...core.scaling.rows import Row, measured_modes
 from ...core.scaling.turn import Side, efficiency_by_batch
 from .. import text
 from ..results.scaling import (
@@ -28,7 +28,7 @@ from .panel import BEST, COMPLETE, FAILED, PRUNED, Panel, Table
 _COLORS = (COMPLETE, PRUNED, BEST)
 _COLORS_BY_DEVICES = ("#8e5fc9", "#1593a5", FAILED)
 _PERCENT = 100.0
-_MODES = "Strong scaling: all devices divide one batch; weak scaling: each has a whole one."
+_MODES = "Strong scaling: all devices together train one batch; weak: each trains a whole one."
 _MARKS = (
     "Pale bars are the range of repeated runs; a ring is not distinguishable from the smallest "
     "number of devices, and ? is unknown, or less than the noise. Dotted: the ideal speed-up, and "
@@ -39,7 +39,7 @@ _MARKS = (
 def scaling_panel(
     curves: Sequence[ScalingCurve],
     *,
-    modes: Sequence[Mode] = tuple(Mode),
+    modes: Sequence[Mode] | None = None,
     efficiency: float = EFFICIENT,
     has_figures: bool = True,
 ) -> Panel | None:
@@ -47,10 +47,13 @@ def scaling_panel(
 
     Args:
         curves: What was measured, by backend.
-        modes: Which of them are shown.
+        modes: Which of them are shown; None for those that were measured.
         efficiency: Efficiency that is worth the devices.
         has_figures: Whether it has figures, instead of a table of bars.
     """
+    if modes is None:
+        measured_in = {mode for curve in curves if curve.batch for mode in measured_modes(curve)}
+        modes = [mode for mode in Mode if mode in measured_in] or [Mode.STRONG]
     found = all_rows(curves, modes)
     if not found:
         return None
@@ -62,7 +65,7 @@ def scaling_panel(
         return Panel("scaling", "Scaling", _MODES, tables=[said, measured, bars], is_folded=False)
     measured = Table(COLUMNS, [_in_one_line(each) for each in measured.rows])
     figures = _figures([each for each in curves if each.batch], found, efficiency)
-    words = f"{_MODES} {_MARKS.format(_PERCENT * efficiency)}"
+    words = f"{_MODES} {_MARKS.format(_PERCENT * efficiency)}" if figures else _MODES
     return Panel("scaling", "Scaling", words, figures, [said, measured], is_folded=False)
 
 
@@ -116,6 +119,9 @@ def _figures(curves: Sequence[ScalingCurve], found: Sequence[Row], efficiency: f
             del measures[-1]  # the figure by batch completes the row instead
         for measure in measures:
             lines = [_line(series, measure) for series in group]
+            # Those of the fewest devices alone compare nothing.
+            if not any(mark.y for line in lines for mark in line.marks[1:]):
+                continue
             figures.append(
                 line_figure(
                     measure.title + suffix,
