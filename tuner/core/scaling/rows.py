@@ -77,7 +77,7 @@ def rows(curve: ScalingCurve, modes: Sequence[Mode] = tuple(Mode)) -> list[Row]:
 
 def measured_modes(curve: ScalingCurve) -> tuple[Mode, ...]:
     """Return the modes in which several numbers of devices were measured or tried."""
-    tried = {each.point for each in (*curve.samples, *curve.failures)}
+    tried = {each.point for each in curve.samples} | {each.point for each in curve.failures}
     return tuple(
         mode
         for mode in Mode

@@ -200,7 +200,7 @@ def _memory(row: Row) -> float:
     return row.device_memory_bytes or 0.0
 
 
-def _enough(over: Sequence[int], efficiency: float) -> Reference:
+def _enough(over: Sequence[float], efficiency: float) -> Reference:
     wanted = _PERCENT * efficiency
     return Reference([(each, wanted) for each in over])
 

@@ -87,17 +87,21 @@ def bar_cells(found: Sequence[Row]) -> list[tuple[str, ...]]:
     measured = [(row, row.throughput) for row in found if row.throughput is not None]
     most = max((each.middle for _, each in measured), default=1.0)
     most_memory = max((row.device_memory_bytes or 0.0 for row, _ in measured), default=1.0)
-    cells = []
+    found_cells: list[tuple[str, ...]] = []
     for row, throughput in measured:
         memory = row.device_memory_bytes
         bars = (
             _bar(throughput.middle / most),
-            _bar(row.efficiency and row.efficiency.middle, rest="░"),
-            _bar(row.communication and row.communication.middle, rest="░"),
+            _bar(_middle(row.efficiency), rest="░"),
+            _bar(_middle(row.communication), rest="░"),
             _bar(memory and memory / most_memory),
         )
-        cells.append((row.backend, str(row.mode), str(row.point.devices), *bars))
-    return cells
+        found_cells.append((row.backend, str(row.mode), str(row.point.devices), *bars))
+    return found_cells
+
+
+def _middle(values: Range | None) -> float | None:
+    return None if values is None else values.middle
 
 
 def _bar(share: float | None, *, rest: str = "") -> str:
