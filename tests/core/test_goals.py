@@ -80,6 +80,14 @@ def test_a_bound_of_zero_is_a_bound() -> None:
     assert Constraint("m", Comparison.AT_MOST, 0.0).violation(0.5) == 0.5
 
 
+def test_a_result_without_a_number_breaks_a_constraint_more_than_any_other() -> None:
+    kept, broken, unknown = (KEPT.score({"up": 1.0, "down": 0.0, "size": s})
+                             for s in (1.0, 1e9, math.nan))  # fmt: skip
+    for better, worse in ((kept, broken), (kept, unknown), (broken, unknown)):
+        assert KEPT.weakly_dominates(better, worse)
+        assert not KEPT.weakly_dominates(worse, better)
+
+
 def test_violations_add_up_and_are_told_in_words() -> None:
     goals = Goals((UP,), (SMALL, Constraint("up", Comparison.MORE, 1.0)))
     metrics = {"up": 0.5, "size": 15.0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -81,11 +82,15 @@ class Constraint:
     def violation(self, value: float) -> float:
         """Return by how much a value breaks the constraint, relative to the bound; else 0.
 
+        NaN breaks it more than any number does.
+
         >>> Constraint("params", Comparison.AT_MOST, 200.0).violation(250.0)
         0.25
         """
         if self.comparison.holds(value, self.bound):
             return 0.0
+        if math.isnan(value):
+            return math.inf
         # A value equal to the bound breaks a strict constraint by the smallest amount.
         return max(abs(value - self.bound) / (abs(self.bound) or 1.0), _TIE)
 

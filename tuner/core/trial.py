@@ -122,7 +122,7 @@ class Trial:
         step: The step at which `value` was measured, if steps were reported.
         metrics: All metrics at that step.
         rungs: The rungs of the study's pruner that the trial has reached, each with the best value
-            that it had by then. Empty without a pruner.
+            that it had by then, of the epochs that break no constraint. Empty without a pruner.
         extra_values: The values of the objectives after the first, in their order.
         violation: By how much it breaks the constraints; 0 if it keeps them all.
         attempts: Number of attempts so far.

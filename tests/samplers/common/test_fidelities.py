@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,6 +122,15 @@ def test_stopped_trials_are_observations_like_others(direction: Direction) -> No
     ]
     losses = seen.losses[[0, 1, 2, 5]].tolist()
     assert losses == pytest.approx([0.5, 0.4, 0.5 + 0.1, 0.45])
+
+
+def test_an_epoch_that_breaks_a_constraint_does_not_take_back_the_value_of_a_rung() -> None:
+    feasible = trial(0, TrialState.PRUNED, 0.9, rungs={1: 0.4})
+    broke_it_later = replace(trial(1, TrialState.PRUNED, 0.9, rungs={1: 0.3}), violation=2.0)
+    broke_it_always = replace(trial(2, TrialState.COMPLETE, 0.1), violation=0.5)
+    seen = observed([feasible, broke_it_later, broke_it_always])
+    assert seen.losses[:2].tolist() == [0.4, 0.3]
+    assert seen.losses[2] > 0.4
 
 
 def test_without_rungs_nothing_changes() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.core.space.space import FloatParameter, SearchSpace
+from tuner.core.space.space import Condition, FloatParameter, IntParameter, Scale, SearchSpace
 from tuner.samplers.common.encoding import Encoding, Floats
 from tuner.samplers.common.initial_design import Halton
 from tuner.samplers.tpe.parzen_estimator import ParzenEstimator, Smoothing
@@ -59,6 +59,26 @@ def test_the_table_knows_what_is_active(name: str) -> None:
         encoded = encoding.encode(params)
         assert encoded is not None
         assert (~np.isnan(encoded)).tolist() == flags.tolist()
+
+
+def test_the_table_knows_what_is_active_below_a_number_of_many_values() -> None:
+    many = IntParameter("many", 1, 100)
+    below = FloatParameter("x", 0.0, 1.0, conditions=(Condition("many", tuple(range(31, 101))),))
+    encoding = Encoding(SearchSpace((many, below)))
+    full = np.random.default_rng(0).random((200, 2))
+    decoded = [encoding.decode(row, np.full(2, 0.5)) for row in full]
+    assert encoding.active(full)[:, 1].tolist() == ["x" in params for params in decoded]
+    assert 120 < sum("x" in params for params in decoded) < 160
+
+
+def test_whole_numbers_on_a_log_scale_are_drawn_as_the_space_draws_them() -> None:
+    space = SearchSpace((IntParameter("units", 1, 64, scale=Scale.LOG),))
+    encoding = Encoding(space)
+    uniform = ParzenEstimator(encoding, np.empty((0, 1)), np.empty(0))
+    rng, count = np.random.default_rng(4), 4_000
+    small = [float(encoding.decode(row, row)["units"] or 0) < 8 for row in uniform.sample(rng, count)]
+    expected = np.log(8) / np.log(65)
+    assert np.mean(small) == pytest.approx(expected, abs=0.03)
 
 
 @pytest.mark.parametrize("params", [{"x": 2.0}, {"x": "far"}, {"x": 0.5, "y": 1}])

@@ -19,6 +19,7 @@ from ...core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
+    IntParameter,
     Parameter,
     SearchSpace,
 )
@@ -28,7 +29,7 @@ MAX_LISTED = 64
 """Values; an ordered parameter with more is encoded as continuous."""
 
 _PRIOR_DRAWS = 4_096
-"""Quantiles from which the probabilities of listed values under a prior are computed."""
+"""Quantiles from which the probabilities of listed values are computed if they are unequal."""
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -90,15 +91,18 @@ class Column:
     def meets(self, condition: Condition, numbers: Floats) -> Booleans:
         """Return for each number whether its value fulfils the condition."""
         if self.values is None:
-            named = [v for v in condition.values if not self.parameter.explain(v)]
-            return np.isin(numbers, [self.parameter.to_unit(value) for value in named])
+            # An int has an interval of positions, so its value decides and not the position.
+            decoded = (self.decode(number) for number in numbers.tolist())
+            return np.array([value in condition.values for value in decoded], dtype=np.bool_)
         met = np.array([value in condition.values for value in self.values])
         return np.asarray(met[numbers.astype(np.intp)], dtype=np.bool_)
 
 
 def _shares(parameter: Parameter, values: Sequence[ParamValue]) -> Floats:
     even = np.full(len(values), 1.0 / len(values))
-    if parameter.prior is None:
+    # Without a step, whole numbers on a log scale have unequal parts of the unit interval.
+    is_even = not isinstance(parameter, IntParameter) or parameter.step is not None
+    if parameter.prior is None and is_even:
         return even
     drawn = [
         values.index(parameter.from_unit((k + 0.5) / _PRIOR_DRAWS)) for k in range(_PRIOR_DRAWS)

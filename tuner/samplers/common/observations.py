@@ -125,6 +125,8 @@ class History:
         rows, tiers, costs = trials["row"], trials["tier"], trials["costs"]
         violations = trials["violation"]
         if self._fidelities and len(self._signs) == 1:
+            # At a rung, only epochs that break no constraint have values (`Trial.rungs`).
+            violations = np.where(tiers == Tier.COMPLETE, violations, 0.0)
             tiers, costs[:, 0] = self._at_common_rung(order, tiers, costs[:, 0])
         _, first, which = np.unique(trials["group"], return_index=True, return_inverse=True)
         if len(first) == len(order):
