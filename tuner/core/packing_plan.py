@@ -32,7 +32,8 @@ They do not all wait at the same time: with a sum of 1, a quarter of the core st
 
 _MIN_MARGIN = 1.05
 _MAX_BEYOND = 4.0
-"""Estimates never exceed the largest value seen by more than this factor."""
+"""Estimates are never above the largest value seen, or below the smallest, by more than this
+factor: a feature may be a thousand times larger than any that was seen."""
 
 
 class TermKind(enum.StrEnum):
@@ -102,6 +103,7 @@ class Estimate:
     Attributes:
         intercept: The predicted logarithm where all features are 0.
         margin: The logarithm to add for a bound that about one trial in forty exceeds.
+        smallest: The smallest of the values seen.
         median: The median of the values seen.
         largest: The largest of the values seen.
         terms: The features that matter, the most telling one first.
@@ -110,6 +112,7 @@ class Estimate:
 
     intercept: float
     margin: float
+    smallest: float
     median: float
     largest: float
     terms: tuple[Term, ...] = ()
@@ -140,7 +143,8 @@ class Estimate:
         return tuple(dict.fromkeys(term.name for term in self.terms))
 
     def _limited(self, logarithm: float) -> float:
-        return math.exp(min(logarithm, math.log(_MAX_BEYOND * self.largest)))
+        least, most = math.log(self.smallest / _MAX_BEYOND), math.log(_MAX_BEYOND * self.largest)
+        return math.exp(min(max(logarithm, least), most))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ def test_an_estimate_is_positive_and_below_its_bound(
     points: list[tuple[Params, float]], params: Params
 ) -> None:
     estimate = fit(points)
-    largest = max(1e-9, *(value for _, value in points))
-    assert 0.0 <= estimate.typical(params) <= estimate.upper(params)
-    assert estimate.typical(params) <= 4.001 * largest
+    values = [max(1e-9, value) for _, value in points]
+    assert min(values) / 4.001 <= estimate.typical(params) <= estimate.upper(params)
+    assert estimate.typical(params) <= 4.001 * max(values)
     assert math.isfinite(estimate.upper(params))
     event = PackingDecided(1.0, PackingPlan(memory=estimate))
     again = decode_event(*encode_event(event))
@@ -55,6 +55,11 @@ def test_hyperparameters_may_span_all_that_a_float_can_hold() -> None:
     points: list[tuple[Params, float]] = [({"rate": 1e-300}, 1.0), ({"rate": 1e300}, 2.0)]
     estimate = fit(points * 3)
     assert math.isfinite(estimate.upper({"rate": 1.0}))
+
+
+def test_a_rate_far_above_those_seen_does_not_take_all_memory_away() -> None:
+    memory = fit([({"rate": k * 1e-8}, 1e9 * math.exp(-0.1 * k)) for k in range(8)])
+    assert 1e8 < memory.upper({"rate": 1.0}) < 1e9
 
 
 def test_products_of_hyperparameters_are_found_among_others() -> None:

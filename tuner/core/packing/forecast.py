@@ -55,11 +55,11 @@ def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
     configurations = [params for params, _ in points]
     values = [max(_SMALLEST, value) for _, value in points]
     seen = tuple(sorted(set[str]().union(*map(traits, configurations))))
-    median, largest = statistics.median(values), max(values)
+    smallest, median, largest = min(values), statistics.median(values), max(values)
     if count < _MIN_OBSERVATIONS:
         above_all = largest * (1.0 + 2.0 / count)
         margin = math.log(above_all / median)
-        return Estimate(math.log(median), margin, median, largest, seen=seen)
+        return Estimate(math.log(median), margin, smallest, median, largest, seen=seen)
     logarithms: _Array = np.log(np.array(values))
     terms, columns = _candidates(configurations)
     taken = list[int]()
@@ -78,6 +78,7 @@ def fit(points: Sequence[tuple[Params, float]]) -> Estimate:
     return Estimate(
         float(weights[0]),
         optimism * _student(freedom) * math.sqrt(np.mean(errors**2)),
+        smallest,
         median,
         largest,
         tuple(
