@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -72,6 +76,40 @@ def test_values_of_any_size_are_welcome() -> None:
     assert proposal(1e-12, 0.0) == pytest.approx(usual, abs=1e-3)
     assert proposal(1e200, 0.0) == pytest.approx(usual, abs=1e-3)
     assert proposal(1.0, 1e6) == pytest.approx(usual, abs=1e-2)
+
+
+_THREADS = """
+from threadpoolctl import threadpool_info
+from tuner.core.space.space import FloatParameter, SearchSpace
+from tuner.core.trial import Direction, Trial, TrialState
+from tuner.samplers.gp.sampler import BayesianSampler
+from tuner.samplers.gp.surrogate import SurrogateFitter
+
+fit, seen = SurrogateFitter.fit, []
+
+def noted(*given):
+    model = fit(*given)
+    seen.extend(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+    return model
+
+SurrogateFitter.fit = noted
+space = SearchSpace((FloatParameter("x", 0.0, 1.0),))
+sampler = BayesianSampler(space, 0, directions=(Direction.MIN,))
+for n in range(6):
+    sampler.tell(Trial(n, {"x": n / 6}, "test", TrialState.COMPLETE, value=n * n % 4.0))
+sampler.ask([6])
+print(seen)
+"""
+
+
+def test_all_linear_algebra_has_one_thread() -> None:
+    # A new process: the libraries of another test's SciPy would be loaded already.
+    many = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
+    script = [sys.executable, "-c", _THREADS]
+    ended = subprocess.run(script, env=many, capture_output=True, text=True, check=True)
+    threads = json.loads(ended.stdout)
+    assert threads
+    assert set(threads) == {1}
 
 
 # --- what the model is made of ----------------------------------------------------------------

@@ -7,7 +7,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
@@ -16,6 +15,7 @@ from ...errors import check_installed
 from ..common.encoding import Column, Encoding, Floats
 from ..common.initial_design import InitialDesign
 from ..common.observations import History, Observations, Tier
+from ..common.one_thread import one_thread
 from ..common.untried import Keyed, Untried
 from ..gp.surrogate import comparable
 
@@ -79,7 +79,6 @@ class SkoptSampler(Sampler):
         self._untried = Untried(space)
         self._start = InitialDesign(self._encoding, seed, self._untried)
         self._history = History(self._encoding, directions=directions)
-        self._libraries = ThreadpoolController()
 
     def tell(self, trial: Trial) -> None:
         """Add a trial, or update it."""
@@ -109,8 +108,7 @@ class SkoptSampler(Sampler):
         rows = np.vstack([seen.rows[over], seen.rows[~over], taken])
         lies = np.full(len(rows) - len(known), known.min())
         losses = np.concatenate([known, lies])
-        # With several threads, rounding errors would depend on the number of cores.
-        with warnings.catch_warnings(), self._libraries.limit(limits=1, user_api="blas"):
+        with warnings.catch_warnings(), one_thread():
             warnings.simplefilter("ignore")
             optimizer = self._optimizer(rng)
             optimizer.tell(self._points(rows), losses.tolist())

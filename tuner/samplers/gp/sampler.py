@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, Suggestion, Trial
 from ..common.encoding import Encoding, Floats
 from ..common.initial_design import InitialDesign
-from ..common.observations import History
+from ..common.observations import History, Observations
+from ..common.one_thread import one_thread
 from ..common.untried import Keyed, Untried
 from .acquisition_optimizer import AcquisitionOptimizer, perturbed_rows, uniform_rows
 from .kernel_features import KernelFeatures
@@ -69,7 +69,6 @@ class BayesianSampler(Sampler):
         self._untried = Untried(space)
         self._start = InitialDesign(self._encoding, seed, self._untried)
         self._history = History(self._encoding, directions=directions)
-        self._libraries = ThreadpoolController()
 
     def tell(self, trial: Trial) -> None:
         """Add a trial, or update it."""
@@ -78,13 +77,13 @@ class BayesianSampler(Sampler):
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """Return a configuration for each number; those before it count as running."""
-        # With several threads, rounding errors would depend on the number of cores.
-        with self._libraries.limit(limits=1, user_api="blas"):
-            model = self._fitted()
-            if model is None:
-                return self._untried.suggest(
-                    numbers, self._seed, "bayesian (start)", self._start.propose
-                )
+        seen = self._history.observations()
+        if not self._is_enough(seen):
+            return self._untried.suggest(
+                numbers, self._seed, "bayesian (start)", self._start.propose
+            )
+        with one_thread():
+            model = self._fitter.fit(seen)
             fantasies = _Fantasies(model, self._encoding, self._kernel_features)
             return self._untried.suggest(
                 numbers,
@@ -94,11 +93,10 @@ class BayesianSampler(Sampler):
                 random_share=_RANDOM_SHARE if self._history.has_rungs else 0.0,
             )
 
-    def _fitted(self) -> Surrogate | None:
-        seen = self._history.observations()
-        if seen.finished < _START or seen.valued < 2 or not self._kernel_features.parameters:
-            return None
-        return self._fitter.fit(seen)
+    def _is_enough(self, seen: Observations) -> bool:
+        """Return whether there is enough to learn from, and something to search."""
+        has_parameters = self._kernel_features.parameters > 0
+        return seen.finished >= _START and seen.valued >= 2 and has_parameters
 
     # --- the search ---------------------------------------------------------------------------
 
