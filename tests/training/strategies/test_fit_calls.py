@@ -96,9 +96,12 @@ def test_per_device_batches_multiply_the_rate_after_a_warm_up() -> None:
 
     class Rates(keras.callbacks.Callback):  # type: ignore[misc]
         found: ClassVar[list[float]] = []
+        states: ClassVar[list[float]] = []
 
         def on_epoch_end(self, *_: Any, **__: Any) -> None:
             self.found.append(float(as_array(self.model.optimizer.learning_rate)))
+            ours = (each for each in strategy.calls[0]["callbacks"] if hasattr(each, "get_state"))
+            self.states.append(next(ours).get_state())
 
     strategy = Alike(devices=4, rule=BatchRule.LINEAR, warm_up_epochs=3)
     with train_by(strategy):
@@ -106,12 +109,44 @@ def test_per_device_batches_multiply_the_rate_after_a_warm_up() -> None:
         model.fit(X, Y, 4, epochs=5, verbose=0, callbacks=[Rates()])
         assert strategy.calls[0]["batch_size"] == 16
         assert Rates.found == pytest.approx([0.01, 0.02, 0.03, 0.04, 0.04])
-        scaled = next(each for each in strategy.calls[0]["callbacks"] if hasattr(each, "get_state"))
-        assert scaled.get_state() == 4.0
+        assert Rates.states == [1.0, 2.0, 3.0, 4.0, 4.0]
         with pytest.raises(ModelFileError, match=r"linear .* follows a schedule"):
             new_model(keras.optimizers.schedules.CosineDecay(0.1, 9)).fit(X, Y)
         with pytest.raises(ModelFileError, match=r"linear needs arrays; a generator makes its own"):
             model.fit(each for each in [(X, Y)])
+        with pytest.raises(ModelFileError, match=r"has steps_per_epoch alone; give it batch_size"):
+            model.fit(X, Y, steps_per_epoch=2)
+        with pytest.raises(ModelFileError, match=r"linear .* a LearningRateScheduler sets it"):
+            model.fit(X, Y, 4, callbacks=[keras.callbacks.LearningRateScheduler(lambda _: 0.1)])
+
+
+def test_the_rate_is_multiplied_once_however_often_a_model_is_trained() -> None:
+    import keras
+
+    rates: list[float] = []
+    noting = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: rates.append(float(as_array(model.optimizer.learning_rate)))
+    )
+    with train_by(Alike(devices=4, rule=BatchRule.LINEAR, warm_up_epochs=0)):
+        model = new_model(0.01)
+        for _ in range(3):
+            model.fit(X, Y, 4, verbose=0, callbacks=[noting])
+        model.compile(keras.optimizers.SGD(0.01), "mse")  # as for a second phase
+        model.fit(X, Y, 4, verbose=0, callbacks=[noting])
+    assert rates == pytest.approx([0.04] * 4)
+
+
+def test_a_schedule_is_found_below_the_scale_of_a_loss() -> None:
+    import keras
+
+    optimizer = keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 9))
+    model = new_model()
+    model.compile(keras.optimizers.LossScaleOptimizer(optimizer), "mse")
+    with (
+        train_by(Alike(devices=4, rule=BatchRule.LINEAR, warm_up_epochs=0)),
+        pytest.raises(ModelFileError, match=r"linear .* follows a schedule"),
+    ):
+        model.fit(X, Y, 4, verbose=0)
 
 
 def test_a_rate_that_a_checkpoint_has_is_divided_by_its_factor() -> None:

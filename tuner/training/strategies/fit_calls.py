@@ -106,6 +106,11 @@ def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict
         size = arguments.get("batch_size")
         if size is None and not arguments.get("steps_per_epoch"):
             size = batches.DEFAULT_BATCH_SIZE
+        if size is None and scales:
+            raise ModelFileError(
+                f"--batch-rule {strategy.asked.rule} multiplies the batch size, but model.fit has "
+                "steps_per_epoch alone; give it batch_size, or use --batch-rule global"
+            )
         if size is not None:
             arguments["batch_size"] = size = size * strategy.replicas if scales else size
             batches.check_divides(size, strategy.replicas)
@@ -115,12 +120,12 @@ def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict
             f"{type(arguments.get('x')).__name__} makes its own batches, which are global ones"
         )
     callbacks = arguments.get("callbacks")
-    ours = [equal_weights_callback(strategy)] if strategy.replicas > 1 else []
-    if scales:
-        learning_rate.check_rate(strategy, model)
-        ours.append(learning_rate.rate_callback(strategy))
     given = [] if callbacks is None else getattr(callbacks, "callbacks", callbacks)
     given = list(given) if isinstance(given, Sequence) else [given]
+    ours = [equal_weights_callback(strategy)] if strategy.replicas > 1 else []
+    if scales:
+        learning_rate.check_rate(strategy, model, given)
+        ours.append(learning_rate.rate_callback(strategy))
     arguments["callbacks"] = [*ours, *(each for each in given if _acts_on(each, strategy.rank))]
     return arguments
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 from ...core.data_parallel import BatchRule
@@ -10,8 +11,13 @@ from ...errors import ModelFileError
 from .base import Strategy
 
 
-def check_rate(strategy: Strategy, model: Any) -> None:
+def check_rate(strategy: Strategy, model: Any, callbacks: Iterable[Any]) -> None:
     """Check that the model's learning rate can be multiplied.
+
+    Args:
+        strategy: What trains the model.
+        model: The model.
+        callbacks: The user's callbacks.
 
     Raises:
         ModelFileError: It follows a schedule.
@@ -19,17 +25,24 @@ def check_rate(strategy: Strategy, model: Any) -> None:
     import keras
 
     schedules = keras.optimizers.schedules
-    config = model.optimizer.get_config() if model.optimizer is not None else {}
+    # With mixed precision, Keras puts one that scales the loss around it.
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    config = optimizer.get_config() if optimizer is not None else {}
     rate = config.get("learning_rate")
     if isinstance(rate, dict | schedules.LearningRateSchedule):
         raise ModelFileError(
             f"--batch-rule {strategy.asked.rule} multiplies the learning rate, but that of the "
             "model follows a schedule; use --batch-rule global, or a number as learning rate"
         )
+    if any(isinstance(each, keras.callbacks.LearningRateScheduler) for each in callbacks):
+        raise ModelFileError(
+            f"--batch-rule {strategy.asked.rule} multiplies the learning rate, but a "
+            "LearningRateScheduler sets it; use --batch-rule global, or ReduceLROnPlateau"
+        )
 
 
 def rate_callback(strategy: Strategy) -> Any:
-    """Return a Keras callback that multiplies the learning rate, epoch by epoch.
+    """Return a Keras callback that multiplies the learning rate, epoch by epoch, during one `fit`.
 
     Changes by other callbacks, such as ReduceLROnPlateau, multiply with it.
     """
@@ -62,8 +75,13 @@ def _callback_class() -> Any:
             self._factor = state
 
         def on_epoch_begin(self, epoch: int, *_: Any, **__: Any) -> None:
-            strategy, optimizer = self._strategy, self.model.optimizer
-            factor = strategy.asked.rate_factor(strategy.replicas, epoch)
+            self._multiply(self._strategy.asked.rate_factor(self._strategy.replicas, epoch))
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            self._multiply(1.0)  # the next `fit` multiplies it again
+
+        def _multiply(self, factor: float) -> None:
+            optimizer = self.model.optimizer
             if factor != self._factor:
                 rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
                 optimizer.learning_rate = rate * factor / self._factor
