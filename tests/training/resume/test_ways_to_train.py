@@ -8,7 +8,7 @@ import pytest
 from attempts import Attempts
 from interrupted_training import EPOCHS, FIT, MODEL, Put
 
-from tuner.core.attempt import Cause
+from tuner.core.attempt import Cause, Halt
 
 pytestmark = pytest.mark.keras
 
@@ -187,3 +187,33 @@ def test_only_a_training_of_all_its_epochs_keeps_the_last_one(
     kept = [] if stops_early else [EPOCHS - 1, EPOCHS]
     resume = result.directory / "resume"
     assert sorted(int(path.stem) for path in resume.glob("*.ckpt")) == kept
+
+
+BACKUP = FIT.replace("*callbacks", '*callbacks, keras.callbacks.BackupAndRestore("backup")')
+
+
+def test_a_backup_of_keras_is_left_out_as_another_trial_may_have_made_it(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    put = Put(attempts, tmp_path, MODEL + FIT)
+    expected = put.whole()
+    put.text = MODEL + BACKUP
+    put.begin()
+    pruned = put.attempt(halt=(3, Halt.PRUNE))
+    assert pruned.ending.cause is Cause.PRUNED, pruned.log
+    assert "BackupAndRestore is left out" in pruned.log
+    put.begin()
+    result = put.attempt()
+    assert put.end(result) == expected, result.log
+
+
+def test_without_checkpoints_of_hptune_a_backup_of_keras_continues_the_trial(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    put = Put(attempts, tmp_path, MODEL + BACKUP)
+    put.begin()
+    put.die(3, "batch")
+    assert put.attempt(checkpoint_every=0).ending.cause is Cause.KILLED
+    result = put.attempt(number=1, checkpoint_every=0)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert result.steps == [4, 5, 6], result.log

@@ -54,7 +54,7 @@ def _resumption_of(callback_list: Any) -> Resumption | None:
 
 
 def _before_fit(resumption: Resumption, callback_list: Any, *_: Any, **__: Any) -> None:
-    resumption.before_fit(callback_list.callbacks)
+    resumption.before_fit(callback_list.model, callback_list.callbacks)
 
 
 def _fit_begins(resumption: Resumption, callback_list: Any, *_: Any, **__: Any) -> None:

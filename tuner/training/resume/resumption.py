@@ -139,10 +139,21 @@ class Resumption:
 
     # --- called by the extended CallbackList ------------------------------------------------
 
-    def before_fit(self, callbacks: Iterable[Any]) -> None:
+    def before_fit(self, model: Any, callbacks: list[Any]) -> None:
         """Prepare for a `fit`, before any callback knows that it begins."""
         import keras
 
+        model._initial_epoch = None  # an earlier `fit` of the model may have set it
+        # It remains where only it can continue the trial; with several ranks, rank 0 alone has it.
+        if self._trial.checkpoint_every != 0 or self._trial.ranks is not None:
+            backups = [x for x in callbacks if isinstance(x, keras.callbacks.BackupAndRestore)]
+            for each in backups:
+                callbacks.remove(each)
+                log.warning(
+                    "BackupAndRestore is left out: hptune writes each trial's checkpoints, and "
+                    "%s may have the weights of another trial.",
+                    each.backup_dir,
+                )
         if self._resume_from is not None:
             for each in callbacks:
                 if isinstance(each, keras.callbacks.CSVLogger):
@@ -246,7 +257,6 @@ class Resumption:
 
     def _find_first_epoch(self, model: Any) -> None:
         state = self._resume_from
-        model._initial_epoch = None  # Keras's own way to skip epochs, see above
         if state is None:
             return
         if self._phase < state.phase:
