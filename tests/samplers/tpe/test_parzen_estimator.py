@@ -76,7 +76,8 @@ def test_whole_numbers_on_a_log_scale_are_drawn_as_the_space_draws_them() -> Non
     encoding = Encoding(space)
     uniform = ParzenEstimator(encoding, np.empty((0, 1)), np.empty(0))
     rng, count = np.random.default_rng(4), 4_000
-    small = [float(encoding.decode(row, row)["units"] or 0) < 8 for row in uniform.sample(rng, count)]
+    drawn = [encoding.decode(row, row)["units"] for row in uniform.sample(rng, count)]
+    small = [float(units or 0) < 8 for units in drawn]
     expected = np.log(8) / np.log(65)
     assert np.mean(small) == pytest.approx(expected, abs=0.03)
 

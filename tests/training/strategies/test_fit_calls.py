@@ -124,11 +124,11 @@ def test_the_rate_is_multiplied_once_however_often_a_model_is_trained() -> None:
     import keras
 
     rates: list[float] = []
+    model = new_model(0.01)
     noting = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda *_: rates.append(float(as_array(model.optimizer.learning_rate)))
     )
     with train_by(Alike(devices=4, rule=BatchRule.LINEAR, warm_up_epochs=0)):
-        model = new_model(0.01)
         for _ in range(3):
             model.fit(X, Y, 4, verbose=0, callbacks=[noting])
         model.compile(keras.optimizers.SGD(0.01), "mse")  # as for a second phase
