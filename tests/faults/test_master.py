@@ -9,12 +9,19 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from in_process import InProcess
 from real_runs import Hptune, Started, is_alive, rows, states, trials, wait_for
 from requirements import require_root
+
+from tuner.cli.output import INTERRUPTED
+from tuner.core.user_requests import UserAction
+from tuner.master.user_requests import send
+from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger import Ledger
 
 # Trials of a length that the test chooses: they end when their gate is there.
 GATED = """\
@@ -58,6 +65,23 @@ def objective(hp, trial):
 
 LIGHT = ("--executor", "joblib")
 """A study that is begun so can be resumed by `cli`, where only its ledger matters."""
+
+
+# Reading it takes until the master has written a heartbeat.
+SLOW_TO_READ = """\
+import os, time
+
+beat = os.stat("study/lease").st_mtime_ns
+for _ in range(500):
+    if os.stat("study/lease").st_mtime_ns != beat:
+        break
+    time.sleep(0.02)
+else:
+    raise TimeoutError("no heartbeat")
+
+def objective(hp, trial):
+    return hp.Float("x", 0, 1)
+"""
 
 
 def count(study: Path, condition: str) -> int:
@@ -401,3 +425,30 @@ def test_joblib_workers_survive_the_same_faults(hptune: Hptune, cli: InProcess) 
     ended = cli("resume", study)
     assert ended.code == 0, ended.err
     assert_each_trial_exactly_once(study, 4)
+
+
+def test_a_master_that_reads_the_model_for_long_lives(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the file system has no locks, another master would take the study over."""
+    monkeypatch.setattr("tuner.storage.lock.HEARTBEAT_SECONDS", 0.1)
+    model = cli.file("model.py", SLOW_TO_READ)
+    ended = cli("run", model, "--trials", 1, *LIGHT, "--study", cli.study())
+    assert ended.code == 0, ended.err
+
+
+def test_what_is_asked_of_a_master_while_it_opens_the_ledger_is_heard(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, study = cli.file("model.py", QUICK), cli.study()
+    assert cli("run", model, "--trials", 1, *LIGHT, "--study", study).code == 0
+    open_ledger = Ledger.open
+
+    def slowly(directory: StudyDirectory, **options: Any) -> Ledger:
+        assert directory.owner() is not None
+        send(directory, UserAction.STOP, tool="hptune stop")
+        return open_ledger(directory, **options)
+
+    monkeypatch.setattr(Ledger, "open", slowly)
+    assert cli("resume", study, "--trials", 50).code == INTERRUPTED
+    assert count(study, "state = 'COMPLETE'") < 50

@@ -92,7 +92,8 @@ def start(
         with directory.acquire() as lock:
             directory.requests.clear()
             try:
-                return _start(settings, directory, lock, workers, display)
+                with lock.beating():
+                    return _start(settings, directory, lock, workers, display)
             except UnknownMetricError as error:
                 if not directory.database.exists():
                     raise  # it was known before the first trial
@@ -160,16 +161,18 @@ def resume(
         StudyError: The study had to stop; it can be resumed.
     """
     directory.open()
-    with (
-        directory.acquire() as lock,
-        Ledger.open(directory, lock=lock, while_locked=_patience(display)) as ledger,
-    ):
+    with contextlib.ExitStack() as stack:
+        lock = stack.enter_context(directory.acquire())
+        stack.enter_context(lock.beating())
+        # From here on, requests are meant for this master.
+        directory.requests.clear()
+        ledger = stack.enter_context(
+            Ledger.open(directory, lock=lock, while_locked=_patience(display))
+        )
         facts = ledger.facts
         stored = read_settings(directory, facts)
         request = ResumeRequest(stored, changes, accept_space, tries)
         settings = request.settings
-        # From here on, requests are meant for this master.
-        directory.requests.clear()
         past, reports = _replay(directory, ledger)
         # Checked before attempts of the last master, which may still run, are told to stop.
         engine = past.engine

@@ -97,7 +97,7 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
     cluster = choose_cluster(settings, directory.path)
     _check_devices(request.devices, cluster)
     directory.create()
-    with directory.acquire() as lock, Workforce(settings, cluster) as workers:
+    with directory.acquire() as lock, lock.beating(), Workforce(settings, cluster) as workers:
         note(f"reading {Path(settings.source.path).name} and its data …")
         found = workers.objective.read(directory.path)
         check_code(found, request)

@@ -28,10 +28,11 @@ import os
 import shlex
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from ..errors import StudyLockedError
+from ..errors import StudyError, StudyLockedError
 from .file_errors import removed
 from .lease import HEARTBEAT_SECONDS, STALE_SECONDS, UNKNOWN, Lease, LockOwner, boot_id
 
@@ -51,7 +52,8 @@ class MasterLock:
     """The right to be a study's master, until `release` or the end of the process.
 
     A context manager, made by `StudyDirectory.acquire`. The master's loop calls `refresh` at least
-    every few seconds. A forked child does not hold its parent's lock.
+    every few seconds; `beating` does so while the master does something that takes longer. A forked
+    child does not hold its parent's lock.
 
     Raises:
         StudyLockedError: Another master, in this process or any other, runs the study.
@@ -65,6 +67,7 @@ class MasterLock:
         self._refreshed = time.monotonic()
         self._is_released = False
         self._is_failing = False
+        self._refreshing = threading.RLock()
         with _registry_guard:
             self._file, self._has_posix_lock = _take_posix_lock(directory)
             try:
@@ -94,8 +97,32 @@ class MasterLock:
             StudyLockedError: Another master took the study over, because this one was suspended
                 for more than `STALE_SECONDS`. This one must stop without writing.
         """
-        if time.monotonic() - self._refreshed < every_seconds:
-            return
+        with self._refreshing:
+            if not self._is_released and time.monotonic() - self._refreshed >= every_seconds:
+                self._refresh()
+
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """Write heartbeats from a thread, also while the master reads data, say, or copies a model.
+
+        If another master takes over, the next `refresh` outside of the thread tells it.
+        """
+        ended = threading.Event()
+
+        def beat() -> None:
+            while not ended.wait(HEARTBEAT_SECONDS):
+                with contextlib.suppress(StudyError):
+                    self.refresh(every_seconds=HEARTBEAT_SECONDS)
+
+        thread = threading.Thread(target=beat, name="hptune-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(_SETTLE_SECONDS)  # no longer, as the file system may not answer
+
+    def _refresh(self) -> None:
         try:
             found = self._lease.read()
             if found == self._owner:
@@ -128,8 +155,8 @@ class MasterLock:
         """Release the lock; may be repeated."""
         if self._is_released or os.getpid() != self._owner.pid:
             return
-        self._is_released = True
-        with _registry_guard:
+        with self._refreshing, _registry_guard:
+            self._is_released = True
             # In this order: a master that gets the POSIX lock must not find this lease.
             self._lease.remove(self._owner)
             _held.pop(self._identity, None)
