@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -39,7 +40,7 @@ from tuner.testing.executors import Driver, ExecutorSuite, Stage
 from tuner.worker.dask import study_access
 from tuner.worker.dask.announcement import Announcement
 from tuner.worker.dask.study_access import StudyAccess, StudyAccessError, prepare_access
-from tuner.worker.orders import AttemptOrder
+from tuner.worker.orders import AttemptOrder, StopOrder
 
 
 @contextmanager
@@ -102,6 +103,36 @@ def test_a_worker_may_ask_for_files_before_the_attempt_is_noted(tmp_path: Path) 
     executor.start(cast("AttemptOrder", placed))
     asking[0].join()
     assert found == [True]
+
+
+def test_an_order_to_stop_that_does_not_arrive_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_executor, "_AGAIN_SECONDS", 0.01)
+    answers: list[Any] = [TimeoutError("no answer"), {}, {"w": None}]
+    told: list[object] = []
+
+    async def run(_function: object, _name: str, order: object, **_: object) -> Any:
+        told.append(order)
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    ends = SimpleNamespace(add_done_callback=lambda _: None, done=lambda: False)
+    loop = SimpleNamespace(add_callback=lambda function: asyncio.run(function()))
+    executor = DaskExecutor(
+        name="study",
+        source=ObjectiveSource(SourceKind.FILE, str(tmp_path / "model.py")),
+        clock=SystemClock(),
+        client=SimpleNamespace(submit=lambda *_, **__: ends, run=run, loop=loop),
+    )
+    executor._workers.add("w")
+    executor._opened = True
+    placed = SimpleNamespace(attempt=AttemptId(3, 1), placement=SimpleNamespace(worker="w"))
+    executor.start(cast("AttemptOrder", placed))
+    executor.stop(AttemptId(3, 1), Halt.PRUNE)
+    assert told == [StopOrder(AttemptId(3, 1), Halt.PRUNE)] * 3
+    assert not answers
 
 
 def plugins(client: Any) -> list[str]:

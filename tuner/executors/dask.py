@@ -48,6 +48,9 @@ _SCHEDULER_TOPIC = "all"
 _ANNOUNCE_SECONDS = 15.0
 """Time for a new Dask worker's plugin to announce itself; after that, the worker is asked."""
 
+_AGAIN_SECONDS = 5.0
+"""Seconds until an order that did not reach its worker is sent again."""
+
 _STEP_SECONDS = 30.0
 """How long a call to all workers may take; one of them may hang."""
 
@@ -215,8 +218,16 @@ class DaskExecutor(Executor):
 
     def _tell(self, order: StopOrder | MeetOrder) -> None:
         worker, future = self._futures.get(order.attempt, ("", None))
-        if future is not None and not future.done():
-            self._call(worker, tell_attempt, self._name, order)
+        if future is None or future.done():
+            return
+
+        async def send() -> None:
+            while not await self._call(worker, tell_attempt, self._name, order):
+                await asyncio.sleep(_AGAIN_SECONDS)
+                if future.done() or worker not in self._workers or not self._opened:
+                    return
+
+        self._client.loop.add_callback(send)
 
     def drain(self, worker: str, reason: str) -> None:
         """Report that the worker takes no more attempts; the worker itself need not know."""
@@ -320,7 +331,7 @@ class DaskExecutor(Executor):
                     return
                 event = WorkerRefused(0.0, event.worker, event.node, different)
                 answer = Announcement(event, announced.versions, is_of_versions=True)
-                self._call(event.worker, refuse, self._name, answer)
+                self._client.loop.add_callback(self._call, event.worker, refuse, self._name, answer)
             self._refused[event.worker] = event.reason
         self._queue.put(event)
 
@@ -382,14 +393,13 @@ class DaskExecutor(Executor):
             reason = f"hptune does not run there ({answer!r}); is it installed?"
             self._on_announced(Announcement(WorkerRefused(0.0, worker, worker, reason)))
 
-    def _call(self, worker: str, function: Callable[..., Any], *arguments: object) -> None:
-        """Have a worker call a function, without waiting for it: the worker may hang."""
-
-        async def send() -> None:
-            with contextlib.suppress(OSError, TimeoutError):
-                await self._client.run(function, *arguments, workers=[worker], on_error="ignore")
-
-        self._client.loop.add_callback(send)
+    async def _call(self, worker: str, function: Callable[..., Any], *arguments: object) -> bool:
+        """Have a worker call a function, and return whether it has; the worker may hang."""
+        with contextlib.suppress(OSError, TimeoutError):
+            return worker in await self._client.run(
+                function, *arguments, workers=[worker], on_error="ignore"
+            )
+        return False
 
     def _on_done(self, attempt: AttemptId, future: Future[None]) -> None:
         """Report the end of an attempt whose task failed, so that no plugin reports it."""
