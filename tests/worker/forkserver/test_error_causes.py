@@ -42,6 +42,12 @@ OTHERS = [
 ]
 
 
+OF_STORAGE = [
+    OSError(number, os.strerror(number))
+    for number in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ESHUTDOWN)
+]
+
+
 def name_of(error: Exception) -> str:
     return f"{type(error).__name__} {error}"[:40]
 
@@ -86,3 +92,9 @@ def test_what_it_was_raised_from_counts() -> None:
     circle.__context__ = KeyError("no")
     circle.__context__.__context__ = circle
     assert cause_of(circle, has_gpu=True) is Cause.EXCEPTION
+
+
+@pytest.mark.parametrize("error", OF_STORAGE, ids=name_of)
+def test_a_file_server_that_fails_is_no_fault_of_the_configuration(error: Exception) -> None:
+    assert cause_of(error, has_gpu=False) is Cause.WORKER_LOST
+    assert cause_of(TimeoutError("the user's own words"), has_gpu=False) is Cause.EXCEPTION

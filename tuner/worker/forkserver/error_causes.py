@@ -17,6 +17,10 @@ _OUT_OF_MEMORY = (
     "Out of memory",
     "OUT_OF_MEMORY",
 )
+_OF_STORAGE = (
+    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ESHUTDOWN, errno.EREMOTEIO, errno.EHOSTDOWN
+)  # fmt: skip
+"""Errors of a disk or a file server that fails; no configuration causes them."""
 _HOST_MEMORY = ("/device:CPU", "by allocator cpu", "by allocator mklcpu", "CPUAllocator")
 
 
@@ -37,6 +41,8 @@ def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:
             isinstance(each, OSError) and each.errno == errno.ENOMEM
         ):
             return Cause.OUT_OF_MEMORY
+        if isinstance(each, OSError) and each.errno in _OF_STORAGE:
+            return Cause.WORKER_LOST
         if _is_out_of_memory(each):
             of_host = not has_gpu or any(word in str(each) for word in _HOST_MEMORY)
             return Cause.OUT_OF_MEMORY if of_host else Cause.DEVICE_OUT_OF_MEMORY
