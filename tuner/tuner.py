@@ -341,7 +341,7 @@ def _replacing(directory: StudyDirectory) -> Iterator[None]:
                     other.rename(each)
         raise
     finally:
-        is_unused = not directory.database.exists()
+        is_unused = not directory.has_ledger
         for each, other in before.items():
             _remove(other)
             if is_unused:

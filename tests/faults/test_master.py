@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from tuner.cli.output import INTERRUPTED
 from tuner.core.user_requests import UserAction
 from tuner.master.user_requests import send
 from tuner.storage.directory import StudyDirectory
+from tuner.storage.file_errors import storage_full
 from tuner.storage.ledger import Ledger
 
 # Trials of a length that the test chooses: they end when their gate is there.
@@ -452,3 +454,29 @@ def test_what_is_asked_of_a_master_while_it_opens_the_ledger_is_heard(
     monkeypatch.setattr(Ledger, "open", slowly)
     assert cli("resume", study, "--trials", 50).code == INTERRUPTED
     assert count(study, "state = 'COMPLETE'") < 50
+
+
+def test_a_file_server_that_fails_is_named_and_the_study_stays(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be seen is not removed."""
+    model, study = cli.file("model.py", QUICK), cli.study()
+    look, append = os.stat, Ledger.append
+
+    def fail(ledger: Ledger, *events: Any, **options: Any) -> None:
+        if not count(study, "state = 'COMPLETE'"):
+            return append(ledger, *events, **options)
+        monkeypatch.setattr(os, "stat", stale)
+        raise storage_full(study / "study.db", "disk I/O error")
+
+    def stale(path: Any, *options: Any, **named: Any) -> os.stat_result:
+        if str(path).endswith("study.db"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return look(path, *options, **named)
+
+    monkeypatch.setattr(Ledger, "append", fail)
+    ended = cli("run", model, "--trials", 3, *LIGHT, "--study", study)
+    monkeypatch.undo()
+    assert ended.code == 1
+    assert "disk I/O error" in ended.err
+    assert count(study, "state = 'COMPLETE'") == 1

@@ -100,7 +100,7 @@ def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None
 
 def what_next(directory: StudyDirectory) -> str:
     """Return how a study that was stopped is continued, in words."""
-    exists = directory.database.exists()
+    exists = directory.has_ledger
     return f"continue with: hptune resume {directory}" if exists else "no study was made yet"
 
 

@@ -216,7 +216,7 @@ def _written(directory: StudyDirectory, text: str) -> Iterator[None]:
                     ) from None
         yield
     finally:
-        if not directory.database.exists():
+        if not directory.has_ledger:
             directory.give_up()
 
 

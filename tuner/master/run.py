@@ -95,7 +95,7 @@ def start(
                 with lock.beating():
                     return _start(settings, directory, lock, workers, display)
             except UnknownMetricError as error:
-                if not directory.database.exists():
+                if not directory.has_ledger:
                     raise  # it was known before the first trial
                 # The study is of no use, and would keep its name from the corrected command.
                 directory.remove()
@@ -103,7 +103,7 @@ def start(
                     f"{error.message} The study in {directory} was removed.", error.detail
                 ) from None
             finally:
-                if not directory.database.exists():
+                if not directory.has_ledger:
                     directory.remove()
     finally:
         directory.give_up()  # if no study was made

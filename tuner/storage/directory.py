@@ -85,6 +85,17 @@ class StudyDirectory:
         return self._path / "study.db"
 
     @property
+    def has_ledger(self) -> bool:
+        """Whether there is a ledger; True if that cannot be seen, so that nothing is removed."""
+        try:
+            self.database.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            pass
+        return True
+
+    @property
     def best(self) -> Path:
         """The directory of the best model."""
         return self._path / "best"
@@ -279,7 +290,7 @@ class StudyDirectory:
         Drafts go if there is no study. A parent that is not empty stays.
         """
         with contextlib.suppress(OSError):
-            if not self.database.exists():
+            if not self.has_ledger:
                 for draft in self._drafts:
                     draft.unlink(missing_ok=True)
                     if draft.parent != self._path and not any(draft.parent.iterdir()):
@@ -296,7 +307,7 @@ class StudyDirectory:
         For a signal handler of a process that then ends: it takes no lock and raises nothing.
         """
         with contextlib.suppress(Exception):
-            if self._was_acquired and not self.database.exists():
+            if self._was_acquired and not self.has_ledger:
                 self.remove()
             self.give_up()
 
