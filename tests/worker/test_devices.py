@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,3 +77,32 @@ def test_a_worker_says_all_of_it(monkeypatch: pytest.MonkeyPatch, nodes: Path) -
 def test_a_machine_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert devices.capacity().gpu_memory_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("visible", "usable"),
+    [
+        ("0,2,-1,1", ("0", "2")),  # as CUDA reads it
+        ("NoDevFiles", ()),  # Slurm, for a job without GPUs
+        (" GPU-8932f937 , MIG-5c89d0f1 ", ("GPU-8932f937", "MIG-5c89d0f1")),
+    ],
+)
+def test_only_what_cuda_would_use_is_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, visible: str, usable: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert devices.gpus() == usable
+
+
+def test_the_numbers_of_the_driver_mean_the_same_to_cuda(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
+    monkeypatch.delenv("CUDA_DEVICE_ORDER")
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert devices.gpus() == ("0", "1")
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"

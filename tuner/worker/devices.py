@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import socket
@@ -95,11 +96,14 @@ def cpus() -> tuple[int, ...]:
 
 
 def gpus() -> tuple[str, ...]:
-    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
+
+    If it is not set, the driver's numbers are taken, and CUDA_DEVICE_ORDER is set so that they mean
+    the same to the frameworks: by default CUDA gives the number 0 to the fastest GPU.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        names = [name.strip() for name in visible.split(",")]
-        return tuple(name for name in names if name and name != "-1")
+        return tuple(itertools.takewhile(_is_gpu, map(str.strip, visible.split(","))))
     command = shutil.which("nvidia-smi")
     if command is None:
         return ()
@@ -113,7 +117,17 @@ def gpus() -> tuple[str, ...]:
         )
     except (OSError, subprocess.SubprocessError):
         return ()
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     return tuple(line.strip() for line in listed.stdout.splitlines() if line.strip())
+
+
+def _is_gpu(name: str) -> bool:
+    """Return whether CUDA takes this for a GPU; it ignores any other name and all that follow.
+
+    >>> [_is_gpu(name) for name in ("0", "MIG-5c89", "-1", "NoDevFiles")]
+    [True, True, False, False]
+    """
+    return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
 
 
 def memory_bytes() -> int:
