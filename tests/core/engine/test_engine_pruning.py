@@ -324,3 +324,23 @@ def test_more_epochs_make_more_rungs_and_keep_what_is_known(driver: EngineDriver
     driver.join("more", cores=1)
     driver.report(name(1, 1), 1, score=0.2)
     assert Stop(name(1, 1), Halt.PRUNE) in driver.report(name(1, 1), 3, score=0.2)
+
+
+@pytest.mark.parametrize("pruner", [STOPS, replace(STOPS, name="median")])
+def test_a_pruner_that_begins_late_compares_trials_of_as_many_epochs(
+    driver: EngineDriver, pruner: PrunerSettings
+) -> None:
+    driver.go(8, cores=6)
+    for trial in range(6):
+        for step in (1, 2, 3, 6, 9):
+            driver.report(name(trial), step, score=step / 10)
+        driver.end(name(trial), returned(0.9))
+    driver.open(8, pruner=pruner)
+    driver.join("more", cores=2)
+    driver.suggest()
+    (tell,) = driver.report(name(6), 1, score=0.2)
+    assert isinstance(tell, Tell), "the others had 0.1 by then"
+    assert Stop(name(7), Halt.PRUNE) in driver.report(name(7), 1, score=0.05)
+    (tell,) = driver.report(name(6), 3, score=0.4)
+    assert isinstance(tell, Tell)
+    driver.check_replay()

@@ -38,10 +38,9 @@ class EarlyStopping:
         for record in records:
             if record.trial.confirms is not None:
                 continue
-            for step, value in record.trial.rungs.items():
+            for step in self._steps_to_repeat(record):
+                value = self._value(record.best_by(step))
                 self._pruner.report(record.trial.number, step, value)
-            if record.last_step:
-                self._pruner.report(record.trial.number, record.last_step, self._value(record))
             if record.trial.state is not TrialState.PAUSED:
                 self._pruner.moved(record.trial.number, record.trial.state)
         for record in records:
@@ -51,6 +50,16 @@ class EarlyStopping:
                     self._pruner.moved(record.trial.number, TrialState.PAUSED)
                 else:
                     yield record, decision
+
+    def _steps_to_repeat(self, record: TrialRecord) -> list[int]:
+        """Return the steps at which a new pruner is told a trial's best value, ascending.
+
+        The last alone is not enough: at a lower rung, the end of a long training would be compared
+        with the beginning of others.
+        """
+        first = record.improvements[0][0] if record.improvements else record.last_step
+        rungs = (rung for rung in self._pruner.rungs if first < rung < record.last_step)
+        return sorted({first, *rungs, record.last_step} - {0})
 
     def report(self, record: TrialRecord, *, since: int) -> Mapping[int, float]:
         """Report a trial's progress.
@@ -63,13 +72,13 @@ class EarlyStopping:
             The rungs that the trial has reached by this, each with its value there, if it has one.
         """
         step, best = record.last_step, record.best_value
-        self._pruner.report(record.trial.number, step, self._value(record))
+        self._pruner.report(record.trial.number, step, self._value(best))
         if best is None:
             return {}
         return {rung: best for rung in self._pruner.rungs if since < rung <= step}
 
-    def _value(self, record: TrialRecord) -> float:
-        return self._goal.direction.worst if record.best_value is None else record.best_value
+    def _value(self, best: float | None) -> float:
+        return self._goal.direction.worst if best is None else best
 
     def decide(self, trial: Trial) -> Decision:
         """Return the decision on a running trial; it has passed its rung if it continues."""

@@ -6,8 +6,10 @@ Nothing is decided here, but an illegal change is refused.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from ...errors import InvalidTransition
 from ..attempt import Attempt, AttemptId, Cause, Ending, Halt, Outcome, Report
@@ -33,6 +35,7 @@ class TrialRecord:
         running: The running attempt, if there is one.
         last_step: The highest step of the reports that have the first goal's metric.
         best_value: The best value of those reports that break no constraint.
+        improvements: Each such report that was better than those before it: step and value.
         last: The last of those reports, until the trial is over.
         before: The complete trial, while it trains on.
         resources: What its configuration needs, if the user said so of it alone.
@@ -48,6 +51,7 @@ class TrialRecord:
     running: AttemptId | None = None
     last_step: int = 0
     best_value: float | None = None
+    improvements: list[tuple[int, float]] = field(default_factory=list)
     last: Report | None = None
     before: Trial | None = None
     resources: Resources | None = None
@@ -111,7 +115,13 @@ class TrialRecord:
         is_better = goals.goal.direction.better(value, self.best_value)
         if is_better and not goals.broken(report.metrics):
             self.best_value = value
+            self.improvements.append((report.step, value))
         return True
+
+    def best_by(self, step: int) -> float | None:
+        """Return what `best_value` was after a step; None if there was none yet."""
+        count = bisect_right(self.improvements, step, key=itemgetter(0))
+        return self.improvements[count - 1][1] if count else None
 
 
 @dataclass(slots=True)
