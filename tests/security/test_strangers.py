@@ -28,9 +28,11 @@ WAITING = """
 import pathlib, time
 
 def objective(hp, trial):
+    x = hp.Float("x", 0, 1)
+    trial.report(1, value=x)  # the model file is read until here
     while not pathlib.Path({go!r}).exists():
         time.sleep(0.02)
-    return hp.Float("x", 0, 1)
+    return x
 """
 GARBAGE = (
     b"",
