@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from in_process import InProcess
 from real_runs import Hptune, rows, trials, wait_for
 
 from tuner.study import Study
@@ -23,7 +24,9 @@ WAITING = """
     """
 
 
-def test_a_running_study_is_paused_gets_a_trial_and_loses_one(hptune: Hptune) -> None:
+def test_a_running_study_is_paused_gets_a_trial_and_loses_one(
+    hptune: Hptune, cli: InProcess
+) -> None:
     model, study = hptune.file("model.py", WAITING), hptune.study()
     light = ("--executor", "joblib", "--workers", 1, "--trials", 2)
     run = hptune.start("run", model, "--study", study, *light)
@@ -45,31 +48,31 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(hptune: Hptune) ->
         ),
     }
     for command, (code, message) in refused.items():
-        ended = hptune(*command)
+        ended = cli(*command)
         assert (ended.code, message in ended.err) == (code, True), ended.err
 
     paused = hptune("pause", study)
     assert (paused.code, paused.err) == (0, "")
     assert "running trials go on, and the workers stay, with their devices" in paused.out
     assert paused.out.endswith("Start more trials with: hptune resume study\n")
-    assert "paused by" in hptune("status", study).out
-    changed = hptune("resume", study, "--trials", 5)
+    assert "paused by" in cli("status", study).out
+    changed = cli("resume", study, "--trials", 5)
     assert (changed.code, "is paused, and its settings cannot change" in changed.err) == (1, True)
-    added = hptune("enqueue", study, "x=0.25", "kind=b")
+    added = cli("enqueue", study, "x=0.25", "kind=b")
     assert (added.code, added.out) == (0, "Added trial 1\n")
-    assert hptune("enqueue", study, "x=0.75").out == "Added trial 2\n"
-    waiting = hptune("stop", study, "--trial", 2)
+    assert cli("enqueue", study, "x=0.75").out == "Added trial 2\n"
+    waiting = cli("stop", study, "--trial", 2)
     assert (waiting.code, waiting.out) == (0, "Trial 2 is PRUNED: no value\n")
-    stopped = hptune("stop", study, "--trial", 0)
+    stopped = cli("stop", study, "--trial", 0)
     assert stopped.code == 0
     assert stopped.out.startswith("Trial 0 is PRUNED: score 0.")
-    again = hptune("stop", study, "--trial", 0)
+    again = cli("stop", study, "--trial", 0)
     assert (again.code, "trial 0 is PRUNED; only one that runs, waits" in again.err) == (2, True)
     assert [each["state"] for each in trials(study)] == ["PRUNED", "WAITING", "PRUNED"]
-    resumed = hptune("resume", study)
+    resumed = cli("resume", study)
     assert (resumed.code, resumed.out) == (0, "The study goes on: trials start again\n")
     wait_for(lambda: len(rows(study, "SELECT * FROM reports")) == 2, "the added trial")
-    assert hptune("stop", study).code == 0
+    assert cli("stop", study).code == 0
     ended = run.wait()
     assert ended.code == 130
     (reason,) = (each["reason"] for each in rows(study, "SELECT * FROM attempts WHERE trial = 0"))
@@ -84,7 +87,7 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(hptune: Hptune) ->
         ("stop trial 0", "done"),
         ("go on", "done"),
     ]
-    gone = hptune("enqueue", study, "x=0.5")
+    gone = cli("enqueue", study, "x=0.5")
     assert (gone.code, "add a trial when it continues" in gone.err) == (1, True)
 
 
