@@ -120,7 +120,7 @@ def run_beside_a_gpu(slowdown: Callable[[float], float]) -> Site:
         busy=lambda params: 0.1,
         slowdown=slowdown,
         gpu_memory=lambda params: 5 * GB,
-        trials=200,
+        trials=120,
     )
     gpu = Capacity(tuple(range(16)), ("A",), 99 * GB, gpu_memory_bytes=80 * GB)
     site.driver.join_with("gpu", gpu)

@@ -25,10 +25,18 @@ from tuner.testing.spaces import ALL_TYPES, BRANIN, branin
 
 class TestBayesianSampler(LearningSuite):
     branin_tolerance = -2.0
+    branin_seeds = 3
     ten_thousand_seconds = 5.0  # twice a kernel for 400 trials, from nothing
 
     def make_for(self, space: SearchSpace, seed: int, direction: Direction) -> Sampler:
         return BayesianSampler(space, seed, directions=(direction,))
+
+    @pytest.mark.slow
+    def test_no_worse_than_random_on_branin_from_more_seeds(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(self, "branin_seeds", 8)
+        self.test_no_worse_than_random_on_branin()
 
 
 # --- how the search goes ----------------------------------------------------------------------
