@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -48,7 +49,9 @@ class Import:
         return self.imported.partition(".")[0]
 
 
+@cache
 def imports(root: Path = PACKAGE) -> list[Import]:
+    """Return every import of a package; it is parsed once, and by the process that tests it."""
     found = []
     for path in sorted(root.rglob("*.py")):
         module = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
@@ -93,8 +96,10 @@ def room(module: str) -> str:
     return module.partition(".")[2].partition(".")[0]
 
 
-ALL = imports()
-OURS = [each for each in ALL if each.top == "tuner"]
+@cache
+def ours() -> list[Import]:
+    """Return the imports of modules of the package by each other."""
+    return [each for each in imports() if each.top == "tuner"]
 
 
 def named(rule: list[Import]) -> list[str]:
@@ -138,11 +143,11 @@ FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.pa
 
 
 def test_imports_are_found() -> None:
-    pairs = {(each.importer, each.imported) for each in ALL}
+    pairs = {(each.importer, each.imported) for each in imports()}
     assert ("tuner.core.engine.engine", "tuner.core.messages") in pairs
     assert ("tuner.worker.dask.plugin", "distributed") in pairs
     assert ("tuner.worker.dask.plugin", "tuner.worker.devices") in pairs
-    assert any(each.in_function and each.top == "keras" for each in ALL)
+    assert any(each.in_function and each.top == "keras" for each in imports())
 
 
 def test_few_modules_lie_at_the_top() -> None:
@@ -154,7 +159,7 @@ def test_each_folder_imports_what_it_declares_and_nothing_else(path: Path) -> No
     name = ".".join(path.relative_to(PACKAGE.parent).parts)
     used = {
         place(each.imported, each.importer)
-        for each in OURS
+        for each in ours()
         if (folder(each.importer) == name and folder(each.imported) not in (name, "tuner"))
         or (folder(each.importer) == name and each.imported.count(".") == 1)
     }
@@ -170,7 +175,7 @@ def test_no_circle_among_the_modules_and_folders_of_a_folder(path: Path) -> None
 
     edges = {
         (entry(each.importer), entry(each.imported))
-        for each in OURS
+        for each in ours()
         if each.importer.startswith(inside) and each.imported.startswith(inside)
     }
     assert circle({(a, b) for a, b in edges if a != b}) == []
@@ -185,7 +190,7 @@ def test_imports_go_downwards_in_the_list_of_the_architecture_page() -> None:
         above, below = room(each.importer), room(each.imported)
         return {above, below} <= set(listed) and listed.index(above) > listed.index(below)
 
-    assert named([each for each in OURS if rises(each)]) == []
+    assert named([each for each in ours() if rises(each)]) == []
 
 
 def test_a_circle_is_found() -> None:
@@ -194,7 +199,7 @@ def test_a_circle_is_found() -> None:
 
 
 def test_nothing_imports_the_suites() -> None:
-    rule = [e for e in OURS if room(e.imported) == "testing" and room(e.importer) != "testing"]
+    rule = [e for e in ours() if room(e.imported) == "testing" and room(e.importer) != "testing"]
     assert named(rule) == []
 
 
@@ -202,7 +207,7 @@ def test_the_core_knows_nothing_of_the_outside_world() -> None:
     allowed = (sys.stdlib_module_names - OUTSIDE_WORLD) | {"numpy", "tuner"}
     rule = [
         each
-        for each in ALL
+        for each in imports()
         if room(each.importer) == "core"
         and each.top not in allowed
         and (each.importer, each.imported) != ("tuner.core.clock", "time")
@@ -211,7 +216,7 @@ def test_the_core_knows_nothing_of_the_outside_world() -> None:
 
 
 def test_the_engine_never_sees_the_clock() -> None:
-    rule = [each for each in OURS if each.imported == "tuner.core.clock"]
+    rule = [each for each in ours() if each.imported == "tuner.core.clock"]
     assert not [each for each in rule if room(each.importer) == "core"]
 
 
@@ -224,7 +229,7 @@ def test_samplers_are_pure_and_know_nothing_of_each_other() -> None:
     assert {"tuner.samplers.grid", "tuner.samplers.random_search"} <= samplers
     rule = [
         each
-        for each in ALL
+        for each in imports()
         if each.importer.startswith("tuner.samplers.")
         and each.importer != "tuner.samplers.registry"
         and (each.imported in samplers or each.top in OUTSIDE_WORLD)
@@ -235,7 +240,7 @@ def test_samplers_are_pure_and_know_nothing_of_each_other() -> None:
 def test_pruners_are_pure_and_the_core_knows_none() -> None:
     rule = [
         each
-        for each in ALL
+        for each in imports()
         if (room(each.importer) == "pruners" and each.top in OUTSIDE_WORLD)
         or (room(each.importer) == "core" and room(each.imported) in ("pruners", "samplers"))
     ]
@@ -248,7 +253,7 @@ UNKNOWN_TO_WORKERS = ("engine", "packing", "sampler")
 def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
     rule = [
         each
-        for each in OURS
+        for each in ours()
         if room(each.importer) in ("executors", "storage", "worker", "training")
         and each.imported.startswith(
             ("tuner.core.engine", "tuner.core.packing", "tuner.core.sampler")
@@ -258,7 +263,7 @@ def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
 
 
 def test_dask_is_known_to_those_who_need_it() -> None:
-    users = {each.importer for each in ALL if each.top in ("distributed", "dask")}
+    users = {each.importer for each in imports() if each.top in ("distributed", "dask")}
     assert users == {
         "tuner.executors.dask",
         "tuner.executors.dask_client",
@@ -283,7 +288,7 @@ def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
         )
         return not at_home or not each.in_function
 
-    rule = [each for each in ALL if each.top in FRAMEWORKS and not each.for_types_only]
+    rule = [each for each in imports() if each.top in FRAMEWORKS and not each.for_types_only]
     assert rule, "nothing imports a framework: the rule checks nothing"
     assert named([each for each in rule if breaks(each)]) == []
 
@@ -301,7 +306,7 @@ def test_no_circle_among_the_modules_of_the_job_queue() -> None:
 
 
 def test_only_the_job_script_knows_dask_jobqueue() -> None:
-    users = {e.importer for e in ALL + imports(JOBQUEUE) if e.top in ("dask_jobqueue",)}
+    users = {e.importer for e in imports() + imports(JOBQUEUE) if e.top in ("dask_jobqueue",)}
     assert users <= {"jobqueue.script"}
 
 

@@ -28,19 +28,36 @@ Y = (X.sum((1, 2, 3)) > 0).astype("int64")
 WEIGHT = _DRAW.random(73).astype("float32")
 
 
+BESIDE_OWN_DDP = "dense, beside averaging by Keras"
+
+
 def compare(ranks: Ranks, names: list[str]) -> dict[str, Any]:
-    """Train by all ranks together, and on rank 0 alone; return what both gave, by training."""
+    """Train by all ranks together, and on rank 0 alone; return what both gave, by training.
+
+    On PyTorch, one training has a second result: with a Keras that has its own averaging.
+    """
+    import keras
+
+    together, alone = _train_together_and_alone(ranks, names)
+    if keras.config.backend() == "torch":
+        _give_keras_its_own_averaging()
+        again, own = _train_together_and_alone(ranks, ["dense"])
+        together[BESIDE_OWN_DDP], alone[BESIDE_OWN_DDP] = again["dense"], own.get("dense")
+    return {"together": together, "alone": alone}
+
+
+def _train_together_and_alone(ranks: Ranks, names: list[str]) -> tuple[dict[str, Any], ...]:
     strategy = choose(ranks, 0, DataParallel())
     assert strategy is not None
     strategy.enter()
     together = {name: _train(TRAININGS[name], strategy) for name in names}
     alone = {name: _train(TRAININGS[name], None) for name in names if ranks.rank == 0}
     strategy.leave()
-    return {"together": together, "alone": alone}
+    return together, alone
 
 
-def compare_beside_own_ddp(ranks: Ranks, names: list[str]) -> dict[str, Any]:
-    """Do as `compare`, with a Keras that has its own averaging, as on PyTorch from 3.16."""
+def _give_keras_its_own_averaging() -> None:
+    """Change this process's Keras so that it has what Keras has on PyTorch from 3.16."""
     import keras
 
     trainer: Any = next(kind for kind in keras.Model.__mro__ if "train_step" in vars(kind))
@@ -55,7 +72,6 @@ def compare_beside_own_ddp(ranks: Ranks, names: list[str]) -> dict[str, Any]:
 
     trainer.make_train_function = make_train_function
     trainer._initialize_ddp = trainer.get_metrics_result = averages_too
-    return compare(ranks, names)
 
 
 def batch_statistics(ranks: Ranks) -> dict[str, Any]:

@@ -38,11 +38,11 @@ def test_a_study_ends_the_same_with_data_loaded_once(hptune: Hptune, cli: InProc
     model = hptune.file("model.py", MODEL)
     results = {}
     # Only a fork server of the study's own holds its data.
-    runs = (("off", 4, cli), ("on", 1, hptune))
+    runs = (("off", 3, cli), ("on", 1, hptune))
     for cache, expected, command in runs:
         (hptune.directory / "calls").unlink(missing_ok=True)
         ended = command(
-            *("run", model, "--trials", 3, "--epochs", 1, "--seed", 1, "--executor", "joblib"),
+            *("run", model, "--trials", 2, "--epochs", 1, "--seed", 1, "--executor", "joblib"),
             *("--search", "random", "--cache-data", cache, "--study", hptune.study(cache)),
         )
         assert ended.code == 0, ended.err

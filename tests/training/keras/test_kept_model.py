@@ -122,7 +122,7 @@ def test_a_layer_of_the_users_own(attempts: Attempts, tmp_path: Path) -> None:
     result = attempts.run(text + DATA)
     assert result.ending.cause is Cause.RETURNED, result.log
     assert "cannot be saved" not in result.log
-    measured = evaluated(tmp_path / "model.py", result.directory / "model.keras")
+    measured = evaluated(attempts, tmp_path / "model.py", result.directory / "model.keras")
     assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-6)
 
 

@@ -51,7 +51,7 @@ def fit(hp, model, data, callbacks, epochs):
     assert result.ending.cause is Cause.RETURNED, result.log
     assert result.ending.step == 2
     assert result.reports[-1][1]["val_loss"] > 2 * result.ending.metrics["val_loss"]
-    measured = evaluated(tmp_path / "model.py", result.directory / "model.keras")
+    measured = evaluated(attempts, tmp_path / "model.py", result.directory / "model.keras")
     assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-6)
 
 

@@ -173,7 +173,7 @@ def fit(hp, model, data, callbacks, epochs):
 """
     result = attempts.run(text, epochs=2)
     assert result.ending.cause is Cause.RETURNED, result.log
-    measured = evaluated(tmp_path / "model.py", result.directory / "model.keras")
+    measured = evaluated(attempts, tmp_path / "model.py", result.directory / "model.keras")
     assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-5)
 
 

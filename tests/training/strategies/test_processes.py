@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parallel_fits import TRAININGS
+from parallel_fits import BESIDE_OWN_DDP, TRAININGS
 from rank_processes import run_ranks
 from requirements import require
 
@@ -36,19 +36,11 @@ def environment(backend: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(
-    ("backend", "function", "names"),
-    [
-        ("torch", "compare", [*TRAININGS]),
-        ("torch", "compare_beside_own_ddp", ["dense"]),
-        ("tensorflow", "compare", [*TRAININGS]),
-    ],
-)
-def test_two_ranks_compute_what_one_process_computes(
-    backend: str, function: str, names: list[str]
-) -> None:
-    first, second = of_ranks(backend, function, names)
-    for name in names:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_ranks_compute_what_one_process_computes(backend: str) -> None:
+    first, second = of_ranks(backend, "compare", [*TRAININGS])
+    assert first["together"].keys() == {*TRAININGS, *[BESIDE_OWN_DDP] * (backend == "torch")}
+    for name in first["together"]:
         together, other = first["together"][name], second["together"][name]
         alone = first["alone"][name]
         assert together["history"] == other["history"]
