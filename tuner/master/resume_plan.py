@@ -247,9 +247,10 @@ def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> 
         )
         others -= len(engine.ended_early)
     if others:
-        trials = f"{'the other ' if lines else 'the '}{others} complete trials stay as they are"
+        stay = "trial stays as it is" if others == 1 else "trials stay as they are"
+        trials = f"{'the other ' if lines else 'the '}{others} complete {stay}"
         most = max(map(engine.last_step, complete.difference(go_on)))
-        limit = f" (they trained at most {most} epochs)" if most else ""
+        limit = f" (trained at most {most} epochs)" if most else ""
         lines.append(f"{trials}{limit}")
     change = f"{epochs} epochs" if before is None else f"{epochs} epochs instead of {before}"
     return [f"{change}: {'; '.join(lines)}"]
