@@ -233,12 +233,13 @@ class RemoteStudy:
 
     @property
     def sends(self) -> bool:
-        """Whether the master takes files now."""
+        """Whether the master takes files now, or is to take the last ones of an attempt."""
         now = time.monotonic()
         with self._lock:
             return any(
-                each.ticket is not None and now - each.touched_at < SILENT_SECONDS
+                now - (self._heard_at if each.ticket is None else each.touched_at) < SILENT_SECONDS
                 for each in self._sessions.values()
+                if each.ticket is not None or (each.ending and not each.is_abandoned)
             )
 
     def close(self) -> None:
