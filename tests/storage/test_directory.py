@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,9 +42,29 @@ def test_two_who_ask_for_a_free_directory_get_two(
     assert all(path.is_dir() for path in found)
 
 
+def test_the_folder_of_studies_may_be_removed_by_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a run does that makes no study; many may start and fail at once, as jobs of an array."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(_: int) -> None:
+        for _ in range(100):
+            StudyDirectory.free("model").give_up()
+
+    with ThreadPoolExecutor(4) as runs:
+        assert [*runs.map(make, range(4))] == [None] * 4
+    assert not any(tmp_path.iterdir())
+
+
 def test_where_no_directory_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "studies").touch()
+    studies = tmp_path / "studies"
+    studies.touch()
+    with pytest.raises(UsageError, match="which is not a directory"):
+        StudyDirectory.free("model")
+    studies.unlink()
+    studies.symlink_to("nowhere")
     with pytest.raises(UsageError, match="which is not a directory"):
         StudyDirectory.free("model")
 

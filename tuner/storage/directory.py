@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import secrets
 import shlex
@@ -237,20 +236,24 @@ class StudyDirectory:
             UsageError: `studies` is not a directory.
             StorageFullError: There is no space, or writing is forbidden.
         """
-        folder = Path(_FOLDER)
+        folder, number = Path(_FOLDER), 1
         with storage_errors(folder):
-            for number in itertools.count(1):
+            while True:
+                path = folder / f"{name}-{number}"
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir(exist_ok=True)
-                if not folder.is_dir():
-                    raise UsageError(
-                        f"the study cannot be created in {folder.absolute()}, which is not a "
-                        "directory. Choose another one with --study"
-                    )
-                with contextlib.suppress(FileExistsError):
-                    (path := folder / f"{name}-{number}").mkdir(mode=_PRIVATE)
+                try:
+                    path.mkdir(mode=_PRIVATE)
                     return cls(path)
-        raise AssertionError("there is always a next number")
+                except FileExistsError:
+                    number += 1
+                except (FileNotFoundError, NotADirectoryError):
+                    # Else another process has removed it, as it was empty.
+                    if _is_no_directory(folder):
+                        raise UsageError(
+                            f"the study cannot be created in {folder.absolute()}, which is not a "
+                            "directory. Choose another one with --study"
+                        ) from None
 
     @classmethod
     def newest(cls) -> Self:
@@ -403,6 +406,14 @@ class StudyDirectory:
     def requests(self) -> RequestFile:
         """What users ask of the study's master; each caller reads from the beginning."""
         return RequestFile(self._requests_file, locks_work=self.locks_work())
+
+
+def _is_no_directory(path: Path) -> bool:
+    """Return whether something else has this name; False if nothing has."""
+    try:
+        return not stat.S_ISDIR(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def study_exists(directory: StudyDirectory) -> StudyExistsError:
