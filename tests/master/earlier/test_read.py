@@ -112,6 +112,11 @@ def test_records_and_columns_of_other_programs(tmp_path: Path) -> None:
     )
 
 
+def test_a_number_that_no_float_can_be_is_no_result(tmp_path: Path) -> None:
+    records = [PLAIN | {"val_loss": 10**400}, PLAIN | {"val_loss": 0.3}]
+    assert configurations(written(tmp_path / "a.json", json.dumps(records))) == [(PLAIN, 0.3)]
+
+
 def keras_tuner_trial(folder: Path, values: dict[str, Any], loss: float, **others: Any) -> None:
     folder.mkdir(parents=True)
     metrics = {
@@ -145,9 +150,11 @@ def test_a_project_of_keras_tuner(tmp_path: Path) -> None:
     assert (other.direction, other.is_same_metric) == (Direction.MIN, False)
     ends = "; no auc there: their val_loss (min) is a guide"
     assert note(project, Goals((Goal("auc", Direction.MAX),))).endswith(ends)
-    (project / "trial_0" / "trial.json").write_text("{}")
-    with pytest.raises(UsageError, match="is no trial of KerasTuner"):
-        configurations(project)
+    for number, odd in enumerate(({"metrics": {}}, {"score": "?"}, {"score": 10**400})):
+        odd_project = tmp_path / f"odd{number}"
+        keras_tuner_trial(odd_project / "trial_0", PLAIN, 0.5, **odd)
+        with pytest.raises(UsageError, match="is no trial of KerasTuner"):
+            configurations(odd_project)
 
 
 @pytest.mark.slow

@@ -35,18 +35,19 @@ def read_project(directory: Path) -> FoundTrials:
         UsageError: A trial cannot be read.
     """
     skipped: Counter[str] = Counter()
-    complete = []
+    complete = list[tuple[Any, dict[str, Any], dict[str, Any], float | None]]()
     for path in sorted(directory.glob("trial_*/trial.json")):
         try:
             tree = json.loads(path.read_text(encoding="utf-8"))
             values = dict(tree["hyperparameters"]["values"])
             metrics = {name: _best(each) for name, each in tree["metrics"]["metrics"].items()}
-            complete.append((tree, values, metrics))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            score = tree.get("score")
+            complete.append((tree, values, metrics, None if score is None else float(score)))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise UsageError(f"{path} is no trial of KerasTuner: {error!r}") from error
     ended = [each for each in complete if each[0].get("status") == "COMPLETED"]
     skipped[NOT_COMPLETE] = len(complete) - len(ended)
-    most = max((values.get(_EPOCHS, 0) for _, values, _ in ended), default=0)
+    most = max((values.get(_EPOCHS, 0) for _, values, _, _ in ended), default=0)
     full = [each for each in ended if each[1].get(_EPOCHS, 0) == most]
     skipped["trained for fewer epochs"] = len(ended) - len(full)
     return FoundTrials(
@@ -54,11 +55,11 @@ def read_project(directory: Path) -> FoundTrials:
             FoundTrial(
                 {n: v for n, v in values.items() if not n.startswith(_INTERNAL)},
                 {name: value for name, (value, _) in metrics.items()},
-                tree.get("score"),
+                score,
             )
-            for tree, values, metrics in full
+            for _, values, metrics, score in full
         ],
-        _objective([(tree, metrics) for tree, _, metrics in full]),
+        _objective([(score, metrics) for _, _, metrics, score in full]),
         skipped,
     )
 
@@ -77,11 +78,11 @@ def _best(metric: Mapping[str, Any]) -> tuple[float, Direction | None]:
 
 
 def _objective(
-    trials: list[tuple[Mapping[str, Any], Mapping[str, tuple[float, Direction | None]]]],
+    trials: list[tuple[float | None, Mapping[str, tuple[float, Direction | None]]]],
 ) -> Goal | None:
     """Return the objective: KerasTuner stores its value, `score`, but not its name."""
     for name in trials[0][1] if trials else ():
-        found = [(tree.get("score"), metrics.get(name)) for tree, metrics in trials]
+        found = [(score, metrics.get(name)) for score, metrics in trials]
         direction = trials[0][1][name][1]
         if direction and all(each is not None and each[0] == score for score, each in found):
             return Goal(name, direction)

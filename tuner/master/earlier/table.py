@@ -130,5 +130,5 @@ def _state(row: _Row) -> str:
 def _number(value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type]  # any cell of a file
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
