@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from distributed import Status
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.core.attempt import AttemptId, Cause, Ending, Halt
 from tuner.core.messages import AttemptEnded
+from tuner.core.resources import Capacity
 from tuner.worker.dask.plugin import StudyPlugin, _Task
+from tuner.worker.dask.study_access import StudyAccess
+from tuner.worker.transport.notices import FilesWanted
 
 ATTEMPT = AttemptId(3, 1)
 
@@ -53,3 +58,48 @@ def test_the_worker_gives_no_reason_that_only_the_master_knows(tmp_path: Path) -
         str(Cause.RETURNED),
         f"{Cause.EXCEPTION} (ValueError: bad)",
     ]
+
+
+def test_what_a_worker_offers_is_found_out_beside_its_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take seconds, as nvidia-smi does; Dask's worker answers meanwhile."""
+    source = ObjectiveSource(SourceKind.FILE, str(tmp_path / "model.py"))
+    elsewhere = str(tmp_path / "elsewhere" / "study")
+    access = StudyAccess(elsewhere, "token", source, {"model.py": ""}, ("code/model.py",))
+    plugin = StudyPlugin(
+        name="study", source=source, fork_server_address=None, cores={}, access=access
+    )
+    looked: list[int] = []
+
+    def granted(*_: object) -> Capacity:
+        looked.append(threading.get_ident())
+        return Capacity((0,), (), 0)
+
+    async def join() -> None:
+        joined = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def log_event(_: str, message: bytes) -> None:
+            told = pickle.loads(message)
+            if isinstance(told, FilesWanted):
+                assert plugin.remote is not None
+                plugin.remote.brought(told.ticket, "")
+            else:
+                assert told.event.capacity.cpus == (0,)
+                loop.call_soon_threadsafe(joined.set)
+
+        worker = SimpleNamespace(
+            address="tcp://127.0.0.1:1",
+            local_directory=str(tmp_path),
+            log_event=log_event,
+            status=Status.running,
+        )
+        await plugin.setup(worker)
+        await asyncio.wait_for(joined.wait(), 60.0)
+        await plugin.teardown(worker)
+
+    monkeypatch.setattr("tuner.worker.dask.announcement.granted_by", granted)
+    asyncio.run(join())
+    assert len(looked) == 1
+    assert looked != [threading.get_ident()]

@@ -160,7 +160,11 @@ class StudyPlugin(WorkerPlugin):
             reason = f"{self._unseen}, and files cannot be brought to it ({why})"
             self._announce(Announcement.refused(worker, reason, sees_directory=False))
         else:
-            self._announce(Announcement.joined(worker, self._cores, sees_directory=False))
+            # What the worker has may take nvidia-smi seconds to tell.
+            joined = await asyncio.to_thread(
+                Announcement.joined, worker, self._cores, sees_directory=False
+            )
+            self._announce(joined)
 
     def _announce(self, announced: Announcement) -> None:
         self.announcement = announced
