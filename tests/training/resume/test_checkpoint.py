@@ -74,6 +74,24 @@ def test_killed_while_writing_there_is_the_one_before(tmp_path: Path) -> None:
     assert not parts[0].exists()
 
 
+def test_a_file_that_is_cut_while_it_is_read_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write(1, "whole")
+    checkpoints.write(2, "to be cut")
+    found = os.fstat
+
+    def longer(file: int) -> os.stat_result:
+        """Return what was true before 900 bytes were cut off."""
+        before = [*found(file)]
+        is_cut = Path(f"/proc/self/fd/{file}").readlink().name == "2.ckpt"
+        return os.stat_result([*before[:6], before[6] + 900 * is_cut, *before[7:]])
+
+    monkeypatch.setattr(os, "fstat", longer)
+    assert checkpoints.newest() == (1, "whole")
+
+
 class NoSpace:
     def __init__(self, number: int) -> None:
         self.number = number

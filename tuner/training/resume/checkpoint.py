@@ -209,6 +209,8 @@ def _read(path: Path) -> Any:
         left = length
         while left:
             chunk = file.read(min(left, _CHUNK_BYTES))
+            if not chunk:
+                raise ValueError("it was cut while it was read")
             check.update(chunk)
             left -= len(chunk)
         if file.read(_DIGEST_BYTES) != check.digest() or file.read() != _MARK:
