@@ -92,8 +92,7 @@ def start(
         with directory.acquire() as lock:
             directory.requests.clear()
             try:
-                with lock.beating():
-                    return _start(settings, directory, lock, workers, display)
+                return _start(settings, directory, lock, workers, display)
             except UnknownMetricError as error:
                 if not directory.has_ledger:
                     raise  # it was known before the first trial
@@ -118,8 +117,9 @@ def _start(
 ) -> RunResult:
     _note_reading(settings, directory, display)
     with workforce as workers:
-        found = workers.objective.read(directory.path)
-        plan = plan_start(settings, found, workers)
+        with lock.beating():
+            found = workers.objective.read(directory.path)
+            plan = plan_start(settings, found, workers)
         facts = {
             "hptune_version": installed().get("hptune", "unknown"),
             "created_at": workers.clock.now(),
@@ -163,7 +163,6 @@ def resume(
     directory.open()
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(directory.acquire())
-        stack.enter_context(lock.beating())
         # From here on, requests are meant for this master.
         directory.requests.clear()
         ledger = stack.enter_context(
@@ -173,7 +172,8 @@ def resume(
         stored = read_settings(directory, facts)
         request = ResumeRequest(stored, changes, accept_space, tries)
         settings = request.settings
-        past, reports = _replay(directory, ledger)
+        with lock.beating():
+            past, reports = _replay(directory, ledger)
         # Checked before attempts of the last master, which may still run, are told to stop.
         engine = past.engine
         attempts = LedgerReader(directory).attempts()
@@ -199,8 +199,9 @@ def resume(
         workforce = Workforce(settings, choose_cluster(settings, directory.path, client))
         _note_reading(settings, directory, display)
         with workforce as workers:
-            found = workers.objective.read(directory.path)
-            plan = plan_resume(request, past, found, workers)
+            with lock.beating():
+                found = workers.objective.read(directory.path)
+                plan = plan_resume(request, past, found, workers)
             ledger.set_facts(plan.facts())
             study = OpenStudy(directory, lock, ledger, engine)
             return _run_and_stop(plan, study, workers, display)
@@ -294,7 +295,8 @@ def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDispla
         requests.from_signals(wake=executor.wake, leave_at_once=observers.leave_at_once),
         contextlib.closing(workers),
     ):
-        with observers.until_stopped():
+        # Workers that outlive this master are told by its last heartbeat that it has ended.
+        with observers.until_stopped(), study.lock.beating():
             cluster.scale_up(layout.resources, _trials_left(plan, engine))
             began_at = workers.clock.now()  # before the measuring, which is part of the run's time
             header = plan.header(

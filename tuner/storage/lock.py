@@ -105,7 +105,9 @@ class MasterLock:
     def beating(self) -> Iterator[None]:
         """Write heartbeats from a thread, also while the master reads data, say, or copies a model.
 
-        If another master takes over, the next `refresh` outside of the thread tells it.
+        Not while a master ends: to workers that have lost their scheduler, a heartbeat says that
+        the study goes on without them. If another master takes over, the next `refresh` outside of
+        the thread tells it.
         """
         ended = threading.Event()
 
