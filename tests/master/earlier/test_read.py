@@ -150,7 +150,8 @@ def test_a_project_of_keras_tuner(tmp_path: Path) -> None:
     assert (other.direction, other.is_same_metric) == (Direction.MIN, False)
     ends = "; no auc there: their val_loss (min) is a guide"
     assert note(project, Goals((Goal("auc", Direction.MAX),))).endswith(ends)
-    for number, odd in enumerate(({"metrics": {}}, {"score": "?"}, {"score": 10**400})):
+    odds: list[dict[str, Any]] = [{"metrics": {}}, {"score": "?"}, {"score": 10**400}]
+    for number, odd in enumerate(odds):
         odd_project = tmp_path / f"odd{number}"
         keras_tuner_trial(odd_project / "trial_0", PLAIN, 0.5, **odd)
         with pytest.raises(UsageError, match="is no trial of KerasTuner"):

@@ -24,12 +24,16 @@ def test_a_worker_sends_until_the_end_of_the_attempt_is_told(
     study = RemoteStudy(tmp_path, worker="w", limit_bytes=10**9, tell=notices.put)
     attempt = AttemptId(3, 0)
     study.begin(attempt)
-    assert not study.sends
+
+    def sends() -> bool:
+        return study.sends
+
+    assert not sends()
     (tmp_path / "trials" / "3" / "model.keras").write_text("whole")
     study.finish(attempt, ended.append)
     notice = notices.get(timeout=30.0)
     assert isinstance(notice, FilesChanged)
-    assert study.sends
+    assert sends()
     look = study._local.look
 
     def slowly(*given: Any, **named: Any) -> Any:
@@ -40,9 +44,9 @@ def test_a_worker_sends_until_the_end_of_the_attempt_is_told(
     monkeypatch.setattr(study._local, "look", slowly)
     study.taken(notice.ticket, [each.state.path for each in notice.changed], None)
     assert looking.wait(30.0)
-    assert study.sends
+    assert sends()
     go.set()
     wait_for(lambda: ended, "the end of the attempt")
     assert ended == [None]
-    assert not study.sends
+    assert not sends()
     study.close()
