@@ -192,3 +192,22 @@ def test_optuna_is_quiet_and_its_loudness_stays_the_users(
     assert (captured.out, captured.err) == ("", "")
     assert optuna.logging.get_verbosity() == before
     assert logging.getLogger("optuna").level == before
+
+
+@pytest.mark.parametrize("name", ["TPESampler", "CmaEsSampler", "NSGAIISampler"])
+def test_a_constraint_keeps_the_search_away_from_what_breaks_it(name: str) -> None:
+    space = SearchSpace((FloatParameter("x", 0.0, 1.0), FloatParameter("y", 0.0, 1.0)))
+    whole = OptunaSampler(space, 0, directions=(Direction.MIN,), name=name)
+    places, told = [], []
+    for number in range(110):
+        (suggestion,) = whole.ask([number])
+        x, y = (float(str(suggestion.params[each])) for each in ("x", "y"))
+        violation = math.inf if x < 0.01 else max(0.0, 0.5 - x)
+        ended = Trial(number, suggestion.params, "", TrialState.COMPLETE, value=x + y)
+        told.append(replace(ended, violation=violation))
+        whole.tell(told[-1])
+        places.append(x)
+    assert np.mean(np.array(places[70:]) >= 0.5) > 0.55
+    resumed = OptunaSampler(space, 0, directions=(Direction.MIN,), name=name)
+    tell_all(resumed, told)
+    assert resumed.ask([110])[0].params == whole.ask([110])[0].params

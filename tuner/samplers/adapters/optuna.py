@@ -8,6 +8,7 @@ import difflib
 import importlib.util
 import inspect
 import math
+import sys
 import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -34,6 +35,8 @@ _MULTI_OBJECTIVE = (
     *("TPESampler", "NSGAIISampler", "NSGAIIISampler", "GPSampler", "RandomSampler", "QMCSampler"),
 )
 """Samplers that accept several objectives."""
+_CONSTRAINTS = "constraints"
+"""Where Optuna keeps a trial's constraints, and here the violation for `_constraints_of`."""
 
 
 class OptunaSampler(Sampler):
@@ -44,6 +47,8 @@ class OptunaSampler(Sampler):
       Values are suggested one by one, as conditions activate the parameters.
     - Running trials are RUNNING in the study, FAILED ones FAIL, PRUNED ones PRUNED with their last
       value (without a value if there are several objectives, for which Optuna has no reports).
+    - Constraints are one of Optuna's: the violation. A sampler without constraints, such as CMA-ES,
+      is told that trials that break one have failed.
     - If it repeats a configuration it is asked again; then one is drawn at random.
     - Samplers that keep state in the study, such as CMA-ES, replay the whole history in the order
       of trial numbers. The others only need the trials.
@@ -77,6 +82,8 @@ class OptunaSampler(Sampler):
         self._distributions = [self._distribution(column) for column in self._encoding.columns]
         self._untried = Untried(space)
         self._trials: dict[int, Trial] = {}
+        self._takes_constraints = "constraints_func" in inspect.signature(self._class).parameters
+        self._has_violations = False
         self._replayed_trials: list[Trial] = []
         self._replayed_study: Any = None
 
@@ -99,6 +106,9 @@ class OptunaSampler(Sampler):
             for i, params in enumerate(pending.values())
         ]
         known = [self._trials[each] for each in sorted(self._trials)]
+        has_violations = any(trial.violation for trial in known)
+        if has_violations != self._has_violations:
+            self._has_violations, self._replayed_study = has_violations, None
         with quiet(self._optuna):
             if self._name in _STATELESS:
                 study = self._new_study(number)
@@ -121,8 +131,16 @@ class OptunaSampler(Sampler):
 
     def _new_study(self, number: int) -> Any:
         rng = generator(self._seed, Purpose.SUGGESTION, number)
-        sampler = self._class(seed=int(rng.integers(2**31)))
+        options = {"seed": int(rng.integers(2**31))}
+        if self._is_constrained:
+            options["constraints_func"] = _constraints_of
+        sampler = self._class(**options)
         return self._optuna.create_study(directions=self._directions, sampler=sampler)
+
+    @property
+    def _is_constrained(self) -> bool:
+        # Only if need be: some samplers search otherwise with constraints that all trials keep.
+        return self._has_violations and self._takes_constraints
 
     def _distribution(self, column: Column) -> Any:
         kinds = self._optuna.distributions
@@ -159,6 +177,9 @@ class OptunaSampler(Sampler):
             params=params,
             distributions={name: self._distributions[int(name)] for name in params},
             intermediate_values=_reports(trial, values),
+            system_attrs={_CONSTRAINTS: (_finite(trial.violation),)}
+            if self._is_constrained
+            else {},
         )
 
     def _state_and_values(self, trial: Trial) -> tuple[Any, Sequence[float] | None]:
@@ -168,6 +189,8 @@ class OptunaSampler(Sampler):
             map(math.isfinite, trial.values)
         )
         values = trial.values if usable else None
+        if trial.state is TrialState.COMPLETE and trial.violation and not self._takes_constraints:
+            return states.FAIL, None
         match trial.state:
             case TrialState.COMPLETE if values is not None:
                 return states.COMPLETE, values
@@ -214,12 +237,22 @@ class OptunaSampler(Sampler):
         states = self._optuna.trial.TrialState
         for step, reached in _reports(trial, values).items():
             asked.report(reached, step)
+        if self._is_constrained:
+            asked.set_user_attr(_CONSTRAINTS, _finite(trial.violation))
         if state is not states.RUNNING:
             study.tell(asked, values if state is states.COMPLETE else None, state=state)
 
 
 def _reports(trial: Trial, values: Sequence[float] | None) -> dict[int, float]:
     return {} if values is None or len(values) > 1 else {trial.step or 1: values[0]}
+
+
+def _finite(violation: float) -> float:
+    return min(violation, sys.float_info.max)  # Optuna adds them up
+
+
+def _constraints_of(trial: Any) -> tuple[float]:
+    return (float(trial.user_attrs[_CONSTRAINTS]),)
 
 
 def _optuna() -> ModuleType:
