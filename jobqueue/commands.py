@@ -56,8 +56,14 @@ class JobState(enum.StrEnum):
 
 
 _STATES = {
-    **dict.fromkeys(("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"), JobState.PENDING),
-    **dict.fromkeys(("RUNNING", "CONFIGURING", "SUSPENDED", "SIGNALING"), JobState.RUNNING),
+    **dict.fromkeys(
+        ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"),
+        JobState.PENDING,
+    ),
+    **dict.fromkeys(
+        ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"),
+        JobState.RUNNING,
+    ),
     **dict.fromkeys(("COMPLETING", "STAGE_OUT"), JobState.ENDING),
 }
 

@@ -309,6 +309,23 @@ def test_squeue_is_understood() -> None:
     assert [job.id for job in jobs.values() if job.is_hopeless] == ["7_0", "8_0"]
 
 
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("STOPPED", JobState.RUNNING),
+        ("RESIZING", JobState.RUNNING),
+        ("REQUEUE_FED", JobState.PENDING),
+        ("RESV_DEL_HOLD", JobState.PENDING),
+        ("OUT_OF_MEMORY", JobState.OVER),
+    ],
+)
+def test_a_job_that_holds_its_place_or_can_start_again_is_not_over(
+    word: str, state: JobState
+) -> None:
+    (job,) = parse_squeue(f"5_1|hptune-x|{word}|None|gpu|n1|1795275307|1795271707")
+    assert job.state is state
+
+
 def test_ctrl_c_means_what_it_meant_before() -> None:
     script = """
 import signal
