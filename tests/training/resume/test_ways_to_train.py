@@ -50,6 +50,14 @@ def fit(hp, model, data, callbacks, epochs):
     return model.fit(x, y, validation_data=validation, epochs=epochs, initial_epoch=3,
                      callbacks=[*callbacks, END])
 """
+MANY_FITS = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    for epoch in range(epochs):
+        last = model.fit(x, y, validation_data=validation, initial_epoch=epoch, epochs=epoch + 1,
+                         callbacks=[*callbacks, END])
+    return last
+"""
 OWN_CALLBACK = """
 class Slower(keras.callbacks.Callback):
     count = 0
@@ -109,6 +117,7 @@ def load_data():
         pytest.param(MODEL.replace("build_model", "_build") + HYPERMODEL, id="hypermodel"),
         pytest.param(MODEL + SUBCLASSED + FIT, id="subclassed"),
         pytest.param(MODEL + TWO_PHASES, id="two phases"),
+        pytest.param(MODEL + MANY_FITS, id="many fits"),
         pytest.param(MODEL + OWN_CALLBACK, id="own callback"),
         pytest.param(MODEL + STOPS_EARLY, id="stops early"),
         pytest.param(MODEL + BATCHES, id="batches"),
@@ -124,7 +133,7 @@ def test_every_way_to_train_may_be_picked_up(attempts: Attempts, tmp_path: Path,
     assert result.steps == [1, 2, 3]
     result = put.attempt(number=1)
     assert put.end(result) == expected, result.log
-    # The last epoch of a phase is not written down, as mostly nothing follows it.
+    # The last epoch of the first phase is not written down, as mostly nothing follows it.
     assert result.steps[-1] == max(put.reports)
     assert result.steps[0] == (3 if text.endswith(TWO_PHASES) else 4)
 

@@ -202,11 +202,7 @@ class Resumption:
         model = self._models[-1]
         self.is_complete = epoch + 1 >= self._epochs or bool(model.stop_training)
         if self.is_complete:
-            # A training that ends by itself, by EarlyStopping for example, needs no more epochs.
-            self._unwritten = None
-            self.ended_early = epoch + 1 < self._epochs
-            if self._is_possible and self._trial.keeps_last and epoch + 1 >= self._epochs:
-                self._unwritten = self._state(model, epoch + 1)
+            self._fit_is_complete(model, epoch)
             return
         is_halted, is_due = self._trial.should_stop(), self._budget.is_due(self._recorder.step)
         if self._is_possible and (is_halted or is_due or self._budget.allows_copy()):
@@ -215,6 +211,19 @@ class Resumption:
         if is_halted:
             self.leave()
         elif is_due:
+            self._write()
+
+    def _fit_is_complete(self, model: Any, epoch: int) -> None:
+        # A training that ends by itself, by EarlyStopping for example, needs no more epochs.
+        self._unwritten = None
+        self.ended_early = epoch + 1 < self._epochs
+        is_kept = self._trial.keeps_last and not self.ended_early
+        # What has called `fit` again may do so once more, as a loop of one epoch each does.
+        is_due = self._phase > 0 and self._budget.is_due(self._recorder.step)
+        if self._is_possible and (is_kept or is_due):
+            with self._budget.copying():
+                self._unwritten = self._state(model, self._epochs)
+        if is_due:
             self._write()
 
     def keep_last(self) -> None:
@@ -275,6 +284,7 @@ class Resumption:
         self._restore_callbacks(state)
         self._recorder.restore(state.recorder, self._models)
         model._initial_epoch = state.epoch
+        self.is_complete = state.epoch >= self._epochs
         print(f"The trial continues after {self._recorder.step} epochs.")  # noqa: T201 - its log
 
     def _restore_callbacks(self, state: TrainingState) -> None:
