@@ -131,7 +131,7 @@ class OptunaSampler(Sampler):
 
     def _new_study(self, number: int) -> Any:
         rng = generator(self._seed, Purpose.SUGGESTION, number)
-        options = {"seed": int(rng.integers(2**31))}
+        options: dict[str, Any] = {"seed": int(rng.integers(2**31))}
         if self._is_constrained:
             options["constraints_func"] = _constraints_of
         sampler = self._class(**options)
