@@ -267,7 +267,7 @@ class DaskExecutor(Executor):
         if self._files is not None:
             self._files.close()
         client = self._client
-        futures = [future for _, future in self._futures.values()]
+        futures = [future for _, future in list(self._futures.values())]
         self._futures.clear()
         steps: list[Callable[[], Any]] = [lambda: self._tell_scheduler(None)]
         if not self._workers_end:

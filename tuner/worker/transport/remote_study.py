@@ -304,7 +304,7 @@ class RemoteStudy:
             incoming.add(piece)
             if incoming.is_complete:
                 incoming.commit()
-                del self._incoming[key]
+                self._incoming.pop(key, None)
         except BaseException:
             incoming.abort()
             self._incoming.pop(key, None)
@@ -315,8 +315,8 @@ class RemoteStudy:
         self.heard()
         with self._lock:
             request = self._requests.get(ticket)
-            keys = [key for key in self._incoming if key[0] == ticket]
-            left = [self._incoming.pop(key) for key in keys]
+            keys = [key for key in list(self._incoming) if key[0] == ticket]
+            left = [each for key in keys if (each := self._incoming.pop(key, None))]
         for each in left:
             each.abort()
         if request is not None:
