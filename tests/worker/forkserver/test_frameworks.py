@@ -18,6 +18,7 @@ from tuner.config.model_file import (
     save,
 )
 
+LIGHT = ("--executor", "joblib")
 NAMES = ["tensorflow", "torch", "jax", "keras", "keras_tuner"]
 
 
@@ -70,7 +71,7 @@ def test_a_framework_that_is_imported_in_a_function_is_imported_once(hptune: Hpt
             return {"value": hp.Float("x", 0.0, 1.0), "pid": os.getpid()}
         """,
     )
-    ended = hptune("run", model, "--trials", 3, "--study", hptune.study(), PYTHONPATH=path)
+    ended = hptune("run", model, *LIGHT, "--trials", 3, "--study", hptune.study(), PYTHONPATH=path)
     assert ended.code == 0, ended.err
     ((name, importer),) = (line.split() for line in log.read_text().splitlines())
     assert name == "torch"
@@ -105,7 +106,7 @@ def test_keras_is_imported_once_for_a_file_that_trains_something_else(hptune: Hp
             return {"value": model.x, "is_imported": model.is_imported}
         """,
     )
-    ended = hptune("run", model, "--trials", 1, "--study", hptune.study())
+    ended = hptune("run", model, *LIGHT, "--trials", 1, "--study", hptune.study())
     assert ended.code == 0, ended.err
     (trial,) = trials(hptune.study())
     assert json.loads(trial["metrics"])["is_imported"] == 1
