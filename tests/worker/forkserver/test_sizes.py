@@ -67,7 +67,7 @@ def test_a_function_is_asked_for_each_configuration(ask: Any) -> None:
         ("lambda hp: hp['depth']", ["failed with width=7", "depth does not exist"]),
         ("lambda hp: 3", ["RESOURCES(hp) returned 3", "tuner.Resources(cpus="]),
         ("lambda: 3", ["failed with width=7", "positional argument"]),
-        ("lambda hp: {'cpus': lambda: 2}", ["failed with width=7", "pickle"]),
+        ("lambda hp: {'cpus': lambda: 2}", ["failed with width=7", "local object"]),
     ],
 )
 def test_a_function_that_fails_is_told(ask: Any, resources: str, words: list[str]) -> None:
