@@ -31,6 +31,9 @@ GANG_WORKER_NAME = f"{WORKER_NAME}.${{SLURM_PROCID}}"
 ENDS_AT = "HPTUNE_WORKER_ENDS_AT"
 """Environment variable with the end of a worker's job, in seconds since the epoch."""
 
+NOTICE = "HPTUNE_WORKER_NOTICE"
+"""Environment variable of a worker: the seconds before its job's end at which it must leave."""
+
 MASTER_NOTICE = "HPTUNE_MASTER_NOTICE"
 """Environment variable of a master that is a job: the seconds between its notice and end."""
 
@@ -314,7 +317,10 @@ def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
     end = f"$(( $(date +%s) + {shape.walltime_seconds} ))"
     if any(re.match(r"--time|-t", each) for each in shape.directives):
         end = "$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)"
-    lines = [f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-{end}}}"]
+    lines = [
+        f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-{end}}}",
+        f"export {NOTICE}={shape.notice_seconds}",
+    ]
     if worker.gpus:
         lines.append(f"export {GPUS}={worker.gpus}")
     if shape.nodes > 1:

@@ -34,6 +34,7 @@ THREE_LINES = """\
 #SBATCH --signal=B:TERM@120
 #SBATCH --gres=gpu:2
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
+export HPTUNE_WORKER_NOTICE=120
 export HPTUNE_WORKER_GPUS=2
 exec /opt/python/bin/python -P -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 63.00GiB --nanny --death-timeout 600
 """  # noqa: E501 - a golden file has the lines that it has
@@ -79,6 +80,7 @@ ulimit -n 65536
 trap - ERR
 export CUDA_VISIBLE_DEVICES=
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
+export HPTUNE_WORKER_NOTICE=300
 exec apptainer exec --bind /data --bind /scratch --bind "${TMPDIR:-/tmp}" '/images/my tf.sif' python3 -P -m hptune worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0.0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0
 """  # noqa: E501 - a golden file has the lines that it has
 
@@ -101,6 +103,7 @@ FOUR_NODES = """\
 #SBATCH --no-kill
 #SBATCH --gres=gpu:2
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
+export HPTUNE_WORKER_NOTICE=300
 export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
 exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'hptune_load() {

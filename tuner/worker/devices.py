@@ -177,6 +177,15 @@ def ends_at() -> float | None:
     return None
 
 
+def leaves_at() -> float | None:
+    """Return when this process must leave its job, in seconds since the epoch; None if unknown.
+
+    Slurm may tell it up to a minute earlier, because it looks at its jobs that seldom.
+    """
+    end, notice = ends_at(), os.environ.get("HPTUNE_WORKER_NOTICE", "")
+    return end if end is None or not notice.isdecimal() else end - int(notice)
+
+
 def gpus_of_job() -> int:
     """Return how many GPUs the job of this worker asked for on its node; 0 if unknown."""
     text = os.environ.get("HPTUNE_WORKER_GPUS", "")

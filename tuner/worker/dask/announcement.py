@@ -43,7 +43,7 @@ class Announcement:
             worker.address,
             devices.node(),
             granted_by(worker, cores),
-            ends_at=devices.ends_at(),
+            ends_at=devices.leaves_at(),
             gang=devices.gang(),
         )
         return cls(event, versions.installed(), sees_directory=sees_directory)
