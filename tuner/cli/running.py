@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ..config.table import Section
 from ..errors import StudyError, UsageError
@@ -56,7 +57,8 @@ _quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 def _arguments(*more: str) -> list[str]:
     """Return the command's arguments without --detach, and more."""
     given: list[str] = click.get_current_context().meta[_ARGUMENTS]
-    return [*(each for each in given if each != "--detach"), *more]
+    name, *words = (each for each in given if each != "--detach")
+    return [name, *more, *words]  # what follows a "--" is no option
 
 
 def _searches() -> str:
@@ -298,7 +300,11 @@ def resume(
     if detach:
         from ..master.detached import detach_again
 
-        echo(detach_again(changes, study, _arguments(), accept_space=accept_space, tries=tries))
+        # In the job, perhaps days later, another study may be the newest one.
+        source = click.get_current_context().get_parameter_source("directory")
+        is_named = source is not ParameterSource.DEFAULT
+        arguments = _arguments(*([] if is_named else [str(study.path)]))
+        echo(detach_again(changes, study, arguments, accept_space=accept_space, tries=tries))
         return
     _run_and_close(
         study,
