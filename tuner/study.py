@@ -269,7 +269,7 @@ class Study(Reports, Exports):
         given = given_options(settings)
         seeded = [pair for pair in given if pair[0] != "--seed"]
         seeded.append(("--seed", str(facts["seed"])))
-        options = shlex.join(itertools.chain.from_iterable(seeded))
+        options = shlex.join(filter(None, itertools.chain.from_iterable(seeded)))
         command = f"hptune run {path(settings.source.path)} {options}"
         if settings.source.kind is SourceKind.PICKLE:
             command = "in Python, with Tuner(...) and the settings below"

@@ -6,12 +6,13 @@ import json
 import keyword
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.reference import in_python, markdown
+from tuner.config.reference import given_options, in_python, markdown
 from tuner.config.settings import SETTINGS, StudySettings
 from tuner.core.trial import Direction
 from tuner.errors import UsageError
@@ -146,3 +147,32 @@ def test_every_setting_is_explained_and_named_once() -> None:
 def test_the_reference_of_options_is_up_to_date() -> None:
     path = Path(__file__).parents[2] / "docs" / "reference-options.md"
     assert path.read_text() == markdown(), f"python -m tuner.config.reference > {path}"
+
+
+def test_options_are_shown_as_the_command_line_takes_them() -> None:
+    asked = settings(
+        start_points=["lr=0.1,act=relu", {"name": "a,b", "on": True}],
+        priors=["lr~lognormal(0.001,0.5)", "act~{relu:3,tanh:1}"],
+        timeout_seconds="none",
+        hang_timeout_seconds="0s",
+        cache_data="off",
+        insecure=True,
+        connect="tcp://a:1",
+        memory_per_trial_bytes="4GB",
+        on_failure=["memory=retry:3", "nan=stop"],
+        objectives=["auc:max", "params"],
+        gpus_per_trial=0.5,
+    )
+    given: dict[str, Any] = {}
+    for flag, value in given_options(asked):
+        setting = next(each for each in SETTINGS if each.flag == flag)
+        if setting.kind.is_repeated:
+            given.setdefault(setting.name, []).append(value)
+        else:
+            given[setting.name] = value or True  # an option without a value
+    assert settings(**given) == asked
+    assert settings(cache_data=True).cache_data is True
+    assert given_options(settings(cache_data=True)) == [("--cache-data", "on")]
+    assert given_options(settings(priors={"act": {"relu": 3, "tanh": 1}})) == [
+        ("--prior", "act~{relu:3,tanh:1}")
+    ]

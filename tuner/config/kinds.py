@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import operator
 import os
@@ -130,7 +131,10 @@ def duration(*, may_be_zero: bool = False, may_be_none: bool = False) -> Kind:
 
     least = "from 0 on" if may_be_zero else "above 0"
     others = ", and none" if may_be_none else ""
-    return Kind("TIME", f"times {least}, such as 90s, 30m or 1h30m{others}", read, show_seconds)
+    allowed = f"times {least}, such as 90s, 30m or 1h30m{others}"
+    if not may_be_none:
+        return Kind("TIME", allowed, read, show_seconds)
+    return Kind("TIME", allowed, read, lambda found: "none" if found == 0 else show_seconds(found))
 
 
 def _seconds(text: str) -> float:
@@ -165,7 +169,10 @@ def switch_or_size() -> Kind:
         word = value.lower() if isinstance(value, str) else value
         return word == "on" if word in ("on", "off") else _bytes(value)
 
-    return Kind("on|off|SIZE", "on, off and amounts such as 4GB or 512MiB", read)
+    def show(value: object) -> str:
+        return ("on" if value else "off") if isinstance(value, bool) else _shown(value)
+
+    return Kind("on|off|SIZE", "on, off and amounts such as 4GB or 512MiB", read, show)
 
 
 def _bytes(value: object) -> int:
@@ -281,7 +288,11 @@ def start_points() -> Kind:
         return tuple(point for each in given for point in _points(each))
 
     allowed = '"lr=0.001,units=64", mappings such as {"lr": 0.001}, and @FILE.json or @FILE.csv'
-    return Kind("POINT", allowed, read, lambda points: str(points or ""), is_repeated=True)
+    return Kind("POINT", allowed, read, _shown_points, is_repeated=True)
+
+
+def _shown_points(points: Iterable[Point]) -> str:
+    return ", ".join(json.dumps(dict(each), ensure_ascii=False) for each in points)
 
 
 def _points(given: object) -> list[Point]:
@@ -313,7 +324,17 @@ def priors() -> Kind:
         raise ValueError
 
     allowed = '"lr~lognormal(0.001,0.5)" and, in Python, {"lr": "lognormal(0.001, 0.5)"}'
-    return Kind("NAME~PRIOR", allowed, read, lambda priors: str(priors or ""), is_repeated=True)
+    return Kind("NAME~PRIOR", allowed, read, _shown_priors, is_repeated=True)
+
+
+def _shown_priors(priors: Mapping[str, PriorSpec]) -> str:
+    return ", ".join(f"{name}~{_shown_prior(prior)}" for name, prior in priors.items())
+
+
+def _shown_prior(prior: PriorSpec) -> str:
+    if isinstance(prior, str):
+        return prior
+    return f"{{{','.join(f'{choice}:{weight}' for choice, weight in prior.items())}}}"
 
 
 def enumerated(*words: str) -> str:

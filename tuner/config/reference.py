@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..errors import without_passwords
 from ..samplers.registry import SEARCH_SUMMARIES
@@ -80,6 +80,7 @@ def resume_call(command: str, function: str = "...") -> str:
 def given_options(settings: StudySettings) -> list[tuple[str, str]]:
     """Return the options that differ from their defaults, each with a value as a user writes it.
 
+    An option without a value has an empty one.
     Passwords of URLs are masked.
     """
     found = []
@@ -87,8 +88,11 @@ def given_options(settings: StudySettings) -> list[tuple[str, str]]:
         value = getattr(settings, each.name)
         if value in (each.default, ()):
             continue
-        is_list = each.kind.is_repeated and isinstance(value, tuple | list)
-        parts = [(one,) for one in value] if is_list else [value]
+        parts = [value]
+        if each.kind.is_repeated and isinstance(value, Mapping):
+            parts = [{name: one} for name, one in value.items()]
+        elif each.kind.is_repeated:
+            parts = [(one,) for one in value]
         found += [(each.flag, without_passwords(each.kind.show(part))) for part in parts]
     return found
 
