@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import subprocess
 import sys
 import sysconfig
 import venv
@@ -159,3 +160,15 @@ def test_a_model_file_runs_in_another_python(hptune: Hptune) -> None:
     ended = hptune("resume", study, "--trials", "3")
     assert ended.code == 0, ended.err
     assert {each["state"] for each in trials(study)} == {"COMPLETE"}
+
+
+def test_a_space_is_read_as_utf_8_in_any_locale(tmp_path: Path) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text('[lr]\ntype = "choice"\nvalues = ["\u03bb"]\n', encoding="utf-8")
+    lines = (
+        "from pathlib import Path",
+        "from tuner.config.programs import read_space",
+        f"read_space(Path({str(space)!r}))",
+    )
+    strict = ("-X", "warn_default_encoding", "-W", "error::EncodingWarning")
+    subprocess.run([sys.executable, *strict, "-c", "\n".join(lines)], check=True, timeout=60)

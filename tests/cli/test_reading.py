@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import html
+import io
 import json
+import math
 import os
 import re
+import sys
 from pathlib import Path
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
@@ -16,11 +19,14 @@ from in_process import InProcess
 from real_runs import Hptune, wait_for
 from stored_study import curve, stored, typical
 
+from tuner.cli import main
+from tuner.config.objectives import goals_to_json
 from tuner.core.attempt import Outcome
+from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import Event, StudyOpened, WorkerJoined
 from tuner.core.resources import Capacity
 from tuner.core.study_config import StudyConfig
-from tuner.core.trial import TrialState
+from tuner.core.trial import Direction, Goal, TrialState
 from tuner.core.user_requests import UserAction
 from tuner.errors import StudyError
 from tuner.master.user_requests import ask
@@ -371,3 +377,56 @@ def test_a_report_is_written_next_to_the_study_or_where_asked(two: InProcess) ->
     assert "hptune run 'my studies/model.py' --search random --trials 10" in page
     refused = two("report", "-o", "missing/a.html")
     assert (refused.code, "missing/a.html cannot be written" in refused.err) == (2, True)
+
+
+def test_a_constraint_metric_that_is_nan_is_no_number_in_json(cli: InProcess) -> None:
+    goals = Goals(GOALS.objectives, (Constraint("loss", Comparison.LESS, 0.1),))
+    metrics = {GOALS.goal.metric: 0.5, "loss": math.nan}
+    pruned = trial(0, TrialState.PRUNED, 0.5, step=1, metrics=metrics)
+    study = cli.directory / "study"
+    stored(study, [pruned], goals=goals_to_json(goals))
+    for command in (("trials", study, "--json"), ("show", study, 0, "--json")):
+        assert '"violation": null' in cli(*command).out
+    assert (
+        json.loads(cli("export", study, "--format", "json").out)["trials"][0]["violation"] is None
+    )
+
+
+def test_a_locale_that_lacks_characters_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tmp_path / "study"
+    failed = trial(0, TrialState.FAILED, params={"act": "\N{GREEK SMALL LETTER LAMDA}"})
+    stored(study, [failed])
+
+    def printed(*arguments: object) -> bytes:
+        out = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="latin-1"))
+        with pytest.raises(SystemExit) as ended:
+            main([str(each) for each in arguments], prog_name="hptune")
+        assert not ended.value.code
+        return out.getvalue()
+
+    assert b"failed" in printed("trials", study)
+    found = json.loads(printed("trials", study, "--json"))
+    assert found["trials"][0]["params"] == failed.params
+    assert "\N{GREEK SMALL LETTER LAMDA}" in printed("export", study).decode("utf-8")
+
+
+def test_a_study_whose_name_begins_with_a_hyphen(cli: InProcess) -> None:
+    stored(cli.directory / "-x")
+    shown = cli("status", "./-x").out
+    assert "study    ./-x\n" in shown
+    assert "hptune resume ./-x" in shown
+
+
+def test_each_trial_of_a_pareto_front_is_one_of_it(cli: InProcess) -> None:
+    goals = Goals((*GOALS.objectives, Goal("size", Direction.MIN)))
+    trials = [
+        trial(n, value=value, metrics={GOALS.goal.metric: value, "size": value})
+        for n, value in enumerate((0.5, 0.6))
+    ]
+    stored(cli.directory / "study", trials, goals=goals_to_json(goals))
+    for number in (0, 1):
+        shown = cli("show", "study", number).out
+        assert f"{number}, complete, on the Pareto front of 2/10 trials\n" in shown

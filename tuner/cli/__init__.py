@@ -24,7 +24,7 @@ from .doctor import doctor
 from .exporting import export
 from .joining import scheduler, worker
 from .options import SectionedCommand
-from .output import INTERRUPTED, show_error
+from .output import INTERRUPTED, replace_missing_characters, show_error
 from .reading import best, list_studies, log, replay, show, space, status, trials
 from .report import report
 from .running import resume, run
@@ -41,6 +41,11 @@ _ELSEWHERE = {
 
 class Commands(click.Group):
     """A group that shows errors of hptune as a message with an exit code, not as a traceback."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run a command line."""
+        replace_missing_characters()
+        return super().main(*arguments, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which a user needs them."""

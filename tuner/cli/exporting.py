@@ -11,7 +11,7 @@ import click
 
 from ..errors import UsageError
 from .options import study_directory
-from .output import broken_pipe_ignored
+from .output import broken_pipe_ignored, write_utf8
 
 if TYPE_CHECKING:
     from ..study import Study
@@ -56,6 +56,7 @@ def export(directory: Path, *, file_format: str | None, curves: bool, output: st
         click.echo(f"writing for {chosen} …", err=True)  # may take a minute for 1,000 trials
         click.echo(study.export_to(chosen, output or ""), err=True)
     elif output is None:
+        write_utf8()
         with broken_pipe_ignored():
             study.export(sys.stdout, file_format=chosen, curves=curves)
     else:

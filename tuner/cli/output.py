@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -25,9 +26,26 @@ INTERRUPTED = 130
 def echo(content: str | dict[str, object]) -> None:
     """Print a text, or plain values as JSON."""
     if not isinstance(content, str):
-        content = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+        is_ascii = not _is_utf8(sys.stdout)  # escapes lose nothing
+        content = json.dumps(content, indent=2, ensure_ascii=is_ascii, allow_nan=False)
     with broken_pipe_ignored():
         click.echo(content)
+
+
+def replace_missing_characters() -> None:
+    """Print "?" for characters that the encoding of stdout lacks, such as in a Latin-1 locale."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
+
+
+def write_utf8() -> None:
+    """Print in UTF-8 whatever the locale is, as files are written."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and not _is_utf8(sys.stdout):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
+def _is_utf8(stream: TextIO) -> bool:
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def terminal_width() -> int | None:

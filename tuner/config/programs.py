@@ -146,7 +146,7 @@ def read_space(path: Path) -> dict[str, str]:
         UsageError: The file cannot be read, or a table is wrong.
     """
     try:
-        tables = tomllib.loads(path.read_text())
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the search space in {path} cannot be read: {reason}") from error

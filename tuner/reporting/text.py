@@ -44,14 +44,16 @@ def printable(text: str) -> str:
 def path(of: str | os.PathLike[str]) -> str:
     """Return a path for people, quoted for a shell: from the working directory if it is below.
 
-    >>> path(Path.cwd() / "studies/my model-1"), path("/etc/hosts")
-    ("'studies/my model-1'", '/etc/hosts')
+    A path that begins with a hyphen, which a command takes for an option, begins with `./`.
+
+    >>> path(Path.cwd() / "studies/my model-1"), path("/etc/hosts"), path(Path.cwd() / "-x")
+    ("'studies/my model-1'", '/etc/hosts', './-x')
     """
     try:
         below = Path(of).relative_to(Path.cwd())
     except (ValueError, OSError):  # OSError: the working directory was removed
         return shlex.quote(os.fspath(of))
-    return shlex.quote(str(below))
+    return shlex.quote(f"./{below}" if str(below).startswith("-") else str(below))
 
 
 def shorten(text: str, limit: int) -> str:

@@ -168,7 +168,7 @@ def trial_json(view: StudyView, trial: Trial) -> dict[str, object]:
         "origin": trial.origin,
     }
     if view.goals.constraints:
-        found["violation"] = trial.violation
+        found["violation"] = finite(trial.violation)
     if (confirmation := view.confirmation(trial)) is not None:
         found["confirmed"] = {
             "trial": confirmation.trials[0].number,

@@ -179,7 +179,7 @@ def trial_tree(
         "params": params_json(trial.params),
         "metrics": {name: finite(value) for name, value in trial.metrics.items()},
         "origin": trial.origin,
-        **({"violation": trial.violation} if view.goals.constraints else {}),
+        **({"violation": finite(trial.violation)} if view.goals.constraints else {}),
         "reason": trial.reason,
         "detail": trial.detail,
         "seconds": seconds_run(attempts),

@@ -148,7 +148,8 @@ def trial_text(
     """Return the output of `hptune show`, with the path of the trial's log if there is one."""
     attempts = by_trial(view.attempts).get(trial.number, [])
     is_best = any(trial.number == each.number for each in view.front)
-    state = view.state_of(trial) + (f", the best of {view.progress}" if is_best else "")
+    rank = "the best" if len(view.goals.objectives) == 1 else "on the Pareto front"
+    state = view.state_of(trial) + (f", {rank} of {view.progress}" if is_best else "")
     report, value = _latest(view, trial), ""
     if report is not None:
         latest = text.measured(report.metrics.get(view.goal.metric))
