@@ -178,12 +178,17 @@ def _rendered(
         worker_command=command.module,
         worker_extra_args=[shlex.quote(each) for each in command.arguments],
         interface=shape.interface,
-        local_directory=shape.scratch,
+        local_directory=_shell_word(shape.scratch),
         death_timeout=shape.grace_seconds,
         shebang="#!/usr/bin/env bash",
     )
     script: str = job.job_script()
     return script
+
+
+def _shell_word(path: str | None) -> str | None:
+    """Return a path as a word of a command; one with variables of the shell stays as it is."""
+    return path if path is None or "$" in path else shlex.quote(path)
 
 
 def _on_all_nodes(script: str, nodes: int) -> str:

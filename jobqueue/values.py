@@ -21,6 +21,10 @@ def _lines(key: str, value: object) -> tuple[str, ...]:
     return tuple(line for each in value for line in each.splitlines() if line.strip())
 
 
+_OWN_OPTIONS = re.compile(r"(--job-name|--array|--nodes)\b|-[JaN]")
+"""Options by which jobs are found and counted, so that a directive must not change them."""
+
+
 def _directives(key: str, value: object) -> tuple[str, ...]:
     found = tuple(line.strip().removeprefix("#SBATCH").strip() for line in _lines(key, value))
     for each in found:
@@ -28,6 +32,11 @@ def _directives(key: str, value: object) -> tuple[str, ...]:
             raise ConfigError(
                 f"{key} has {each!r}, which would change the GPUs that trials are sized for; give "
                 "gpus (for each node of a job) and gpu_type instead"
+            )
+        if _OWN_OPTIONS.match(each):
+            raise ConfigError(
+                f"{key} has {each!r}, but jobs are found and counted by their names, arrays and "
+                "nodes; leave it out (the keys name and nodes are for shapes)"
             )
     return found
 

@@ -70,6 +70,10 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
             (f"{THREE_LINES}directives = ['{each}']", f"has '{each}', which would change the GPUs")
             for each in ("--gres=gpu:2", "--gpus-per-node=1", "-G 2", "--gres=nvme:1,gpu:a100:1")
         ),
+        *(
+            (f"{THREE_LINES}directives = ['{each}']", f"has '{each}', but jobs are found and")
+            for each in ("--job-name=mine", "-Jmine", "--array=0-9", "--nodes=2", "-N 2")
+        ),
         (THREE_LINES + "max_jobs = 0", "max_jobs is 0; allowed are whole numbers from 1"),
         (THREE_LINES + "gpus = true", "gpus is True"),
         (THREE_LINES + 'modules = "cuda"', "allowed is a list of texts"),
