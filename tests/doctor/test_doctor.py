@@ -272,3 +272,14 @@ def test_a_check_that_breaks_down_takes_nothing_with_it(
     assert words in found[0].found
     assert found[0].advice == "try nvidia-smi"
     assert [each.name for each in found[1:]] == ["Python", "packages"]
+
+
+def test_fewer_gpus_than_a_trial_is_to_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = examined(Subject(study=str(tmp_path), gpus_per_trial=2), "machine")
+    assert found["GPUs"].status is Status.FAIL
+    assert found["GPUs"].found == "none available, and --gpus-per-trial is 2"
+    found = examined(Subject(study=str(tmp_path), gpus_per_trial=0), "machine")
+    assert found["GPUs"].status is Status.PASS

@@ -73,7 +73,15 @@ def check_machine(subject: Subject) -> Iterator[Finding]:
         return
     yield _cores(len(granted.cpus), os.cpu_count() or 1)
     yield _memory(granted.memory_bytes)
-    if granted.gpus:
+    asked = subject.gpus_per_trial or 0.0
+    if asked > len(granted.gpus):
+        yield failed(
+            "GPUs",
+            f"{len(granted.gpus) or 'none'} available, and --gpus-per-trial is {asked:g}",
+            "ask for fewer, check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES, or request "
+            "them from Slurm (--gres=gpu:N)",
+        )
+    elif granted.gpus:
         yield passed("GPUs", f"{len(granted.gpus)} available: {', '.join(granted.gpus)}")
     elif subject.gpus_per_trial == 0:
         yield passed("GPUs", "none used; trials train on cores")
