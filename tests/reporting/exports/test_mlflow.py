@@ -61,6 +61,7 @@ def test_a_run_for_each_trial_also_the_second_time(place: str, tmp_path: Path) -
     assert plain.data.metrics["result/accuracy"] == 0.9  # the last one is 0.7
     assert plain.info.start_time == 1_000_000
     assert plain.info.end_time == 1_050_000
+    assert first["trial 6"].info.end_time is None
     assert dropped.data.params["rate"] == "0.30000000000000004"
     assert "rate" not in plain.data.params
     assert dropped.data.tags["hptune.infeasible"] == "params is 1500, allowed is <= 1000"

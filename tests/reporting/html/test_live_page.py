@@ -303,6 +303,9 @@ def test_only_who_has_the_token_gets_anything() -> None:
         assert (status, json.loads(body)) == (200, {"text": "of 7 <b>", "end": 12})
         # Through a forwarded port the browser knows another number.
         assert ask(page, "GET", page.folder, host="localhost:9000", Cookie=cookie)[0] == 200
+        for host in ("127.0.0.1", "localhost", "[::1]"):  # the port 80
+            assert ask(page, "GET", page.folder, host=host, Cookie=cookie)[0] == 200
+        assert ask(page, "GET", page.folder, host="127.0.0.1.evil", Cookie=cookie)[0] == 403
         # A browser sends the cookie to this page only, not to other ports of the machine.
         connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
         connection.request("GET", f"/?token={token}")

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from browser import browser
 from exported_study import varied
+from fake_study import trial
 from stored_study import stored, typical
 
+from tuner.core.space.space import ChoiceParameter, FloatParameter, SearchSpace
 from tuner.errors import StudyError, UsageError
 from tuner.reporting.html.pictures import drawn
 from tuner.study import Study
@@ -136,3 +138,17 @@ def test_markdown_has_the_best_trials_and_what_was_asked(tmp_path: Path) -> None
     assert any(line.startswith("| 1 | ValueError: bad shape | trial 4 |") for line in lines)
     assert "Importance" not in page  # too few trials
     assert "No trial is complete yet" in Study(stored(tmp_path / "empty")).report_markdown()
+
+
+def test_dollars_in_names_and_values_are_no_formulas_of_pictures(tmp_path: Path) -> None:
+    words = ("$^$", "$HOME/$DATA")
+    space = SearchSpace((ChoiceParameter("a $_$", words), FloatParameter("x", 0.0, 1.0)))
+    trials = [
+        trial(number, value=0.5, params={"a $_$": word, "x": 0.5}, metrics={"val_accuracy": 0.5})
+        for number, word in enumerate(words)
+    ]
+    study = Study(stored(tmp_path / "s", trials, space=space.to_json()))
+    study.plot_slices().save(tmp_path / "slices.svg")
+    study.plot_parallel().save(tmp_path / "parallel.svg")
+    shown = (tmp_path / "slices.svg").read_text(encoding="utf-8")
+    assert all(f">{each}<" in shown for each in (*words, "a $_$"))

@@ -200,8 +200,10 @@ def _write_run(
     # Last: a run that was cut short has no digest, and is written again by the next export.
     client.set_tag(number, _DIGEST, digest)
     state = study.state(trial)
-    end_time = _milliseconds(ended) if state.is_final else None
-    client.set_terminated(number, status=_STATUS[state], end_time=end_time)
+    if state.is_final:
+        client.set_terminated(number, status=_STATUS[state], end_time=_milliseconds(ended))
+    else:
+        client.update_run(number, status=_STATUS[state])  # it has no end yet
 
 
 def _tags(study: ExportedStudy, trial: Trial) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
@@ -179,7 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def _is_local(self) -> bool:
-        return self.headers.get("Host", "").rpartition(":")[0] in _LOCAL_NAMES
+        # A browser leaves out the port 80.
+        return re.sub(r":\d*$", "", self.headers.get("Host", "")) in _LOCAL_NAMES
 
     @property
     def _is_allowed(self) -> bool:

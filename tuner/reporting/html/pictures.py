@@ -73,7 +73,7 @@ class _Drawing:
         self._up = _places(figure.y_range)
         items = (item for legend in figure.legend for item in legend.items)
         self._labels = {
-            each.id: str(_given(item.label)) for item in items for each in item.renderers
+            each.id: _plain(str(_given(item.label))) for item in items for each in item.renderers
         }
         self._random = np.random.default_rng(0)
 
@@ -82,7 +82,7 @@ class _Drawing:
         for of, name in ((figure.xaxis[0], "x"), (figure.yaxis[0], "y")):
             if type(of).__name__ == "LogAxis":
                 axes.set(**{f"{name}scale": "log"})
-            axes.set(**{f"{name}label": of.axis_label or ""})
+            axes.set(**{f"{name}label": _plain(of.axis_label or "")})
         for renderer in figure.renderers:
             if renderer.visible:
                 draw = getattr(self, f"_{type(renderer.glyph).__name__.lower()}")
@@ -112,12 +112,12 @@ class _Drawing:
             if grid.visible:
                 axis.grid(color="#dddddd", linewidth=0.6)
             if places:
-                axis.set_ticks(list(places.values()), labels=list(places))
+                axis.set_ticks(list(places.values()), labels=[*map(_plain, places)])
                 axes.set(**{f"{axis.axis_name}lim": (-0.5, len(places) - 0.5)})
             elif getattr(of.ticker, "ticks", None):
                 named = of.major_label_overrides
                 ticks = list(of.ticker.ticks)
-                labels = [named.get(each, f"{each:g}") for each in ticks]
+                labels = [_plain(named.get(each, f"{each:g}")) for each in ticks]
                 axis.set_ticks(ticks, labels=labels)
                 axis.set_minor_locator(NullLocator())
             if not of.visible:
@@ -208,7 +208,7 @@ class _Drawing:
         moved = float(_given(glyph.x_offset)) * _POINTS_PER_PIXEL
         for at_x, at_y, words in zip(x, y, _column(glyph.text, source), strict=True):
             self._axes.annotate(
-                words, (at_x, at_y), (moved, 0), textcoords="offset points", color=_INK,
+                _plain(words), (at_x, at_y), (moved, 0), textcoords="offset points", color=_INK,
                 ha=align, va=baseline, fontsize=7, annotation_clip=False,
             )  # fmt: skip
 
@@ -225,6 +225,11 @@ class _Drawing:
                 found = found + self._random.uniform(-width / 2, width / 2, len(found))
             return found
         return np.array(given, dtype=float)
+
+
+def _plain(words: str) -> str:
+    """Return words that matplotlib shows as they are: two $ would enclose a formula."""
+    return words.replace("$", r"\$")
 
 
 def _column(spec: Any, source: Any) -> Any:
