@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -57,6 +59,21 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path, first: signal.Signals) -
             assert not left
             os.kill(os.getpid(), signal.SIGTERM)
     assert left == ["left"]
+
+
+def test_the_clock_is_right_where_threads_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, times, other = SystemClock(), itertools.count(1e9), list[float]()
+    thread = threading.Thread(target=lambda: other.append(clock.now()))
+
+    def time_now() -> float:
+        now = next(times)
+        if now == 1e9:  # another thread asks while this one does
+            thread.start()
+            thread.join()
+        return now
+
+    monkeypatch.setattr(time, "time", time_now)
+    assert (clock.now(), *other) == (1e9, 1e9 + 1)
 
 
 def test_users_are_heard_while_the_system_time_is_set_back(

@@ -20,13 +20,13 @@ class SystemClock:
     """
 
     def __init__(self) -> None:
-        self._latest = 0.0
-        self._read_at = 0.0
+        self._latest = 0.0, time.monotonic()
 
     def now(self) -> float:
         """Return the present time, in seconds since the epoch."""
-        read_at, self._read_at = self._read_at, time.monotonic()
-        slowly = self._latest + (self._read_at - read_at) / 2
-        now = time.time()
-        self._latest = now if now >= self._latest else slowly
-        return self._latest
+        # Read and written as one: threads share the clock.
+        latest, read_at = self._latest
+        monotonic = time.monotonic()
+        now = max(time.time(), latest + (monotonic - read_at) / 2)
+        self._latest = now, monotonic
+        return now

@@ -233,6 +233,14 @@ def test_a_trial_that_ran_out_of_memory_is_shown_with_what_it_is_given_next() ->
     assert line.endswith("OOM when allocating; retrying on node1 with a whole GPU")
 
 
+def test_an_error_of_a_disk_in_the_users_code_is_shown_as_no_worker_is_lost() -> None:
+    read = tried(3, cause=Cause.WORKER_LOST, why="OSError: [Errno 5] Input/output error")
+    ended = AttemptEnded(1.0, read.id, Ending(Cause.WORKER_LOST, detail="Traceback …"))
+    assert shown(Notifications(), ended, attempts=(read, tried(3, 1)), at=0.0) == [
+        "trial 3 on node0: OSError: [Errno 5] Input/output error; retrying on node1"
+    ]
+
+
 def test_thousands_of_retries_take_a_few_lines() -> None:
     notifications, lines = Notifications(), list[str]()
     for number in range(3000):

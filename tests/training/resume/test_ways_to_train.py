@@ -162,6 +162,19 @@ def fit(hp, model, data, callbacks, epochs):
 """
 
 
+def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    put = Put(attempts, tmp_path, MODEL + MANY_FITS)
+    expected = put.whole()
+    put.begin()
+    stopped = put.attempt(halt=(4, Halt.RELEASE), checkpoint_every=100)
+    assert stopped.ending.cause is Cause.RELEASED, stopped.log
+    result = put.attempt(number=1)
+    assert put.end(result) == expected, result.log
+    assert result.steps[0] >= 5, result.log
+
+
 @pytest.mark.parametrize(
     ("text", "where"),
     [

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from ...core.attempt import NEVER_ASKED, Attempt, AttemptId, Cause, Outcome
+from ...core.attempt import NEVER_ASKED, Attempt, AttemptId, Cause, Ending, Outcome
 from ...core.goals import RETURNED_NUMBER
 from ...core.messages import (
     AttemptEnded,
@@ -32,7 +32,8 @@ _NAMED = 3
 _REASON_CHARACTERS = 80
 """Limit of the reason of a retry: the whole line takes at most two lines of a terminal."""
 _NOT_NOTIFIED = (Cause.KILLED, Cause.WORKER_LOST, Cause.MASTER_LOST)
-"""Ends without a line of their own: a lost worker has one, and killing may end the study."""
+"""Ends without a line of their own: a lost worker has one, and killing may end the study. An error
+in the user's code, such as that of a disk, has a line; it comes with its traceback."""
 
 _MEMORY_MARGIN = 1.25
 """Memory to ask for, per memory that one trial used: another trial may use more."""
@@ -80,7 +81,8 @@ class Notifications:
 
     def observe(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Observe events and the attempts that they changed."""
-        attempts, died, ended = tuple(attempts), set(), set()
+        attempts, died = tuple(attempts), set()
+        ended = dict[AttemptId, Ending]()
         lost = [each for each in attempts if each.outcome is Outcome.LOST]
         lost_at = {worker for each in lost for worker in each.placement.workers}
         for event in events:
@@ -104,7 +106,7 @@ class Notifications:
                 case WorkerRefused():
                     self._refused[event.node, event.reason] = None
                 case AttemptEnded():
-                    ended.add(event.attempt)
+                    ended[event.attempt] = event.ending
                 case AttemptWaits():
                     trial = f"trial {event.attempt.trial}"
                     self._show_once("waits", f"{trial} {event.reason}; other trials may wait, too")
@@ -116,7 +118,10 @@ class Notifications:
             is_lost = attempt.outcome is Outcome.LOST
             # Of several workers, one was lost: the attempt has ended some time after that.
             is_partly = attempt.cause is Cause.WORKER_LOST and len(attempt.placement.workers) > 1
-            has_line = attempt.id in ended and (is_partly or attempt.cause not in _NOT_NOTIFIED)
+            ending = ended.get(attempt.id)
+            has_line = ending is not None and (
+                is_partly or attempt.cause not in _NOT_NOTIFIED or bool(ending.detail)
+            )
             if is_lost and died.intersection(attempt.placement.workers) and not is_partly:
                 self._lost_trials.append(attempt.id.trial)
             if is_lost and has_line:

@@ -219,8 +219,10 @@ class Resumption:
         self.ended_early = epoch + 1 < self._epochs
         is_kept = self._trial.keeps_last and not self.ended_early
         # What has called `fit` again may do so once more, as a loop of one epoch each does.
-        is_due = self._phase > 0 and self._budget.is_due(self._recorder.step)
-        if self._is_possible and (is_kept or is_due):
+        may_go_on = self._phase > 0
+        is_due = may_go_on and self._budget.is_due(self._recorder.step)
+        is_copied = may_go_on and (self._trial.halt is not None or self._budget.allows_copy())
+        if self._is_possible and (is_kept or is_due or is_copied):
             with self._budget.copying():
                 self._unwritten = self._state(model, self._epochs)
         if is_due:
