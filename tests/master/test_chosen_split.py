@@ -26,6 +26,7 @@ from tuner.core.messages import (
     WorkerLeft,
 )
 from tuner.core.resources import Capacity, Resources
+from tuner.core.scaling.curve import ScalingCurve
 from tuner.core.scaling.points import BATCH, STEP_SECONDS, STEPS, Mode
 from tuner.core.scaling.sizes import TrialSizes
 from tuner.core.scaling.split import StepTimes
@@ -258,15 +259,14 @@ class _LosesWorkers(Executor):
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize(("lost", "counts"), [(2, {1: 1, 2: 1}), (1, {1: 1, 2: 2}), (99, None)])
-def test_a_lost_worker_says_nothing_of_a_number_of_devices(
-    tmp_path: Path, lost: int, counts: dict[int, int] | None
-) -> None:
-    notes: list[str] = []
+def measured(
+    executor: Executor, tmp_path: Path, notes: list[str]
+) -> tuple[ScalingCurve | None, Sequence[Event]]:
+    """Return what a study with `auto` measures on this executor, and the events it saw."""
     source = ObjectiveSource(SourceKind.FILE, "/model.py")
     directory = StudyDirectory(tmp_path / "study").create()
-    curve, seen = measure_split(
-        _LosesWorkers(lost),
+    return measure_split(
+        executor,
         directory,
         brief=StudyBrief("study", str(directory), "/", source, GOALS),
         space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
@@ -278,6 +278,14 @@ def test_a_lost_worker_says_nothing_of_a_number_of_devices(
         requests=tuple,
         note=notes.append,
     )
+
+
+@pytest.mark.parametrize(("lost", "counts"), [(2, {1: 1, 2: 1}), (1, {1: 1, 2: 2}), (99, None)])
+def test_a_lost_worker_says_nothing_of_a_number_of_devices(
+    tmp_path: Path, lost: int, counts: dict[int, int] | None
+) -> None:
+    notes: list[str] = []
+    curve, seen = measured(_LosesWorkers(lost), tmp_path, notes)
     assert [type(each) for each in seen] == [WorkerJoined]
     if counts is None:
         assert curve is None
@@ -290,21 +298,7 @@ def test_a_lost_worker_says_nothing_of_a_number_of_devices(
 
 def test_the_user_is_told_which_numbers_of_devices_are_left_out(tmp_path: Path) -> None:
     notes: list[str] = []
-    source = ObjectiveSource(SourceKind.FILE, "/model.py")
-    directory = StudyDirectory(tmp_path / "study").create()
-    curve, _ = measure_split(
-        _LosesWorkers(0, batch=31),
-        directory,
-        brief=StudyBrief("study", str(directory), "/", source, GOALS),
-        space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
-        sizes=TrialSizes(),
-        mode=Mode.STRONG,
-        backend="jax",
-        required_workers=int,
-        scale=tuple,
-        requests=tuple,
-        note=notes.append,
-    )
+    curve, _ = measured(_LosesWorkers(0, batch=31), tmp_path, notes)
     assert curve is not None
     assert StepTimes.of(curve).seconds == {1: 1.0}
     first, second = notes
