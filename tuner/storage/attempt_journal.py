@@ -122,11 +122,7 @@ def read_journal(path: Path) -> list[Event]:
     for line in lines[:-1]:
         try:
             events.append(decode_event(*json.loads(line)))
-        except (
-            ValueError,
-            TypeError,
-            RecursionError,
-            StudyError,
-        ):  # damaged, or written by another version
+        # A damaged line, or one of another version.
+        except (ValueError, TypeError, RecursionError, StudyError):
             break
     return events
