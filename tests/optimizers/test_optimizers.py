@@ -14,7 +14,6 @@ from tuner.core.space.space import SearchSpace
 from tuner.training.hyperparameters import make_hyperparameters
 
 require("keras")
-import keras  # noqa: E402
 
 STEPS = 4
 K = (3, 3, 2, 2)
@@ -45,6 +44,8 @@ def as_lists() -> list[Any]:
 
 
 def trained(optimizer: Any, steps: list[list[Array]]) -> list[Array]:
+    import keras
+
     variables = [keras.Variable(each, dtype="float64") for each in start()]
     for step in steps:
         optimizer.apply([keras.ops.convert_to_tensor(g) for g in step], variables)
@@ -170,6 +171,8 @@ def test_optax_takes_the_same_steps() -> None:
 
 
 def test_lamb_without_decay_is_keras_where_all_is_scaled() -> None:
+    import keras
+
     from tuner.optimizers import Lamb
 
     steps = [step[:1] for step in gradients()]
@@ -178,7 +181,51 @@ def test_lamb_without_decay_is_keras_where_all_is_scaled() -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["Lars", "Lamb"])
+def test_a_variable_may_be_excluded_from_decay(kind: str) -> None:
+    import keras
+
+    from tuner import optimizers
+
+    def stepped(decay: float, excluded: str) -> tuple[Array, Array]:
+        optimizer = getattr(optimizers, kind)(0.1, weight_decay=decay)
+        optimizer.exclude_from_weight_decay(var_names=[excluded])
+        names = ("first", "second")
+        both = [keras.Variable(start()[0], dtype="float64", name=name) for name in names]
+        optimizer.apply([keras.ops.convert_to_tensor(gradients()[0][0])] * 2, both)
+        first, second = (keras.ops.convert_to_numpy(each + 0.0) for each in both)
+        return first, second
+
+    first, second = stepped(0.1, "first")
+    assert np.array_equal(first, stepped(0.0, "none")[0])
+    assert np.array_equal(second, stepped(0.1, "none")[1])
+    assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("kind", ["Lars", "Lamb"])
+def test_an_embedding_may_read_a_row_several_times(kind: str) -> None:
+    """TensorFlow has the gradient of an embedding as a list of rows."""
+    import keras
+    import tensorflow as tf
+
+    import tuner.optimizers
+
+    values = gradients()[0][0]
+    rows = tf.IndexedSlices(tf.constant(values), tf.constant([1, 1, 0]), tf.constant([3, 2]))
+    table = np.stack([values[2], values[0] + values[1], np.zeros(2)])
+    found = []
+    for gradient in (rows, tf.constant(table)):
+        variable = keras.Variable(start()[0], dtype="float64")
+        optimizer = getattr(tuner.optimizers, kind)(0.5, weight_decay=0.1)
+        for _ in range(2):
+            optimizer.apply([gradient], [variable])
+        found.append(keras.ops.convert_to_numpy(variable + 0.0))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+
+
 def test_the_schedule_counts_epochs_and_all_are_saved_with_a_model() -> None:
+    import keras
+
     from tuner.optimizers import Lamb, Lars, WarmUp
 
     for steps_per_epoch in (10, 40):  # two batch sizes: the same rate at the same epoch

@@ -37,6 +37,10 @@ class _Layerwise(keras.optimizers.Optimizer):
         """Return the arguments of the constructor."""
         return {**super().get_config(), "weight_decay": self.decay}
 
+    def _decay_of(self, variable: Any) -> float:
+        """Return a variable's decay; 0 if `exclude_from_weight_decay` names it."""
+        return self.decay if self._use_weight_decay(variable) else 0.0
+
 
 def _norm(values: Any) -> Any:
     """Return the Euclidean norm; `keras.ops.norm` refuses arrays of more than two dimensions."""
@@ -47,6 +51,14 @@ def _ratio(numerator: Any, denominator: Any) -> Any:
     """Return the ratio of two norms; 1 where one of them is 0."""
     is_known = ops.logical_and(numerator > 0, denominator > 0)
     return ops.where(is_known, numerator / ops.where(is_known, denominator, 1.0), 1.0)
+
+
+def _whole(gradient: Any, dtype: Any) -> Any:
+    """Return a gradient as an array of the whole variable.
+
+    TensorFlow has that of an embedding as a list of rows, of which several may be one row's.
+    """
+    return ops.add(ops.cast(gradient, dtype), 0.0)  # the sum of such a list is an array
 
 
 @keras.saving.register_keras_serializable(package=_PACKAGE)
@@ -96,12 +108,13 @@ class Lars(_Layerwise):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update one variable."""
         rate = ops.cast(learning_rate, variable.dtype)
-        gradient = ops.cast(gradient, variable.dtype)
+        gradient = _whole(gradient, variable.dtype)
         if len(variable.shape) > 1:
+            decay = self._decay_of(variable)
             of_weights, of_gradient = _norm(variable), _norm(gradient)
-            of_update = ops.where(of_gradient > 0, of_gradient + self.decay * of_weights, 0.0)
+            of_update = ops.where(of_gradient > 0, of_gradient + decay * of_weights, 0.0)
             rate = rate * _ratio(self.trust_coefficient * of_weights, of_update)
-            gradient = gradient + self.decay * variable
+            gradient = gradient + decay * variable
         momentum = self._momenta[self._get_variable_index(variable)]
         self.assign(momentum, self.momentum * momentum + rate * gradient)
         self.assign_sub(variable, momentum)
@@ -163,7 +176,7 @@ class Lamb(_Layerwise):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update one variable."""
         rate = ops.cast(learning_rate, variable.dtype)
-        gradient = ops.cast(gradient, variable.dtype)
+        gradient = _whole(gradient, variable.dtype)
         step = ops.cast(self.iterations + 1, variable.dtype)
         index = self._get_variable_index(variable)
         first, second = self._first[index], self._second[index]
@@ -173,7 +186,7 @@ class Lamb(_Layerwise):
         spread = ops.sqrt(second / (1.0 - ops.power(self.beta_2, step)))
         update = corrected / (spread + self.epsilon)
         if len(variable.shape) > 1:
-            update = update + self.decay * variable
+            update = update + self._decay_of(variable) * variable
             rate = rate * _ratio(_norm(variable), _norm(update))
         self.assign_sub(variable, rate * update)
 

@@ -46,3 +46,14 @@ def test_the_devices_that_one_process_divides_its_cores_into_train_together(
     assert result.ending.cause is Cause.RETURNED, result.log
     ((_, metrics),) = result.reports
     assert metrics[BATCH] == 32  # of both devices
+
+
+def test_a_batch_that_does_not_divide_is_answered_with_options_of_the_command(
+    attempts: Attempts,
+) -> None:
+    """`hptune scaling` names the numbers that must divide it, and `hptune run` does not."""
+    for divisors, option in ((), "--batch-rule linear"), ((3,), "--batch-size 30 or 33"):
+        measure = StepRequest(must_divide=divisors, seconds=0.1, host_devices=3)
+        result = attempts.run(MODEL, measure=measure, timeout_seconds=60.0)
+        assert "the batch size is 32, which does not divide" in result.ending.reason
+        assert option in result.ending.reason

@@ -25,6 +25,10 @@ def test_the_newest_is_what_was_written_last(tmp_path: Path) -> None:
     assert (found[0], found[1]["step"], list(found[1]["weights"])) == (10, 10, list(range(10)))
     files = [path.name for path in (tmp_path / "resume").iterdir()]
     assert len(files) == KEPT
+    (tmp_path / "resume" / "².ckpt").touch()  # a digit, and no number
+    found = checkpoints.newest()
+    assert found is not None
+    assert found[0] == 10
     checkpoints.remove()
     assert checkpoints.newest() is None
     assert not (tmp_path / "resume").exists()

@@ -77,6 +77,43 @@ def fit(hp, model, data, callbacks, epochs):
     return model.fit(x, y, validation_data=validation, epochs=epochs,
                      callbacks=[Slower(), *callbacks, END])
 """
+OWN_OPTIMIZERS = """
+import tensorflow as tf
+
+class Adversaries(keras.Model):
+    "Has no call, so that Keras never builds it, and an optimizer for each of its parts."
+
+    def __init__(self):
+        super().__init__()
+        self.first = keras.Sequential([keras.Input((36,)), keras.layers.Dense(4)])
+        self.second = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        self.loss_seen = keras.metrics.Mean("loss")
+
+    def compile(self, first, others):
+        super().compile()
+        self.of_first, self.others = first, others
+
+    def loss_of(self, data):
+        return tf.reduce_mean((self.second(self.first(tf.reshape(data[0], (-1, 36)))) - 1.0) ** 2)
+
+    def train_step(self, data):
+        with tf.GradientTape(persistent=True) as tape:
+            loss = self.loss_of(data)
+        for part, each in ((self.first, self.of_first), (self.second, self.others[0])):
+            weights = part.trainable_variables
+            each.apply(tape.gradient(loss, weights), weights)
+        self.loss_seen.update_state(loss)
+        return {"loss": self.loss_seen.result()}
+
+    def test_step(self, data):
+        self.loss_seen.update_state(self.loss_of(data))
+        return {"loss": self.loss_seen.result()}
+
+def build_model(hp):
+    model = Adversaries()
+    model.compile(keras.optimizers.Adam(0.01), [keras.optimizers.RMSprop(0.01, momentum=0.9)])
+    return model
+"""
 STOPS_EARLY = """
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
@@ -119,6 +156,7 @@ def load_data():
         pytest.param(MODEL + TWO_PHASES, id="two phases"),
         pytest.param(MODEL + MANY_FITS, id="many fits"),
         pytest.param(MODEL + OWN_CALLBACK, id="own callback"),
+        pytest.param(MODEL + OWN_OPTIMIZERS + FIT, id="own optimizers"),
         pytest.param(MODEL + STOPS_EARLY, id="stops early"),
         pytest.param(MODEL + BATCHES, id="batches"),
     ],
@@ -160,6 +198,21 @@ def fit(hp, model, data, callbacks, epochs):
     callbacks.on_train_end()
     return {"val_loss": logs["loss"]}
 """
+SMALLER_BATCHES = """
+class NoMemory(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 1:
+            raise RuntimeError("no memory for this batch")
+
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    for size, more in ((32, [NoMemory()]), (16, [])):
+        try:
+            return model.fit(x, y, validation_data=validation, epochs=epochs, batch_size=size,
+                             callbacks=[*callbacks, *more, END])
+        except RuntimeError:
+            print("trying smaller batches")
+"""
 
 
 def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
@@ -180,6 +233,7 @@ def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
     [
         pytest.param(MODEL + SEVERAL_MODELS, [1, "batch of 1"], id="several models"),
         pytest.param(MODEL + OWN_LOOP, [3, "batch"], id="own loop"),
+        pytest.param(MODEL + SMALLER_BATCHES, [3, "batch"], id="fit after a failed one"),
     ],
 )
 def test_what_cannot_be_picked_up_begins_anew_and_says_so(

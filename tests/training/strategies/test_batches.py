@@ -75,6 +75,22 @@ def test_ranks_train_the_batches_of_one_permutation(shuffle: Any) -> None:
     assert (parts[0][0] == parts[0][1]) is (shuffle is False)
 
 
+def test_tensors_are_divided_as_arrays_are() -> None:
+    import keras
+
+    # As a `fit` of the user's own may normalise its data.
+    scaled = keras.layers.Rescaling(2.0)(X)
+    ours, theirs = (
+        batches.local_arguments({"x": x, "y": x, "batch_size": 8}, rank=0, world_size=2)["x"]
+        for x in (scaled, 2.0 * X)
+    )
+    found = []
+    for data in (ours, theirs):
+        np.random.seed(3)
+        found.append(epoch(data))
+    assert found[0] == found[1]
+
+
 def test_validation_arrays_are_divided_once_and_a_split_as_by_keras() -> None:
     weight = np.arange(23.0)
     arguments = {"x": X, "y": X, "sample_weight": weight, "validation_split": 0.3, "batch_size": 4}
@@ -84,6 +100,11 @@ def test_validation_arrays_are_divided_once_and_a_split_as_by_keras() -> None:
     weights = np.concatenate([each["validation_data"][2] for each in ranks])
     assert weights.tolist() == weight[16:].tolist()
     assert all("validation_split" not in each and len(each["x"]) == 4 for each in ranks)
+    arguments["validation_steps"] = 1
+    ranks = [batches.local_arguments(arguments, rank=rank, world_size=2) for rank in range(2)]
+    validated = np.concatenate([each["validation_data"][0] for each in ranks])
+    assert validated.tolist() == X[16:20].tolist()
+    assert all("validation_steps" not in each for each in ranks)
 
 
 def test_datasets_give_each_rank_its_part_of_their_batches() -> None:

@@ -84,7 +84,7 @@ def test_rank_0_alone_writes_files(tmp_path: Path) -> None:
         path = tmp_path / "model.keras"
         own = [keras.callbacks.EarlyStopping("loss"), keras.callbacks.ModelCheckpoint(path)]
         with train_by(strategy):
-            model.fit(X, Y, verbose=0, callbacks=own)
+            model.fit(X, Y, verbose=0, callbacks=[own[:1], own[1:]])  # lists, as Keras allows
             model.save(tmp_path / "last.keras")
         kept = [each for each in strategy.calls[0]["callbacks"] if each in own]
         assert kept == own[: 1 if rank else 2]
@@ -128,12 +128,35 @@ def test_the_rate_is_multiplied_once_however_often_a_model_is_trained() -> None:
     noting = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda *_: rates.append(float(as_array(model.optimizer.learning_rate)))
     )
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    failing = keras.callbacks.LambdaCallback(on_train_batch_end=fail)
     with train_by(Alike(devices=4, rule=BatchRule.LINEAR, warm_up_epochs=0)):
         for _ in range(3):
             model.fit(X, Y, 4, verbose=0, callbacks=[noting])
+            with pytest.raises(MemoryError):
+                model.fit(X, Y, 8, verbose=0, callbacks=[failing])
         model.compile(keras.optimizers.SGD(0.01), "mse")  # as for a second phase
         model.fit(X, Y, 4, verbose=0, callbacks=[noting])
     assert rates == pytest.approx([0.04] * 4)
+
+
+def test_each_rate_of_several_optimizers_is_multiplied() -> None:
+    import keras
+
+    several = [keras.optimizers.SGD(0.01), keras.optimizers.SGD(0.1)]
+    chosen = keras.optimizers.OptimizerMap(several[0], {".*bias": several[1]})
+    rates: list[float] = []
+    model = new_model()
+    model.compile(keras.optimizers.MultiOptimizer(chosen), "mse")
+    noting = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: rates.extend(float(as_array(x.learning_rate)) for x in several)
+    )
+    with train_by(Alike(devices=4, rule=BatchRule.LINEAR, warm_up_epochs=0)):
+        model.fit(X, Y, 4, verbose=0, callbacks=[noting])
+    assert rates == pytest.approx([0.04, 0.4])
 
 
 def test_a_schedule_is_found_below_the_scale_of_a_loss() -> None:

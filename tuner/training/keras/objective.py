@@ -85,6 +85,7 @@ def run(
 def _run(
     code: UserCode, hp: Any, trial: TrialContext, *, epochs: int, incumbents: Sequence[Score]
 ) -> Ending:
+    _separate_logs(code, trial.number)
     model = build(code, hp)
     recorder = Recorder(trial, returns_more=code.fit_result is not FitResult.HISTORY)
     with extended_callback_lists():
@@ -147,6 +148,21 @@ def build(code: UserCode, hp: Any) -> Any:
     return model
 
 
+def _separate_logs(code: UserCode, trial: int) -> None:
+    """Let each trial write its TensorBoard logs into a folder of its own, as KerasTuner does."""
+    for each in _callbacks_of(code.fit_arguments):
+        if type(each).__name__ == "TensorBoard":
+            each.log_dir = f"{each.log_dir}/{trial}"
+
+
+def _callbacks_of(arguments: Mapping[str, Any]) -> list[Any]:
+    """Return the callbacks among arguments of Keras's `fit`, which takes one, a list, or None."""
+    import keras
+
+    given = arguments.get("callbacks")
+    return keras.tree.flatten(given) if given else []
+
+
 def _fit(code: UserCode, hp: Any, model: Any, recorder: Recorder, *, epochs: int, seed: int) -> Any:
     data = load_data(code, hp)
     seed_after_loading(seed)
@@ -175,7 +191,7 @@ def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epoc
         return code.fit(hp, model, data, [callback], epochs)
     arguments, keywords = fit_arguments(data)
     keywords.update({"epochs": epochs, "verbose": 2, **code.fit_arguments})
-    keywords["callbacks"] = [*keywords.get("callbacks", ()), callback]
+    keywords["callbacks"] = [*_callbacks_of(keywords), callback]
     if has_own_fit(code.hypermodel):
         return own_fit(code.hypermodel, hp, model, arguments, keywords)
     if "batch_size" in values:

@@ -152,7 +152,7 @@ def _bounded(
     if request.must_divide:
         check_divides(own, request.must_divide)
     if request.batch_per_device is None and own % replicas:
-        check_divides(own, [replicas])
+        batches.check_divides(own, replicas)
     size = own if request.batch_per_device is None else request.batch_per_device * replicas
     repeated = _repeated(data, count, size * steps_per_call)
     named = dict(zip(("x", "y", "sample_weight"), repeated, strict=False))
@@ -248,7 +248,7 @@ def _timer_class() -> Any:
             self._batch = batch
             self._since = time.perf_counter()
             is_enough = bool(self._wanted_calls) and len(self.seconds) >= self._wanted_calls
-            if is_enough or self._is_told():
+            if is_enough or self._trial.should_stop():
                 self.model.stop_training = True
 
         def _agreed(self, call_seconds: float) -> int:
@@ -258,8 +258,5 @@ def _timer_class() -> Any:
             if self._trial.ranks is None:
                 return calls
             return int(json.loads(self._trial.ranks.broadcast(json.dumps(calls).encode())))
-
-        def _is_told(self) -> bool:
-            return self._trial.should_stop()
 
     return Timer

@@ -163,7 +163,7 @@ class Checkpoints:
 
     def _newest_first(self) -> Iterator[tuple[int, Path]]:
         found = {int(path.stem): path for path in self._directory.glob("*.ckpt")
-                 if path.stem.isdigit()}  # fmt: skip
+                 if path.stem.isdecimal()}  # fmt: skip
         for step in sorted(found, reverse=True):
             yield step, found[step]
 

@@ -1,8 +1,8 @@
-"""The state of a Keras model in training: weights, optimizer, random generators."""
+"""The state of a Keras model in training: weights, optimizers, random generators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,18 @@ class UnfitState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """Copies of the variables of a model and of its optimizers, in their order."""
+    """Copies of the variables of a model and of its optimizers, in their order.
+
+    Attributes:
+        model: The variables of the model.
+        optimizers: Those of all its optimizers.
+        built_for: For each optimizer, the variables of the model that it trains, by their places;
+            None if it was not built.
+    """
 
     model: list[Any]
     optimizers: list[Any]
+    built_for: list[list[int] | None]
 
 
 def capture(model: Any) -> ModelState:
@@ -27,7 +35,13 @@ def capture(model: Any) -> ModelState:
     The variables of a model include the seeds of its dropout and augmentation layers. Those of an
     optimizer include its iteration and, unless it follows a schedule, its learning rate.
     """
-    return ModelState(_copies(model.variables), _copies(_optimizer_variables(model)))
+    optimizers = _optimizers(model)
+    places = {id(variable): place for place, variable in enumerate(model.variables)}
+    return ModelState(
+        _copies(model.variables),
+        _copies(_variables(optimizers)),
+        [_trained_places(each, places) for each in optimizers],
+    )
 
 
 def restore(model: Any, state: ModelState) -> None:
@@ -36,19 +50,25 @@ def restore(model: Any, state: ModelState) -> None:
     Raises:
         UnfitState: It has other variables.
     """
-    if not model.built:
-        raise UnfitState("the model is built by its first batch only; build it in build_model")
-    _check(model.variables, state.model, "variables")
+    variables, optimizers = model.variables, _optimizers(model)
+    try:
+        _check(variables, state.model, "variables")
+    except UnfitState as error:
+        if model.built:
+            raise
+        raise UnfitState(
+            "the model is built by its first batch only; build it in build_model"
+        ) from error
     # Only after the check that the model has all its variables: an optimizer that was built for
     # fewer refuses the others.
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and not optimizer.built:
-        optimizer.build(model.trainable_variables)
-    optimizers = _optimizer_variables(model)
-    _check(optimizers, state.optimizers, "variables of optimizers")
-    for variable, value in zip(model.variables, state.model, strict=True):
+    for optimizer, places in zip(optimizers, state.built_for, strict=False):
+        if places is not None and not optimizer.built:
+            optimizer.build([variables[place] for place in places])
+    of_optimizers = _variables(optimizers)
+    _check(of_optimizers, state.optimizers, "variables of optimizers")
+    for variable, value in zip(variables, state.model, strict=True):
         variable.assign(value)
-    for variable, value in zip(optimizers, state.optimizers, strict=True):
+    for variable, value in zip(of_optimizers, state.optimizers, strict=True):
         variable.assign(value)
 
 
@@ -58,15 +78,40 @@ def _copies(variables: Iterable[Any]) -> list[Any]:
     return [np.array(ops.convert_to_numpy(each)) for each in variables]
 
 
-def _optimizer_variables(model: Any) -> list[Any]:
-    # A model with its own training step may have other optimizers than the compiled one.
+def _optimizers(model: Any) -> list[Any]:
+    """Return the compiled optimizer, and those that a training step of the user's own may use.
+
+    They are attributes of the model or of a part of it, alone or in a list or dict.
+    """
     import keras
 
-    optimizers = {id(model.optimizer): model.optimizer} if model.optimizer is not None else {}
-    for each in vars(model).values():
-        if isinstance(each, keras.optimizers.Optimizer):
-            optimizers[id(each)] = each
-    return [each for optimizer in optimizers.values() for each in optimizer.variables]
+    found = {} if model.optimizer is None else {id(model.optimizer): model.optimizer}
+    for part in (model, *model._flatten_layers(include_self=False)):
+        for value in vars(part).values():
+            for each in _elements(value):
+                if isinstance(each, keras.optimizers.Optimizer):
+                    found.setdefault(id(each), each)
+    return list(found.values())
+
+
+def _elements(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        yield from value.values()
+    elif isinstance(value, list | tuple):
+        yield from value
+    else:
+        yield value
+
+
+def _variables(optimizers: Iterable[Any]) -> list[Any]:
+    return [each for optimizer in optimizers for each in optimizer.variables]
+
+
+def _trained_places(optimizer: Any, places: Mapping[int, int]) -> list[int] | None:
+    if not optimizer.built:
+        return None
+    trained = [places.get(id(each), -1) for each in optimizer._trainable_variables]
+    return None if -1 in trained else trained
 
 
 def _check(own: Sequence[Any], state: Sequence[Any], what: str) -> None:

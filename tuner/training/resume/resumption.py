@@ -100,6 +100,7 @@ class Resumption:
         self._callbacks: list[Any] = []
         self._attributes_at_begin: list[dict[str, Any]] = []
         self._epochs = 0
+        self._is_in_epoch = False
         self._unwritten: TrainingState | None = None
         if trial.is_first_attempt:
             checkpoints.remove()  # of another study in the same directory
@@ -176,12 +177,17 @@ class Resumption:
         elif self._models and not _contains(model, self._models[-1]):
             # A checkpoint holds the variables of one model; those of the earlier one would be lost.
             self._give_up("it trains several models")
+        elif self._is_in_epoch:
+            # A fit that is skipped would not fail again, and the code would take another way.
+            self._give_up("a fit of it has failed")
+        self._is_in_epoch = False
         self._models.append(model)
         self._find_first_epoch(model)
 
     def epoch_begins(self, epoch: int) -> None:
         """Seed an epoch, before any callback knows that it begins."""
         self.is_complete = False
+        self._is_in_epoch = True
         seed_epoch(self._trial.seed, self._phase, epoch)
 
     def batch_ends(self) -> None:
@@ -200,6 +206,7 @@ class Resumption:
     def epoch_ends(self, epoch: int) -> None:
         """Write a due checkpoint, and stop on request, after all callbacks have acted."""
         model = self._models[-1]
+        self._is_in_epoch = False
         self.is_complete = epoch + 1 >= self._epochs or bool(model.stop_training)
         if self.is_complete:
             self._fit_is_complete(model, epoch)

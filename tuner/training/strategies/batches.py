@@ -106,13 +106,13 @@ def local_arguments(
     """
     local = _split_off_validation(dict(arguments))
     divided: dict[str, int] = {"rank": rank, "world_size": world_size}
-    x = local.get("x")
+    x, batch_size = local.get("x"), local.get("batch_size")
     if is_arrays(x):
-        data = _without_pandas(tuple(local.pop(name, None) for name in ("x", "y", "sample_weight")))
+        data = _as_arrays(tuple(local.pop(name, None) for name in ("x", "y", "sample_weight")))
         steps = local.get("steps_per_epoch")
         count = size_of(data) or 0
-        size = local.pop("batch_size", None)
-        size = size or (math.ceil(count / steps) if steps else DEFAULT_BATCH_SIZE)
+        local.pop("batch_size", None)
+        size = batch_size or (math.ceil(count / steps) if steps else DEFAULT_BATCH_SIZE)
         local["x"] = _kinds().arrays(
             data, size, local.pop("shuffle", True), permutation=permutation, **divided
         )
@@ -121,7 +121,10 @@ def local_arguments(
         local["x"] = _part_of_each(x, **divided)
     validation = local.get("validation_data")
     if isinstance(validation, tuple | list) and is_arrays(validation[0]):
-        validation = _without_pandas(tuple(validation))
+        validation = _as_arrays(tuple(validation))
+        if steps := local.pop("validation_steps", None):  # of batches of one device
+            size = local.get("validation_batch_size") or batch_size or DEFAULT_BATCH_SIZE
+            validation = _take(validation, slice(0, steps * size))
         own = part_of(size_of(validation) or 0, **divided)
         local["validation_data"] = _take(validation, own)
     elif validation is not None:
@@ -135,18 +138,21 @@ def _split_off_validation(arguments: dict[str, Any]) -> dict[str, Any]:
     if not fraction or arguments.get("validation_data") is not None:
         return arguments
     names = ("x", "y", "sample_weight")
-    data = _without_pandas(tuple(arguments.get(name) for name in names))
+    data = _as_arrays(tuple(arguments.get(name) for name in names))
     count = size_of(data) or 0
     split = math.floor(count * (1.0 - fraction))
     train, validation = _take(data, slice(0, split)), _take(data, slice(split, count))
     return {**arguments, **dict(zip(names, train, strict=True)), "validation_data": validation}
 
 
-def _without_pandas(data: Any) -> Any:
+def _as_arrays(data: Any) -> Any:
     import keras
 
     def array(each: Any) -> Any:
-        return each.to_numpy() if hasattr(each, "iloc") else each
+        if hasattr(each, "iloc"):  # of pandas
+            return each.to_numpy()
+        # A tensor of TensorFlow, which a layer may have returned, takes no list of rows.
+        return each.numpy() if type(each).__module__.startswith("tensorflow.") else each
 
     return keras.tree.map_structure(array, data)
 

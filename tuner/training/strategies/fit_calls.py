@@ -48,7 +48,11 @@ def train_by(strategy: Strategy) -> Iterator[FitCalls]:
     def fit_by_strategy(*given: Any, **named: Any) -> Any:
         model, arguments = _bound(fit, given, named)
         calls.count += 1
-        return strategy.fit(fit, model, _prepared(strategy, model, arguments))
+        prepared = _prepared(strategy, model, arguments)
+        try:
+            return strategy.fit(fit, model, prepared)
+        finally:  # the user's code may catch an error, and train the model again
+            learning_rate.restore_rate(prepared["callbacks"])
 
     @functools.wraps(predict)
     def predict_by_strategy(*given: Any, **named: Any) -> Any:
@@ -101,6 +105,8 @@ def _replaced(cls: Any, name: str, method: Any) -> Iterator[None]:
 
 def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with the global batch size and our callbacks."""
+    import keras
+
     scales = learning_rate.is_scaled(strategy)
     if batches.is_arrays(arguments.get("x")):
         size = arguments.get("batch_size")
@@ -120,8 +126,7 @@ def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict
             f"{type(arguments.get('x')).__name__} makes its own batches, which are global ones"
         )
     callbacks = arguments.get("callbacks")
-    given = [] if callbacks is None else getattr(callbacks, "callbacks", callbacks)
-    given = list(given) if isinstance(given, Sequence) else [given]
+    given = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks) or [])
     ours = [equal_weights_callback(strategy)] if strategy.replicas > 1 else []
     if scales:
         learning_rate.check_rate(strategy, model, given)

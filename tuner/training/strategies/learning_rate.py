@@ -24,12 +24,10 @@ def check_rate(strategy: Strategy, model: Any, callbacks: Iterable[Any]) -> None
     """
     import keras
 
-    schedules = keras.optimizers.schedules
-    # With mixed precision, Keras puts one that scales the loss around it.
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    config = optimizer.get_config() if optimizer is not None else {}
-    rate = config.get("learning_rate")
-    if isinstance(rate, dict | schedules.LearningRateSchedule):
+    schedule = keras.optimizers.schedules.LearningRateSchedule
+    optimizers = [each for each in _with_rates(model.optimizer) if each is not None]
+    rates = [each.get_config().get("learning_rate") for each in optimizers]
+    if any(isinstance(rate, dict | schedule) for rate in rates):
         raise ModelFileError(
             f"--batch-rule {strategy.asked.rule} multiplies the learning rate, but that of the "
             "model follows a schedule; use --batch-rule global, or a number as learning rate"
@@ -49,9 +47,23 @@ def rate_callback(strategy: Strategy) -> Any:
     return _callback_class()(strategy)
 
 
+def restore_rate(callbacks: Iterable[Any]) -> None:
+    """Undo what a `rate_callback` among these has multiplied: the next `fit` does it again."""
+    for each in callbacks:
+        if isinstance(each, _callback_class()):
+            each.multiply(1.0)
+
+
 def is_scaled(strategy: Strategy) -> bool:
     """Return whether the rule multiplies learning rate and batch size."""
     return strategy.asked.rule is not BatchRule.GLOBAL
+
+
+def _with_rates(optimizer: Any) -> list[Any]:
+    """Return the optimizers within a compiled one that have a learning rate each."""
+    # With mixed precision, Keras puts one that scales the loss around it.
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return list(getattr(inner, "optimizers", [inner]))  # those of a MultiOptimizer
 
 
 @functools.cache
@@ -75,16 +87,13 @@ def _callback_class() -> Any:
             self._factor = state
 
         def on_epoch_begin(self, epoch: int, *_: Any, **__: Any) -> None:
-            self._multiply(self._strategy.asked.rate_factor(self._strategy.replicas, epoch))
+            self.multiply(self._strategy.asked.rate_factor(self._strategy.replicas, epoch))
 
-        def on_train_end(self, *_: Any, **__: Any) -> None:
-            self._multiply(1.0)  # the next `fit` multiplies it again
-
-        def _multiply(self, factor: float) -> None:
-            optimizer = self.model.optimizer
+        def multiply(self, factor: float) -> None:
             if factor != self._factor:
-                rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
-                optimizer.learning_rate = rate * factor / self._factor
+                for optimizer in _with_rates(self.model.optimizer):
+                    rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+                    optimizer.learning_rate = rate * factor / self._factor
                 self._factor = factor
 
     return ScaledRate

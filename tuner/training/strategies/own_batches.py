@@ -23,7 +23,7 @@ class OwnBatches:
     Args:
         data: Arrays (a tuple of inputs, targets and weights), a `PyDataset` or a `tf.data.Dataset`.
         steps: Batches of an epoch, if the data does not say it. The next epoch then continues
-            where this one ended.
+            where this one ended. An epoch in which the data ends is shorter.
         batch_size: Of arrays, which are not shuffled.
         class_weight: Weights of the samples by their class.
         shuffle: Whether to take the batches of a `PyDataset` in the order that Python's `random`
@@ -71,12 +71,11 @@ class OwnBatches:
                 raise ModelFileError("a PyDataset without num_batches needs steps_per_epoch")
             yield from map(self._weighted, self._once())
             return
-        for _ in range(self._given_steps):
-            if self._iterator is None:
-                self._iterator = self._once()
-            try:
-                batch = next(self._iterator)
-            except StopIteration:
+        for step in range(self._given_steps):
+            batch = None if self._iterator is None else next(self._iterator, None)
+            if batch is None and step:
+                break
+            if batch is None:
                 self._iterator = self._once()
                 batch = next(self._iterator)
             yield self._weighted(batch)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...errors import ModelFileError
 from .optimizer_calls import replaced_apply
 
 
@@ -29,12 +30,15 @@ def weighted_gradients(optimizer: Any) -> Iterator[Share]:
     """Weight the gradients that any Keras optimizer gets by the factor of the yielded share.
 
     A replica sets its own in its step, and None after it.
+
+    Raises:
+        ModelFileError: Keras cannot use the optimizer on several devices.
     """
+    _check(optimizer)
     share = Share()
 
     def weighted(called: Any, gradients: list[Any]) -> list[Any]:
         import keras
-        import tensorflow as tf
 
         if share.factor is None:
             return gradients
@@ -43,7 +47,9 @@ def weighted_gradients(optimizer: Any) -> Iterator[Share]:
             factor = _finite_on_all(factor, gradients)
             scale = called.dynamic_scale
             called = called.inner_optimizer
-        found = [x * tf.cast(factor, x.dtype) for x in gradients if x is not None]
+        elif called.loss_scale_factor is not None:
+            scale = called.loss_scale_factor
+        found = [_multiplied(each, factor) for each in gradients if each is not None]
         limits = (called.clipnorm, called.global_clipnorm, called.clipvalue)
         if any(each is not None for each in limits):
             found = _clipped(found, limits, scale)
@@ -52,6 +58,29 @@ def weighted_gradients(optimizer: Any) -> Iterator[Share]:
 
     with replaced_apply(optimizer, weighted):
         yield share
+
+
+def _check(optimizer: Any) -> None:
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    names = ["gradient_accumulation_steps"]
+    if getattr(inner, "use_ema", False):
+        names.append("ema_overwrite_frequency")
+    for name in names:
+        if value := getattr(inner, name, None):
+            raise ModelFileError(
+                f"the optimizer has {name}={value}, which Keras on TensorFlow cannot use on "
+                "several devices; leave it out, or use KERAS_BACKEND=jax or torch"
+            )
+
+
+def _multiplied(gradient: Any, factor: Any) -> Any:
+    """Return a gradient times a factor; that of an embedding stays the list of rows that it is."""
+    import tensorflow as tf
+
+    factor = tf.cast(factor, gradient.dtype)
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor
 
 
 def _finite_on_all(factor: Any, gradients: list[Any]) -> Any:
@@ -77,7 +106,9 @@ def _clipped(gradients: list[Any], limits: Sequence[Any], scale: Any) -> list[An
     import tensorflow as tf
 
     replica = tf.distribute.get_replica_context()
-    gradients = replica.all_reduce("SUM", gradients)
+    # Equal shares of a list of rows would be several lists to Keras, which squares each alone.
+    whole = [tf.convert_to_tensor(each) for each in gradients]
+    gradients = replica.all_reduce("SUM", whole)
     limits = [None if each is None else each * tf.cast(scale, "float32") for each in limits]
     norm, global_norm, value = limits
     if norm is not None:

@@ -250,8 +250,8 @@ class _Loop:
         # Outside of a step, TensorFlow adds up the metrics' variables over the ranks.
         found = self._model.get_metrics_result()
         chosen = found if set(found) == set(logs) else logs
-        numbers = {name: float(value) for name, value in chosen.items()}
-        return {**numbers, **rank_values.mean_logs(self._ranks, numbers)}
+        values = {name: _as_logged(value) for name, value in chosen.items()}
+        return {**values, **rank_values.mean_logs(self._ranks, values)}
 
     def _training_step(self, data: Any, wants_stop: Any) -> Any:
         import tensorflow as tf
@@ -267,6 +267,14 @@ class _Loop:
 
     def _test_step(self, data: Any) -> Any:
         return self._model.test_step(data)
+
+
+def _as_logged(value: Any) -> Any:
+    """Return a number, or the array that a metric of several values gives."""
+    import numpy as np
+
+    found = np.asarray(value)
+    return found if found.shape else float(found)
 
 
 def _validation(arguments: Mapping[str, Any]) -> OwnBatches | None:

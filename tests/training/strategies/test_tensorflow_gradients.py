@@ -1,0 +1,79 @@
+"""Gradients of all replicas give the steps that Keras takes on one device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.errors import ModelFileError
+from tuner.training.strategies.tensorflow_gradients import weighted_gradients
+
+
+@pytest.mark.parametrize("limit", ["clipnorm", "global_clipnorm", "clipvalue"])
+@pytest.mark.parametrize("scale", [None, 8.0])
+def test_a_limit_holds_for_the_gradients_of_the_loss_whatever_scales_it(
+    limit: str, scale: float | None
+) -> None:
+    import keras
+    import tensorflow as tf
+
+    def trained(*, weighted: bool) -> Any:
+        weights = [keras.Variable(np.zeros(n), dtype="float32") for n in (3, 2)]
+        optimizer = keras.optimizers.SGD(1.0, loss_scale_factor=scale, **{limit: 1.0})
+        gradients = [(scale or 1.0) * tf.constant(each) for each in ([3.0, 4.0, 0.0], [0.3, 0.4])]
+        with weighted_gradients(optimizer) as share:
+            share.factor = 1.0 if weighted else None
+            optimizer.apply(gradients, weights)
+        return np.concatenate([keras.ops.convert_to_numpy(each + 0.0) for each in weights])
+
+    np.testing.assert_allclose(trained(weighted=True), trained(weighted=False), rtol=1e-6)
+
+
+@pytest.mark.parametrize("limits", [{}, {"clipnorm": 0.1}])
+def test_the_gradient_of_an_embedding_may_have_a_row_twice(limits: dict[str, float]) -> None:
+    import keras
+    import tensorflow as tf
+
+    rows = tf.IndexedSlices(
+        tf.constant([[1.0, 2.0], [3.0, 4.0], [0.1, 0.2]]),
+        tf.constant([1, 1, 0]),
+        tf.constant([3, 2]),
+    )
+
+    def trained(gradient: Any, factor: float | None) -> Any:
+        weights = keras.Variable(np.ones((3, 2)), dtype="float32")
+        optimizer = keras.optimizers.Adam(0.1, **limits)
+        with weighted_gradients(optimizer) as share:
+            share.factor = factor
+            optimizer.apply([gradient], [weights])
+        return keras.ops.convert_to_numpy(weights + 0.0)
+
+    # With a limit, Keras on one device takes the two for different rows when it squares them.
+    expected = trained(tf.convert_to_tensor(rows) if limits else rows, None)
+    np.testing.assert_allclose(trained(rows, 1.0), expected, rtol=1e-6)
+
+
+def test_what_keras_cannot_do_on_several_devices_is_refused() -> None:
+    import keras
+
+    inner = keras.optimizers.SGD(gradient_accumulation_steps=3)
+    for optimizer in (inner, keras.optimizers.LossScaleOptimizer(inner)):
+        with (
+            pytest.raises(ModelFileError, match=r"gradient_accumulation_steps=3, .* leave it out"),
+            weighted_gradients(optimizer),
+        ):
+            pass
+
+
+def test_an_option_that_keras_does_not_use_is_not_refused() -> None:
+    import keras
+
+    with weighted_gradients(keras.optimizers.SGD(use_ema=False, ema_overwrite_frequency=5)):
+        pass
+    with (
+        pytest.raises(ModelFileError, match="ema_overwrite_frequency=5"),
+        weighted_gradients(keras.optimizers.SGD(use_ema=True, ema_overwrite_frequency=5)),
+    ):
+        pass
