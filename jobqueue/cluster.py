@@ -20,7 +20,10 @@ from .jobs_file import remove_jobs
 from .nodes import Partition
 from .scheduler import OwnScheduler
 from .script import WorkerCommand, job_of, job_script
-from .sizing import Need, choose_worker
+from .sizing import Need, are_nodes_up, choose_worker
+
+_NO_SUCH_NODE = "node configuration is not available"
+"""Part of Slurm's words for a job that no node can run, or a test while all that can are down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +120,15 @@ def check(order: ClusterOrder, need: Need | None = None) -> tuple[Partition, ...
         except ClosedForNowError:
             continue  # the study waits, and says so
         except SubmissionError as error:
-            raise SubmissionError(f"{order.config.prefix(shape)}{error}") from error
+            words = f"{order.config.prefix(shape)}{error}"
+            if _NO_SUCH_NODE in words:
+                if not are_nodes_up(partitions, shape, kind.worker):
+                    continue  # sbatch takes the job nevertheless, and Slurm says what it waits for
+                words += (
+                    f". The job asks for {kind.worker.describe()} on each node; if nodes keep a "
+                    "part for the system, set cpus and memory in the slurm.toml to less"
+                )
+            raise SubmissionError(words) from error
     if need is not None:
         _kinds_for(order, partitions, need)
     return partitions

@@ -24,8 +24,8 @@ _QUICK_SECONDS = 5.0
 
 HOPELESS = re.compile(
     r"BadConstraints|Invalid|NotAllowed|PartitionTimeLimit|PartitionNodeLimit|AccountingPolicy"
-    r"|MaxWallDurationPerJobLimit|Max\w+PerJob|Max\w+MinutesPerJob|DependencyNeverSatisfied"
-    r"|requeued held"
+    r"|MaxWallDurationPerJobLimit|Max\w+Per(Job|Node)|MaxMemPerLimit|QOSMin"
+    r"|DependencyNeverSatisfied|requeued held"
 )
 """Reasons of pending that never pass."""
 
@@ -40,10 +40,25 @@ _NO_ANSWER = re.compile(
 
 _CLOSED_FOR_NOW = re.compile(
     r"not available \((inactive or drain|down, drained or reserved)\)"
-    r"|nodes are busy|maintenance",
+    r"|nodes are busy|maintenance|SubmitJob",
     re.IGNORECASE,
 )
-"""Messages of refusals that end with the partition's pause or the maintenance."""
+"""Messages of refusals that end with the partition's pause, the maintenance, or other jobs of the
+user (such as QOSMaxSubmitJobPerUserLimit)."""
+
+_WHICH_SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
+"""Environment variables by which commands find their cluster and prove who asks."""
+
+_SUBMISSION_DEFAULTS = {
+    "SBATCH_ACCOUNT": r"-A|--account\b",
+    "SBATCH_QOS": r"-q|--qos\b",
+    "SBATCH_RESERVATION": r"--reservation\b",
+    "SBATCH_WCKEY": r"--wckey\b",
+}
+"""Environment variables of sbatch that count where a script lacks their option: they say who pays.
+
+To sbatch itself, such variables count more than the options in a script.
+"""
 
 
 class JobState(enum.StrEnum):
@@ -65,7 +80,14 @@ _STATES = {
         JobState.RUNNING,
     ),
     **dict.fromkeys(("COMPLETING", "STAGE_OUT"), JobState.ENDING),
-}
+    **dict.fromkeys(
+        (
+            "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED",
+            "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
+        ),
+        JobState.OVER,
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +139,8 @@ def parse_squeue(text: str) -> tuple[Job, ...]:
         if len(parts) != SQUEUE_FORMAT.count("|") + 1:
             continue
         job_id, name, slurm_state, reason, partition, node, end, start = parts
-        state = _STATES.get(slurm_state, JobState.OVER)
+        # A later release may have other states, such as EXPEDITING; only known ones are ends.
+        state = _STATES.get(slurm_state, JobState.RUNNING if node else JobState.PENDING)
         is_expected = state is JobState.PENDING and start.isdigit()
         jobs.append(
             Job(
@@ -256,8 +279,13 @@ class Slurm:
         return self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%e").strip()
 
     def _submitted(self, command: list[str], script: str) -> str:
-        """Run an sbatch; returns the id of the job or the array that it prints."""
-        return self._accepted(command, script).strip().partition(";")[0]
+        """Run an sbatch; returns the id of the job or the array that it prints, if it has one."""
+        printed = self._accepted(command, script)
+        # A site may print a banner before it.
+        ids = re.findall(r"^(\d+)(?:;\S*)?\s*$", printed, re.MULTILINE)
+        if not ids and "--test-only" not in command:
+            raise SlurmUnavailableError(f"sbatch prints no job's id, but {printed.strip()!r}")
+        return ids[-1] if ids else ""
 
     def _accepted(
         self,
@@ -293,7 +321,12 @@ class Slurm:
             return subprocess.run(
                 command,
                 input=script,
-                env={**outside_environment(), "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"},
+                env={
+                    **outside_environment(),
+                    **_defaults(script),
+                    "SLURM_TIME_FORMAT": "%s",
+                    "LC_ALL": "C",
+                },
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
@@ -318,11 +351,24 @@ class Slurm:
 
 
 def outside_environment() -> dict[str, str]:
-    """Return the environment without the variables of this job, which sbatch and srun obey."""
+    """Return the environment without the variables of this job, and without options of commands.
+
+    Such an option may change the names of our jobs, or hide them from squeue.
+    """
+    options = ("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_", "HPTUNE_WORKER_")
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("SLURM_", "HPTUNE_WORKER_")) or name == "SLURM_CONF"
+        if not name.startswith(options) or name in _WHICH_SLURM
+    }
+
+
+def _defaults(script: str) -> dict[str, str]:
+    """Return the variables of the environment for options that a script lacks."""
+    return {
+        name: os.environ[name]
+        for name, option in _SUBMISSION_DEFAULTS.items()
+        if name in os.environ and not re.search(rf"^#SBATCH ({option})", script, re.MULTILINE)
     }
 
 

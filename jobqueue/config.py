@@ -101,8 +101,8 @@ class Shape:
     @property
     def excluded(self) -> tuple[str, ...]:
         """The nodes that its directives exclude, in Slurm's form."""
-        words = (each.removeprefix("--exclude=") for each in self.directives)
-        return tuple(new for new, old in zip(words, self.directives, strict=True) if new != old)
+        found = (re.match(r"(?:--exclude[=\s]|-x)\s*(\S+)", each) for each in self.directives)
+        return tuple(each[1] for each in found if each)
 
     @property
     def walltime_seconds(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 
@@ -19,10 +20,12 @@ class ShapeHealth:
     Attributes:
         failures: How many in a row were not useful.
         message: The line for the user on them.
+        most_at_once: How many jobs to submit at once at most.
     """
 
     failures: int = 0
     message: str = ""
+    most_at_once: int = sys.maxsize
     _refused_until: float = 0.0
 
     @property

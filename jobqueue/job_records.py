@@ -17,6 +17,9 @@ ALIVE = (JobState.PENDING, JobState.RUNNING)
 _ENDING_SECONDS = 120.0
 """How long a job that ends counts as a job: Slurm may requeue it. A silent node takes longer."""
 
+_UNSHOWN_SECONDS = 60.0
+"""How long squeue may not show a job that Slurm has accepted: some sites keep its answers."""
+
 _SIGNAL_SECONDS = 60.0
 """How much earlier than asked Slurm may signal a job."""
 
@@ -33,6 +36,7 @@ class JobRecord:
         is_drained: Whether it takes no more trials, to make room for another job.
         is_cancelled: Whether this process has cancelled it.
         ending_since: Since when it ends, by the monotonic clock; None if it does not.
+        unshown_since: When it was submitted, by the same clock; None once Slurm has shown it.
         limit_at: When its walltime ends, in seconds since the epoch; None if unknown.
     """
 
@@ -43,12 +47,26 @@ class JobRecord:
     is_drained: bool = False
     is_cancelled: bool = False
     ending_since: float | None = None
+    unshown_since: float | None = None
     limit_at: float | None = None
+
+    @property
+    def may_be_shown_later(self) -> bool:
+        """Whether it is so new that Slurm may not show it yet."""
+        if self.unshown_since is None or self.is_cancelled:
+            return False
+        return time.monotonic() - self.unshown_since < _UNSHOWN_SECONDS
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether neither Slurm nor a worker has ever shown that the job is there."""
+        return self.unshown_since is not None and not self.was_useful
 
     def update(self, job: Job) -> None:
         """Take over what Slurm shows of the job now."""
         if job.state in ALIVE:
             self.is_cancelled = False  # requeued by hand, or not cancelled after all
+        self.unshown_since = None
         self.job = job if job.node else replace(job, node=self.job.node)
         if job.state is JobState.RUNNING and job.ends_at is not None:
             self.limit_at = job.ends_at
@@ -134,7 +152,7 @@ class JobRecords:
         """Take over what Slurm shows; returns the records of the jobs that have ended since.
 
         Args:
-            shown: The jobs. One that is missing is over.
+            shown: The jobs. One that is missing is over, unless it is new.
             is_first: Whether the jobs are those of an earlier master, and may have been useful.
         """
         ended = []
@@ -145,6 +163,8 @@ class JobRecords:
                     ended.append(record)
                 record.update(job)
             for job_id in self._records.keys() - {job.id for job in shown}:
+                if self._records[job_id].may_be_shown_later:
+                    continue
                 record = self._records.pop(job_id)
                 if record.job.state is not JobState.OVER:
                     record.job = replace(record.job, state=JobState.OVER, slurm_state="", reason="")
@@ -156,7 +176,7 @@ class JobRecords:
         with self._lock:
             for job_id in ids:
                 job = Job(job_id, name, JobState.PENDING, "PENDING")
-                self._records[job_id] = JobRecord(job)
+                self._records[job_id] = JobRecord(job, unshown_since=time.monotonic())
 
     def cancelled(self, ids: Iterable[str]) -> None:
         """Record that this process has cancelled jobs."""

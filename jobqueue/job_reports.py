@@ -67,6 +67,8 @@ def how_it_ended(record: JobRecord, shape: Shape, log_file: Path) -> str:
     if _has_reached_walltime(record, shape):
         then = "; its trials continue in other jobs" if record.was_useful else ""
         return f"has reached its walltime ({shape.walltime}){then}"
+    if record.is_lost:
+        return "is cancelled: Slurm has accepted it, but squeue does not show it"
     words = f"ended: {job.slurm_state}" if job.slurm_state else "is gone"
     words += f" ({job.reason})" if job.reason else ""
     if record.has_run and not record.was_useful and (said := _last_line(log_file)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -15,7 +16,7 @@ from .excluded_nodes import ExcludedNodes, failing_node
 from .job_health import REFUSED_SECONDS, ShapeHealth
 from .job_kinds import JobKind, JobKinds
 from .job_records import ALIVE, JobRecord, JobRecords
-from .job_reports import counted, how_it_ended, setup_failures, summary_of, tail_of
+from .job_reports import SUMMARY, counted, how_it_ended, setup_failures, summary_of, tail_of
 from .jobs_file import ShownJobs, by_id, write_jobs
 from .plan import plan
 from .polling import Polling
@@ -23,8 +24,11 @@ from .sizing import Need
 
 _CANCEL_TRIES = 3
 _CANCEL_PAUSE_SECONDS = 0.5
-_NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL")
+_NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
 """Slurm's states of jobs that ended through no fault of their own."""
+
+_SILENCE = "silence"
+"""Subject of the lines on a Slurm that does not answer."""
 
 
 class Jobs:
@@ -68,7 +72,7 @@ class Jobs:
         self._slurm = slurm or Slurm()
         self._prefix = prefix
         self._lock = threading.Lock()
-        self._polling = Polling(self._poll, notify=self._notify_once)
+        self._polling = Polling(self._poll, notify=self._on_silence)
         self._wanted = 0
         self._workers: Mapping[str, bool] = {}
         self._refused: Mapping[str, str] = {}
@@ -76,7 +80,7 @@ class Jobs:
         self._health: defaultdict[str, ShapeHealth] = defaultdict(ShapeHealth)
         self._others: Mapping[Need, int] = {}
         self._excluded = ExcludedNodes()
-        self._last_line = ""
+        self._last_lines: dict[str, str] = {}
         self._joined: list[Job] = []
         self._told_setups: set[str] = set()
         self.left = ""
@@ -200,7 +204,11 @@ class Jobs:
     def _poll(self) -> bool:
         before = self.snapshot()
         self._step(self._slurm.jobs(self._kinds))
+        self._last_lines.pop(_SILENCE, None)
         return before != self.snapshot()
+
+    def _on_silence(self, line: str) -> None:
+        self._notify_once(line, about=_SILENCE)
 
     def _step(self, shown: Sequence[Job], *, is_first: bool = False) -> None:
         with self._lock:
@@ -209,8 +217,7 @@ class Jobs:
             joined, self._joined = self._joined, []
         for job in joined:
             self._tell_setup(job)
-        for record in self._records.update(shown, is_first=is_first):
-            self._on_ended(record)
+        self._on_ended(self._records.update(shown, is_first=is_first))
         if is_first and (alive := self._records.alive()):
             self._notify_once(f"took over {counted(len(alive), 'job')} of an earlier run")
         self._cancel_refused(refused)
@@ -231,10 +238,9 @@ class Jobs:
             self._drain(planned.drain)
         if refusals and not self._records.alive():
             raise SubmissionError("; ".join(refusals))
-        for words in refusals:
-            self._notify_once(words)
+        self._notify_once("; ".join(refusals), about="refusals")
         self._give_up_if_useless()
-        self._notify_once(summary_of(self.snapshot(), self._wanted))
+        self._notify_once(summary_of(self.snapshot(), self._wanted), about=SUMMARY)
         if self._directory is not None:
             write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(self.snapshot()))))
 
@@ -253,23 +259,42 @@ class Jobs:
                 f"cancelled {counted(len(old), 'job')} of shapes that are no longer used"
             )
 
-    def _on_ended(self, record: JobRecord) -> None:
-        if record.is_cancelled:
-            return
+    def _on_ended(self, ended: Sequence[JobRecord]) -> None:
+        """Tell how jobs have ended, and count those that were not useful.
+
+        Those of a kind that never started count as one: what ended them has ended them together.
+        """
+        unstarted: dict[str, tuple[Job, str]] = {}
+        for record in ended:
+            job = record.job
+            if record.is_cancelled:
+                continue
+            word = how_it_ended(record, self._kinds[job.name].shape, self._log_of(job))
+            self._notify(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}")
+            if record.is_lost:
+                self._slurm.cancel([job.id])
+            if record.was_useful or job.slurm_state in _NOT_ITS_FAULT:
+                continue
+            if record.has_run:
+                self._on_useless(record)
+            else:
+                unstarted[job.name] = (job, word)
+        for job, word in unstarted.values():
+            self._count_failure(job, f"ended before they started. The last one, {job.id}, {word}")
+
+    def _on_useless(self, record: JobRecord) -> None:
+        """Count a job that ended before its worker had joined, or exclude the node at fault."""
         job = record.job
-        word = how_it_ended(record, self._kinds[job.name].shape, self._log_of(job))
-        self._notify(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}")
-        if record.has_run and not record.was_useful and job.slurm_state not in _NOT_ITS_FAULT:
-            if self._excluded.has_any(job.nodes):
-                return
-            if node := failing_node(record, self._records):
-                self.exclude_node(node, f"job {job.id} ended there before its worker had joined")
-            log_file = self._log_of(job)
-            self._count_failure(
-                job,
-                "ended before their worker had joined. "
-                f"The last one, {job.id}, wrote into {log_file}:\n{tail_of(log_file)}",
-            )
+        if self._excluded.has_any(job.nodes):
+            return
+        if node := failing_node(record, self._records):
+            self.exclude_node(node, f"job {job.id} ended there before its worker had joined")
+        log_file = self._log_of(job)
+        self._count_failure(
+            job,
+            "ended before their worker had joined. "
+            f"The last one, {job.id}, wrote into {log_file}:\n{tail_of(log_file)}",
+        )
 
     def _tell_setup(self, job: Job) -> None:
         """Tell which lines of its setup have failed in a job that works nevertheless."""
@@ -338,24 +363,48 @@ class Jobs:
         refusals = []
         for name, count in counts.items():
             kind = self._kinds[name]
+            which = f" (shape {kind.shape.name})" if len(self._kinds.shapes) > 1 else ""
             try:
-                exclude = self._excluded.together_with(kind.shape.excluded)
-                ids = self._slurm.submit(kind.script, count, exclude=exclude)
+                ids = self._submitted(kind, count)
             except ClosedForNowError as error:
                 self._health_of(name).refused()
                 self._notify_once(
                     f"no job can be submitted to partition {kind.shape.partition} now, so it is "
-                    f"tried again every {REFUSED_SECONDS:g} s. {error}"
+                    f"tried again every {REFUSED_SECONDS:g} s. {error}",
+                    about=name,
                 )
             except SubmissionError as error:
                 if not self._readmit_nodes():
                     self._health_of(name).refused()
-                    which = f" (shape {kind.shape.name})" if len(self._kinds.shapes) > 1 else ""
                     refusals.append(f"{error}{which}")
             else:
                 self._polling.on_submission()
                 self._records.submitted(ids, name)
         return refusals
+
+    def _submitted(self, kind: JobKind, count: int) -> tuple[str, ...]:
+        """Submit jobs of a kind; returns their ids.
+
+        Slurm takes all jobs of an array or none, and may limit how many a user has. So after a
+        refusal one job is tried, and twice as many after each success.
+
+        Raises:
+            SubmissionError: Slurm refuses a single job.
+        """
+        health = self._health_of(kind.job_name)
+        exclude = self._excluded.together_with(kind.shape.excluded)
+        count = min(count, health.most_at_once)
+        try:
+            ids = self._slurm.submit(kind.script, count, exclude=exclude)
+        except SubmissionError as error:
+            health.most_at_once = 1
+            if count == 1:
+                raise
+            ids = self._slurm.submit(kind.script, 1, exclude=exclude)
+            line = f"{error}. So fewer jobs are submitted at once"
+            self._notify_once(line, about=f"arrays of {kind.job_name}")
+        health.most_at_once = min(2 * health.most_at_once, sys.maxsize)
+        return ids
 
     def _cancel(self, ids: Sequence[str]) -> None:
         self._slurm.cancel(ids)
@@ -391,7 +440,8 @@ class Jobs:
         commands = "; ".join(f"scancel --name={name}" for name in self._kinds)
         return f"Slurm jobs of this study may be left ({why}). Cancel them with: {commands}"
 
-    def _notify_once(self, line: str) -> None:
-        if line and line != self._last_line:
-            self._last_line = line
+    def _notify_once(self, line: str, *, about: str = "") -> None:
+        """Tell the user a line, unless it is the same as the last one on its subject."""
+        if line and line != self._last_lines.get(about):
+            self._last_lines[about] = line
             self._notify(line)

@@ -148,9 +148,9 @@ class RequeueOutcome(enum.Enum):
     UNKNOWN = enum.auto()
 
 
-def notice_seconds(environment: Mapping[str, str] = os.environ) -> float | None:
+def notice_seconds() -> float | None:
     """Return how long before its end the master's job is signalled; None if there is no job."""
-    given = environment.get(MASTER_NOTICE)
+    given = os.environ.get(MASTER_NOTICE)
     return None if given is None else float(given)
 
 

@@ -89,6 +89,8 @@ _PRINTED_BYTES = 2**30 / 100
 
 ON_ALL_NODES = (
     *WHOLE_NODE,
+    # Also if the job's own directive is --export=NONE.
+    "--export=ALL",
     # The other tasks continue when one ends, or when a node fails.
     "--no-kill",
     "--kill-on-bad-exit=0",
@@ -159,29 +161,35 @@ def _rendered(
     skipped = [] if worker.memory_bytes else ["--mem="]
     if shape.nodes > 1:
         skipped.append("-n 1")
-    job: Any = _job_class()(
-        scheduler=shlex.quote(command.address),
-        name=WORKER_NAME if shape.nodes == 1 else GANG_WORKER_NAME,
-        job_name=job_name,
-        queue=shape.partition,
-        account=shape.account,
-        walltime=shape.walltime,
-        cores=worker.cpus,
-        processes=1,
-        # Rounded up to what dask-jobqueue prints, so that the last trial fits.
-        memory=f"{math.ceil(worker.for_trials_bytes / _PRINTED_BYTES) * _PRINTED_BYTES:.0f}B",
-        job_mem=f"{worker.memory_bytes // MEBIBYTE}M",
-        job_directives_skip=skipped,
-        job_extra_directives=directives,
-        job_script_prologue=prologue,
-        python=f"exec {_python(shape, worker)}",
-        worker_command=command.module,
-        worker_extra_args=[shlex.quote(each) for each in command.arguments],
-        interface=shape.interface,
-        local_directory=_shell_word(shape.scratch),
-        death_timeout=shape.grace_seconds,
-        shebang="#!/usr/bin/env bash",
-    )
+    make = _job_class()
+    import dask
+
+    # The output and the size of a job are ours, whatever dask-jobqueue's configuration says.
+    with dask.config.set({"jobqueue.slurm.log-directory": None}):
+        job: Any = make(
+            scheduler=shlex.quote(command.address),
+            name=WORKER_NAME if shape.nodes == 1 else GANG_WORKER_NAME,
+            job_name=job_name,
+            queue=shape.partition,
+            account=shape.account,
+            walltime=shape.walltime,
+            cores=worker.cpus,
+            job_cpu=worker.cpus,
+            processes=1,
+            # Rounded up to what dask-jobqueue prints, so that the last trial fits.
+            memory=f"{math.ceil(worker.for_trials_bytes / _PRINTED_BYTES) * _PRINTED_BYTES:.0f}B",
+            job_mem=f"{worker.memory_bytes // MEBIBYTE}M",
+            job_directives_skip=skipped,
+            job_extra_directives=directives,
+            job_script_prologue=prologue,
+            python=f"exec {_python(shape, worker)}",
+            worker_command=command.module,
+            worker_extra_args=[shlex.quote(each) for each in command.arguments],
+            interface=shape.interface,
+            local_directory=_shell_word(shape.scratch),
+            death_timeout=shape.grace_seconds,
+            shebang="#!/usr/bin/env bash",
+        )
     script: str = job.job_script()
     return script
 

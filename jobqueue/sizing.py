@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .config import Shape
 from .errors import ConfigError
 from .nodes import NodeShape, Partition
+from .values import gigabytes
 
 MEBIBYTE = 1024**2
 
@@ -82,6 +83,14 @@ class WorkerShape:
     memory_bytes: int
     trials: int
 
+    def describe(self) -> str:
+        """Return what it asks for, for the user.
+
+        >>> WorkerShape(4, 1, 8 * 10**9, 4).describe()
+        '4 cores, 1 GPU and 8 GB'
+        """
+        return _describe(self.cpus, self.gpus, self.memory_bytes)
+
     @property
     def for_trials_bytes(self) -> int:
         """The part of its memory that trials may hold."""
@@ -137,7 +146,7 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
             f"a trial needs {_describe(need.cpus, each, need.memory_bytes)}, but a job in "
             f"partition {shape.partition} can have "
             f"{_describe(limit.cpus, limit.gpu_count(), limit.memory_bytes)} at most"
-            + (f", of which the worker needs {own_bytes / 1e9:.2g} GB" if need.memory_bytes else "")
+            + (f", of which the worker needs {gigabytes(own_bytes)}" if need.memory_bytes else "")
         )
     if shape.trials_per_job is not None and shape.trials_per_job > fit:
         raise ConfigError(
@@ -212,6 +221,21 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
     return worker
 
 
+def are_nodes_up(partitions: Sequence[Partition], shape: Shape, worker: WorkerShape) -> bool:
+    """Return whether enough nodes that hold a shape's worker are neither down nor drained."""
+    names = shape.partition.split(",")
+    up = sum(
+        count
+        for each in partitions
+        if each.name in names
+        for node, count in each.nodes
+        if node.cpus >= worker.cpus
+        and node.memory_bytes >= worker.memory_bytes
+        and node.gpu_count(shape.gpu_type) >= worker.gpus
+    )
+    return up >= shape.nodes
+
+
 def _check_gpu_type(
     shape: Shape, nodes: Sequence[tuple[NodeShape, int]], partitions: Sequence[Partition]
 ) -> None:
@@ -250,5 +274,5 @@ def _describe(cpus: int, gpus: float, memory_bytes: int) -> str:
     words = ["1 core" if cpus == 1 else f"{cpus} cores"]
     words += [f"{gpus:g} GPU" if gpus == 1 else f"{gpus:g} GPUs"]
     if memory_bytes:
-        words.append(f"{memory_bytes / 1e9:.3g} GB")
+        words.append(gigabytes(memory_bytes))
     return f"{', '.join(words[:-1])} and {words[-1]}"

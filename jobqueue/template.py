@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .nodes import NodeShape, Partition
-from .values import clock
+from .values import clock, gigabytes
 
 _HEAD = """\
 # The Slurm jobs that hptune submits. Keys above the first [[shape]] apply to all of them.
@@ -68,7 +68,7 @@ def describe_node(node: NodeShape) -> str:
     >>> describe_node(NodeShape(64, 512 * 2**30, (("a100", 4),)))
     '64 cores, 550 GB, 4 GPUs (a100)'
     """
-    words = [f"{node.cpus} cores", f"{node.memory_bytes / 1e9:.3g} GB"]
+    words = [f"{node.cpus} cores", gigabytes(node.memory_bytes)]
     for kind, count in node.gpus:
         words.append(f"{count} GPUs" + (f" ({kind})" if kind else ""))
     return ", ".join(words)

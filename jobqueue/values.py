@@ -24,6 +24,9 @@ def _lines(key: str, value: object) -> tuple[str, ...]:
 _OWN_OPTIONS = re.compile(r"(--job-name|--array|--nodes)\b|-[JaN]")
 """Options by which jobs are found and counted, so that a directive must not change them."""
 
+_CLUSTERS = re.compile(r"--clusters?[=\s]|-M")
+"""The option that submits to another cluster, where other commands would not look for the job."""
+
 
 def _directives(key: str, value: object) -> tuple[str, ...]:
     found = tuple(line.strip().removeprefix("#SBATCH").strip() for line in _lines(key, value))
@@ -37,6 +40,11 @@ def _directives(key: str, value: object) -> tuple[str, ...]:
             raise ConfigError(
                 f"{key} has {each!r}, but jobs are found and counted by their names, arrays and "
                 "nodes; leave it out (the keys name and nodes are for shapes)"
+            )
+        if _CLUSTERS.match(each):
+            raise ConfigError(
+                f"{key} has {each!r}, but the jobs are looked for in this cluster; set the "
+                "environment variable SLURM_CLUSTERS instead, which all of Slurm's commands obey"
             )
     return found
 
@@ -171,3 +179,13 @@ def clock(seconds: int) -> str:
     days, rest = divmod(seconds, 86400)
     text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
     return f"{days}-{text}" if days else text
+
+
+def gigabytes(size_bytes: float) -> str:
+    """Return an amount of memory in words.
+
+    >>> gigabytes(2_500_000_000), gigabytes(1_550_000_000_000)
+    ('2.5 GB', '1,550 GB')
+    """
+    size = size_bytes / 1e9
+    return f"{size:.3g} GB" if size < 100 else f"{size:,.0f} GB"

@@ -7,7 +7,7 @@ import os
 import pytest
 from commands import Commands
 
-from jobqueue.commands import Slurm
+from jobqueue.commands import Job, JobState, Slurm, parse_squeue
 from jobqueue.errors import ClosedForNowError, SlurmUnavailableError, SubmissionError
 
 
@@ -52,6 +52,7 @@ _FAILED = "sbatch: error: Batch job submission failed: "
         ("Required partition not available (inactive or drain)", ClosedForNowError),
         ("Unable to contact slurm controller (connect failure)", SlurmUnavailableError),
         ("Requested node configuration is not available", SubmissionError),
+        ("QOSMaxSubmitJobPerUserLimit\nsbatch: error: Job violates policy", ClosedForNowError),
     ],
 )
 def test_refusals_that_pass_differ_from_others(
@@ -61,3 +62,57 @@ def test_refusals_that_pass_differ_from_others(
     with pytest.raises(error) as caught:
         Slurm().submit("", 1)
     assert caught.type is error
+
+
+def test_a_banner_before_the_number_of_a_job_is_skipped(commands: Commands) -> None:
+    commands.make("sbatch", "echo '--- Welcome to 2 systems ---'\necho\necho '7;gpu'")
+    assert Slurm().submit("", 1) == ("7_0",)
+    commands.make("sbatch", "echo Welcome")
+    with pytest.raises(SlurmUnavailableError, match="prints no job's id, but 'Welcome'"):
+        Slurm().submit("", 1)
+
+
+def test_only_known_states_are_ends() -> None:
+    """Slurm 25.05 has brought EXPEDITING, for a job that it runs again."""
+    text = "\n".join(
+        f"{i}|a|{state}|None|gpu|{node}|N/A|N/A"
+        for i, (state, node) in enumerate([("EXPEDITING", ""), ("NEW", "n1"), ("BOOT_FAIL", "n1")])
+    )
+    states = [job.state for job in parse_squeue(text)]
+    assert states == [JobState.PENDING, JobState.RUNNING, JobState.OVER]
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_hopeless"),
+    [
+        # As squeue of release 22.05 shows them.
+        ("QOSMinCpuNotSatisfied", True),
+        ("QOSMaxGRESPerNode", True),
+        ("QOSMaxCpuPerJobLimit", True),
+        ("AssocMaxCpuMinutesPerJobLimit", True),
+        ("MaxMemPerLimit", True),
+        ("QOSMaxJobsPerUserLimit", False),
+        ("AssocGrpCPUMinutesLimit", False),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", False),
+    ],
+)
+def test_reasons_that_never_pass_differ_from_others(reason: str, is_hopeless: bool) -> None:
+    assert Job("7_0", "a", JobState.PENDING, "PENDING", reason).is_hopeless is is_hopeless
+
+
+def test_options_of_slurm_in_the_environment_count_only_where_a_script_lacks_them(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = commands.folder / "seen"
+    commands.make("sbatch", f"env | grep -E '^(SBATCH|SLURM)_' | sort > {seen}\necho 7")
+    for name in ("SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_WCKEY", "SBATCH_JOB_NAME", "SLURM_JOB_ID"):
+        monkeypatch.setenv(name, "mine")
+    monkeypatch.setenv("SLURM_CLUSTERS", "big")
+    monkeypatch.setenv("SLURM_CONF", "/conf")
+    Slurm().submit("#!/bin/sh\n#SBATCH -A project\n", 1)
+    assert seen.read_text().split() == [
+        "SBATCH_QOS=mine", "SBATCH_WCKEY=mine",
+        "SLURM_CLUSTERS=big", "SLURM_CONF=/conf", "SLURM_TIME_FORMAT=%s",
+    ]  # fmt: skip
+    Slurm().submit("#!/bin/sh\n#SBATCH --qos=high\n", 1)
+    assert seen.read_text().split()[0] == "SBATCH_ACCOUNT=mine"

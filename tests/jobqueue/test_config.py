@@ -74,6 +74,10 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
             (f"{THREE_LINES}directives = ['{each}']", f"has '{each}', but jobs are found and")
             for each in ("--job-name=mine", "-Jmine", "--array=0-9", "--nodes=2", "-N 2")
         ),
+        *(
+            (f"{THREE_LINES}directives = ['{each}']", "set the environment variable SLURM_CLUSTERS")
+            for each in ("--clusters=big", "-M big")
+        ),
         (THREE_LINES + "max_jobs = 0", "max_jobs is 0; allowed are whole numbers from 1"),
         (THREE_LINES + "gpus = true", "gpus is True"),
         (THREE_LINES + 'modules = "cuda"', "allowed is a list of texts"),
@@ -142,3 +146,9 @@ def test_the_file_is_named_in_every_complaint(tmp_path: Path) -> None:
 )
 def test_walltimes_are_read_as_slurm_reads_them(text: str, seconds: int) -> None:
     assert duration_seconds(text) == seconds
+
+
+def test_nodes_are_excluded_in_each_form_of_the_option() -> None:
+    directives = '["--exclude=n1", "--exclude n2", "-x n3", "-xn4", "--exclusive"]'
+    (shape,) = parse_config(f"{THREE_LINES}directives = {directives}").shapes
+    assert shape.excluded == ("n1", "n2", "n3", "n4")

@@ -18,6 +18,7 @@ from job_queue import (
     running,
 )
 
+from jobqueue import job_records
 from jobqueue.commands import Job
 from jobqueue.errors import JobsFailError, SlurmUnavailableError, SubmissionError
 
@@ -53,9 +54,68 @@ def test_jobs_that_ran_for_nothing_are_given_up(queue: Queue, tmp_path: Path, wo
 
 
 def test_jobs_that_slurm_itself_ended_say_nothing_of_the_next(queue: Queue, tmp_path: Path) -> None:
-    queue.change["a"] = in_turn(ran_and_ended("PREEMPTED"), ran_and_ended("NODE_FAIL"))
+    states = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
+    queue.change["a"] = in_turn(*map(ran_and_ended, states))
     drive(jobs_of(queue, tmp_path), queue)
     assert len(queue.there) > 6
+
+
+def test_jobs_that_are_always_cancelled_before_they_start_are_given_up(
+    queue: Queue, tmp_path: Path
+) -> None:
+    """The jobs that one poll finds gone count as one: somebody cancelled them together."""
+    queue.change["a"] = ended("CANCELLED")
+    with pytest.raises(JobsFailError, match="3 jobs in a row ended before they started") as error:
+        drive(jobs_of(queue, tmp_path, max_jobs=4), queue, wanted=4)
+    assert len(queue.there) == 12
+    assert str(error.value).endswith("The last one, 3_3, ended: CANCELLED")
+
+
+def test_jobs_that_squeue_never_shows_are_cancelled_and_given_up(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a site submitted them under another name, or to another cluster."""
+    monkeypatch.setattr(job_records, "_UNSHOWN_SECONDS", 0.02)
+    queue.change["a"] = lambda job: replace(job, name="renamed")
+    notes: list[str] = []
+    with pytest.raises(JobsFailError, match="squeue does not show it"):
+        drive(jobs_of(queue, tmp_path, notes=notes), queue)
+    assert [job.slurm_state for job in queue.there.values()] == ["CANCELLED"] * 3
+    assert "job 1_0 is cancelled: Slurm has accepted it, but squeue does not show it" in notes
+
+
+def test_a_job_whose_worker_has_joined_is_not_cancelled_because_squeue_hides_it(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_records, "_UNSHOWN_SECONDS", 0.02)
+    queue.change["a"] = lambda job: replace(job, name="renamed")
+    notes: list[str] = []
+    states: set[str] = set()
+
+    def useful(queue: Queue) -> dict[str, bool]:
+        if queue.looks <= 15:
+            states.update(job.slurm_state for job in queue.there.values())
+        else:  # squeue shows all again
+            queue.change.clear()
+            queue.there = {each: replace(job, name="a") for each, job in queue.there.items()}
+        return dict.fromkeys(queue.there, True)
+
+    drive(jobs_of(queue, tmp_path, notes=notes), queue, looks=20, useful=useful)
+    assert "job 1_0 is gone" in notes
+    assert "CANCELLED" not in states
+
+
+def test_a_job_that_squeue_shows_late_is_waited_for(queue: Queue, tmp_path: Path) -> None:
+    """Some sites answer squeue from a copy that is a minute old."""
+    queue.change["a"] = lambda job: replace(job, name="")
+
+    def late() -> None:
+        if queue.looks > 9:
+            queue.there["1_0"] = running(replace(queue.there["1_0"], name="a"))
+
+    queue.before_answer = late
+    drive(jobs_of(queue, tmp_path), queue, looks=20)
+    assert len(queue.there) == 1
 
 
 def test_jobs_whose_workers_are_refused_are_cancelled_and_given_up(

@@ -68,6 +68,30 @@ def test_a_partition_that_takes_no_jobs_for_now_is_waited_for(queue: Queue, tmp_
     assert notes[0].startswith("no job can be submitted to partition p now, so it is tried again")
 
 
+def test_as_many_jobs_are_submitted_as_slurm_takes(queue: Queue, tmp_path: Path) -> None:
+    """It takes an array whole or not at all, and here 5 jobs of a user."""
+    queue.change["a"] = running
+    submit, tries = queue.submit, []
+
+    def limited(script: str, count: int, *, exclude: Iterable[str] = ()) -> tuple[str, ...]:
+        tries.append(count)
+        if len(queue.alive) + count > 5:
+            raise ClosedForNowError("Slurm refuses the job: QOSMaxSubmitJobPerUserLimit")
+        return submit(script, count, exclude=exclude)
+
+    queue.submit = limited  # type: ignore[method-assign] # it fails
+    notes: list[str] = []
+    drive(jobs_of(queue, tmp_path, max_jobs=9, notes=notes), queue, wanted=9)
+    assert len(queue.there) == 5
+    assert tries[:9] == [9, 1, 2, 4, 1, 2, 1, 2, 1]
+    assert set(tries[9:]) == {1}
+    why = "Slurm refuses the job: QOSMaxSubmitJobPerUserLimit"
+    assert [line for line in notes if why in line] == [
+        f"{why}. So fewer jobs are submitted at once",
+        f"no job can be submitted to partition p now, so it is tried again every 60 s. {why}",
+    ]
+
+
 def test_the_end_of_a_walltime_is_told_as_such(queue: Queue, tmp_path: Path) -> None:
     queue.change["a"] = lambda job: replace(running(job), ends_at=time.time() + 100)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask
 import pytest
 
 from jobqueue.commands import JobState, parse_squeue
@@ -106,7 +107,7 @@ export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
 export HPTUNE_WORKER_NOTICE=300
 export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
-exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'hptune_load() {
+exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --export=ALL --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'hptune_load() {
   local status before=$LOADEDMODULES
   module load "$1"; status=$?
   case ":$LOADEDMODULES:" in *":$1:"* | *":$1/"*) return ;; esac
@@ -185,6 +186,20 @@ def test_a_job_of_several_nodes_runs_what_was_said_on_each(monkeypatch: pytest.M
         logs=Path("/study/jobs"),
     )
     assert script == FOUR_NODES
+
+
+def test_a_configuration_of_dask_jobqueue_changes_neither_size_nor_output(tmp_path: Path) -> None:
+    (shape,) = parse_config('partition = "gpu"\nwalltime = "04:00:00"').shapes
+    site = {"log-directory": str(tmp_path / "site"), "job-cpu": 7, "account": "site"}
+    with dask.config.set({f"jobqueue.slurm.{key}": value for key, value in site.items()}):
+        script = job_script(
+            shape, WorkerShape(4, 0, 2**30, 4), WorkerCommand(address="f"), job_name="a",
+            logs=Path("/logs"),
+        )  # fmt: skip
+    assert "#SBATCH --cpus-per-task=4\n" in script
+    assert str(tmp_path) not in script
+    assert not list(tmp_path.iterdir()), "dask-jobqueue makes the folder"
+    assert "#SBATCH -A site\n" in script
 
 
 def test_gpus_of_a_type_a_launcher_and_another_python() -> None:

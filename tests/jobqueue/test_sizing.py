@@ -107,7 +107,7 @@ def test_what_the_shape_says_is_what_is_asked_for() -> None:
     [
         ({}, Need(cpus=17), "a trial needs 17 cores and 0 GPUs, but a job in partition main"),
         ({}, Need(gpus=5), "1 core and 5 GPUs"),
-        ({}, Need(memory_bytes=10**12), "1e+03 GB"),
+        ({}, Need(memory_bytes=10**12), "1 core, 0 GPUs and 1,000 GB"),
         ({"gpu_type": "h100"}, Need(gpus=1), "16 cores, 0 GPUs"),
         ({"cpus": 17}, Need(), "cpus is 17, but a node of the partition has 16"),
         ({"gpus": 1}, Need(gpus=2), "1 GPU"),

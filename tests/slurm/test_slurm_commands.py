@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from in_process import InProcess
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune
 
+from jobqueue.cluster import ClusterOrder, check
+from jobqueue.commands import Slurm
+from jobqueue.config import parse_config
+from jobqueue.errors import SubmissionError
 from jobqueue.nodes import SINFO_FORMAT, parse_sinfo
 
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
@@ -88,6 +93,38 @@ def test_what_cannot_be_had_is_said_at_once_and_leaves_nothing(
         assert "Traceback" not in ended.err
         assert slurm.jobs() == []
         assert not cli.study().exists()
+
+
+def test_nodes_that_are_all_drained_are_waited_for(slurm: PrivateSlurm, tmp_path: Path) -> None:
+    """sbatch takes such a job, but its test says that no node has what it asks for."""
+    config = parse_config('partition = "cpu"\nwalltime = "10"')
+    order = ClusterOrder(config=config, name="a", directory=tmp_path, module="a", max_jobs=1)
+    more = replace(config.shapes[0], directives=("--mem=9G",))
+    slurm.run("scontrol", "update", "NodeName=c1", "State=DRAIN", "Reason=test")
+    try:
+        check(order)
+    finally:
+        slurm.run("scontrol", "update", "NodeName=c1", "State=RESUME")
+    wait_until(slurm.all_idle, "three idle nodes", seconds=20)
+    with pytest.raises(SubmissionError, match="The job asks for 4 cores, 0 GPUs and"):
+        check(replace(order, config=replace(config, shapes=(more,))))
+
+
+def test_the_users_options_of_slurm_neither_rename_nor_hide_jobs(
+    slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "#!/bin/sh\n#SBATCH -J ours -p cpu --mem=100M -o /dev/null\nsleep 60\n"
+    for name, value in (
+        ("SBATCH_JOB_NAME", "mine"),
+        ("SBATCH_MEM_PER_CPU", "50"),
+        ("SQUEUE_PARTITION", "gpu"),
+        ("SCANCEL_STATE", "SUSPENDED"),
+    ):
+        monkeypatch.setenv(name, value)
+    ids = Slurm().submit(script, 2)
+    assert {job.id for job in Slurm().jobs(["ours"])} == set(ids)
+    Slurm().cancel_all(["ours"])
+    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=20)
 
 
 @pytest.mark.slow

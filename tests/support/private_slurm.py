@@ -194,8 +194,7 @@ class PrivateSlurm:
         A job that was cancelled while its node was silent would be completing for minutes.
         """
         self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=killed")
-        self.start_node(node)
-        self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        self.start_node(node)  # ReturnToService: the node is up as soon as it registers
 
     def kill_node(self, node: str) -> None:
         """Make a node fail: its slurmd and all that it started die at once."""
