@@ -112,11 +112,12 @@ def objective(hp, trial):
         subprocess.run(["sh", "-c", "true &"], check=True)
     start = "setsid sleep 600 > /dev/null 2>&1 & echo $!"
     daemon = subprocess.run(["sh", "-c", start], capture_output=True, text=True).stdout.strip()
+    name = pathlib.Path(f"/proc/{daemon}/comm")
     end = time.monotonic() + 20
-    while zombies() > 1 and time.monotonic() < end:
+    while (zombies() > 1 or name.read_text() != "sleep\\n") and time.monotonic() < end:
         time.sleep(0.01)
     found = zombies()
-    assert pathlib.Path(f"/proc/{daemon}/comm").read_text() == "sleep\\n"
+    assert name.read_text() == "sleep\\n"
     assert int(daemon) in usage.sample(os.getpid()).pids
     return {"value": own.wait(), "zombies": found, "daemon": int(daemon)}
 """
