@@ -297,9 +297,9 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network
     """A master and workers that exchange files."""
     from file_network import Network
 
-    from tuner.worker.transport import remote_study
+    from tuner.worker.transport import file_requests
 
-    monkeypatch.setattr(remote_study, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(file_requests, "LOOK_SECONDS", 0.05)
     found = Network(tmp_path)
     yield found
     found.close()

@@ -34,7 +34,7 @@ from .reporting.results import best, summary, trials
 from .reporting.results.best import best_words
 from .reporting.results.listing import ListedStudy
 from .reporting.results.view import TO_CONTINUE, StudyView
-from .reporting.text import moment, path
+from .reporting.text import moment, path, printable
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory, whole_path
 from .storage.ledger import LedgerReader, damage_errors
@@ -118,7 +118,7 @@ class Study(Reports, Exports):
         Raises:
             UsageError: There is no trial of this number.
         """
-        found = self._reader.trial(number)
+        found = self._reader.trial(number) if number <= _MOST_TRIALS else None
         if found is None:
             count = len(self._reader.trials())
             there = f"0 to {count - 1}" if count else "none yet"
@@ -250,7 +250,7 @@ class Study(Reports, Exports):
             "hptune version": facts["hptune_version"],
             "hptune search": view.search,
             "hptune seed": str(facts["seed"]),
-            "hptune directory": view.directory,
+            "hptune directory": printable(view.directory),
         }
         return ExportedStudy(
             view,
@@ -413,6 +413,9 @@ class Study(Reports, Exports):
                 latest[name] = Report(step, measured)
         return latest
 
+
+_MOST_TRIALS = 2**63 - 1
+"""Largest number that SQLite holds."""
 
 _FOLDERS_DEEP = 3
 """How deep `find_studies` looks: below `studies`, and in folders of experiments."""

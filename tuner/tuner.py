@@ -76,6 +76,7 @@ class Tuner:
             now. Its search space must be the same, and so must each setting that a resumed study
             cannot change, such as `search`, if it is given. Start points that were not tried yet
             are tried next.
+        retry_failed: With `resume`: let the trials that have failed begin again.
         client: A `distributed.Client` whose workers to use; None to start workers here.
         quiet: Show no progress.
         hyperparameters: A `HyperParameters` object whose declarations replace those of the same
@@ -97,6 +98,7 @@ class Tuner:
         *,
         directory: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        retry_failed: bool = False,
         client: Any = None,
         quiet: bool = False,
         hyperparameters: Any = None,
@@ -111,7 +113,7 @@ class Tuner:
         self._name = name if name.isidentifier() else "study"  # not for a lambda
         self._function = name if name.isidentifier() and callable(model_fn) else "..."
         self._directory = None if directory is None else StudyDirectory(directory)
-        self._resume = resume
+        self._resume, self._retry_failed = resume, retry_failed
         self._client = client
         self._quiet = quiet
         if objective is not None:
@@ -234,6 +236,7 @@ class Tuner:
                 _changes(settings, given),
                 display=display,
                 tries=settings.start_points,
+                retry_failed=self._retry_failed,
                 asked=(settings, given.keys()),
                 client=self._client,
             )
@@ -271,6 +274,11 @@ class Tuner:
             raise UsageError(
                 "resume is True, but directory is not given; name the study to continue, such as "
                 f"directory='studies/{self._name}-1'"
+            )
+        if self._retry_failed and not self._resume:
+            raise UsageError(
+                "retry_failed is True, but a new study has no failed trials; give resume=True with "
+                "it, and the study's directory"
             )
         sources = [name for name in ("connect", "slurm", "workers", "executor") if name in settings]
         if self._client is not None and not hasattr(self._client, "scheduler_info"):

@@ -22,6 +22,7 @@ LIGHT = ("--executor", "joblib", "--trials", "3")
 
 
 RUN = ("run", "good.py")
+OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,9 @@ RUN = ("run", "good.py")
         ([*RUN, "--serch", "grid"], ["--serch", "--search"]),
         ([*RUN, "--max-trials", "9"], ["--max-trials", "Did you mean --trials?"]),
         ([*RUN, "--n-jobs", "9"], ["--n-jobs", "Did you mean --workers?"]),
+        ([*RUN, "--project-name", "a"], ["Did you mean --study?"]),
+        ([*RUN, "--directory", "a"], ["Did you mean --study?"]),
+        ([*RUN, "--executions-per-trial", "2"], ["--confirm trains the best configurations"]),
         ([*RUN, "--overwrite"], ["--overwrite", "a study is never overwritten"]),
         (["import", "DIR"], ["No such command 'import'", "--warm-start SOURCE"]),
         ([*RUN, "--epoch", "3"], ["No such option --epoch. Did you mean --epochs?"]),
@@ -87,7 +91,11 @@ RUN = ("run", "good.py")
         (["resume", "old", "--prior", "x~normal(1,1)"], ["--prior cannot", "--warm-start old"]),
         (["resume", "--warm-start", "b", "old"], ["--warm-start old --warm-start …`"]),
         (["resume", "old", "--trials", "0"], ["--trials is 0", "from 1 on"]),
-        (["best", "good.py"], ["no study", "it is a file"]),
+        *(([each, "good.py"], ["no study", "it is a file"]) for each in OF_A_STUDY),
+        *(([each, "a" * 300], ["aaa", "File name too long"]) for each in OF_A_STUDY),
+        (["run", "a" * 300], ["aaa", "File name too long"]),
+        ([*RUN, "--warm-start", "a" * 300], ["aaa", "File name too long"]),
+        ([*RUN, "--file-limit", "9" * 400], ["--file-limit is 999", "4GB or 512MiB"]),
         (["stop", "nowhere"], ["no study"]),
         (["export", "nowhere", "--format", "xml"], ["'xml'", "'csv'"]),
         (["worker", "tls://a:1", "--memory", "3x"], ["'3x'", "4GB"]),
@@ -198,12 +206,12 @@ def test_an_unknown_metric_is_answered_with_those_there_are(cli: InProcess) -> N
     refused(cli(*command[:-1], *constraint), cli.directory, "'params'", "reports loss, auc")
 
 
-def test_if_all_trials_failed_the_message_asks_for_more(cli: InProcess) -> None:
+def test_if_all_trials_failed_the_message_says_how_to_run_them_again(cli: InProcess) -> None:
     text = "def objective(hp, trial):\n    raise ValueError(hp.Float('x', 0, 1))\n"
     model = cli.file("model.py", text)
     ended = cli("run", model, *LIGHT, "--objective", "loss:min", "--study", cli.study())
     assert ended.code == 1
-    assert f"`hptune resume {cli.study().name} --trials 6`" in ended.err
+    assert f"`hptune resume {cli.study().name} --retry-failed`" in ended.err
 
 
 def test_an_interruption_before_there_is_a_study_says_so(hptune: Hptune) -> None:

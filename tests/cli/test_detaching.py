@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,7 @@ def command_of(study: Path) -> str:
     return (study / "jobs" / "master.sbatch").read_text().splitlines()[-1].partition(" hptune ")[2]
 
 
-@pytest.mark.usefixtures("slurm")
-def test_a_job_resumes_the_study_that_was_the_newest_when_it_was_submitted(cli: InProcess) -> None:
+def stored_study(cli: InProcess) -> Path:
     model = cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
     study = cli.directory / "studies" / "a-1"
     settings = StudySettings(
@@ -44,6 +44,12 @@ def test_a_job_resumes_the_study_that_was_the_newest_when_it_was_submitted(cli: 
         gpus_per_trial=0,
     )
     stored(study, settings=settings.to_json())
+    return study
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_job_resumes_the_study_that_was_the_newest_when_it_was_submitted(cli: InProcess) -> None:
+    study = stored_study(cli)
     ended = cli("resume", "--detach", "--trials", 20)
     assert ended.code == 0, ended.err
     assert command_of(study) == f"resume {study} --trials 20"
@@ -59,3 +65,30 @@ def test_a_job_runs_a_model_file_that_follows_two_hyphens(cli: InProcess) -> Non
     assert command_of(study) == (
         f"run --study {study} --slurm slurm.toml --gpus-per-trial 0 -- -model.py"
     )
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_requeued_job_retries_failed_trials_once(cli: InProcess) -> None:
+    python = cli.file("python", '#!/bin/sh\necho "$@"\n')
+    python.chmod(0o700)
+    with (cli.directory / "slurm.toml").open("a") as file:
+        file.write(f"[master]\npython = '{python}'\n")
+    study = stored_study(cli)
+    ended = cli("resume", "--detach", "--retry-failed", "--trials", 20)
+    assert ended.code == 0, ended.err
+
+    def command(restarts: int, *, age: float) -> str:
+        """Return what the job runs if the ledger is this much older than its script."""
+        script = study / "jobs" / "master.sbatch"
+        written = script.stat().st_mtime - age
+        os.utime(study / "study.db", (written, written))
+        restarted = {**os.environ, "SLURM_RESTART_COUNT": str(restarts)}
+        ran = subprocess.run(
+            ["bash", script], env=restarted, check=True, capture_output=True, text=True
+        )
+        return ran.stdout.partition(" hptune ")[2].strip()
+
+    again = f"resume {study} --trials 20"
+    assert command(0, age=10.0) == f"resume {study} --retry-failed --trials 20"
+    assert command(1, age=10.0) == f"resume {study} --retry-failed --trials 20"
+    assert command(1, age=-10.0) == again

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+import click
 import pytest
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
@@ -27,6 +29,20 @@ def test_help_lists_exit_codes_and_commands() -> None:
     shown = CliRunner().invoke(main, ["--help"]).output
     assert "130  interrupted" in shown
     assert shown.index("  run ") < shown.index("  resume ") < shown.index("  doctor ")
+
+
+def _helps(command: click.Command, *words: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    shown = CliRunner().invoke(main, [*words, "--help"], terminal_width=80)
+    yield words, shown.output
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            yield from _helps(each, *words, name)
+
+
+def test_help_names_what_an_option_takes_and_cuts_no_sentence() -> None:
+    for words, shown in _helps(main):
+        assert not re.search(r"INTEGER|RANGE|WHOLE NUMBER|FLOAT|TEXT\b", shown), words
+        assert "..." not in shown.partition("\nCommands:")[2], words
 
 
 def test_a_shell_may_complete_a_line_with_an_unknown_command() -> None:

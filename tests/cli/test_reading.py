@@ -173,7 +173,7 @@ def test_studies_below_a_directory_are_listed_and_a_damaged_one_is_named(two: In
     ]
     assert "master gone" in rows[1]
     assert "4/10" in rows[1]
-    assert "0.8800 ± 0" in rows[1]
+    assert "0.8800  val" in rows[1]  # one repeat has no spread
     assert "damaged or no study" in rows[3]
     found = json.loads(two("list", ".", "--json").out)["studies"]
     assert [Path(each["study"]).name for each in found] == ["b-1", "a-1", "d"]
@@ -390,6 +390,20 @@ def test_a_constraint_metric_that_is_nan_is_no_number_in_json(cli: InProcess) ->
     assert (
         json.loads(cli("export", study, "--format", "json").out)["trials"][0]["violation"] is None
     )
+
+
+def test_every_output_gives_a_trial_of_a_killed_master_the_same_state(cli: InProcess) -> None:
+    study = cli.directory / "study"
+    stored(study, [trial(0, TrialState.RUNNING)])
+    counts = json.loads(cli("status", study, "--json").out)["counts"]
+    states = [
+        next(state for state, number in counts.items() if number),
+        json.loads(cli("trials", study, "--json").out)["trials"][0]["state"],
+        json.loads(cli("show", study, 0, "--json").out)["state"],
+        json.loads(cli("export", study, "--format", "json").out)["trials"][0]["state"],
+        next(csv.DictReader(cli("export", study).out.splitlines()))["state"],
+    ]
+    assert states == ["WAITING"] * 5
 
 
 def test_a_locale_that_lacks_characters_is_no_error(

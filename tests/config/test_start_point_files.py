@@ -28,6 +28,7 @@ def test_a_point_on_the_command_line(text: str, points: list[object]) -> None:
         ("points.json", '[{"lr": "0.1", "n": "1"}, {"lr": "0.2"}]'),
         ("points.json", '{"lr": "0.1", "n": "1"}\n{"lr": "0.2"}\n'),
         ("points.csv", "lr, n\n0.1, 1\n0.2,\n"),
+        ("points.csv", "lr,n,,\n0.1,1,,\n0.2,,,\n"),
         ("POINTS.CSV", "\ufefflr,n\r\n0.1,1\r\n0.2,\r\n"),
     ],
 )
@@ -61,6 +62,9 @@ def test_texts_that_are_not_configurations_are_refused(text: str, words: str) ->
         ("points.json", "[]", "has no configuration"),
         ("points.jsonl", '{"lr": 1}\n\n{"lr"}', "points.jsonl, line 3 is not valid JSON"),
         ("points.csv", "lr\n1,2\n", "line 2: there are more cells"),
+        ("points.csv", "lr,n, lr\n1,2,3\n", "names a hyperparameter twice: lr, n, lr"),
+        ("points.csv", f"lr\n1\n{'1' * 200_000}\n", "line 2: field larger than field limit"),
+        ("points.json", "[" * 100_000, "is not valid JSON: maximum recursion depth exceeded"),
     ],
 )
 def test_files_without_configurations_are_refused(

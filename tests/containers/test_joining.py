@@ -83,8 +83,8 @@ def test_containers_join_a_study_use_what_they_may_and_leave_without_loss(
         f"{time.monotonic() - began:.1f} s"
     )
     wait_for(lambda: len(in_the_middle(study)) == 3, "three trials in their middle")
-    assert one.until(r"joined .* with (.*)")[1] == "1 core, 0.734 GB of memory"
-    assert two.until(r"joined .* with (.*)")[1] == "2 cores, 0.944 GB of memory"
+    assert one.until(r"joined .* with (.*)")[1] == "1 core, 734 MB of memory"
+    assert two.until(r"joined .* with (.*)")[1] == "2 cores, 944 MB of memory"
     # It does not see the study: its trial's checkpoint travels over the connection.
     late = worker("late", "1.5", "500m", shows="certs/worker.pem")
     late.until("joined ")

@@ -41,7 +41,7 @@ def ranked(goals: Goals, *trials: Trial) -> Ranking:
     for trial in trials:
         ranking.expect(trial)
     for trial in trials:
-        ranking.over(trial)
+        ranking.ended(trial)
     return ranking
 
 
@@ -160,11 +160,11 @@ SEARCHED = [complete(n, value) for n, value in enumerate([0.5, 0.9, 0.8, 0.7])]
 
 def test_the_best_are_wanted_as_often_as_is_missing() -> None:
     ranking = ranked(ONE, *SEARCHED)
-    assert [trial.number for trial in ranking.wanting(2, 2)] == [1, 1, 2, 2]
+    assert [trial.number for trial in ranking.to_confirm(2, 2)] == [1, 1, 2, 2]
     ranking.expect(repeat(4, 1, 0.0))
-    assert [trial.number for trial in ranking.wanting(2, 2)] == [1, 2, 2]
-    assert ranking.wanting(0, 2) == []
-    assert [trial.number for trial in ranking.wanting(9, 1)] == [2, 3, 0]
+    assert [trial.number for trial in ranking.to_confirm(2, 2)] == [1, 2, 2]
+    assert ranking.to_confirm(0, 2) == []
+    assert [trial.number for trial in ranking.to_confirm(9, 1)] == [2, 3, 0]
 
 
 def test_the_best_mean_of_the_repeats_wins_and_other_values_count_no_more() -> None:
@@ -191,13 +191,13 @@ def test_the_best_mean_of_the_repeats_wins_and_other_values_count_no_more() -> N
 def test_nothing_changes_before_all_repeats_of_one_are_over() -> None:
     ranking = Ranking(ONE)
     for trial in SEARCHED:
-        ranking.over(trial)
+        ranking.ended(trial)
     for trial in (repeat(4, 2, 0.8), repeat(5, 2, 0.8)):
         ranking.expect(trial)
-    ranking.over(repeat(4, 2, 0.8))
+    ranking.ended(repeat(4, 2, 0.8))
     assert numbers(ranking) == [1]
     assert ranking.kept == {1, 4}, "its model may be the winner's"
-    ranking.over(repeat(5, 2, 0.8))
+    ranking.ended(repeat(5, 2, 0.8))
     assert numbers(ranking) == [4]
     assert ranking.kept == {4}
 
@@ -228,7 +228,7 @@ def test_what_could_not_be_repeated_at_all_says_nothing() -> None:
 def test_a_front_is_confirmed_by_its_means() -> None:
     searched = [complete(0, 3, 3), complete(1, 2, 2), complete(2, 1, 1), complete(3, 0, 5)]
     ranking = ranked(TWO, *searched)
-    assert [trial.number for trial in ranking.wanting(9, 1)] == [0, 1, 2]
+    assert [trial.number for trial in ranking.to_confirm(9, 1)] == [0, 1, 2]
     ranking = ranked(TWO, *searched, repeat(4, 0, 1, 3), repeat(5, 1, 4, 2), repeat(6, 2, 1, 1))
     assert [trial.confirms or trial.number for trial in ranking.best] == [1, 2]
     assert [score.values for score in ranking.scores] == [(4, 2), (1, 1)]
@@ -236,5 +236,15 @@ def test_a_front_is_confirmed_by_its_means() -> None:
 
 def test_feasible_ones_alone_are_confirmed_if_there_are_any() -> None:
     trials = [complete(0, 9.0, violation=0.5), complete(1, 8.0, violation=0.1)]
-    assert [t.number for t in ranked(ONE, *trials).wanting(2, 1)] == [1, 0]
-    assert [t.number for t in ranked(ONE, *trials, complete(2, 0.0)).wanting(2, 1)] == [2]
+    assert [t.number for t in ranked(ONE, *trials).to_confirm(2, 1)] == [1, 0]
+    assert [t.number for t in ranked(ONE, *trials, complete(2, 0.0)).to_confirm(2, 1)] == [2]
+
+
+def test_constraints_on_large_numbers_are_written_with_all_digits() -> None:
+    exact = Constraint("params", Comparison.AT_MOST, 1_234_567.0)
+    assert str(exact) == "params <= 1234567"
+    broken = Goals((UP,), (exact,)).broken({"params": 1_234_568.0})
+    assert broken == ["params is 1234568, allowed is <= 1234567"]
+    loss = Constraint("loss", Comparison.LESS, 0.1)
+    assert Goals((UP,), (loss,)).broken({"loss": 1 / 3}) == ["loss is 0.333333, allowed is < 0.1"]
+    assert Goals((UP,), (loss,)).broken({"loss": math.inf}) == ["loss is inf, allowed is < 0.1"]

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import keras_tuner
 import numpy as np
 import pytest
 from child import answer_of
@@ -30,6 +29,8 @@ def load_example(name: str) -> ModuleType:
 
 
 def hyperparameters(**values: Any) -> Any:
+    import keras_tuner
+
     hp = keras_tuner.HyperParameters()
     hp.values.update(values)
     return hp
@@ -99,6 +100,8 @@ class TestKerasTunerHyperModel:
     def test_keras_tuner_itself_takes_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        import keras_tuner
+
         # It imports TensorBoard even if it is not used.
         monkeypatch.setattr(keras_tuner.Tuner, "_configure_tensorboard_dir", lambda *_: None)
         example = load_example("keras_tuner_hypermodel")

@@ -24,3 +24,12 @@ def test_a_reader_who_is_woken_finds_nothing() -> None:
     queue = EventQueue(SystemClock())
     queue.wake()
     assert queue.get(60.0) == []
+
+
+def test_a_reader_who_is_woken_finds_all_that_came() -> None:
+    queue = EventQueue(SystemClock())
+    queue.put(WorkerLeft(0.0, "before", "gone"))
+    queue.wake()
+    queue.put(WorkerLeft(0.0, "after", "gone"))
+    queue.wake()
+    assert [getattr(event, "worker", "") for event in queue.get(60.0)] == ["before", "after"]

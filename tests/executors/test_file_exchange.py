@@ -17,7 +17,7 @@ from real_runs import wait_for
 
 from tuner.core.attempt import AttemptId
 from tuner.executors import file_exchange
-from tuner.worker.transport import files, remote_study
+from tuner.worker.transport import file_requests, files, remote_study
 from tuner.worker.transport.files import PIECE_BYTES
 from tuner.worker.transport.notices import FileNotice
 from tuner.worker.transport.remote_study import NotSent
@@ -66,11 +66,13 @@ def test_a_worker_whose_trial_runs_elsewhere_by_now_changes_nothing(network: Net
 def test_a_lost_notice_is_repeated_and_a_master_that_is_gone_ends_the_wait(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_study, "SILENT_SECONDS", 0.2)
-    one = network.worker("one")
+    monkeypatch.setattr(file_requests, "SILENT_SECONDS", 0.2)
     lost: list[FileNotice] = []
-    tell = one._tell
-    one._tell = lambda notice: tell(notice) if lost else lost.append(notice)
+    tell = network.tell
+    monkeypatch.setattr(
+        network, "tell", lambda notice: tell(notice) if lost else lost.append(notice)
+    )
+    one = network.worker("one")
     one.fetch_code()
     assert len(lost) == 1
     here = network.begin("one", FIRST)
@@ -130,7 +132,7 @@ def test_rank_0_ends_when_its_files_are_sent_though_other_ranks_run(network: Net
 def test_a_slow_master_keeps_its_workers_waiting(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_study, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(file_requests, "SILENT_SECONDS", 0.2)
     monkeypatch.setattr(file_exchange, "_AT_WORK_SECONDS", 0.05)
     network.worker("one")
     here = network.begin("one", FIRST)

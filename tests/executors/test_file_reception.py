@@ -14,10 +14,11 @@ from file_network import FIRST, LIMIT_BYTES, SECOND, Network, save, write
 from real_runs import wait_for
 
 from tuner.executors import file_exchange
-from tuner.worker.transport import files, remote_study
+from tuner.worker.transport import file_requests, files, remote_study
+from tuner.worker.transport.file_requests import FilesNotBrought
 from tuner.worker.transport.files import INCOMING, PIECE_BYTES, FileState
 from tuner.worker.transport.notices import Change, FilesChanged, FilesWanted
-from tuner.worker.transport.remote_study import FilesNotBrought, NotSent
+from tuner.worker.transport.remote_study import NotSent
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_a_file_that_changed_while_it_was_read_is_sent_in_the_end(network: Netwo
 def test_a_part_of_a_log_is_written_once_though_the_answer_is_lost(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_study, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(file_requests, "SILENT_SECONDS", 0.2)
     monkeypatch.setattr(remote_study, "LOG_SECONDS", 0.0)
     network.worker("one")
     write(network.trial / "log.txt", b"before\n")

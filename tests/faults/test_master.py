@@ -16,7 +16,7 @@ import psutil
 import pytest
 from in_process import InProcess
 from real_runs import Hptune, Started, is_alive, rows, states, trials, wait_for
-from requirements import require_root
+from requirements import require_root, unavailable
 
 from tuner.cli.output import INTERRUPTED
 from tuner.core.user_requests import UserAction
@@ -382,7 +382,7 @@ def test_a_full_disk(hptune: Hptune, cli: InProcess) -> None:
         check=False,
     )
     if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+        unavailable(f"no file system can be mounted here: {mounted.stderr.strip()}")
     try:
         study, ballast = small / "study", small / "ballast"
         started = hptune.start("run", model, *LIGHT, "--trials", "30", "--study", study)

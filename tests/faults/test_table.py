@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from real_runs import Hptune, Started, rows, trials, wait_for
+from requirements import unavailable
 
 from tuner.worker import process_ids
 
@@ -274,7 +275,7 @@ def objective(hp, trial):
 def test_the_kernel_ends_a_trial_for_its_memory_and_nothing_else(hptune: Hptune) -> None:
     group = small_cgroup()
     if group is None:
-        pytest.skip("no control group can be made here")
+        unavailable("no control group can be made here")
     path, study = hptune.file("model.py", GREEDY), hptune.study()
     try:
         started = hptune.start("run", path, "--search", "grid", "--workers", "1", "--study", study)

@@ -178,7 +178,7 @@ def test_the_same_failure_at_first_stops_the_study(cli: InProcess) -> None:
     ended = cli("run", model, *LIGHT, "--trials", "20", "--study", cli.study())
     assert ended.code == 1
     for word in ("first 3 trials all failed the same way", "raise ValueError(f", "in check",
-                 f"hptune resume {cli.study().name}"):  # fmt: skip
+                 f"hptune resume {cli.study().name} --retry-failed"):  # fmt: skip
         assert word in ended.err
     assert "tuner/" not in ended.err
     # Trials that ran next to the third one may have ended meanwhile.
@@ -186,10 +186,11 @@ def test_the_same_failure_at_first_stops_the_study(cli: InProcess) -> None:
 
     # It continues with the file corrected, or with --same-failures 0.
     cli.file("model.py", 'def objective(hp, trial):\n    return hp.Float("x", 0, 1)')
-    ended = cli("resume", cli.study(), "--trials", "6")
+    ended = cli("resume", cli.study(), "--retry-failed", "--trials", "6")
     assert ended.code == 0, ended.err
-    assert states(cli.study())["COMPLETE"] >= 2
-    assert len(trials(cli.study())) == 6
+    assert "failed ones begin again" in ended.err
+    assert states(cli.study()) == {"COMPLETE": 6}
+    assert cli("replay", cli.study()).code == 0
 
 
 def test_max_failures(cli: InProcess) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.core.attempt import Attempt, AttemptId, Cause, Outcome
 from tuner.core.engine.engine import Engine
@@ -67,7 +68,8 @@ def study(
         goals=GOALS,
         trials=trials,
         make_sampler=sized(
-            lambda space: RandomSampler(space, 1), lambda _, asked: list(map(size_of, asked))
+            lambda space: RandomSampler(space, 1),
+            lambda _, asked: [replace(each, resources=size_of(each.params)) for each in asked],
         ),
         memory=memory,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,6 +13,11 @@ from tuner.core.trial import Trial, TrialState
 from tuner.errors import UsageError
 from tuner.master.resume_checks import ResumeState, check_changes
 from tuner.storage.directory import StudyDirectory
+from tuner.storage.ledger import StudyFacts
+
+
+def facts_with(settings: StudySettings) -> StudyFacts:
+    return cast("StudyFacts", {"settings": settings.to_json()})
 
 
 def check(tmp_path: Path, *, before: str | None, now: str | None, used_seconds: float) -> None:
@@ -20,9 +26,8 @@ def check(tmp_path: Path, *, before: str | None, now: str | None, used_seconds: 
     model.touch()
     new = StudySettings(source=check_path(model), working_directory=str(tmp_path))
     stored = new.changed({"timeout_seconds": before})
-    facts = {"settings": stored.to_json()}
     directory = StudyDirectory(tmp_path / "study")
-    state = ResumeState(directory, facts, (), active_seconds=used_seconds)
+    state = ResumeState(directory, facts_with(stored), (), active_seconds=used_seconds)
     check_changes(stored.changed({"timeout_seconds": now}), state)
 
 
@@ -55,7 +60,7 @@ def confirm(tmp_path: Path, **changes: object) -> None:
         Trial(number, {}, origin, TrialState.COMPLETE, value=1.0)
         for number, origin in enumerate(origins)
     ]
-    state = ResumeState(StudyDirectory(tmp_path / "study"), {"settings": stored.to_json()}, trials)
+    state = ResumeState(StudyDirectory(tmp_path / "study"), facts_with(stored), trials)
     check_changes(stored.changed(changes), state)
 
 

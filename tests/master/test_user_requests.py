@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from engine_driver import EngineDriver
 
+from tuner.config.model_file import check_path
+from tuner.config.settings import StudySettings
 from tuner.core.engine.engine import Engine
 from tuner.core.messages import Event, UserRequested
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.user_requests import UserAction, UserRequest
+from tuner.master.resume_plan import ResumeRequest
 from tuner.master.user_requests import UserRequests
 from tuner.storage.requests import RequestFile
 
@@ -55,6 +58,27 @@ def test_a_configuration_is_added_once_even_if_it_is_no_trial_yet(tmp_path: Path
     assert asked.refused() == ["x=1 was added already", "x=2 is given twice"]
     asked.add({"x": 2.0}, {"x": 3.0})
     assert asked.refused() == [""]
+
+
+def test_what_a_dead_master_accepted_is_tried_once(tmp_path: Path) -> None:
+    driver = EngineDriver()
+    driver.open(5)
+    driver.join()  # as above, and the master dies before the sampler answers
+    asked = Asked(tmp_path / "requests", driver.engine)
+    asked.add({"x": 1.0})
+    for event in asked.answers(driver.at):
+        driver.feed(event)
+    engine = driver.engine
+    model = tmp_path / "model.py"
+    model.touch()
+    settings = StudySettings(source=check_path(model), working_directory=str(tmp_path))
+    request = ResumeRequest(settings, {}, tries=[{"x": 1.0}, {"x": 2.0}])
+    found, notes = request.new_points(SPACE, tuple(engine.trials), engine.added)
+    assert [dict(each.params) for each in found] == [{"x": 2.0}]
+    assert notes == ["start point 1 was added already"]
+    asked = Asked(tmp_path / "requests", engine)
+    asked.add({"x": 1.0})
+    assert asked.refused() == ["x=1 was added already"]
 
 
 def test_a_study_that_is_not_open_yet_takes_requests(tmp_path: Path) -> None:

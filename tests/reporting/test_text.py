@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.core import resources
 from tuner.core.resources import Placement
 from tuner.reporting import text
 
 
-@pytest.mark.parametrize("module", [text])
+@pytest.mark.parametrize("module", [text, resources])
 def test_the_examples_in_the_documentation_hold(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0

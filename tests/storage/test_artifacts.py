@@ -173,6 +173,45 @@ def test_no_room_for_a_checkpoint(directory: StudyDirectory) -> None:
     assert files.best_number() == 1
 
 
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
+def test_a_model_is_on_disk_before_the_trials_own_copy_goes(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    own, synced = directory.trial(0) / "model.keras", list[tuple[int, bool]]()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    def sync(file: int) -> None:
+        synced.append((os.fstat(file).st_ino, own.exists()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    StudyFiles(directory, GOALS).keep_best([trial(directory, 0, "model.keras")])
+    assert not own.exists()
+    assert ((directory.best / "model.keras").stat().st_ino, True) in synced
+
+
+def test_no_room_for_a_model_leaves_no_part_of_it(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    best = trial(directory, 0, "model.keras")
+    (directory.trial(0) / "model.keras").write_bytes(bytes(100_000))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(StorageFullError):
+            StudyFiles(directory, GOALS).keep_best([best])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [*directory.best.iterdir()]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_may_be_said_again_after_the_files_were_moved(
     directory: StudyDirectory, kind: str
@@ -197,6 +236,7 @@ def test_the_summary_is_json_whatever_was_measured(directory: StudyDirectory) ->
 def test_the_sweep_takes_what_a_dead_master_left(directory: StudyDirectory) -> None:
     for number in (0, 1, 10):
         trial(directory, number, *KINDS, "log.txt")
+    (directory.trials / "²" / "resume").mkdir(parents=True)  # a digit, and no number
     StudyFiles(directory, GOALS).sweep({1, 10})
     left = {path.relative_to(directory.trials) for path in directory.trials.rglob("*.*")}
     whole = {Path("0") / name for name in (*KINDS, "log.txt")}

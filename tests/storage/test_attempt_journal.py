@@ -18,7 +18,14 @@ import pytest
 from tuner.config.model_file import check_path
 from tuner.config.objectives import resolve_goals
 from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Report, Usage
-from tuner.core.messages import AttemptEnded, Event, Measured, ParametersUsed, Reported
+from tuner.core.messages import (
+    AttemptEnded,
+    AttemptStarted,
+    Event,
+    Measured,
+    ParametersUsed,
+    Reported,
+)
 from tuner.core.resources import Placement
 from tuner.master.recovery import collect, discard_journals
 from tuner.storage.attempt_journal import AttemptJournal, journal_path, read_journal
@@ -90,8 +97,10 @@ def test_nothing_after_a_damaged_line_is_read(directory: StudyDirectory) -> None
 
 def test_an_attempt_removes_the_journals_of_earlier_ones(directory: StudyDirectory) -> None:
     path = journal_with(directory, report(1))
+    foreign = path.with_name("².events")  # a digit, and no number
+    foreign.touch()
     AttemptJournal(directory.trial(NAME.trial), AttemptId(NAME.trial, 2))
-    assert [each.name for each in path.parent.iterdir()] == ["2.events"]
+    assert {each.name for each in path.parent.iterdir()} == {"2.events", foreign.name}
 
 
 def test_a_disk_that_cannot_be_written_ends_no_attempt(tmp_path: Path) -> None:
@@ -156,6 +165,18 @@ def test_only_what_the_ledger_lacks_is_collected(directory: StudyDirectory) -> N
         assert collect(directory, [AttemptId(9, 0)], {}) == []
         discard_journals(directory)
         assert collect(directory, [NAME], {}) == []
+
+
+def test_a_start_that_the_ledger_lacks_is_collected(directory: StudyDirectory) -> None:
+    """Without it, all that the attempt has held would be free of charge."""
+    start = AttemptStarted(0.0, NAME, 7)
+    journal_with(directory, start, report(1), ENDED)
+    with directory.acquire():
+        first, *others = collect(directory, [NAME], {})
+        assert isinstance(first, AttemptStarted)
+        assert first.at > 0
+        assert plain(others) == [1, ENDED.ending]
+        assert plain(collect(directory, [NAME], {}, started=[NAME])) == [1, ENDED.ending]
 
 
 def test_results_are_collected_in_the_order_in_which_they_came(directory: StudyDirectory) -> None:

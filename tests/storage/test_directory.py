@@ -17,7 +17,7 @@ from requirements import require_root
 from tuner.core.user_requests import UserAction, UserRequest
 from tuner.errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
 from tuner.master.detached import master_job
-from tuner.storage.directory import StudyDirectory, atomic_write
+from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import Ledger
 
 # --- layout ---------------------------------------------------------------------------------
@@ -99,15 +99,15 @@ def test_a_path_is_shown_without_detours_unless_they_lead_elsewhere(
 def test_a_new_study_is_its_owners_alone(tmp_path: Path) -> None:
     alone = StudyDirectory(tmp_path / "new" / "study").create()
     assert alone.path.stat().st_mode & 0o777 == 0o700
-    assert alone.others_may_write() == ""
+    assert alone.writers_warning() == ""
     alone.path.chmod(0o755)
-    assert alone.others_may_write() == ""
+    assert alone.writers_warning() == ""
     (alone.path / "objective.pkl").touch()
     (alone.path / "objective.pkl").chmod(0o666)
     with pytest.raises(UsageError, match=r"every user of this machine may write to .*objective"):
-        alone.others_may_write()
+        alone.writers_warning()
     alone.path.chmod(0o700)
-    assert alone.others_may_write() == ""
+    assert alone.writers_warning() == ""
 
     (tmp_path / "shared").mkdir(mode=0o755)
     shared = StudyDirectory(tmp_path / "shared").create()
@@ -118,10 +118,10 @@ def test_a_study_that_belongs_to_others(directory: StudyDirectory) -> None:
     require_root("give files to others")
     os.chown(directory.path, 0, 65534)
     directory.path.chmod(0o770)
-    assert re.search(r"group \w+ may write to", directory.others_may_write())
+    assert re.search(r"group \w+ may write to", directory.writers_warning())
     os.chown(directory.path, 65534, 0)
     with pytest.raises(UsageError, match=r"user nobody may write to .* `cp -r"):
-        directory.others_may_write()
+        directory.writers_warning()
 
 
 def test_another_users_study(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,45 +255,6 @@ def test_no_file_is_no_request(directory: StudyDirectory, make: Callable[[Path],
     (directory.path / "requests").unlink()
     make(directory.path / "requests")
     assert directory.requests.read() == []
-
-
-# --- atomic_write ---------------------------------------------------------------------------
-
-
-def test_atomic_write_replaces(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.json"
-    atomic_write(path, b"old")
-    atomic_write(path, b"new")
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_failed_atomic_write_harms_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "metrics.json"
-    atomic_write(path, b"old")
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageFullError, match=r"is full\. Free space there"):
-        atomic_write(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.ESHUTDOWN, errno.ENOTCONN])
-def test_a_file_server_that_does_not_answer_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    def silent(_: int) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", silent)
-    with pytest.raises(StorageFullError, match=f"does not answer .{os.strerror(number)}"):
-        atomic_write(tmp_path / "metrics.json", b"new")
 
 
 def test_a_directory_in_the_ledgers_place_is_no_study(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import keras_tuner
 import numpy as np
 
 from tuner.config.model_file import ObjectiveSource, SourceKind, UserCode
 from tuner.training.data_cache import data_cache
+from tuner.training.hyperparameters import make_hyperparameters
 
 FORK = multiprocessing.get_context("fork")
 # filelock, which PyTorch loads, refuses a fork while another thread forks.
@@ -56,10 +56,9 @@ class Node:
         **values: Any,
     ) -> Any:
         """Return the data of a trial with these hyperparameters."""
-        hp = keras_tuner.HyperParameters()
+        hp = make_hyperparameters()
         for name, value in values.items():
             hp.Fixed(name, value)
-        hp.values = dict(values)
         load = self.cached(
             load_data, limit_bytes=limit_bytes, hang_timeout_seconds=hang_timeout_seconds
         )

@@ -110,13 +110,16 @@ class EngineDriver:
         *,
         go_on: tuple[int, ...] = (),
         added: Sequence[Params] = (),
+        retried: tuple[int, ...] = (),
         **options: Any,
     ) -> list[Command]:
         """Open the study; `options` are fields of `StudyConfig`, None for the default."""
         given = {name: value for name, value in options.items() if value is not None}
         config = StudyConfig(**{"trials": trials, "goals": GOALS, "seed": SEED, **given})
         suggestions = tuple(Suggestion(params, ADDED) for params in added)
-        opened = StudyOpened(self.at, config, go_on=go_on, added=suggestions)
+        opened = StudyOpened(self.at, config, go_on=go_on, added=suggestions, retried=retried)
+        for number in retried:
+            self._furthest.pop(number, None)
         self.workers.clear()
         self.leaving.clear()
         self.over.extend(self.running)

@@ -106,3 +106,33 @@ def test_the_numbers_of_the_driver_mean_the_same_to_cuda(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert devices.gpus() == ("0", "1")
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_no_more_cores_are_used_than_slurm_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every cluster confines its jobs to their cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    for name in ("SLURM_JOB_ID", "SLURM_CPUS_ON_NODE", "SLURMD_NODENAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(devices, "_cpu_quota", lambda: None)
+    assert len(devices.cpus()) == 8
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "3")
+    assert len(devices.cpus()) == 8, "no job, whatever this says"
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert len(devices.cpus()) == 3
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "99")
+    assert devices.cpus() == tuple(range(8))
+
+
+@pytest.mark.parametrize(("job", "order"), [("7", "PCI_BUS_ID"), ("", None)])
+def test_the_numbers_of_slurm_mean_the_same_to_cuda(
+    monkeypatch: pytest.MonkeyPatch, job: str, order: str | None
+) -> None:
+    """Slurm numbers GPUs by their PCI buses; a user's own numbers are CUDA's."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    for name in ("CUDA_DEVICE_ORDER", "SLURM_JOB_ID"):
+        monkeypatch.setenv(name, job)  # so that it is put back
+        monkeypatch.delenv(name)
+    if job:
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+    assert devices.gpus() == ("1",)
+    assert os.environ.get("CUDA_DEVICE_ORDER") == order

@@ -100,3 +100,16 @@ def test_a_report_that_the_ledger_lacks_is_repeated(attempts: Attempts) -> None:
     again = attempts.run(model, trial=1, number=1, resume_from=1)
     assert again.steps == [2, 3, 4, 5]
     assert "resumed from 3" in again.log
+
+
+def test_a_limit_of_months_is_no_burden(
+    attempts: Attempts, caplog: pytest.LogCaptureFixture
+) -> None:
+    months = 60 * 86400.0
+    text = """
+        def objective(hp, trial):
+            return hp.Float("x", 0, 1)
+        """
+    result = attempts.run(text, timeout_seconds=months, hang_timeout_seconds=months)
+    assert result.ending.cause is Cause.RETURNED
+    assert not caplog.records

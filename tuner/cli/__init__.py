@@ -24,7 +24,7 @@ from .doctor import doctor
 from .exporting import export
 from .joining import scheduler, worker
 from .options import SectionedCommand
-from .output import INTERRUPTED, replace_missing_characters, show_error
+from .output import INTERRUPTED, open_standard_streams, replace_missing_characters, show_error
 from .reading import best, list_studies, log, replay, show, space, status, trials
 from .report import report
 from .running import resume, run
@@ -44,6 +44,7 @@ class Commands(click.Group):
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run a command line."""
+        open_standard_streams()
         replace_missing_characters()
         return super().main(*arguments, **options)
 
@@ -67,6 +68,12 @@ class Commands(click.Group):
         except HptuneError as error:
             show_error(error)
             ctx.exit(2 if isinstance(error, UsageError) else 1)
+        except OSError as error:
+            # Of a path that no file system takes, such as a name that is too long.
+            if error.filename is None:
+                raise
+            show_error(UsageError(f"{error.filename!r} cannot be used: {error.strerror}"))
+            ctx.exit(2)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
@@ -84,14 +91,16 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     shown = [each for each in params if isinstance(each, click.Option) and not each.hidden]
     names = [name[2:] for each in shown for name in each.opts if name.startswith("--")]
     argument = given.replace("-", "_")
-    ours = our_name(argument).replace("_", "-")
+    ours = (our_name(argument) or argument).replace("_", "-")
+    ours = "study" if ours == "directory" else ours
+    reply = answer(argument) if isinstance(command, SectionedCommand) else ""
     begun = [name for name in names if name.startswith(given)]
     close = difflib.get_close_matches(given, names, 2, 0.7)
     found = [ours] if ours in names else list(dict.fromkeys([*begun, *close]))[:3]
-    if found:
+    if reply:
+        hint = f": {reply}"
+    elif found:
         hint = f". Did you mean {' or '.join(f'--{name}' for name in found)}?"
-    elif isinstance(command, SectionedCommand) and answer(argument):
-        hint = f": {answer(argument)}"
     else:
         hint = ". --help lists all options."
     return f"No such option {error.option_name}{hint}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import tempfile
@@ -33,7 +34,13 @@ _DOOR = '<meta http-equiv="refresh" content="0; url={address}">'
 
 @click.command(short_help="Show a study live in a browser.")
 @click.argument("place", metavar="[DIR|ADDRESS]", required=False)
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="[default: a free one]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port of the page on this machine.  [default: a free one]",
+)
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser of this machine.")
 @setting_option("certs")
 @click.option("--insecure", is_flag=True, help="Accept a scheduler without certificates.")
@@ -66,7 +73,7 @@ def dashboard(
     shown = LiveStudy(
         read=lambda: study.report(known=reports.rows()),
         version=reader.event_count,
-        log=lambda trial, start: _log_part(found.log(trial), start),
+        log=lambda trial, start: follow_log(found.log(trial), start),
         act=partial(_asked, found),
         resume_command=f"hptune resume {found}",
     )
@@ -107,15 +114,17 @@ def _directory(place: str | None, certs: str, *, insecure: bool) -> Path:
     return directory
 
 
-def _log_part(path: Path, start: int) -> tuple[str, int]:
-    """Return what a log has from a byte on, at most its end, and where that ends."""
+def follow_log(path: Path, start: int) -> tuple[str, int]:
+    """Return what a log has from a byte on, at most its end, and from where to read on."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             # A log that became too long was cut.
             file.seek(max(start if start <= size else 0, size - _LOG_BYTES))
-            found = file.read(_LOG_BYTES)
-            return found.decode(errors="replace"), file.tell()
+            # A character whose last bytes are still to come is read next time.
+            decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+            found = decoder.decode(file.read(_LOG_BYTES))
+            return found, file.tell() - len(decoder.getstate()[0])
     except FileNotFoundError:
         return "", 0
     except OSError as error:

@@ -11,7 +11,7 @@ import click
 
 from ..errors import UsageError
 from .options import study_directory
-from .output import broken_pipe_ignored, write_utf8
+from .output import output_errors, write_utf8
 
 if TYPE_CHECKING:
     from ..study import Study
@@ -57,7 +57,7 @@ def export(directory: Path, *, file_format: str | None, curves: bool, output: st
         click.echo(study.export_to(chosen, output or ""), err=True)
     elif output is None:
         write_utf8()
-        with broken_pipe_ignored():
+        with output_errors():
             study.export(sys.stdout, file_format=chosen, curves=curves)
     else:
         _write(study, chosen, Path(output), curves=curves)
@@ -84,6 +84,11 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
         raise UsageError(
             f"--curves writes CSV or Parquet; the export to {found.pop()} of all trials holds the "
             "curves too"
+        )
+    if given in _TOOLS and ending in _FILES:
+        raise UsageError(
+            f"--format is {given}, but the ending of {output} is .{ending}; name another place, or "
+            "none for one in the study's directory"
         )
     if given in _TOOLS:
         return given

@@ -13,7 +13,7 @@ from typing import TextIO
 
 import click
 
-from ..errors import HptuneError
+from ..errors import HptuneError, StudyError
 
 _LAST_WAIT_SECONDS = 10.0
 """Longest wait for a blocked terminal or pipe at a command's end. It may be long, because the
@@ -28,8 +28,23 @@ def echo(content: str | dict[str, object]) -> None:
     if not isinstance(content, str):
         is_ascii = not _is_utf8(sys.stdout)  # escapes lose nothing
         content = json.dumps(content, indent=2, ensure_ascii=is_ascii, allow_nan=False)
-    with broken_pipe_ignored():
+    with output_errors():
         click.echo(content)
+
+
+def open_standard_streams() -> None:
+    """Give a process that was started with closed streams (`>&-`) others, which lead nowhere.
+
+    Else a file that is opened next, such as a ledger, is what it prints to: a new file has the
+    lowest number that is free.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def replace_missing_characters() -> None:
@@ -54,13 +69,20 @@ def terminal_width() -> int | None:
 
 
 @contextlib.contextmanager
-def broken_pipe_ignored() -> Iterator[None]:
-    """Ignore that a reader of stdout, such as `head`, has closed it."""
+def output_errors() -> Iterator[None]:
+    """Ignore that a reader of stdout, such as `head`, has closed it.
+
+    Raises:
+        StudyError: stdout cannot be written, such as to a file on a full disk.
+    """
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        # What waits to be written leads nowhere, or Python would fail again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise StudyError(f"the output cannot be written: {error.strerror}") from error
 
 
 def show_error(error: HptuneError) -> None:
@@ -68,7 +90,7 @@ def show_error(error: HptuneError) -> None:
     detail = _without_repetition(error.detail, error.message)
     detail = f"{detail}\n\n" if detail else ""
     word = "Error:"
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         word = click.style(word, fg="red", bold=True)
     print_last(f"{detail}{word} {error.message}", sys.stderr)
 

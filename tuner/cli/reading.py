@@ -22,7 +22,7 @@ from .options import (
     setting_option,
     study_directory,
 )
-from .output import broken_pipe_ignored, echo, terminal_width
+from .output import echo, output_errors, terminal_width
 
 if TYPE_CHECKING:
     from ..master.detached import MasterJob
@@ -56,7 +56,7 @@ def status(directory: Path, *, as_json: bool, watches: bool) -> None:
         from ..reporting.terminal.watch import watch
 
         seldom = _seldom(lambda: master_job(found))
-        with broken_pipe_ignored():
+        with output_errors():
             watch(lambda: _status_text(found, seldom()), sys.stdout)
         return
     echo(_status_json(found) if as_json else _status_text(found, master_job(found))[0])
@@ -183,7 +183,8 @@ def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
     "--rank",
     type=WholeNumber(min=0),
     default=0,
-    help="Process of a parallel trial whose output to print, from 0; rank 0 by default.",
+    metavar="N",
+    help="Process of a parallel trial whose output to print, from 0.  [default: 0]",
 )
 def log(where: tuple[Path, ...], number: str, rank: int) -> None:
     """Print what a trial of the study in DIR has printed, in all its attempts.
@@ -200,8 +201,12 @@ def log(where: tuple[Path, ...], number: str, rank: int) -> None:
             f"{of_rank}trial {trial} has printed nothing: {text.path(study.directory)} has no log "
             "of it"
         )
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise StudyError(f"{text.path(path)} cannot be read: {error.strerror}") from error
     click.echo(f"log: {text.path(path)}", err=True)
-    with broken_pipe_ignored(), path.open("rb") as stream:
+    with stream, output_errors():
         shutil.copyfileobj(stream, sys.stdout.buffer)
 
 
@@ -217,7 +222,7 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
     """
     from ..config.model_file import check_path
     from ..core.space.space import SearchSpace
-    from ..master.objective_reader import read_objective
+    from ..master.code_reader import read_code
     from ..reporting.results.space import space_json, space_text
 
     if model_file.is_dir():
@@ -230,7 +235,7 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
     else:
         # Importing a framework takes seconds.
         click.echo(f"reading {model_file} …", err=True)
-        found = read_objective(replace(check_path(model_file), entry=entry or ""))
+        found = read_code(replace(check_path(model_file), entry=entry or ""))
         known = SearchSpace.from_json(found.space)
         facts = {"warnings": found.warnings, "is_complete": found.is_complete}
     width = terminal_width()

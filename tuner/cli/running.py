@@ -258,6 +258,13 @@ def _start(
     is_flag=True,
     help="Continue although the model file now declares another search space.",
 )
+@option_in(
+    Section.FAILURES,
+    "--retry-failed",
+    is_flag=True,
+    help="Let the trials that have failed begin again, such as after a mistake in the model file "
+    "was corrected.",
+)
 @click.option(
     "--model-file",
     type=click.Path(path_type=Path),
@@ -271,6 +278,7 @@ def resume(
     directory: Path,
     *,
     accept_space: bool,
+    retry_failed: bool,
     model_file: Path | None,
     quiet: bool,
     detach: bool,
@@ -286,7 +294,8 @@ def resume(
     from ..config.model_file import check_path
 
     changes = _given(options)
-    if not changes and model_file is None and not (accept_space or detach) and go_on(directory):
+    asks_more = accept_space or retry_failed or detach or model_file is not None
+    if not changes and not asks_more and go_on(directory):
         return
     refuse_while_it_runs(directory, changes)
     if model_file is not None:
@@ -304,7 +313,16 @@ def resume(
         source = click.get_current_context().get_parameter_source("directory")
         is_named = source is not ParameterSource.DEFAULT
         arguments = _arguments(*([] if is_named else [str(study.path)]))
-        echo(detach_again(changes, study, arguments, accept_space=accept_space, tries=tries))
+        echo(
+            detach_again(
+                changes,
+                study,
+                arguments,
+                accept_space=accept_space,
+                tries=tries,
+                retry_failed=retry_failed,
+            )
+        )
         return
     _run_and_close(
         study,
@@ -314,6 +332,7 @@ def resume(
             display=RunDisplay(progress, _leaving(study), is_quiet=quiet),
             accept_space=accept_space,
             tries=tries,
+            retry_failed=retry_failed,
         ),
         quiet=quiet,
     )

@@ -28,7 +28,7 @@ def slurm() -> None:
 )
 @click.option("--account", metavar="NAME", help="Slurm account of the jobs.")
 def init(output: Path, account: str | None) -> None:
-    """Write a commented slurm.toml with the partitions that Slurm reports."""
+    """Write a slurm.toml with comments, for this cluster."""
     from ..clusters.slurm_jobs import slurm_toml
 
     text = slurm_toml(account)

@@ -17,6 +17,7 @@ from ..executors.base import Executor
 from ..security.certificates import Identity
 from ..worker.dask.study_access import StudyAccess
 from .layout import WorkerLayout, fitting
+from .node_failures import FAILING, NodeFailures
 
 UNLIMITED = Capacity(cpus=tuple(range(1_000_000)))
 """Workers elsewhere may be larger than this machine; a trial that fits none of them waits."""
@@ -148,9 +149,9 @@ class Cluster(abc.ABC):
         del line
         return False
 
-    def drained(self) -> Sequence[str]:
-        """Return the addresses of the workers that must take no more attempts."""
-        return ()
+    def drained(self) -> Mapping[str, str]:
+        """Return the addresses of the workers that must take no more attempts, and why."""
+        return {}
 
     def on_events(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Observe what happened, such as nodes on which attempts are lost.
@@ -199,6 +200,7 @@ class SchedulerCluster(Cluster):
         self._client: Any = None
         self._run: RunContext | None = None
         self._executor: Executor | None = None
+        self._failures = NodeFailures()
 
     @property
     @abc.abstractmethod
@@ -257,6 +259,14 @@ class SchedulerCluster(Cluster):
         with lost_scheduler():
             cores: Mapping[str, int] = self._client.nthreads()
         return fitting(layout.resources, cores.values())
+
+    def on_events(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
+        """Count the attempts that are lost on each node."""
+        self._failures.on_events(events, attempts)
+
+    def drained(self) -> Mapping[str, str]:
+        """Return the workers on nodes where attempts are lost again and again."""
+        return dict.fromkeys(self._failures.failing_workers, f"{FAILING}; restart it to use it")
 
     def close(self, *, force: bool = False) -> None:
         """Close the executor and the connection; workers of others are left alone."""

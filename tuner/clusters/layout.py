@@ -10,9 +10,8 @@ from typing import Any
 from ..config.kinds import AUTO
 from ..config.settings import StudySettings
 from ..core.budget import Device
-from ..core.resources import Amount, Capacity, Resources
+from ..core.resources import Amount, Capacity, Resources, size
 from ..errors import UsageError
-from ..reporting.text import size
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,57 +148,66 @@ def trial_resources(
         file = _on_one_device(file, keeps_to_cores=settings.gpus_per_trial != AUTO)
     nodes = settings.nodes_per_trial or file.get("nodes") or 1
     processes = settings.fixed_processes or max(nodes, file.get("processes") or 1)
-    if is_certain and nodes > 1:
-        raise UsageError(
-            f"a trial asks for {nodes} nodes, but all workers are on this machine; use those of "
-            "other nodes by --slurm or --connect, or ask for one node"
-        )
-    cores = worker_cores(settings.workers, machine.cpus)
-    whole = len(cores[0])
+    whole = len(worker_cores(settings.workers, machine.cpus)[0])
     fills_worker = settings.workers and not settings.chooses_split
     default = max(1, whole // processes if fills_worker else 1) * processes
     declared_cpus = file.get("cpus")
     if declared_cpus == 1 < processes:  # what a plain trial has
         declared_cpus = None
-    cpus = settings.cpus_per_trial or declared_cpus or default
-    if cpus > whole:
-        raise UsageError(
-            f"a trial asks for {cpus:g} cores, but this machine has {len(machine.cpus)}, and each "
-            f"of {len(cores)} workers {whole}; ask for fewer cores or fewer workers"
-            if len(cores) > 1
-            else f"a trial asks for {cpus:g} cores, but this machine has {len(machine.cpus)}; "
-            "ask for fewer cores"
+    try:
+        resources = Resources(
+            settings.cpus_per_trial or declared_cpus or default,
+            file.get("gpus") if settings.fixed_gpus is None else settings.fixed_gpus,
+            settings.memory_per_trial_bytes or file.get("memory_bytes") or 0,
+            file.get("gpu_memory_bytes") or 0,
+            processes=processes,
+            nodes=nodes,
         )
-    if is_certain and settings.gpus_per_trial == AUTO and not machine.gpus:
+    except ValueError as error:
+        raise UsageError(f"of a trial, {error}") from error
+    _check_fits(resources, settings, machine, is_certain=is_certain)
+    return resources
+
+
+def _check_fits(
+    wanted: Resources, settings: StudySettings, machine: Capacity, *, is_certain: bool
+) -> None:
+    if is_certain and wanted.nodes > 1:
+        raise UsageError(
+            f"a trial asks for {wanted.nodes} nodes, but all workers are on this machine; use "
+            "those of other nodes by --slurm or --connect, or ask for one node"
+        )
+    cores = worker_cores(settings.workers, machine.cpus)
+    if wanted.cpus > len(cores[0]):
+        of_each = f", and each of {len(cores)} workers {len(cores[0])}" if len(cores) > 1 else ""
+        raise UsageError(
+            f"a trial asks for {wanted.cpus:g} cores, but this machine has {len(machine.cpus)}"
+            f"{of_each}; ask for fewer cores{' or fewer workers' if of_each else ''}"
+        )
+    if not is_certain:
+        return
+    if settings.gpus_per_trial == AUTO and not machine.gpus:
         raise UsageError(
             "--gpus-per-trial is auto, but this machine has no GPU (as CUDA_VISIBLE_DEVICES or "
             "nvidia-smi tell); --processes-per-trial auto divides its cores"
         )
-    gpus = settings.fixed_gpus if settings.fixed_gpus is not None else file.get("gpus")
-    memory = settings.memory_per_trial_bytes or file.get("memory_bytes") or 0
-    if is_certain and gpus and gpus > len(machine.gpus):
+    if wanted.gpus and wanted.gpus > len(machine.gpus):
         found = ", ".join(machine.gpus) or "none"
         raise UsageError(
-            f"a trial asks for {gpus:g} GPU{'s' * (gpus != 1)}, but this machine's are: {found} "
-            "(as CUDA_VISIBLE_DEVICES or nvidia-smi tell); ask for fewer"
+            f"a trial asks for {wanted.gpus:g} GPU{'s' * (wanted.gpus != 1)}, but this machine's "
+            f"are: {found} (as CUDA_VISIBLE_DEVICES or nvidia-smi tell); ask for fewer"
         )
-    if is_certain and machine.memory_bytes and memory > machine.memory_bytes:
+    if machine.memory_bytes and wanted.memory_bytes > machine.memory_bytes:
         raise UsageError(
-            f"a trial asks for {size(memory)} of memory, but this machine has "
+            f"a trial asks for {size(wanted.memory_bytes)} of memory, but this machine has "
             f"{size(machine.memory_bytes)}; ask for less"
         )
-    gpu_memory = file.get("gpu_memory_bytes") or 0
-    try:
-        resources = Resources(cpus, gpus, memory, gpu_memory, processes=processes, nodes=nodes)
-    except ValueError as error:
-        raise UsageError(f"of a trial, {error}") from error
-    if is_certain and gpus is None and 0 < len(machine.gpus) < processes:
+    if wanted.gpus is None and 0 < len(machine.gpus) < wanted.processes:
         raise UsageError(
-            f"each of a trial's {processes} processes takes a GPU where there are any, but this "
-            f"machine's are: {', '.join(machine.gpus)}; ask for fewer processes, or train on "
+            f"each of a trial's {wanted.processes} processes takes a GPU where there are any, but "
+            f"this machine's are: {', '.join(machine.gpus)}; ask for fewer processes, or train on "
             "cores: --gpus-per-trial 0"
         )
-    return resources
 
 
 def _on_one_device(file: Mapping[str, Any], *, keeps_to_cores: bool) -> Mapping[str, Any]:

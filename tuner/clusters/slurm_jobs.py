@@ -32,7 +32,7 @@ from .jobs import (
     worker_arguments,
 )
 from .layout import WorkerLayout
-from .node_failures import MAX_NODE_FAILURES, NodeFailures
+from .node_failures import FAILING
 from .shown_jobs import jobs_line
 
 DEFAULT_MAX_JOBS = 10
@@ -70,7 +70,6 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
             )
         self._min_workers = min_workers
         self._usual = Need()
-        self._failures = NodeFailures()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def open(self, run: RunContext) -> None:
@@ -137,15 +136,15 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         """Which jobs could not be cancelled, and the command that does it."""
         return "" if self._jobs is None else self._jobs.left
 
-    def drained(self) -> Sequence[str]:
+    def drained(self) -> Mapping[str, str]:
         """Return the workers of the job that makes room for another kind of job."""
-        return self.jobs.drained()
+        why = "it makes room for a trial that fits into no other job"
+        return dict.fromkeys(self.jobs.drained(), why)
 
     def on_events(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Exclude nodes on which attempts fail again and again."""
         for node in self._failures.on_events(events, attempts):
-            why = f"{MAX_NODE_FAILURES} attempts in a row were killed or lost there"
-            self.jobs.exclude_node(node, why)
+            self.jobs.exclude_node(node, FAILING)
 
     def required_workers(self) -> int:
         """Return how many workers to wait for: no more than there is work for."""

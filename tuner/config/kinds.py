@@ -23,6 +23,8 @@ AUTO = "auto"
 """Value of a number that hptune chooses by measuring."""
 _LEAST_BYTES = 1_000_000
 """Smallest amount of memory, in bytes, that is believed: a smaller one lacks its unit."""
+_MOST_SECONDS = 9e9
+"""Longest time, in seconds: Python cannot wait much longer, some 290 years."""
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
@@ -87,6 +89,9 @@ def whole_number(least: int) -> Kind:
 
 
 def _number(value: object) -> object:
+    """Return the number that a value is or means; a truth value is none, although Python counts."""
+    if isinstance(value, bool):
+        return None
     if not isinstance(value, str):
         with contextlib.suppress(TypeError):
             return operator.index(value)  # type: ignore[arg-type]  # also a number of NumPy's
@@ -124,8 +129,10 @@ def duration(*, may_be_zero: bool = False, may_be_none: bool = False) -> Kind:
     def read(value: object) -> float:
         if may_be_none and (value == "none" or (isinstance(value, float) and value == 0.0)):
             return 0.0
-        seconds = _seconds(value) if isinstance(value, str) else value
-        if isinstance(seconds, int | float) and (seconds > 0 or (may_be_zero and seconds == 0)):
+        seconds = _seconds(value) if isinstance(value, str) else _number(value)
+        if isinstance(seconds, int | float) and (
+            0 < seconds <= _MOST_SECONDS or (may_be_zero and seconds == 0)
+        ):
             return float(seconds)
         raise ValueError
 
@@ -154,7 +161,7 @@ def show_seconds(seconds: float | None) -> str:
     if seconds is None:
         return ""
     unit = next((u for u, s in _SECONDS.items() if seconds >= s and not seconds % s), "s")
-    return f"{seconds / _SECONDS[unit]:g}{unit}"
+    return f"{seconds / _SECONDS[unit]:.15g}{unit}"
 
 
 def size() -> Kind:
@@ -166,6 +173,8 @@ def switch_or_size() -> Kind:
     """Return the kind of True ("on"), False ("off") and amounts of memory that limit something."""
 
     def read(value: object) -> bool | int:
+        if isinstance(value, bool):
+            return value
         word = value.lower() if isinstance(value, str) else value
         return word == "on" if word in ("on", "off") else _bytes(value)
 
@@ -178,8 +187,9 @@ def switch_or_size() -> Kind:
 def _bytes(value: object) -> int:
     if isinstance(value, str):
         return _bytes_of(value)
-    if isinstance(value, int) and value >= 0:
-        return value
+    amount = _number(value)
+    if isinstance(amount, int) and amount >= 0:
+        return amount
     raise ValueError
 
 
@@ -189,7 +199,10 @@ def _bytes_of(text: str) -> int:
         raise ValueError
     number, prefix, binary = found.groups()
     power = ["", "k", "m", "g", "t"].index(prefix)
-    amount = int(float(number) * (1024 if binary else 1000) ** power)
+    given = float(number) * (1024 if binary else 1000) ** power
+    if math.isinf(given):
+        raise ValueError
+    amount = int(given)
     if 0 < amount < _LEAST_BYTES:
         raise ValueError(f"{text!r} is {amount} bytes; did you mean {number}GB?")
     return amount
@@ -310,7 +323,7 @@ def priors() -> Kind:
 
     def read(value: object) -> dict[str, PriorSpec]:
         given = [value] if isinstance(value, str) else value
-        if isinstance(given, Mapping):
+        if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
             return {
                 name: {str(word): weight for word, weight in prior.items()}
                 if isinstance(prior, Mapping)

@@ -58,7 +58,7 @@ def read_constraint(text: str) -> Constraint:
     """Return the constraint of a text such as `params<2e6`.
 
     >>> str(read_constraint("params <= 2e6"))
-    'params <= 2e+06'
+    'params <= 2000000'
 
     Raises:
         UsageError: The text is not a constraint.

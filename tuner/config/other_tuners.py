@@ -20,7 +20,7 @@ _NAMES = {
     "study_name": "directory",
 }
 _ANSWERS = {
-    "executions_per_trial": "confirm=N trains the N best configurations again with other seeds",
+    "executions_per_trial": "--confirm trains the best configurations again with other seeds",
     "load_if_exists": "resume continues a study",
     "overwrite": "a study is never overwritten; name another directory, or none for a new one",
 }

@@ -65,16 +65,21 @@ def resume_call(command: str, function: str = "...") -> str:
 
     >>> resume_call("hptune resume studies/a-1 --timeout 4h", "build_model")
     "Tuner(build_model, directory='studies/a-1', timeout='4h', resume=True).fit()"
+    >>> resume_call("hptune resume studies/a-1 --retry-failed")
+    "Tuner(..., directory='studies/a-1', resume=True, retry_failed=True).fit()"
     """
     begin, _, rest = command.partition("hptune resume ")
     words = shlex.split(rest)
+    retries = "--retry-failed" in words
+    words = [word for word in words if word != "--retry-failed"]
     flags, values = words[1::2], words[2::2]
     if begin or not words or len(flags) != len(values) or not _ARGUMENTS.keys() >= set(flags):
         return ""
     given = [f"directory={words[0]!r}"]
     for flag, value in zip(flags, values, strict=True):
         given.append(f"{_ARGUMENTS[flag]}={value if value.isdecimal() else repr(value)}")
-    return f"Tuner({', '.join((function, *given))}, resume=True).fit()"
+    given += ["resume=True", "retry_failed=True"] if retries else ["resume=True"]
+    return f"Tuner({', '.join((function, *given))}).fit()"
 
 
 def given_options(settings: StudySettings) -> list[tuple[str, str]]:

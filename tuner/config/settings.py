@@ -446,7 +446,7 @@ class StudySettings:
     )
 
     on_failure: Sequence[str] = setting(
-        kinds.texts("CAUSE=ANSWER", "texts such as memory=retry:3", check=read_failure_rule),
+        kinds.texts("CAUSE=ACTION", "texts such as memory=retry:3", check=read_failure_rule),
         Section.FAILURES,
         "What to do after a failure: retry:N (retry means once), fail, prune, or stop (the whole "
         f"study). Causes: {', '.join(CAUSES)}.",

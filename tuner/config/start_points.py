@@ -72,12 +72,12 @@ def _from_file(path: Path, forms: str) -> list[Point]:
 def _from_json(text: str, where: str, forms: str) -> list[Point]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         found = []
         for number, line in enumerate(text.splitlines(), start=1):
             try:
                 found += [json.loads(line)] if line.strip() else []
-            except ValueError as of_line:
+            except (ValueError, RecursionError) as of_line:
                 # The first line of an object on several lines is no object by itself.
                 where, why = (
                     (f"{where.rstrip(',')}, line {number}", of_line) if found else (where, error)
@@ -95,8 +95,16 @@ def _from_json(text: str, where: str, forms: str) -> list[Point]:
 
 def _from_csv(text: str, path: Path) -> list[Point]:
     rows = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    try:
+        read = list(rows)
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {rows.line_num}: {error}") from error
+    # A spreadsheet may end each line with commas.
+    names = [name.strip() for name in rows.fieldnames or () if name.strip()]
+    if len(set(names)) < len(names):
+        raise UsageError(f"{path} names a hyperparameter twice: {', '.join(names)}; name each once")
     points: list[Point] = []
-    for number, row in enumerate(rows, start=2):
+    for number, row in enumerate(read, start=2):
         if None in row:
             raise UsageError(
                 f"{path}, line {number}: there are more cells than names in the first line"

@@ -45,7 +45,7 @@ class DeviceBudget:
 
     def __str__(self) -> str:
         word = "GPU" if self.device is Device.GPU else "core"
-        return f"{self.hours:g} {word} hour{'s' * (self.hours != 1)}"
+        return f"{self.hours:.12g} {word} hour{'s' * (self.hours != 1)}"
 
 
 def read_budget(text: str) -> DeviceBudget:

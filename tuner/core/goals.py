@@ -77,7 +77,7 @@ class Constraint:
     bound: float
 
     def __str__(self) -> str:
-        return f"{self.metric} {self.comparison} {self.bound:g}"
+        return f"{self.metric} {self.comparison} {self.bound:.12g}"
 
     def violation(self, value: float) -> float:
         """Return by how much a value breaks the constraint, relative to the bound; else 0.
@@ -171,8 +171,8 @@ class Goals:
     def broken(self, metrics: Mapping[str, float]) -> list[str]:
         """Return a message for each constraint that a result breaks."""
         return [
-            f"{each.metric} is {metrics[each.metric]:.6g}, allowed is {each.comparison} "
-            f"{each.bound:g}"
+            f"{each.metric} is {_shown(metrics[each.metric])}, allowed is {each.comparison} "
+            f"{each.bound:.12g}"
             for each in self.constraints
             if each.metric in metrics and each.violation(metrics[each.metric])
         ]
@@ -181,3 +181,8 @@ class Goals:
         """Return a key that sorts results by the first objective, the best first."""
         value = score.values[0]
         return value if self.goal.direction is Direction.MIN else -value
+
+
+def _shown(value: float) -> str:
+    """Return a value in short; a whole number, such as one of parameters, has all its digits."""
+    return f"{value:.0f}" if abs(value) < 1e15 and value == int(value) else f"{value:.6g}"

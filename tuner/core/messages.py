@@ -32,6 +32,7 @@ class StudyOpened:
         go_on: Complete trials that train on from their last checkpoint, as the full training has
             become longer.
         added: Configurations that the user wants tried next, without asking the sampler.
+        retried: Failed trials that the user wants to begin again.
     """
 
     at: float
@@ -39,6 +40,7 @@ class StudyOpened:
     space: tuple[Mapping[str, object], ...] = ()
     go_on: tuple[int, ...] = ()
     added: tuple[Suggestion, ...] = ()
+    retried: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ class Ranking:
 
     They are ranked by their values at first: with one objective the best trial, of equally good
     ones the first to end; with several the Pareto front. Once configurations are confirmed
-    (trained again, see `wanting`), they are ranked by the means of the repeats, as the value that
-    they were chosen by may be luck. Configurations with failed repeats come last.
+    (trained again, see `to_confirm`), they are ranked by the means of the repeats, as the value
+    that they were chosen by may be luck. Configurations with failed repeats come last.
     """
 
     def __init__(self, goals: Goals) -> None:
@@ -81,7 +81,7 @@ class Ranking:
         for trial in ordered:
             ranking.expect(trial)
         for trial in ordered:
-            ranking.over(trial)
+            ranking.ended(trial)
         return ranking
 
     # --- in -----------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Ranking:
         if trial.confirms is not None:
             self._expected.setdefault(trial.confirms, set()).add(trial.number)
 
-    def over(self, trial: Trial) -> None:
+    def ended(self, trial: Trial) -> None:
         """Take in a trial that is over; others are ignored."""
         if not trial.state.is_final:
             return
@@ -174,7 +174,7 @@ class Ranking:
         """All confirmed configurations, by the number of their first trial."""
         return self._confirmed
 
-    def wanting(self, count: int, repeats: int) -> list[Trial]:
+    def to_confirm(self, count: int, repeats: int) -> list[Trial]:
         """Return the trials to confirm, each once for every missing repeat, the best first.
 
         These are the `count` best by their own values, or the first `count` of the front with

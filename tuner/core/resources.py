@@ -7,6 +7,19 @@ import functools
 from dataclasses import dataclass, replace
 
 
+def size(size_bytes: float) -> str:
+    """Return an amount of memory in words.
+
+    >>> size(5.2e9), size(66_600_000), size(999_700_000), size(2e15)
+    ('5.2 GB', '66.6 MB', '1 GB', '2,000 TB')
+    """
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
+    # Not 999.7 MB, which three digits would round to 1000.
+    unit, name = next((each for each in units if size_bytes >= 0.9995 * each[0]), units[-1])
+    shown = size_bytes / unit
+    return f"{shown:.3g} {name}" if shown < 100 else f"{shown:,.0f} {name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """Resources that one attempt of a trial asks for.
@@ -102,7 +115,7 @@ class Resources:
         """The cores, GPUs and memory in words."""
         cores = "1 core" if self.cpus == 1 else f"{self.cpus:g} cores"
         gpus = f" and {self.gpus:g} GPU{'s' * (self.gpus != 1)}" if self.gpus else ""
-        memory = f", {self.memory_bytes / 1e9:.3g} GB" if self.memory_bytes else ""
+        memory = f", {size(self.memory_bytes)}" if self.memory_bytes else ""
         return f"{cores}{gpus}{memory}"
 
     @property

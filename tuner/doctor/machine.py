@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 
+from ..core.resources import size
 from ..worker import devices
 from .findings import Finding, Subject, failed, passed, warned
 
@@ -67,7 +68,7 @@ def check_machine(subject: Subject) -> Iterator[Finding]:
     if subject.connect:
         yield passed(
             "this machine",
-            f"{len(granted.cpus)} cores, {granted.memory_bytes / 1e9:.3g} GB; trials run on the "
+            f"{len(granted.cpus)} cores, {size(granted.memory_bytes)}; trials run on the "
             "workers below",
         )
         return
@@ -114,16 +115,16 @@ def _memory(granted_bytes: int) -> Finding:
     import psutil
 
     memory = psutil.virtual_memory()
-    words = f"{granted_bytes / 1e9:.3g} of {memory.total / 1e9:.3g} GB available"
+    words = f"{size(granted_bytes)} of {size(memory.total)} available"
     free = min(granted_bytes, int(memory.available))
     if free < 2e9:
         return warned(
             "memory",
-            f"{words}, {free / 1e9:.2g} GB free",
+            f"{words}, {size(free)} free",
             "a trial with TensorFlow needs about 1 GB: run fewer at once (--workers), or end other "
             "programs",
         )
-    return passed("memory", f"{words}, {free / 1e9:.3g} GB free")
+    return passed("memory", f"{words}, {size(free)} free")
 
 
 def check_slurm(environment: Mapping[str, str], *, cores: int, gpus: int) -> Iterator[Finding]:
@@ -131,7 +132,8 @@ def check_slurm(environment: Mapping[str, str], *, cores: int, gpus: int) -> Ite
     job = environment["SLURM_JOB_ID"]
     of_task, of_node = "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"
     granted_cores = environment.get(of_task) or environment.get(of_node, "")
-    granted_gpus = environment.get("SLURM_GPUS_ON_NODE", "")
+    # Some sites add the sockets: 8(S:0-1).
+    granted_gpus = environment.get("SLURM_GPUS_ON_NODE", "").partition("(")[0]
     wrong = []
     if granted_cores.isdigit() and int(granted_cores) != cores:
         wrong.append(f"Slurm granted {granted_cores} cores, this process may use {cores}")

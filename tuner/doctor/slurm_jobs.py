@@ -18,6 +18,7 @@ from jobqueue.job_kinds import JobKind
 from jobqueue.one_off_job import run_one_off_job, shortened
 from jobqueue.sizing import Need
 
+from ..core.resources import size
 from ..errors import UsageError
 from .findings import Finding, Subject, failed, passed
 from .storage import folder_for
@@ -88,7 +89,7 @@ def _examine_one(
     yield passed(
         _NAME,
         f"{job.id} on {job.node}: {worker.cpus} cores, {worker.gpus} GPUs, "
-        f"{worker.memory_bytes / 1e9:.3g} GB for {worker.trials} trials at once; it took "
+        f"{size(worker.memory_bytes)} for {worker.trials} trials at once; it took "
         f"{time.monotonic() - began:.0f} s",
     )
     yield from findings

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..core.resources import size
 from ..errors import StudyLockedError
 from ..storage.filesystem import mount_of
 from ..storage.ledger.database import connect
@@ -83,7 +84,7 @@ def check_storage(subject: Subject) -> Iterator[Finding]:
 def _room(folder: Path) -> Finding:
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
-    words = f"{free / 1e9:.3g} of {disk.f_blocks * disk.f_frsize / 1e9:.3g} GB free"
+    words = f"{size(free)} of {size(disk.f_blocks * disk.f_frsize)} free"
     advice = "free some space, or choose another directory (--study DIR)"
     if free < LEAST_BYTES or (disk.f_files and disk.f_favail < 1000):
         return failed("room", f"{words}, room for {disk.f_favail} more files", advice)

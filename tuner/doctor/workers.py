@@ -15,6 +15,7 @@ from typing import Any
 from distributed import Client
 
 from ..clusters.existing import ExistingScheduler
+from ..core.resources import size
 from ..errors import HptuneError
 from ..executors.dask_client import connect
 from ..executors.local_cluster import start_cluster
@@ -68,7 +69,7 @@ def check_workers(subject: Subject) -> Iterator[Finding]:
         yield same
         if "not installed" not in same.found:
             if subject.connect:
-                yield from _resources(client, addresses)
+                yield from _resources(client, addresses, subject)
             yield _clocks(client, addresses)
             yield _files(client, addresses, subject)
 
@@ -115,9 +116,9 @@ def _versions(client: Any, addresses: list[str]) -> Finding:
     return passed(name, "hptune, Python, Dask and the framework are the same everywhere")
 
 
-def _resources(client: Any, addresses: list[str]) -> Iterator[Finding]:
+def _resources(client: Any, addresses: list[str], subject: Subject) -> Iterator[Finding]:
     """Yield what the workers give to studies, one line for all that give the same."""
-    name = "worker resources"
+    name, most_gpus = "worker resources", 0
     nodes_with: dict[str, list[str]] = {}
     answers = client.run(_resources_here, workers=addresses, on_error="return")
     for address in addresses:
@@ -125,21 +126,32 @@ def _resources(client: Any, addresses: list[str]) -> Iterator[Finding]:
         if isinstance(answer, Exception):
             yield failed(name, f"no answer from {address}: {answer!r}", "see the worker's output")
         else:
-            node, resources = answer
+            node, resources, gpus = answer
+            most_gpus = max(most_gpus, gpus)
             nodes_with.setdefault(resources, []).append(node)
     for resources, nodes in sorted(nodes_with.items(), key=lambda each: -len(each[1])):
         named = sorted(set(nodes))
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
         count = f"{len(nodes)} workers, each " if len(nodes) > 1 else ""
         yield passed(name, f"{count}{resources}, on {', '.join(named[:_NAMED])}{more}")
+    if (asked := subject.gpus_per_trial or 0) > most_gpus:
+        yield failed(
+            "GPUs",
+            f"no worker has more than {most_gpus}, and --gpus-per-trial is {asked:g}",
+            "ask for fewer, or start workers that have as many",
+        )
 
 
-def _resources_here(dask_worker: Any = None) -> tuple[str, str]:
-    """Return this worker's machine, and what studies may use of it, in words."""
+def _resources_here(dask_worker: Any = None) -> tuple[str, str, int]:
+    """Return this worker's machine, what studies may use of it in words, and how many GPUs."""
     granted = granted_by(dask_worker)
     gpus = plural(len(granted.gpus), "GPU") if granted.gpus else "no GPU"
-    memory = f"{granted.memory_bytes / 1e9:.3g} GB of memory"
-    return devices.node(), f"{plural(len(granted.cpus), 'core')}, {gpus}, {memory}"
+    memory = f"{size(granted.memory_bytes)} of memory"
+    return (
+        devices.node(),
+        f"{plural(len(granted.cpus), 'core')}, {gpus}, {memory}",
+        len(granted.gpus),
+    )
 
 
 def _clocks(client: Any, addresses: list[str]) -> Finding:

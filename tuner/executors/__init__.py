@@ -7,5 +7,5 @@ Offers: `base.Executor` (the contract), `dask.DaskExecutor`, `dask_client.connec
 them), `simulated.SimulatedExecutor` and `simulated_parts` (its workers, needs and faults),
 `file_exchange.FileExchange` (files of workers that do not see the study's directory).
 
-May import: `errors`, `core`, `security`, `reporting`, `config`, `worker`.
+May import: `errors`, `core`, `security`, `config`, `worker`.
 """

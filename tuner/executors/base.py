@@ -139,8 +139,8 @@ class EventQueue:
             except queue.Empty:
                 return events
             if item is None:
-                return events
-            if isinstance(item, Exception):
+                deadline = 0.0
+            elif isinstance(item, Exception):
                 self._failure = item
             else:
                 events.append(item)

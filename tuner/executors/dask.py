@@ -238,13 +238,12 @@ class DaskExecutor(Executor):
         self._queue.put(WorkerLeaving(0.0, worker, reason))
 
     def events(self, timeout_seconds: float) -> list[Event]:
-        """Return what happened since the last call."""
-        # Also if it has reconnected: events in the meantime are lost.
-        is_same = self._client.scheduler_comm is self._connection
+        """Return what happened since the last call, or before the scheduler was lost."""
+        is_lost = self._client.status != "running" or not self._is_connected
+        events = self._queue.get(0.0 if is_lost else timeout_seconds)
         with self._connected():
-            if self._client.status != "running" or not is_same:
+            if is_lost and not events:
                 raise ConnectionError
-        events = self._queue.get(timeout_seconds)
         for event in events:
             if isinstance(event, AttemptEnded):
                 self._futures.pop(event.attempt, None)
@@ -305,7 +304,14 @@ class DaskExecutor(Executor):
 
     # --- called from Dask's thread ----------------------------------------------------------
 
+    @property
+    def _is_connected(self) -> bool:
+        """Whether no event is missing: those sent until a client has reconnected are."""
+        return self._client.scheduler_comm is self._connection
+
     def _on_plugin_event(self, stamped: Any) -> None:
+        if not self._is_connected:
+            return
         message: Event | Announcement | FileNotice = pickle.loads(stamped[1])  # noqa: S301 - our own workers'
         if isinstance(message, Announcement):
             self._on_announced(message)
@@ -355,7 +361,7 @@ class DaskExecutor(Executor):
 
     def _on_scheduler_event(self, stamped: Any) -> None:
         message = stamped[1]
-        if not isinstance(message, dict):
+        if not isinstance(message, dict) or not self._is_connected:
             return
         if message.get("action") == "add-worker":
             with self._lock:

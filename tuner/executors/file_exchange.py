@@ -22,7 +22,7 @@ from collections.abc import (
 from pathlib import Path
 from typing import Any
 
-from ..reporting.text import size
+from ..core.resources import size
 from ..worker.dask.file_calls import (
     files_brought,
     files_taken,
@@ -33,6 +33,7 @@ from ..worker.dask.file_calls import (
 )
 from ..worker.dask.plugin import PING_SECONDS
 from ..worker.dask.study_access import StudyAccess
+from ..worker.transport.file_requests import SILENT_SECONDS
 from ..worker.transport.files import (
     TRIALS,
     FileState,
@@ -47,7 +48,7 @@ from ..worker.transport.files import (
 )
 from ..worker.transport.local_study import BROUGHT, CHECKPOINT, RESUME
 from ..worker.transport.notices import Change, FileNotice, FilesChanged, FilesWanted, LeftOut
-from ..worker.transport.remote_study import SILENT_SECONDS, NotSent
+from ..worker.transport.remote_study import NotSent
 from .file_pieces import Pieces, Progress, groups_of, read_ahead
 from .file_reception import FileReception
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..reporting.text import size
+from ..core.resources import size
 from ..worker.transport.files import PIECE_BYTES, Piece
 from ..worker.transport.notices import Change
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..core.messages import Event
 from ..core.scaling.sizes import TrialSizes
@@ -10,88 +10,79 @@ from ..core.scaling.split import StepTimes
 from ..executors.base import Executor
 from ..samplers.registry import learns
 from ..storage.scaling_file import MEASURING
-from .compose import OpenStudy, brief
-from .plan import RunPlan
+from .compose import Run, brief
 from .split import FACT, Note, Splitter, measure_split, mode_of, stored_curve
 from .stop_requests import StopRequests
-from .workforce import Workforce
 
 
-def splitter_for(
-    plan: RunPlan, study: OpenStudy, *, trials_left: Callable[[], int], note: Note
-) -> Splitter | None:
-    """Return what chooses the devices of each trial; None if the user gave their number.
+class ChosenSplit:
+    """Chooses the devices of each trial of a run; does nothing if the user gave their number.
 
     Args:
-        plan: The run's plan.
-        study: The study.
-        trials_left: Returns how many trials still run or could begin.
-        note: Is told of each choice.
+        run: The run.
+        note: Takes lines for the user, such as each choice.
     """
-    settings = plan.settings
-    if not settings.chooses_split:
-        return None
-    curve = stored_curve(study.ledger.facts)
-    return Splitter(
-        StepTimes() if curve is None else StepTimes.of(curve, mode_of(settings)),
-        "core" if curve is None else curve.device,
-        sizes=TrialSizes.of(plan.layout.resources),
-        trials_left=lambda: None if settings.budget_trials is None else trials_left(),
-        learns=learns(settings.search),
-        note=note,
-    )
 
+    def __init__(self, run: Run, note: Note) -> None:
+        self._run = run
+        self._note = note
+        self._mode = mode_of(run.plan.settings)
+        self._curve = stored_curve(run.ledger.facts)
+        self._splitter = self._make_splitter() if run.plan.settings.chooses_split else None
 
-def measured_split(
-    splitter: Splitter | None,
-    plan: RunPlan,
-    study: OpenStudy,
-    workers: Workforce,
-    *,
-    executor: Executor,
-    trials_left: Callable[[], int],
-    requests: StopRequests,
-    note: Note,
-) -> Sequence[Event]:
-    """Measure the model's steps unless an earlier run did, and tell the splitter.
+    def _make_splitter(self) -> Splitter:
+        plan, curve = self._run.plan, self._curve
+        has_end = plan.settings.budget_trials is not None
+        return Splitter(
+            StepTimes() if curve is None else StepTimes.of(curve, self._mode),
+            "core" if curve is None else curve.device,
+            sizes=TrialSizes.of(plan.layout.resources),
+            trials_left=lambda: self._run.trials_left if has_end else None,
+            learns=learns(plan.settings.search),
+            note=self._note,
+        )
 
-    Args:
-        splitter: Takes the step times; None if the user gave the number of devices.
-        plan: The run's plan.
-        study: The study.
-        workers: Its workers.
-        executor: Open.
-        trials_left: Returns how many trials still run or could begin.
-        requests: Asked regularly for events from outside.
-        note: Takes lines for the user.
+    def __call__(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Return the events, with the choice that follows from them."""
+        return events if self._splitter is None else self._splitter(events)
 
-    Returns:
-        The events that the study's loop must still handle.
-    """
-    if splitter is None or stored_curve(study.ledger.facts) is not None:
-        return ()
-    mode, cluster, usual = mode_of(plan.settings), workers.cluster, plan.layout.resources
-    study.ledger.set_facts({MEASURING: True})
-    curve, earlier = measure_split(
-        executor,
-        study.directory,
-        brief=brief(plan, study, workers),
-        space=plan.space,
-        sizes=TrialSizes.of(usual),
-        mode=mode,
-        backend=plan.backend,
-        required_workers=cluster.required_workers,
-        scale=lambda: cluster.scale_to({usual: trials_left()}, executor.workers),
-        requests=requests,
-        note=note,
-    )
-    measured = {} if curve is None else {FACT: curve.to_json()}
-    study.ledger.set_facts({**measured, MEASURING: False})
-    if curve is None:
+    def measured(self, executor: Executor, requests: StopRequests) -> Sequence[Event]:
+        """Measure the model's steps, unless an earlier run did.
+
+        Args:
+            executor: Open.
+            requests: Asked regularly for events from outside.
+
+        Returns:
+            The events that the study's loop must still handle.
+        """
+        if self._splitter is None or self._curve is not None:
+            return ()
+        run, plan, cluster = self._run, self._run.plan, self._run.workers.cluster
+        usual = plan.layout.resources
+        run.ledger.set_facts({MEASURING: True})
+        curve, earlier = measure_split(
+            executor,
+            run.directory,
+            brief=brief(run),
+            space=plan.space,
+            sizes=TrialSizes.of(usual),
+            mode=self._mode,
+            backend=plan.backend,
+            required_workers=cluster.required_workers,
+            scale=lambda: cluster.scale_to({usual: run.trials_left}, executor.workers),
+            requests=requests,
+            note=self._note,
+        )
+        measured = {} if curve is None else {FACT: curve.to_json()}
+        run.ledger.set_facts({**measured, MEASURING: False})
+        if curve is None:
+            return earlier
+        times = StepTimes.of(curve, self._mode)
+        if not times.seconds:
+            why = curve.failures[0].reason if curve.failures else "the time was up"
+            self._note(
+                f"no training step could be measured ({why}); each trial gets 1 {curve.device}"
+            )
+        self._splitter.learn(times, curve.device)
         return earlier
-    times = StepTimes.of(curve, mode)
-    if not times.seconds:
-        why = curve.failures[0].reason if curve.failures else "the time was up"
-        note(f"no training step could be measured ({why}); each trial gets 1 {curve.device}")
-    splitter.learn(times, curve.device)
-    return earlier

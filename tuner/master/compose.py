@@ -26,50 +26,64 @@ from .observers import RunObservers, StudyRecorder
 from .plan import RunPlan
 from .stop_requests import StopRequests
 from .suggester import ask_ahead, sampler_maker, sized
-from .workforce import Workforce
+from .workforce import UNLIMITED_TRIALS, Workforce
 
 
 @dataclass(frozen=True, slots=True)
-class OpenStudy:
-    """A study that this process is the master of.
+class Run:
+    """A run of a study: what its master works with.
 
     Attributes:
+        plan: What was settled before the first trial.
+        workers: The workers, and what reads the user's code.
         directory: Where the study is.
         lock: The right to write to it.
         ledger: Its ledger, open for writing.
         engine: Its engine, in the state that the last master left.
     """
 
+    plan: RunPlan
+    workers: Workforce
     directory: StudyDirectory
     lock: MasterLock
     ledger: Ledger
     engine: Engine
 
+    @property
+    def trials_left(self) -> int:
+        """How many trials still run or could begin, besides repeats that confirm later on."""
+        total = self.plan.settings.budget_trials
+        if total is None:
+            return UNLIMITED_TRIALS
+        trials = tuple(self.engine.trials)
+        begin_again = len(self.plan.go_on) + len(self.plan.retried)
+        unfinished = begin_again + sum(not trial.state.is_final for trial in trials)
+        searched = sum(trial.confirms is None for trial in trials)
+        return unfinished + max(0, total - searched)
+
 
 def compose(
-    plan: RunPlan,
-    study: OpenStudy,
-    workers: Workforce,
+    run: Run,
     *,
     executor: Executor,
     requests: StopRequests,
     observers: RunObservers,
-    revise: Callable[[Sequence[Event]], Sequence[Event]] = tuple,
+    revise: Callable[[Sequence[Event]], Sequence[Event]],
 ) -> StudyLoop:
     """Return the loop that runs the study."""
-    settings = plan.settings
-    make_sampler = sampler_maker(settings, goals=plan.goals, seed=plan.seed, studies=plan.studies)
-    if workers.objective.is_sized:
-        make_sampler = sized(make_sampler, workers.objective.sizes)
+    plan, workers = run.plan, run.workers
+    make_sampler = sampler_maker(
+        plan.settings, goals=plan.goals, seed=plan.seed, studies=plan.studies
+    )
     return StudyLoop(
-        engine=study.engine,
-        recorder=StudyRecorder(study.ledger, workers, observers.notifications),
-        make_sampler=make_sampler,
+        engine=run.engine,
+        recorder=StudyRecorder(run.ledger, workers, observers.notifications),
+        make_sampler=sized(make_sampler, workers.code.sized),
         space=plan.space,
         executor=executor,
         clock=workers.clock,
-        brief=brief(plan, study, workers),
-        files=_files(plan, study),
+        brief=brief(run),
+        files=_files(run),
         observer=observers,
         requests=requests,
         required_workers=workers.cluster.required_workers,
@@ -98,42 +112,45 @@ def opened(plan: RunPlan, *, at: float) -> StudyOpened:
         keep_checkpoints=settings.keep_checkpoints,
     )
     space = tuple(plan.space.to_json())
-    return StudyOpened(at, config, space=space, go_on=plan.go_on, added=plan.added)
+    return StudyOpened(
+        at, config, space=space, go_on=plan.go_on, added=plan.added, retried=plan.retried
+    )
 
 
-def study_access(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyAccess | None:
+def study_access(run: Run) -> StudyAccess | None:
     """Return how workers on other machines find the study; None if all are on this one.
 
     The study gets a copy of the model file in any case, to load its models with.
     """
-    source = plan.settings.source
+    settings, source = run.plan.settings, run.plan.settings.source
     if source.kind is SourceKind.FILE:
-        for copy in copies_of(source, study.directory.path):
-            study.directory.draft(copy)
-    with storage_errors(study.directory.path):
+        for copy in copies_of(source, run.directory.path):
+            run.directory.draft(copy)
+    with storage_errors(run.directory.path):
         access = prepare_access(
-            study.directory.path,
-            study.lock.owner.token,
+            run.directory.path,
+            run.lock.owner.token,
             source,
-            limit_bytes=plan.settings.file_limit_bytes,
+            limit_bytes=settings.file_limit_bytes,
         )
-    return None if workers.cluster.is_local else access
+    return None if run.workers.cluster.is_local else access
 
 
-def _files(plan: RunPlan, study: OpenStudy) -> StudyFiles:
+def _files(run: Run) -> StudyFiles:
     """Return the study's files, without those of finished trials that need not be kept."""
-    engine = study.engine
+    plan, engine = run.plan, run.engine
     has_checkpoints = plan.settings.keep_checkpoints > 0
-    files = StudyFiles(study.directory, plan.goals, keep_checkpoints=has_checkpoints)
+    files = StudyFiles(run.directory, plan.goals, keep_checkpoints=has_checkpoints)
     kept = engine.kept
     unneeded = {t.number for t in engine.trials if t.state.is_final and t.number not in kept}
     files.sweep(unneeded, engine.able_to_go_on)
     return files
 
 
-def brief(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyBrief:
+def brief(run: Run) -> StudyBrief:
     """Return what every attempt needs to know of the study."""
-    settings, outlives_master = plan.settings, workers.cluster.outlives_master
+    plan, settings = run.plan, run.plan.settings
+    outlives_master = run.workers.cluster.outlives_master
     limits = AttemptLimits(
         epochs=plan.epochs,
         trial_timeout_seconds=settings.trial_timeout_seconds or None,
@@ -146,13 +163,13 @@ def brief(plan: RunPlan, study: OpenStudy, workers: Workforce) -> StudyBrief:
         master_grace_seconds=settings.master_grace_seconds if outlives_master else 0.0,
     )
     return StudyBrief(
-        name=workers.name,
-        directory=str(study.directory.path),
+        name=run.workers.name,
+        directory=str(run.directory.path),
         working_directory=settings.working_directory,
         source=settings.source,
         goals=plan.goals,
         limits=limits,
         deterministic=settings.seed is not None,
         packs_gpus=Amount.GPUS in plan.layout.measured,
-        master=study.lock.owner.token,
+        master=run.lock.owner.token,
     )

@@ -28,6 +28,9 @@ from .stop_requests import end_process
 if TYPE_CHECKING:  # SQLite is loaded only where a ledger is read
     from ..storage.ledger import LedgerReader
 
+RETRY_FAILED = "--retry-failed"
+"""The option that a requeued job leaves out once its master has written to the study."""
+
 _MARGIN_SECONDS = 10.0
 """How long before its end a master leaves at the latest, if Slurm does not say what follows."""
 
@@ -73,6 +76,7 @@ def detach_again(
     *,
     accept_space: bool = False,
     tries: Sequence[Mapping[str, object]] = (),
+    retry_failed: bool = False,
 ) -> str:
     """Submit the master of a study that is resumed; returns as `detach_new` does.
 
@@ -82,6 +86,7 @@ def detach_again(
         arguments: As for `detach_new`.
         accept_space: Whether the study may continue in another search space.
         tries: Configurations, given in part, to try next.
+        retry_failed: Whether failed trials begin again.
 
     Raises:
         NoStudyError: There is no study.
@@ -96,7 +101,7 @@ def detach_again(
     used = _active_seconds(directory, reader) if changes.get("timeout_seconds") else 0.0
     state = ResumeState(directory, reader.facts(), reader.trials(), used, reader.attempts())
     stored = read_settings(directory, state.facts)
-    request = ResumeRequest(stored, changes, accept_space, tries)
+    request = ResumeRequest(stored, changes, accept_space, tries, retry_failed)
     if owner := directory.owner():
         raise StudyLockedError(
             f"{directory} has a master already: process {owner.pid} on {owner.host}. End it first "
@@ -146,23 +151,29 @@ def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Seque
 
 
 def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
-    study = [] if directory.database.exists() else _requeued(directory)
+    database = shlex.quote(str(directory.database))
+    requeued = []
+    if not directory.database.exists():
+        # `hptune run` starts a new study; `hptune resume` may run any number of times.
+        requeued = _requeued(f"[ -e {database} ]", f"resume {directory}")
+    elif RETRY_FAILED in arguments:
+        # A trial that fails again is not retried whenever the job's time is up; one whose
+        # job was requeued before its master began is.
+        script = shlex.quote(str(directory.path / "jobs" / "master.sbatch"))
+        others = [each for each in arguments if each != RETRY_FAILED]
+        requeued = _requeued(f"[ {database} -nt {script} ]", shlex.join(others))
     return [
         f"cd {shlex.quote(str(Path.cwd()))} || exit",
-        *study,
+        *requeued,
         f"python -m hptune {shlex.join(arguments)}",
     ]
 
 
-def _requeued(directory: StudyDirectory) -> list[str]:
-    """Return the lines that a requeued job runs instead of `hptune run`, which starts a new study.
-
-    `hptune resume` may run any number of times.
-    """
-    database = shlex.quote(str(directory.database))
+def _requeued(condition: str, command: str) -> list[str]:
+    """Return the lines by which a requeued job runs another command, if a condition holds."""
     return [
-        f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -e {database} ]; then',
-        f"python -m hptune resume {directory}",
+        f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && {condition}; then',
+        f"python -m hptune {command}",
         "fi",
     ]
 

@@ -42,6 +42,7 @@ class RunPlan:
         epochs: The full training of a trial; None if unknown.
         pruner: How trials are pruned.
         go_on: Complete trials that are given more epochs.
+        retried: Failed trials that begin again.
         seed: The study's seed.
         declared: The search space as the user's code declares it now.
         space: The search space, with the parameters that only trials declared.
@@ -58,6 +59,7 @@ class RunPlan:
     epochs: int | None
     pruner: PrunerSettings
     go_on: tuple[int, ...]
+    retried: tuple[int, ...]
     seed: int
     declared: SearchSpace
     space: SearchSpace
@@ -89,7 +91,13 @@ class RunPlan:
         }
 
     def header(
-        self, study: str, *, parallelism: str, dashboard: str, notes: Sequence[str]
+        self,
+        study: str,
+        *,
+        parallelism: str,
+        dashboard: str,
+        notes: Sequence[str],
+        began_at: float,
     ) -> RunHeader:
         """Return what is shown at the start of the run.
 
@@ -98,6 +106,7 @@ class RunPlan:
             parallelism: Where the trials run, and how many at once.
             dashboard: Address of a page that shows the workers; empty if there is none.
             notes: Further lines for the user.
+            began_at: When the run began, in seconds since the epoch.
         """
         settings = self.settings
         return RunHeader(
@@ -114,6 +123,7 @@ class RunPlan:
             budget="" if settings.device_budget is None else str(settings.device_budget),
             timeout_seconds=settings.timeout_seconds or None,
             trial_timeout_seconds=settings.trial_timeout_seconds or None,
+            began_at=began_at,
         )
 
 
@@ -157,6 +167,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
         epochs=epochs,
         pruner=checked_pruner(settings, epochs, goals),
         go_on=(),
+        retried=(),
         seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
         declared=space,
         space=space,

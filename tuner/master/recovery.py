@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.attempt import AttemptId
-from ..core.messages import AttemptEnded, Event, Measured, ParametersUsed, Reported
+from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, ParametersUsed, Reported
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, JOURNAL_FOLDER, journal_path, read_journal
 from ..storage.directory import StudyDirectory
 from ..storage.lease import Lease
@@ -39,6 +39,7 @@ def collect(
     running: Collection[AttemptId],
     reported: Mapping[AttemptId, int],
     *,
+    started: Collection[AttemptId] = (),
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> list[Event]:
     """Return the events of the last master's attempts that the ledger lacks.
@@ -50,6 +51,7 @@ def collect(
         directory: The study's directory.
         running: The attempts that run according to the ledger.
         reported: How many reports of each attempt the ledger has.
+        started: Those whose start the ledger has.
         patience_seconds: How long to wait for those that still run.
 
     Returns:
@@ -69,6 +71,9 @@ def collect(
             if isinstance(event, Reported):
                 reports += 1
                 if reports > reported.get(name, 0):
+                    events.append(event)
+            elif isinstance(event, AttemptStarted):
+                if name not in started:
                     events.append(event)
             elif isinstance(event, Measured | ParametersUsed | AttemptEnded):
                 events.append(event)

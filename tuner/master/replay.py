@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ..config.objectives import goals_of
 from ..config.settings import StudySettings
@@ -19,7 +18,7 @@ from ..errors import SpaceError
 from ..pruners.registry import make_pruner
 from ..reporting.text import plural
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import LedgerReader, damage_errors
+from ..storage.ledger import LedgerReader, StudyFacts, damage_errors
 from .suggester import InformedSampler, sampler_maker
 
 
@@ -166,7 +165,7 @@ class _Search:
                 pass
 
 
-def _maker(facts: Mapping[str, Any]) -> Callable[[SearchSpace], Sampler]:
+def _maker(facts: StudyFacts) -> Callable[[SearchSpace], Sampler]:
     return sampler_maker(
         StudySettings.from_json(facts["settings"]),
         goals=goals_of(facts),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..config.model_file import SourceKind
 from ..config.objectives import goals_of, read_constraint, read_objective
@@ -22,7 +21,7 @@ from ..errors import ModelFileError, UsageError
 from ..reporting.text import duration
 from ..samplers.registry import AUTO
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import damage_errors
+from ..storage.ledger import StudyFacts, damage_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,13 @@ class ResumeState:
     """
 
     directory: StudyDirectory
-    facts: Mapping[str, Any]
+    facts: StudyFacts
     trials: Collection[Trial]
     active_seconds: float = 0.0
     attempts: Collection[Attempt] = ()
 
 
-def read_settings(directory: StudyDirectory, facts: Mapping[str, Any]) -> StudySettings:
+def read_settings(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:
     """Return the settings of a stored study, after checking that all its facts can be read.
 
     Raises:

@@ -17,15 +17,15 @@ from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
-from ..core.trial import ADDED, Suggestion, Trial, TrialState
+from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
 from ..reporting import text
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
+from ..storage.ledger import StudyFacts
 from .plan import RunPlan, checked_pruner, completed_points, layout_for, with_entry
 from .resume_checks import ResumeState, check_changes, check_room
 from .split import check_splits
-from .suggester import with_sizes
 from .workforce import Workforce
 
 _MAKE_WORK = (Section.GOAL, Section.PRUNING, Section.CHECKPOINTS)
@@ -44,7 +44,7 @@ class Past:
     """
 
     directory: StudyDirectory
-    facts: Mapping[str, Any]
+    facts: StudyFacts
     engine: Engine
     found_later: list[Sequence[Mapping[str, object]]]
 
@@ -58,12 +58,14 @@ class ResumeRequest:
         changes: Fields of the settings to change, such as a larger `trials`.
         accept_space: Whether the study may continue in another search space than before.
         tries: Configurations, given in part, to try next unless they were tried before.
+        retry_failed: Whether failed trials begin again.
     """
 
     stored: StudySettings
     changes: Mapping[str, Any]
     accept_space: bool = False
     tries: Sequence[Mapping[str, object]] = ()
+    retry_failed: bool = False
 
     @property
     def settings(self) -> StudySettings:
@@ -76,22 +78,31 @@ class ResumeRequest:
         return self.changes.get("epochs")
 
     def new_points(
-        self, space: SearchSpace, trials: Collection[Trial]
+        self, space: SearchSpace, trials: Collection[Trial], added: Collection[Params] = ()
     ) -> tuple[tuple[Suggestion, ...], list[str]]:
         """Return the configurations that are new to the study, and a line on each that is not.
+
+        Args:
+            space: The search space.
+            trials: The study's trials.
+            added: Configurations that users added and that are no trials yet.
 
         Raises:
             UsageError: One lies outside the space.
         """
         # The start points of the study itself are in the ledger already.
         tries = [point for point in self.tries if point not in self.stored.start_points]
-        known = {space.key(trial.params): trial.number for trial in reversed(list(trials))}
+        known = {space.key(params): "was added already" for params in added}
+        for trial in reversed(list(trials)):
+            failed = trial.state is TrialState.FAILED and not self.retry_failed
+            hint = ", which failed; --retry-failed runs failed trials again" if failed else ""
+            known[space.key(trial.params)] = f"is trial {trial.number} already{hint}"
         found: dict[Hashable, Suggestion] = {}
         notes = []
         for number, params in enumerate(completed_points(tries, space), start=1):
             key = space.key(params)
             if key in known:
-                notes.append(f"start point {number} is trial {known[key]} already")
+                notes.append(f"start point {number} {known[key]}")
             else:
                 found.setdefault(key, Suggestion(params, ADDED))
         return tuple(found.values()), notes
@@ -122,13 +133,12 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
     accept_space = request.accept_space
     declared, space, changed = _spaces(settings, past, found, accept_space=accept_space)
     trials = tuple(engine.trials)
-    added, known = request.new_points(space, trials)
+    added, known = request.new_points(space, trials, engine.added)
     check_room(settings, len(added), ResumeState(past.directory, facts, trials))
-    if workers.objective.is_sized:
-        added = tuple(with_sizes(added, lambda asked: workers.objective.sizes(space, asked)))
     goals = goals_of(facts)
     epochs = request.epochs or facts["epochs"]
     go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
+    retried = engine.able_to_retry if request.retry_failed else ()
     layout = layout_for(workers, found, goals)
     check_splits(found, settings)
     carrier = carrier_of(found, layout.resources, settings)
@@ -138,17 +148,18 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
         epochs=epochs,
         pruner=checked_pruner(settings, epochs, goals),
         go_on=go_on,
+        retried=retried,
         seed=facts["seed"],
         declared=declared,
         space=space,
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
-        added=added,
+        added=tuple(workers.code.sized(space, added)),
         layout=layout,
         carrier=carrier.words,
         backend=found.backend,
         notes=(
             *found.warnings,
-            *_resume_notes(engine),
+            *_resume_notes(engine, retried),
             *changed,
             *known,
             *_epoch_notes(engine, go_on, epochs),
@@ -165,8 +176,10 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     """
     ended, settings = past.facts["ended"], request.settings
     trials = tuple(past.engine.trials)
-    is_over = ended is not None and all(trial.state.is_final for trial in trials)
-    if request.accept_space or not is_over:
+    if ended is None or not all(trial.state.is_final for trial in trials):
+        return None
+    able_to_retry = past.engine.able_to_retry
+    if request.accept_space or (request.retry_failed and able_to_retry):
         return None
     is_changed = any(
         getattr(settings, each.name) != getattr(request.stored, each.name)
@@ -177,12 +190,13 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         return None
     space = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
     added, known = request.new_points(space, trials)
-    if added:
+    if added or past.engine.added:
         return None
     finish = Finish(FinishReason(ended["finish_reason"]), ended["reason"])
+    again = "; --retry-failed runs failed trials again" if able_to_retry else ""
     if finish.finish_reason is FinishReason.EXHAUSTED:
         more = "--epochs asks for longer trainings, --accept-space for a changed search space"
-        return finish, [*known, f"nothing is left to do: {finish.reason}; {more}"]
+        return finish, [*known, f"nothing is left to do: {finish.reason}; {more}{again}"]
     searched, total = sum(trial.confirms is None for trial in trials), settings.budget_trials
     if finish.finish_reason is not FinishReason.DONE:
         if settings.confirm:  # not all repeats may exist yet
@@ -190,7 +204,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         finish = Finish(FinishReason.DONE, f"{len(trials)} trials are over")
     if total is None or searched < total:
         return None
-    more = "a larger --trials or --epochs, or --try, asks for more"
+    more = f"a larger --trials or --epochs, or --try, asks for more{again}"
     return finish, [*known, f"nothing is left to do: {searched} of {total} trials are over; {more}"]
 
 
@@ -264,12 +278,13 @@ def _grown(space: SearchSpace, additions: Iterable[Sequence[Mapping[str, object]
     return space
 
 
-def _resume_notes(engine: Engine) -> list[str]:
+def _resume_notes(engine: Engine, retried: tuple[int, ...]) -> list[str]:
     trials = list(engine.trials)
-    over = sum(trial.state.is_final for trial in trials)
+    over = sum(trial.state.is_final for trial in trials) - len(retried)
     to_run = [t for t in trials if t.state in (TrialState.WAITING, TrialState.RUNNING)]
     interrupted = sum(trial.attempts > 0 for trial in to_run)
     waiting = len(to_run) - interrupted
     line = f"resumed: {text.plural(over, 'trial')} {'is' if over == 1 else 'are'} over"
+    line += f", {len(retried)} failed ones begin again" if retried else ""
     line += f", {interrupted} interrupted ones continue" if interrupted else ""
     return [line + (f", {waiting} not begun yet" if waiting else "")]

@@ -6,12 +6,10 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..config.model_file import SourceKind
-from ..config.resolved import possible_trials
 from ..config.settings import StudySettings
 from ..core.attempt import AttemptId
 from ..core.clock import SystemClock
@@ -19,7 +17,7 @@ from ..core.engine.engine import Engine
 from ..core.goals import RETURNED_NUMBER
 from ..core.messages import Finish, FinishReason, GrowSpace, Reported, StudyClosed
 from ..core.space.space import SearchSpace
-from ..core.trial import Direction, Goal, Suggestion
+from ..core.trial import Direction, Goal
 from ..errors import StudyError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
 from ..pruners.registry import make_pruner
@@ -32,18 +30,17 @@ from ..storage.lock import MasterLock
 from ..storage.scaling_file import MEASURING
 from ..worker.addresses import tunnel
 from ..worker.dask.versions import installed
-from .chosen_split import measured_split, splitter_for
-from .compose import OpenStudy, compose, opened, study_access
+from .chosen_split import ChosenSplit
+from .compose import Run, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
-from .plan import RunPlan, check_request, plan_start
+from .plan import check_request, plan_start
 from .recovery import collect, discard_journals
 from .resume_checks import ResumeState, check_same, read_settings
 from .resume_plan import Past, ResumeRequest, check_resume, nothing_left, plan_resume
 from .stop_requests import StopRequests
-from .suggester import with_sizes
 from .user_requests import UserRequests
-from .workforce import UNLIMITED_TRIALS, Workforce, choose_cluster
+from .workforce import Workforce, choose_cluster
 
 _LOCKED_NOTE_SECONDS = 5.0
 """Time for which another program may keep the ledger locked before the user is told."""
@@ -118,7 +115,7 @@ def _start(
     _note_reading(settings, directory, display)
     with workforce as workers:
         with lock.beating():
-            found = workers.objective.read(directory.path)
+            found = workers.code.read(directory.path)
             plan = plan_start(settings, found, workers)
         facts = {
             "hptune_version": installed().get("hptune", "unknown"),
@@ -127,8 +124,8 @@ def _start(
             **plan.first_facts(),
         }
         with Ledger.create(directory, facts, lock=lock, while_locked=_patience(display)) as ledger:
-            study = OpenStudy(directory, lock, ledger, Engine(make_pruner))
-            return _run_and_stop(plan, study, workers, display)
+            run = Run(plan, workers, directory, lock, ledger, Engine(make_pruner))
+            return _run_and_stop(run, display)
 
 
 def resume(
@@ -138,6 +135,7 @@ def resume(
     display: RunDisplay,
     accept_space: bool = False,
     tries: Sequence[Mapping[str, object]] = (),
+    retry_failed: bool = False,
     client: Any = None,
     asked: tuple[StudySettings, Collection[str]] | None = None,
 ) -> RunResult:
@@ -149,6 +147,7 @@ def resume(
         display: Where the progress is shown.
         accept_space: Continue although the model file now declares another search space.
         tries: Configurations, given in part, to try next unless they were tried before.
+        retry_failed: Let failed trials begin again.
         client: As for `start`.
         asked: Settings, and the names of those that the user gave; if one is a setting of the
             whole study, it must be the same as the study's. None for no check.
@@ -170,7 +169,7 @@ def resume(
         )
         facts = ledger.facts
         stored = read_settings(directory, facts)
-        request = ResumeRequest(stored, changes, accept_space, tries)
+        request = ResumeRequest(stored, changes, accept_space, tries, retry_failed)
         settings = request.settings
         with lock.beating():
             past, reports = _replay(directory, ledger)
@@ -200,11 +199,11 @@ def resume(
         _note_reading(settings, directory, display)
         with workforce as workers:
             with lock.beating():
-                found = workers.objective.read(directory.path)
+                found = workers.code.read(directory.path)
                 plan = plan_resume(request, past, found, workers)
             ledger.set_facts(plan.facts())
-            study = OpenStudy(directory, lock, ledger, engine)
-            return _run_and_stop(plan, study, workers, display)
+            run = Run(plan, workers, directory, lock, ledger, engine)
+            return _run_and_stop(run, display)
 
 
 def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
@@ -234,8 +233,9 @@ def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[At
 def _recover(ledger: Ledger, past: Past, reports: Mapping[AttemptId, int]) -> None:
     """Record what attempts have reported while the study had no master."""
     directory, engine = past.directory, past.engine
-    running = [run.attempt.id for run in engine.snapshot.running]
-    collected = collect(directory, running, reports)
+    running = {run.attempt.id: run.attempt for run in engine.snapshot.running}
+    started = [name for name, attempt in running.items() if attempt.started_at is not None]
+    collected = collect(directory, running, reports, started=started)
     if collected:
         events = [StudyClosed(SystemClock().now()), *collected]
         # The engine gives other commands again when the study is opened, if they are needed.
@@ -248,84 +248,65 @@ def _recover(ledger: Ledger, past: Past, reports: Mapping[AttemptId, int]) -> No
     discard_journals(directory)
 
 
-def _run_and_stop(
-    plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDisplay
-) -> RunResult:
+def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     """Run the study; the workers stop while this process still holds its lock."""
     try:
-        result = _run(plan, study, workers, display)
+        result = _run(run, display)
     except BaseException:
-        workers.close()
-        if left := workers.cluster.left_behind:
+        run.workers.close()
+        if left := run.workers.cluster.left_behind:
             display.progress.note(left)
         raise
-    workers.close()
-    return replace(result, left_behind=workers.cluster.left_behind)
+    run.workers.close()
+    return replace(result, left_behind=run.workers.cluster.left_behind)
 
 
-def _run(plan: RunPlan, study: OpenStudy, workers: Workforce, display: RunDisplay) -> RunResult:
-    cluster, engine, layout = workers.cluster, study.engine, plan.layout
-    access = study_access(plan, study, workers)
-    executor = ParallelExecutor(cluster.executor(layout, access), workers.clock)
-    requests = _requests(plan.settings, study, workers, display)
-    notifications = Notifications(
-        workers_are_known=cluster.is_local,
-        memory_bytes=layout.resources.memory_bytes,
-        has_checkpoint=StudyFiles(study.directory, plan.goals).can_continue,
-        pruner=plan.pruner.name,
-        unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
-    )
-    known = engine.snapshot
-    shown = {known.packing, known.packing_advice}
-    observers = RunObservers(display, notifications, workers, executor, shown)
-    note = display.progress.note
-    left = partial(_trials_left, plan, engine)
-    splitter = splitter_for(plan, study, trials_left=left, note=note)
-    loop = compose(
-        plan,
-        study,
-        workers,
-        executor=executor,
-        requests=requests,
-        observers=observers,
-        revise=tuple if splitter is None else splitter,
-    )
+def _run(run: Run, display: RunDisplay) -> RunResult:
+    plan, cluster, clock = run.plan, run.workers.cluster, run.workers.clock
+    executor = ParallelExecutor(cluster.executor(plan.layout, study_access(run)), clock)
+    requests = _requests(run, display)
+    observers = _observers(run, executor, display)
+    split = ChosenSplit(run, display.progress.note)
+    loop = compose(run, executor=executor, requests=requests, observers=observers, revise=split)
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.
     with (
         requests.from_signals(wake=executor.wake, leave_at_once=observers.leave_at_once),
-        contextlib.closing(workers),
+        contextlib.closing(run.workers),
     ):
         # Workers that outlive this master are told by its last heartbeat that it has ended.
-        with observers.until_stopped(), study.lock.beating():
-            cluster.scale_up(layout.resources, _trials_left(plan, engine))
-            began_at = workers.clock.now()  # before the measuring, which is part of the run's time
+        with observers.until_stopped(), run.lock.beating():
+            cluster.scale_up(plan.layout.resources, run.trials_left)
+            began_at = clock.now()  # before the measuring, which is part of the run's time
             header = plan.header(
-                str(study.directory),
-                parallelism=cluster.describe(layout),
+                str(run.directory),
+                parallelism=cluster.describe(plan.layout),
                 dashboard=executor.dashboard,
                 notes=(*cluster.notes, *_ways_to(executor.dashboard)),
+                began_at=began_at,
             )
-            study.ledger.set_facts({"dask_page": executor.dashboard, MEASURING: False})
-            display.progress.start(replace(header, began_at=began_at))
-            earlier = measured_split(
-                splitter,
-                plan,
-                study,
-                workers,
-                executor=executor,
-                trials_left=left,
-                requests=requests,
-                note=note,
-            )
-            finish = loop.run(opened(plan, at=began_at), earlier)
+            run.ledger.set_facts({"dask_page": executor.dashboard, MEASURING: False})
+            display.progress.start(header)
+            finish = loop.run(opened(plan, at=began_at), split.measured(executor, requests))
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
-        study.ledger.set_facts({"ended": ended})
-        discard_journals(study.directory)
+        run.ledger.set_facts({"ended": ended})
+        discard_journals(run.directory)
         if finish.finish_reason is not FinishReason.INTERRUPTED:
-            _try_best_model(plan, study, workers)
-    limits = (plan.settings.budget_trials, possible_trials(plan.settings, plan.space))
-    raise_finish(finish, study.directory, engine, *limits)
-    return RunResult(finish, engine.active_seconds)
+            _try_best_model(run)
+    raise_finish(finish, run)
+    return RunResult(finish, run.engine.active_seconds)
+
+
+def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> RunObservers:
+    plan, known = run.plan, run.engine.snapshot
+    notifications = Notifications(
+        workers_are_known=run.workers.cluster.is_local,
+        memory_bytes=plan.layout.resources.memory_bytes,
+        has_checkpoint=StudyFiles(run.directory, plan.goals).can_continue,
+        pruner=plan.pruner.name,
+        unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
+    )
+    shown = {known.packing, known.packing_advice}
+    return RunObservers(display, notifications, run.workers, executor, shown)
 
 
 def _patience(display: RunDisplay) -> Callable[[float, str], None]:
@@ -346,16 +327,16 @@ def _patience(display: RunDisplay) -> Callable[[float, str], None]:
     return wait
 
 
-def _try_best_model(plan: RunPlan, study: OpenStudy, workers: Workforce) -> None:
+def _try_best_model(run: Run) -> None:
     """Record how the best model can be loaded."""
-    files = StudyFiles(study.directory, plan.goals)
+    files = StudyFiles(run.directory, run.plan.goals)
     number, path = files.best_number(), files.model_path()
     if number is None or path is None or not path.is_file():
         return
-    params = tuple(study.engine.trials)[number].params
-    loader = workers.objective.model_loader(path, study.ledger.facts["space"], params)
+    params = tuple(run.engine.trials)[number].params
+    loader = run.workers.code.model_loader(path, run.ledger.facts["space"], params)
     if loader:
-        study.ledger.set_facts({"model_loader": {"trial": number, "loader": loader}})
+        run.ledger.set_facts({"model_loader": {"trial": number, "loader": loader}})
 
 
 def _ways_to(page: str) -> Sequence[str]:
@@ -364,49 +345,32 @@ def _ways_to(page: str) -> Sequence[str]:
     return [f"watch from your own machine: {command}"] if command else []
 
 
-def _trials_left(plan: RunPlan, engine: Engine) -> int:
-    """Return how many trials still run or could begin, besides repeats that confirm later on."""
-    total = plan.settings.budget_trials
-    if total is None:
-        return UNLIMITED_TRIALS
-    unfinished = len(plan.go_on) + sum(not trial.state.is_final for trial in engine.trials)
-    searched = sum(trial.confirms is None for trial in engine.trials)
-    return unfinished + max(0, total - searched)
-
-
-def _requests(
-    settings: StudySettings, study: OpenStudy, workers: Workforce, display: RunDisplay
-) -> StopRequests:
+def _requests(run: Run, display: RunDisplay) -> StopRequests:
     from .detached import handover  # loads what submits jobs
 
-    def sized(space: SearchSpace, added: Sequence[Suggestion]) -> Sequence[Suggestion]:
-        if not workers.objective.is_sized:
-            return added
-        return with_sizes(added, lambda asked: workers.objective.sizes(space, asked))
-
     users = UserRequests(
-        study.directory.requests,
-        study.engine,
-        lambda: SearchSpace.from_json(study.ledger.facts["space"]),
-        sized,
+        run.directory.requests,
+        run.engine,
+        lambda: SearchSpace.from_json(run.ledger.facts["space"]),
+        run.workers.code.sized,
     )
     return StopRequests(
-        study.lock,
-        workers.clock,
+        run.lock,
+        run.workers.clock,
         users=users,
-        timeout_seconds=settings.timeout_seconds or None,
-        worked_seconds=study.engine.active_seconds,
-        overspent=study.engine.overspent,
+        timeout_seconds=run.plan.settings.timeout_seconds or None,
+        worked_seconds=run.engine.active_seconds,
+        overspent=run.engine.overspent,
         may_stop=handover(
             display.progress.note,
-            give_back=workers.cluster.hand_over,
+            give_back=run.workers.cluster.hand_over,
             last=display.progress.stop,
         ),
     )
 
 
 def _note_reading(settings: StudySettings, directory: StudyDirectory, display: RunDisplay) -> None:
-    if warning := directory.others_may_write():
+    if warning := directory.writers_warning():
         display.progress.note(warning)
     if display.is_quiet:
         return

@@ -33,8 +33,9 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import ModelFileError, StudyError, UsageError
 from ..executors.parallel import ParallelExecutor
-from ..reporting.text import milliseconds, plural
+from ..reporting.text import amount, plural
 from ..storage.directory import StudyDirectory
+from ..storage.file_errors import storage_errors
 from ..worker.dask.study_access import prepare_access
 from ..worker.orders import AttemptLimits, StudyBrief
 from .step_runner import StepRunner, divisors
@@ -87,7 +88,7 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
     Args:
         request: What to measure.
         directory: Where the attempts keep their logs; must hold no study.
-        note: Is told of each run.
+        note: Takes a line on each run.
 
     Raises:
         UsageError: The request does not fit the model or the machine; nothing was trained.
@@ -99,12 +100,13 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
     directory.create()
     with directory.acquire() as lock, lock.beating(), Workforce(settings, cluster) as workers:
         note(f"reading {Path(settings.source.path).name} and its data …")
-        found = workers.objective.read(directory.path)
+        found = workers.code.read(directory.path)
         check_code(found, request)
         layout = workers.layout({})
         token, access = lock.owner.token, None
         if not cluster.is_local:
-            access = prepare_access(directory.path, token, settings.source)
+            with storage_errors(directory.path):
+                access = prepare_access(directory.path, token, settings.source)
         executor = ParallelExecutor(cluster.executor(layout, access), workers.clock)
         sizes = TrialSizes(in_one_process=request.in_one_process)
         largest = _largest(request.devices[-1], sizes, cluster)
@@ -160,7 +162,7 @@ def wait_for_workers(
             note(line)
         if runner.resources(devices) is not None:
             return
-        if runner.refused and not runner.pool.cpus:
+        if runner.refused and not runner.places.cpus:
             raise StudyError(runner.refused)
         has = runner.devices
         waits = time.monotonic() - began
@@ -266,7 +268,7 @@ def measure_curve(
         runner: Runs the attempts.
         request: What to measure.
         backend: Keras's backend.
-        note: Is told of each run.
+        note: Takes a line on each run.
 
     Raises:
         UsageError: The batch does not divide by the numbers of devices.
@@ -304,7 +306,7 @@ def _with_own_batch(
 ) -> ScalingCurve:
     """Measure the model's own batch on the fewest devices that hold it, which tells the batch."""
     for devices in request.devices:
-        step = StepRequest(must_divide=request.divisors, seconds=STEPS_SECONDS)
+        step = StepRequest(must_divide=request.divisors or (devices,), seconds=STEPS_SECONDS)
         result = runner.run(devices, step, until)
         if isinstance(result, Sample):
             curve = replace(curve, batch=result.point.batch)
@@ -330,7 +332,7 @@ def _added(
     words = f"{curve.backend}: {plural(point.devices, curve.device)}, "
     words += f"{point.batch_per_device} samples each" if point.batch_per_device else "its batch"
     if isinstance(result, Sample):
-        note(f"{words}: {milliseconds(result.step_seconds)} ms a step")
+        note(f"{words}: {amount(1000.0 * result.step_seconds)} ms a step")
         return curve.with_result(result)
     if result.cause is Cause.STOPPED and time.monotonic() > until:
         return curve
@@ -357,7 +359,7 @@ def curves_of(
     Args:
         requests: What to measure, one for each backend.
         folder: Where the attempts keep their logs; the caller removes it.
-        note: Is told of each run.
+        note: Takes a line on each run.
     """
     left = sum(each.seconds for each in requests)
     for number, request in enumerate(requests):

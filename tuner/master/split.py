@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Final
 
 from ..config.model_file import Found
 from ..config.parallel_trials import carrier_of
@@ -38,11 +38,12 @@ from ..errors import UsageError
 from ..executors.base import Executor
 from ..reporting.text import plural
 from ..storage.directory import StudyDirectory
+from ..storage.ledger import StudyFacts
 from ..storage.scaling_file import write_curves
 from ..worker.orders import StudyBrief
 from .step_runner import StepRunner
 
-FACT = "scaling"
+FACT: Final = "scaling"
 """Name of the ledger's fact that holds the measured curve."""
 
 _ROUNDS = 2
@@ -91,7 +92,7 @@ class Splitter:
         sizes: What trials hold. Where it names no memory, they ask for what was measured.
         trials_left: Returns how many trials are left to start; None without an end.
         learns: Whether the search learns from its trials.
-        note: Is told of each choice.
+        note: Takes a line on each choice.
     """
 
     def __init__(
@@ -220,18 +221,18 @@ def measure_split(
         first_number=_FIRST_NUMBER,
         requests=requests,
     )
-    while not runner.is_told and (
-        len(runner.pool) < required_workers() or runner.resources(1) is None
+    while not runner.wants_stop and (
+        len(runner.places) < required_workers() or runner.resources(1) is None
     ):
         runner.look()
         for line in scale():
             note(line)
     try:
-        curve = None if runner.is_told else _measure(runner, mode, backend, note)
+        curve = None if runner.wants_stop else _measure(runner, mode, backend, note)
     finally:
         for number in runner.numbers:
             shutil.rmtree(directory.trial(number), ignore_errors=True)
-    if runner.is_told or curve is None:
+    if runner.wants_stop or curve is None:
         return None, runner.seen
     if not curve.samples and not curve.failures:
         note(
@@ -255,7 +256,7 @@ def _measure(runner: StepRunner, mode: Mode, backend: str, note: Note) -> Scalin
     until = time.monotonic() + _SECONDS
     for number in range(_ROUNDS):
         for devices in sizes if number % 2 == 0 else reversed(sizes):
-            if runner.is_told or time.monotonic() > until:
+            if runner.wants_stop or time.monotonic() > until:
                 return curve
             known = len(curve.failures)
             curve = _with_run(runner, curve, devices, mode, until)
@@ -296,7 +297,7 @@ def _with_run(
     return curve.with_result(Failure.of(point, result))
 
 
-def stored_curve(facts: Mapping[str, Any]) -> ScalingCurve | None:
+def stored_curve(facts: StudyFacts) -> ScalingCurve | None:
     """Return the curve that an earlier run of the study measured; None if none did."""
     plain = facts.get(FACT)
     return None if plain is None else ScalingCurve.from_json(plain)

@@ -50,10 +50,10 @@ class StepRunner:
     """Runs attempts that measure steps, one after another.
 
     Attributes:
-        pool: The workers that have joined.
+        places: The workers that have joined, and what is free on them.
         seen: What happened to workers, and what users asked for, for the next user of the executor.
         refused: Why a worker could not be used; empty if all could.
-        is_told: Whether the study is to stop.
+        wants_stop: Whether the study is to stop.
 
     Args:
         executor: Open; the caller closes it.
@@ -74,10 +74,10 @@ class StepRunner:
         first_number: int = 0,
         requests: Callable[[], Sequence[Event]] = tuple,
     ) -> None:
-        self.pool = ClusterState()
+        self.places = ClusterState()
         self.seen: list[Event] = []
         self.refused = ""
-        self.is_told = False
+        self.wants_stop = False
         self._requests = requests
         self._executor = executor
         self._brief = brief
@@ -89,12 +89,12 @@ class StepRunner:
     @property
     def device(self) -> str:
         """What a device is."""
-        return self._sizes.device(has_gpus=bool(self.pool.gpus))
+        return self._sizes.device(has_gpus=bool(self.places.gpus))
 
     @property
     def devices(self) -> int:
         """The number of devices of all workers."""
-        return self.pool.gpus if self.device == "GPU" else self.pool.cpus
+        return self.places.gpus if self.device == "GPU" else self.places.cpus
 
     def resources(self, devices: int) -> Resources | None:
         """Return what an attempt on this many devices holds, on as few nodes as possible.
@@ -102,8 +102,8 @@ class StepRunner:
         None if the workers cannot hold it.
         """
         for nodes in divisors(devices):
-            wanted = self._sizes.on(devices, nodes=nodes, has_gpus=bool(self.pool.gpus))
-            if wanted is not None and self.pool.could_hold(wanted):
+            wanted = self._sizes.on(devices, nodes=nodes, has_gpus=bool(self.places.gpus))
+            if wanted is not None and self.places.could_hold(wanted):
                 return wanted
         return None
 
@@ -130,7 +130,7 @@ class StepRunner:
             What was measured, or how the attempt ended without it.
         """
         wanted = self.resources(devices)
-        placement = None if wanted is None else self.pool.take(wanted)
+        placement = None if wanted is None else self.places.take(wanted)
         if placement is None:
             return Ending(Cause.WORKER_LOST, reason="its workers are gone")
         if self._sizes.in_one_process and self.device != "GPU":
@@ -151,12 +151,12 @@ class StepRunner:
         )
         found = _Found(devices)
         ending = self._watch(name, placement, found, until)
-        self.pool.give_back(placement)
+        self.places.give_back(placement)
         return found.sample or ending
 
     def _watch(self, name: AttemptId, placement: Placement, found: _Found, until: float) -> Ending:
         """Collect what an attempt reports until it ends."""
-        is_told = False
+        is_stopped = False
         while True:
             self._observe_requests()
             for event in self._executor.events(_POLL_SECONDS):
@@ -170,34 +170,34 @@ class StepRunner:
                         if ending.cause is not Cause.RETURNED:
                             found.metrics = None
                         return ending
-            if all(worker not in self.pool for worker in placement.workers):
+            if all(worker not in self.places for worker in placement.workers):
                 return Ending(Cause.WORKER_LOST, reason="its worker is gone")
             now = time.monotonic()
-            if (now > until or self.is_told) and not is_told:
+            if (now > until or self.wants_stop) and not is_stopped:
                 self._executor.stop(name, Halt.STOP)
-                is_told, until = True, now + _END_SECONDS
+                is_stopped, until = True, now + _END_SECONDS
             elif now > until:
                 raise StudyError("an attempt did not end when it was told to; try again")
 
     def _observe_requests(self) -> None:
         found = self._requests()
         self.seen += found
-        self.is_told |= any(isinstance(each, StopRequested) for each in found)
+        self.wants_stop |= any(isinstance(each, StopRequested) for each in found)
 
     def _take_in(self, event: Event) -> None:
         if isinstance(event, WorkerJoined | WorkerRefused | WorkerLeaving | WorkerLeft):
             self.seen.append(event)
         match event:
             case WorkerJoined():
-                self.pool.add(
+                self.places.add(
                     event.worker, event.node, event.capacity, ends_at=event.ends_at, gang=event.gang
                 )
             case WorkerRefused(node=node, reason=reason):
                 self.refused = f"{node} was refused: {reason}"
             case WorkerLeaving(worker=worker):
-                self.pool.retire(worker)
-            case WorkerLeft(worker=worker) if worker in self.pool:
-                self.pool.remove(worker)
+                self.places.drain(worker)
+            case WorkerLeft(worker=worker) if worker in self.places:
+                self.places.remove(worker)
 
 
 @dataclass(slots=True)

@@ -11,17 +11,15 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from ..config.settings import StudySettings
 from ..core.clock import Clock
 from ..core.goals import Goals
 from ..core.messages import Event, Suggested
-from ..core.resources import Resources
 from ..core.sampler import Sampler
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
-from ..core.trial import Params, Suggestion, Trial
+from ..core.trial import Suggestion, Trial
 from ..errors import HptuneError, StudyError
 from ..samplers.registry import SamplerOptions, make_sampler
 
@@ -53,37 +51,28 @@ def sampler_maker(
     return make
 
 
-Sizes = Callable[[SearchSpace, Sequence[Params]], Sequence[Resources]]
-"""Returns the resources that configurations ask for."""
+Sized = Callable[[SearchSpace, Sequence[Suggestion]], Sequence[Suggestion]]
+"""Returns suggestions with the resources that they ask for."""
 
 
 def sized(
-    make_sampler: Callable[[SearchSpace], Sampler], sizes: Sizes
+    make_sampler: Callable[[SearchSpace], Sampler], add_resources: Sized
 ) -> Callable[[SearchSpace], Sampler]:
     """Return what makes the same samplers, whose suggestions name their resources."""
-    return lambda space: _SizedSampler(make_sampler(space), lambda asked: sizes(space, asked))
+    return lambda space: _SizedSampler(make_sampler(space), space, add_resources)
 
 
 class _SizedSampler(Sampler):
-    def __init__(
-        self, sampler: Sampler, sizes: Callable[[Sequence[Params]], Sequence[Resources]]
-    ) -> None:
+    def __init__(self, sampler: Sampler, space: SearchSpace, add_resources: Sized) -> None:
         self._sampler = sampler
-        self._sizes = sizes
+        self._space = space
+        self._add_resources = add_resources
 
     def tell(self, trial: Trial) -> None:
         self._sampler.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        return with_sizes(self._sampler.ask(numbers), self._sizes)
-
-
-def with_sizes(
-    suggestions: Sequence[Suggestion], sizes: Callable[[Sequence[Params]], Sequence[Resources]]
-) -> list[Suggestion]:
-    """Return the suggestions with the resources that they ask for."""
-    found = sizes([each.params for each in suggestions]) if suggestions else ()
-    return [replace(each, resources=size) for each, size in zip(suggestions, found, strict=True)]
+        return [*self._add_resources(self._space, self._sampler.ask(numbers))]
 
 
 def ask_ahead(settings: StudySettings) -> float:

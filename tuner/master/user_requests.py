@@ -77,7 +77,9 @@ class UserRequests:
                 _check_not_over(request.trial, trials)
             elif request.action is UserAction.ADD:
                 space = self.space()
-                new = _new_trials(request.points, space, trials, self.accepted)
+                # The engine has those that an earlier master accepted.
+                accepted = [*self.engine.added, *self.accepted]
+                new = _new_trials(request.points, space, trials, accepted)
                 added = self.sized(space, new)
                 self.accepted.extend(each.params for each in added)
         except HptuneError as error:

@@ -26,7 +26,7 @@ from ..executors.base import Executor
 from ..reporting.terminal.display import is_notebook
 from ..worker import devices
 from ..worker.forkserver.client import ForkServer
-from .objective_reader import ObjectiveReader
+from .code_reader import CodeReader
 
 UNLIMITED_TRIALS = 1_000_000
 """The number of trials to run at once where a study ends only when its space is exhausted."""
@@ -75,7 +75,7 @@ class Workforce:
         name: The run's name on the workers.
         clock: The run's clock.
         cluster: Where the workers come from.
-        objective: Reads what the user's code declares.
+        code: Reads what the user's code declares.
 
     Args:
         settings: What the user asked for.
@@ -109,7 +109,7 @@ class Workforce:
             # The next study of a notebook need not wait for the import again.
             fork_server = (ForkServer.resting(source) if stays else None) or ForkServer(source)
             stack.callback(fork_server.rest if stays else fork_server.close)
-            self.objective = ObjectiveReader(self._settings, fork_server, self.cluster)
+            self.code = CodeReader(self._settings, fork_server, self.cluster)
             stack.callback(self.cluster.close)
             self.cluster.open(
                 RunContext(
@@ -150,7 +150,7 @@ class Workforce:
         layout = resolve_layout(
             self._settings, constants, cluster.capacity, is_certain=cluster.is_local
         )
-        if self.objective.is_sized:  # the user's code states the cores and GPUs of each trial
+        if self.code.is_sized:  # the user's code states the cores and GPUs of each trial
             measured = tuple(each for each in layout.measured if each is Amount.MEMORY)
             layout = replace(layout, measured=measured)
         cluster.check_trial(layout.resources)
@@ -163,8 +163,8 @@ class Workforce:
             StudyError: No worker can be had any more.
         """
         lines = self.cluster.scale_to(_runnable(snapshot), executor.workers)
-        for worker in self.cluster.drained():
-            executor.drain(worker, "it makes room for a trial that fits into no other job")
+        for worker, why in self.cluster.drained().items():
+            executor.drain(worker, why)
         return lines
 
     def on_events(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:

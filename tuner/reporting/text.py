@@ -66,6 +66,19 @@ def shorten(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
+def without_middle(text: str, limit: int) -> str:
+    """Return `clean(text)`, cut in its middle to at most `limit` characters.
+
+    Long names differ at their beginnings or at their ends.
+
+    >>> without_middle("encoder.layer.1.attention.dropout_rate", 20)
+    'encoder.l…opout_rate'
+    """
+    line = clean(text)
+    head = (limit - 1) // 2
+    return line if len(line) <= limit else f"{line[:head]}…{line[head + 1 - limit :]}"
+
+
 def without_numbers(text: str) -> str:
     """Return the text of a failure with its numbers replaced, to find failures of one kind.
 
@@ -167,25 +180,13 @@ def assignments(params: Params) -> list[str]:
     return [f"{clean(name)}={param(value)}" for name, value in params.items()]
 
 
-def size(size_bytes: float) -> str:
-    """Return an amount of memory.
+def amount(value: float) -> str:
+    """Return an amount with three digits at least, such as milliseconds or core hours.
 
-    >>> size(5.2e9), size(66_600_000), size(4e12)
-    ('5.2 GB', '66.6 MB', '4 TB')
+    >>> amount(0.0065432), amount(12.0), amount(123456.7)
+    ('0.00654', '12', '123,457')
     """
-    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
-    unit, name = next((each for each in units if size_bytes >= each[0]), units[-1])
-    return f"{size_bytes / unit:.3g} {name}"
-
-
-def milliseconds(seconds: float) -> str:
-    """Return a time in milliseconds, with three digits at least.
-
-    >>> milliseconds(0.0065432), milliseconds(1.0546)
-    ('6.54', '1,055')
-    """
-    shown = 1000.0 * seconds
-    return f"{shown:.3g}" if shown < 100 else f"{shown:,.0f}"
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -18,8 +18,9 @@ from ..core.goals import Goals
 from ..core.trial import Trial
 from ..reporting import text
 from .attempt_journal import JOURNAL_FOLDER
-from .directory import StudyDirectory, atomic_write
+from .directory import StudyDirectory
 from .file_errors import storage_errors
+from .files import atomic_write
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ class StudyFiles:
         """
         for pattern in (*MODEL_FILES, "checkpoint", RESUME):
             for path in self._directory.trials.glob(f"*/{pattern}"):
-                if path.parent.name.isdigit() and int(path.parent.name) in over:
+                if path.parent.name.isdecimal() and int(path.parent.name) in over:
                     number = int(path.parent.name)
                     self.discard(number, keep_checkpoint=number in able_to_go_on)
 
@@ -373,13 +374,28 @@ def _link(link: Path, directory: Path) -> None:
 
 
 def _put(source: Path, target: Path) -> None:
-    """Replace a file by a link to `source`, or by a copy, in one step."""
+    """Replace a file by a link to `source`, or by a copy, in one step; it is on disk then."""
     fresh = target.with_name(target.name + ".new")
     fresh.unlink(missing_ok=True)
     try:
-        os.link(source, fresh)
-    except OSError:  # no hard links here
-        shutil.copyfile(source, fresh)
-    fresh.replace(target)
+        try:
+            os.link(source, fresh)
+        except OSError:  # no hard links here
+            shutil.copyfile(source, fresh)
+        _sync(fresh)
+        fresh.replace(target)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
     # A rename does nothing if both names are links to the same file.
     fresh.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Write a file's contents to disk: the trial's own copy, and its checkpoints, go afterwards."""
+    with contextlib.suppress(PermissionError):  # the trial has forbidden to read it
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)

@@ -61,7 +61,7 @@ class AttemptJournal:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             for earlier in self._path.parent.glob("*.events"):
-                if earlier.stem.isdigit() and int(earlier.stem) < attempt.number:
+                if earlier.stem.isdecimal() and int(earlier.stem) < attempt.number:
                     earlier.unlink(missing_ok=True)
             self._path.write_bytes(b"")
             self._exists = True

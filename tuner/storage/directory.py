@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shlex
 import shutil
 import stat
@@ -153,7 +152,7 @@ class StudyDirectory:
         except OSError as err:
             raise self._no_place(err.errno) from err
 
-    def others_may_write(self) -> str:
+    def writers_warning(self) -> str:
         """Return a warning if a group can change what is loaded from here as code.
 
         Raises:
@@ -389,7 +388,7 @@ class StudyDirectory:
     def owner(self) -> LockOwner | None:
         """Return the master that runs the study now, or None, without taking any lock."""
         with storage_errors(self._path):
-            return living_owner(self._path)
+            return living_owner(self._path) if self._path.is_dir() else None
 
     def locks_work(self) -> bool:
         """Return whether the file system has POSIX locks."""
@@ -422,39 +421,3 @@ def study_exists(directory: StudyDirectory) -> StudyExistsError:
         f"{directory} already holds a study. Continue it with `hptune resume {directory}`, "
         "or choose another directory with --study"
     )
-
-
-def atomic_write(path: Path, contents: bytes) -> None:
-    """Replace a file's contents so that readers, also after a crash, find all old or all new ones.
-
-    Args:
-        path: The file; its directory must exist.
-        contents: The new contents, which are on disk when this returns.
-
-    Raises:
-        StorageFullError: There is no space, or writing is forbidden; the old file is unchanged.
-    """
-    fresh = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    with storage_errors(path):
-        try:
-            with fresh.open("xb") as file:
-                file.write(contents)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
-        sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Write a directory's entries (new and renamed files) to disk."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    except OSError as err:
-        if err.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # not supported here
-            raise
-    finally:
-        os.close(directory)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,18 +71,3 @@ def _read(line: str) -> Mount | None:
     point = fields[4].encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
     options = [*fields[5].split(","), *(rest[2].split(",") if len(rest) > 2 else ())]
     return Mount(point, rest[0], tuple(dict.fromkeys(options)))
-
-
-def read_part(path: Path, *, begin: int = 0, most_bytes: int = 65_536) -> bytes:
-    """Return a part of a file, without waiting.
-
-    Raises:
-        OSError: There is no such file, or it is a pipe, a directory or a device.
-    """
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "is not a file", str(path))
-        return os.pread(file, most_bytes, begin)
-    finally:
-        os.close(file)

@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .filesystem import read_part
+from .files import read_part
 
 STALE_SECONDS = 60.0
 """Age of a heartbeat, in seconds, from which its master counts as dead.

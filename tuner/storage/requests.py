@@ -18,7 +18,7 @@ from pathlib import Path
 from ..core.user_requests import UserAction, UserRequest
 from ..errors import UsageError
 from .file_errors import storage_errors
-from .filesystem import read_part
+from .files import read_part
 
 _MOST_BYTES = 1_000_000
 """How much of the file is read at once, and so the longest request."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from ..core.scaling.curve import ScalingCurve
-from .directory import atomic_write
+from .files import atomic_write
 
 NAME = "scaling.json"
 
-MEASURING = "measuring"
+MEASURING: Final = "measuring"
 """Name of the ledger's fact that says whether the study measures training steps now."""
 
 

@@ -106,7 +106,7 @@ class Stage:
 
     @property
     def brief(self) -> StudyBrief:
-        """What every attempt is told."""
+        """What every attempt needs to know of the study."""
         return StudyBrief(
             name="suite",
             directory=str(self.folder / "study"),
@@ -128,17 +128,17 @@ class _AttemptEvents:
 
 
 class Driver:
-    """Gives an executor its orders, and checks that what it tells makes sense.
+    """Gives an executor its orders, and checks that its events make sense.
 
     Attributes:
         executor: The executor under test, open.
-        workers: The workers there are.
-        story: All that it told.
+        workers: The workers that have joined and not left.
+        story: All its events so far.
 
     Args:
-        executor: As above.
-        brief: What every attempt is told.
-        limit_seconds: How long to wait at most for what must happen.
+        executor: The executor under test, open.
+        brief: What every attempt needs to know of the study.
+        limit_seconds: Longest wait for what must happen.
         ranks: The number of processes of each attempt.
     """
 
@@ -206,7 +206,7 @@ class Driver:
 
     def reports(self, name: AttemptId) -> list[tuple[int, Mapping[str, float]]]:
         """What an attempt has reported so far: steps and metrics."""
-        return [(told.report.step, told.report.metrics) for told in self._known[name].reports]
+        return [(each.report.step, each.report.metrics) for each in self._known[name].reports]
 
     def pid(self, name: AttemptId) -> int:
         """The process of an attempt that has started."""
@@ -222,7 +222,7 @@ class Driver:
         """
         waited = 0.0
         while not condition():
-            assert waited < self._limit_seconds, f"no sign that {what}; told was {self.story}"
+            assert waited < self._limit_seconds, f"no sign that {what}; the events are {self.story}"
             waited += 0.0 if self.listen(0.25) else 0.25
 
     def listen(self, seconds: float) -> list[Event]:
@@ -237,10 +237,10 @@ class Driver:
         """Check that no event of any attempt comes for a while."""
         waited = 0.0
         while waited < seconds:
-            told = self.listen(0.25)
+            events = self.listen(0.25)
             waited += 0.25
-            about = [event for event in told if not isinstance(event, WorkerJoined | WorkerLeft)]
-            assert not about, f"told once more: {about}"
+            about = [event for event in events if not isinstance(event, WorkerJoined | WorkerLeft)]
+            assert not about, f"further events: {about}"
 
     def _check(self, event: Event) -> None:
         latest = self.story[-1].at if self.story else 0.0

@@ -45,8 +45,8 @@ from .executor_driver import OBJECTIVE, Driver, Stage, Traces, curve, is_alive, 
 __all__ = ["Driver", "ExecutorSuite", "Stage", "curve"]
 
 
-TOLD = [(halt, halt.cause) for halt in Halt if halt is not Halt.ABORT]
-"""What an attempt may be told, and how it ends then."""
+HALTS = [(halt, halt.cause) for halt in Halt if halt is not Halt.ABORT]
+"""How an attempt ends after each request to stop."""
 
 
 class ExecutorSuite(abc.ABC):
@@ -154,15 +154,15 @@ class ExecutorSuite(abc.ABC):
         shared.executor.stop(two)
         assert shared.ending(two).cause is Cause.STOPPED
 
-    @pytest.mark.parametrize(("halt", "cause"), TOLD)
+    @pytest.mark.parametrize(("halt", "cause"), HALTS)
     def test_an_attempt_can_be_stopped(self, shared: Driver, halt: Halt, cause: Cause) -> None:
         name = shared.running("wait")
         shared.executor.stop(name, halt)
         shared.executor.stop(name, Halt.STOP)  # the first reason counts
         ending = shared.ending(name)
         assert ending.cause is cause, ending
-        told = {type(event): event.at for event in shared.story}
-        assert told[AttemptEnded] - told[Reported] < 2.0
+        times = {type(event): event.at for event in shared.story}
+        assert times[AttemptEnded] - times[Reported] < 2.0
         self.check_gone(shared.pid(name))
 
     def test_an_attempt_can_be_killed_at_once(self, shared: Driver) -> None:
@@ -170,8 +170,8 @@ class ExecutorSuite(abc.ABC):
         shared.executor.stop(name, Halt.ABORT)
         ending = shared.ending(name)
         assert ending.cause in (Cause.RANK_LOST, Cause.WORKER_LOST), ending
-        told = {type(event): event.at for event in shared.story}
-        assert told[AttemptEnded] - told[Reported] < 2.0
+        times = {type(event): event.at for event in shared.story}
+        assert times[AttemptEnded] - times[Reported] < 2.0
         self.check_gone(shared.pid(name))
 
     def test_an_attempt_can_be_stopped_before_it_has_begun(self, shared: Driver) -> None:
@@ -188,8 +188,8 @@ class ExecutorSuite(abc.ABC):
         shared.executor.stop(name)
         ending = shared.ending(name)
         assert ending.cause is Cause.STOPPED, ending
-        told = {type(event): event.at for event in shared.story}
-        assert told[AttemptEnded] - told[Reported] < GRACE_SECONDS + 5
+        times = {type(event): event.at for event in shared.story}
+        assert times[AttemptEnded] - times[Reported] < GRACE_SECONDS + 5
         self.check_gone(shared.pid(name))
 
     def test_stopping_again_or_too_late_does_nothing(self, shared: Driver) -> None:
@@ -215,7 +215,7 @@ class ExecutorSuite(abc.ABC):
             ("report NaN", Cause.NON_FINITE, "score is nan at step 2"),
         ],
     )
-    def test_failures_are_told_as_what_they_are(
+    def test_failures_are_reported_as_what_they_are(
         self, shared: Driver, behaviour: str, cause: Cause, reason: str
     ) -> None:
         shared.any_worker()
@@ -249,7 +249,7 @@ class ExecutorSuite(abc.ABC):
 
     # --- workers ----------------------------------------------------------------------------
 
-    def test_a_lost_worker_is_told_and_its_attempts_end_with_it(self, stage: Stage) -> None:
+    def test_a_lost_worker_is_reported_and_its_attempts_end_with_it(self, stage: Stage) -> None:
         with self.driver(stage) as driver:
             worker, count = driver.any_worker(), len(driver.workers)
             names = [driver.running("wait", cpu=cpu) for cpu in (0, 1)]

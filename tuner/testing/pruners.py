@@ -293,7 +293,7 @@ class PrunerSuite(abc.ABC):
         assert asked_once.knowledge(told_only) == asked_once.knowledge(asked_once.pruner)
 
     @each_seed
-    def test_facts_that_are_told_twice_count_once(self, seed: int) -> None:
+    def test_facts_that_are_reported_twice_count_once(self, seed: int) -> None:
         race = self.race(seed).run(turns=200)
         again = self.make(Direction.MAX)
         for fact in race.facts:
@@ -330,7 +330,7 @@ class PrunerSuite(abc.ABC):
         assert more.answers == less.answers
         assert more.states == less.states
 
-    def test_trials_that_said_nothing_go_on(self) -> None:
+    def test_trials_that_reported_nothing_go_on(self) -> None:
         pruner = self.make(Direction.MIN)
         pruner.moved(7, TrialState.RUNNING)
         assert pruner.decide(7) is Decision.CONTINUE

@@ -1,6 +1,6 @@
 """Whole studies on simulated workers, in virtual time: what a sampler or a pruner does at scale.
 
-All but workers, files and ledger is what a real study has.
+Engine, loop and sampler are those of a real study; workers, files and ledger are simulated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..worker.orders import AttemptLimits, StudyBrief
 
 
 class Memory:
-    """Recorder and files of a study that lies nowhere."""
+    """Recorder and files of a study without a directory."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -40,24 +40,24 @@ class Memory:
         trials: Iterable[Trial],  # noqa: ARG002 - the engine has them
         attempts: Iterable[Attempt],
     ) -> None:
-        """Keep what happened."""
+        """Keep the events and the attempts."""
         self.events.extend(events)
         self.attempts.update((each.id, each) for each in attempts)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:
-        """Simulated trials declare nothing."""
+        """Fail: only trials that declare parameters change facts, and simulated ones do not."""
         raise AssertionError(f"nothing grows the space, and yet there is {facts}")
 
     def keep_best(self, trials: Sequence[Trial]) -> None:
-        """There are no models."""
+        """Do nothing: there are no models."""
 
     def discard(self, number: int, *, keep_checkpoint: bool) -> None:
-        """There are no models."""
+        """Do nothing: there are no models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How a simulated study went; its seconds are virtual."""
+    """Result of a simulated study; its seconds are virtual."""
 
     engine: Engine
     finish: Finish
@@ -82,22 +82,22 @@ def play(
     requests: Callable[[], Sequence[Event]] = tuple,
     revise: Callable[[Sequence[Event]], Sequence[Event]] = tuple,
 ) -> Played:
-    """Run a study to its end; it gives nothing up, however many trials fail.
+    """Run a study to its end, however many trials fail.
 
     Args:
-        executor: Its simulated workers, not open yet; it is closed at the end.
+        executor: The simulated workers, not open yet; closed at the end.
         space: The search space.
-        goals: What its trials' curves are judged by.
-        trials: How many there are.
-        make_sampler: Makes the sampler for that space.
-        memory: Is told what happens.
-        engine: Of a study that is taken up again; None for a new one.
-        seed: Of the study.
+        goals: The objectives and constraints, of the trials' curves.
+        trials: The number of trials.
+        make_sampler: Makes the sampler for the space.
+        memory: Records what happens.
+        engine: The engine of a study that is resumed; None for a new study.
+        seed: The study's seed.
         epochs: The full training of a trial; None for as long as its curve is.
         pruner: How trials are pruned; None for not at all.
-        resources: What a trial asks for; None for the usual.
-        measured: What of it is decided by measurement instead.
-        observer: Is shown the study after each batch of events; None for nobody.
+        resources: What a trial asks for; None for `Resources()`.
+        measured: The amounts that measurement decides instead.
+        observer: Called after each batch of events; None for no observer.
         requests: Asked regularly for events from outside.
         revise: Adds what follows from events before they are handled.
     """

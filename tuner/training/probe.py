@@ -41,6 +41,9 @@ from .keras.compiled_model import (
 )
 from .keras.objective import build, fit_arguments, load_data, own_fit
 
+_NOT_A_MISTAKE = (Cause.GIVEN_UP, Cause.PRUNED)
+"""What the user's code says by an exception of a configuration that it does not want to train."""
+
 MAX_CALLS = 60
 """Calls of the user's code for further branches; one build takes some 0.1 seconds."""
 MAX_SECONDS = 30.0
@@ -180,7 +183,7 @@ def _build(code: UserCode, hp: HyperParameters) -> Any:
     try:
         return build(code, hp)
     except Exception as error:
-        if stated_cause(error) is not Cause.GIVEN_UP:
+        if stated_cause(error) not in _NOT_A_MISTAKE:
             raise
         for values in itertools.islice(_branches(hp), MAX_CALLS):
             hp.values = dict(values)
@@ -205,7 +208,7 @@ def _call_branches(
         except SpaceError:
             raise
         except (Exception, SystemExit) as error:
-            if stated_cause(error) is Cause.GIVEN_UP:
+            if stated_cause(error) in _NOT_A_MISTAKE:
                 continue
             chosen = ", ".join(f"{name}={value!r}" for name, value in values.items())
             warn(f"with {chosen} the model cannot be built: {error}")
@@ -301,7 +304,7 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> bo
     except _TrainingBegins:
         return bool(by_keras)
     except Exception as error:
-        if stated_cause(error) is not Cause.GIVEN_UP:
+        if stated_cause(error) not in _NOT_A_MISTAKE:
             raise
         return True  # unknown
     return False

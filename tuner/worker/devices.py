@@ -19,13 +19,15 @@ from .monitoring.memory import free_bytes
 
 NODES = Path("/sys/devices/system/node")
 
+_ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+
 
 def capacity() -> Capacity:
     """Return the cores, GPUs and memory that this process may use.
 
-    Cores follow from the affinity mask and the control group's quota, their groups from the
-    kernel's NUMA nodes, memory from the control group's limit. GPUs follow from
-    CUDA_VISIBLE_DEVICES or, if that is not set, from the driver, which also gives their memory.
+    Cores follow from `cpus`, their groups from the kernel's NUMA nodes, memory from the control
+    group's limit. GPUs follow from CUDA_VISIBLE_DEVICES or, if that is not set, from the driver,
+    which also gives their memory.
     """
     total, names, cores = memory_bytes(), gpus(), cpus()
     return Capacity(
@@ -82,27 +84,35 @@ def cpu_list(text: str) -> list[int]:
 
 
 def cpus() -> tuple[int, ...]:
-    """Return the ids of the CPU cores that this process may use; at least one."""
+    """Return the ids of the CPU cores that this process may use; at least one.
+
+    They follow from the affinity mask, the control group's quota, and what Slurm granted on this
+    node: not every cluster confines its jobs.
+    """
     if hasattr(os, "sched_getaffinity"):
         allowed = sorted(os.sched_getaffinity(0))
     else:
         allowed = list(range(os.cpu_count() or 1))
-    quota = _cpu_quota()
-    if quota is None:
+    limits = [limit for limit in (_cpu_quota(), _cpus_of_slurm()) if limit is not None]
+    if not limits:
         return tuple(allowed)
-    # Containers on one machine see all of its cores, and must not all use the first ones.
-    first = zlib.crc32(node().encode()) % len(allowed)
-    return tuple(sorted([*allowed[first:], *allowed[:first]][: max(1, int(quota))]))
+    # Containers and jobs on one machine see all of its cores, and must not all use the first ones.
+    place = node() + os.environ.get("SLURM_JOB_ID", "")
+    first = zlib.crc32(place.encode()) % len(allowed)
+    return tuple(sorted([*allowed[first:], *allowed[:first]][: max(1, int(min(limits)))]))
 
 
 def gpus() -> tuple[str, ...]:
     """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
 
-    If it is not set, the driver's numbers are taken, and CUDA_DEVICE_ORDER is set so that they mean
-    the same to the frameworks: by default CUDA gives the number 0 to the fastest GPU.
+    If it is not set, the driver's numbers are taken. Both the driver and Slurm number GPUs by their
+    PCI buses, so CUDA_DEVICE_ORDER is set for their numbers to mean the same to the frameworks: by
+    default CUDA gives the number 0 to the fastest GPU.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
+        if is_slurm_job():
+            os.environ.setdefault(_ORDER, _BY_BUS)
         return tuple(itertools.takewhile(_is_gpu, map(str.strip, visible.split(","))))
     command = shutil.which("nvidia-smi")
     if command is None:
@@ -117,7 +127,7 @@ def gpus() -> tuple[str, ...]:
         )
     except (OSError, subprocess.SubprocessError):
         return ()
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    os.environ.setdefault(_ORDER, _BY_BUS)
     return tuple(line.strip() for line in listed.stdout.splitlines() if line.strip())
 
 
@@ -149,6 +159,11 @@ def _cpu_quota() -> float | None:
         if text and int(text) > 0:
             quotas.append(int(text) / int(read(directory / "cpu.cfs_period_us") or 100_000))
     return min(quotas, default=None)
+
+
+def _cpus_of_slurm() -> int | None:
+    text = os.environ.get("SLURM_CPUS_ON_NODE", "") if is_slurm_job() else ""
+    return int(text) if text.isdecimal() else None
 
 
 def _memory_limits() -> Iterator[int]:

@@ -53,6 +53,8 @@ LOOK_SECONDS = 1.0
 """Seconds between two looks at the attempts; each attempt's `Watchdog` decides what to measure."""
 
 _POLL_SECONDS = 0.2
+_MOST_SECONDS = 86400.0
+"""Longest wait at once; the system takes no more than 24 days."""
 _GARBLED = "it wrote to a file descriptor of hptune; a trial must only use those that it opened"
 
 
@@ -307,8 +309,8 @@ class AttemptRunner:
         watched: list[Any] = [self._wake_reader, *channels]
         if client is not None:
             watched.append(client.connection)
-        seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ready: list[Any] = wait(watched, seconds)
+        left = _MOST_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+        ready: list[Any] = wait(watched, min(left, _MOST_SECONDS))
         while self._wake_reader.poll():
             self._wake_reader.recv()
         for channel, process in channels.items():

@@ -298,3 +298,44 @@ def test_what_was_done_without_a_master_is_taken_in_and_starts_nothing(
     assert driver.starts[1].attempt == AttemptId(1, 1)
     assert driver.starts[1].resume_from == 1
     driver.check_replay()
+
+
+def test_failed_trials_that_the_user_retries_begin_again(driver: EngineDriver) -> None:
+    driver.go(2)
+    driver.report(FIRST, 3, score=0.9)
+    driver.end(FIRST, broken())
+    driver.suggest()
+    driver.end(AttemptId(1, 0), returned(0.5))
+    assert driver.engine.able_to_retry == (0,)
+    told = [c.trial for c in driver.open(2, retried=(0,)) if isinstance(c, Tell)]
+    assert [(t.number, t.state, t.reason, t.detail) for t in told] == [
+        (0, TrialState.WAITING, "", "")
+    ]
+    [start] = [c for c in driver.join() if isinstance(c, Start)]
+    assert (start.attempt, start.resume_from) == (AttemptId(0, 1), None)
+    finish = driver.end(start.attempt, returned(0.7))[-1]
+    assert isinstance(finish, Finish)
+    assert finish.finish_reason is FinishReason.DONE
+    assert states(driver) == [TrialState.COMPLETE] * 2
+    assert [trial.number for trial in driver.engine.front] == [0]
+    driver.check_replay()
+
+
+def test_a_retried_trial_has_all_its_retries_again(driver: EngineDriver) -> None:
+    driver.go(1)
+    for number in range(MAX_RETRIES[Cause.KILLED] + 1):
+        driver.end(AttemptId(0, number), Ending(Cause.KILLED))
+    assert states(driver) == [TrialState.FAILED]
+    driver.open(1, retried=(0,))
+    driver.join()
+    driver.end(AttemptId(0, number + 1), Ending(Cause.KILLED))
+    assert states(driver) == [TrialState.RUNNING]
+
+
+def test_a_failed_repeat_of_a_confirmation_is_not_retried(driver: EngineDriver) -> None:
+    driver.go(1, confirm=1, confirm_repeats=2)
+    driver.end(FIRST, returned(0.5))
+    driver.end(AttemptId(1, 0), broken())
+    driver.end(AttemptId(2, 0), returned(0.5))
+    assert states(driver) == [TrialState.COMPLETE, TrialState.FAILED, TrialState.COMPLETE]
+    assert driver.engine.able_to_retry == ()

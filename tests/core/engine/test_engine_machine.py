@@ -147,14 +147,27 @@ class EngineMachine(RuleBasedStateMachine):
         pruner=st.none() | PRUNERS,
         more=st.integers(0, 3),
         added=st.integers(0, 2),
+        retries=st.booleans(),
     )
     def another_master(
-        self, opening: Mapping[str, Any], pruner: PrunerSettings | None, more: int, added: int
+        self,
+        *,
+        opening: Mapping[str, Any],
+        pruner: PrunerSettings | None,
+        more: int,
+        added: int,
+        retries: bool,
     ) -> None:
-        self.open(opening, pruner or self.pruner, more, added)
+        retried = self.driver.engine.able_to_retry if retries else ()
+        self.open(opening, pruner or self.pruner, more, added, retried)
 
     def open(
-        self, opening: Mapping[str, Any], pruner: PrunerSettings, more: int, added: int = 0
+        self,
+        opening: Mapping[str, Any],
+        pruner: PrunerSettings,
+        more: int,
+        added: int = 0,
+        retried: tuple[int, ...] = (),
     ) -> None:
         self.pruner, self.opening, self.steps = pruner, opening, 0
         able = self.driver.engine.able_to_go_on
@@ -167,6 +180,7 @@ class EngineMachine(RuleBasedStateMachine):
             confirm_repeats=self.repeats,
             go_on=go_on,
             added=[{"added": each} for each in range(added)],
+            retried=retried,
         )
 
     @precondition(lambda self: self.has_lived)

@@ -344,3 +344,20 @@ def test_a_pruner_that_begins_late_compares_trials_of_as_many_epochs(
     (tell,) = driver.report(name(6), 3, score=0.4)
     assert isinstance(tell, Tell)
     driver.check_replay()
+
+
+@pytest.mark.parametrize("pruner", [STOPS, PrunerSettings(name="median", epochs=9, min_epochs=1)])
+def test_a_retried_trial_is_judged_as_if_it_never_ran(
+    driver: EngineDriver, pruner: PrunerSettings
+) -> None:
+    driver.go(6, pruner=pruner)
+    driver.report(name(0), 3, score=9.0)  # its code was wrong
+    driver.end(name(0), Ending(Cause.EXCEPTION, reason="ValueError: 3"))
+    for trial in range(1, 6):
+        driver.suggest()
+        driver.report(name(trial), 3, score=0.5 + trial / 10)
+        driver.end(name(trial), returned(0.9))
+    driver.open(6, pruner=pruner, retried=(0,))
+    driver.join()
+    assert Stop(name(0, 1), Halt.PRUNE) in driver.report(name(0, 1), 3, score=0.1)
+    driver.check_replay()

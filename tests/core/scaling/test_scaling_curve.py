@@ -12,9 +12,9 @@ import pytest
 from tuner.core.scaling import curve as curve_module
 from tuner.core.scaling import points as points_module
 from tuner.core.scaling.curve import Failure, Range, Sample, ScalingCurve
+from tuner.core.scaling.efficient_batch import EfficientBatch, Side, efficient_batch
 from tuner.core.scaling.points import Mode, Point, check_divides, points
 from tuner.core.scaling.rows import rows
-from tuner.core.scaling.turn import Side, Turn, turn
 from tuner.errors import UsageError
 from tuner.reporting.html import markdown
 from tuner.reporting.html.report import scaling_page
@@ -99,7 +99,7 @@ def test_what_the_noise_hides_is_not_concluded() -> None:
     # One run has an unknown noise, whatever it says.
     once = measured(lambda n, batch: 0.001 * batch / n, runs=1)
     assert "not distinguishable from 1" in scaling_text([once], modes=BOTH)
-    assert turn(once, 0.8, 2) is None
+    assert efficient_batch(once, 0.8, 2) is None
     slower = measured(lambda n, batch: 0.001 * batch * n * n)
     text = scaling_text([slower], modes=[Mode.WEAK])
     assert "2, 4 devices are slower than 1" in text
@@ -108,15 +108,19 @@ def test_what_the_noise_hides_is_not_concluded() -> None:
 
 def test_the_batch_at_which_efficiency_turns() -> None:
     # 0.01 + 0.001 b = 0.8 (0.01 + 0.001 b + 0.0125), so b = 40; measured at 32 and 128.
-    found = turn(measured(with_communication(0.0125), noise=0.001), 0.8, 4)
-    assert found == Turn(4, Side.WITHIN, 40)
-    assert turn(measured(with_communication(0.001)), 0.8, 4) == Turn(4, Side.BELOW, 32)
-    assert turn(measured(with_communication(1.0)), 0.8, 4) == Turn(4, Side.ABOVE, 128)
-    assert turn(measured(with_communication(0.0125), noise=0.5), 0.8, 4) is None
+    found = efficient_batch(measured(with_communication(0.0125), noise=0.001), 0.8, 4)
+    assert found == EfficientBatch(4, Side.WITHIN, 40)
+    assert efficient_batch(measured(with_communication(0.001)), 0.8, 4) == EfficientBatch(
+        4, Side.BELOW, 32
+    )
+    assert efficient_batch(measured(with_communication(1.0)), 0.8, 4) == EfficientBatch(
+        4, Side.ABOVE, 128
+    )
+    assert efficient_batch(measured(with_communication(0.0125), noise=0.5), 0.8, 4) is None
     text = scaling_text([measured(with_communication(0.0125), noise=0.001)], modes=BOTH)
     assert "4 devices reach 80 % efficiency from about 40 samples on each on" in text
     plain = scaling_json([measured(with_communication(0.0125), noise=0.001)], modes=BOTH)
-    assert plain["turns"][-1] == {
+    assert plain["efficient_batches"][-1] == {
         "backend": "jax", "devices": 4, "side": "within", "batch_per_device": 40,
     }  # fmt: skip
 
@@ -146,7 +150,7 @@ def test_a_model_that_fits_no_single_device_is_compared_with_the_fewest_that_hol
     assert two.baseline == four.baseline == 2
     assert two.efficiency == Range(1, 1, 1, 3)
     assert two.communication is None, "nothing is known without one device"
-    assert turn(curve, 0.8, 2) is None
+    assert efficient_batch(curve, 0.8, 2) is None
     text = scaling_text([curve], modes=BOTH)
     assert "1 GPU, 128 samples each: out of memory" in text
 

@@ -118,7 +118,7 @@ def test_a_pair_takes_a_free_worker_beside_one_that_is_kept_for_it() -> None:
     assert set(workers_of(made.take(PAIR, may_use_reserved=True))) == {kept, free}
 
 
-@pytest.mark.parametrize("leaves", ["retire", "remove"])
+@pytest.mark.parametrize("leaves", ["drain", "remove"])
 def test_the_loss_of_one_reserved_worker_frees_the_others(leaves: str) -> None:
     made = places(1, 1)
     assert made.reserve(PAIR)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import doctest
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from exported_study import varied
 from requirements import require
 
 from tuner.errors import UsageError
+from tuner.reporting.exports import mlflow
 
 require("mlflow")
 
@@ -75,6 +79,16 @@ def test_a_run_for_each_trial_also_the_second_time(place: str, tmp_path: Path) -
     assert sorted(kept) == [f"trial {number}" for number in range(8)]
 
 
+def test_the_environment_names_the_place_as_mlflow_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not doctest.testmod(mlflow).failed
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:runs")
+    varied(tmp_path / "one").export_to("mlflow")
+    assert runs("runs").keys() == {f"trial {number}" for number in range(9)}
+
+
 def test_another_study_of_the_same_name_has_its_own_experiment(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
@@ -83,6 +97,10 @@ def test_another_study_of_the_same_name_has_its_own_experiment(tmp_path: Path) -
     assert "as 'one (2)'" in varied(tmp_path / "one").export_to("mlflow", place)
     with pytest.raises(UsageError, match=r"study.db exists and is no database of MLflow"):
         varied(tmp_path / "two").export_to("mlflow", tmp_path / "two" / "study.db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "old.db")) as old:
+        old.executescript("CREATE TABLE experiments (a); CREATE TABLE runs (a)")
+    with pytest.raises(UsageError, match=r"old.db cannot be written: .*no such column"):
+        varied(tmp_path / "four").export_to("mlflow", tmp_path / "old.db")
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be written"):
         varied(tmp_path / "three").export_to("mlflow", f"file://{tmp_path}/file/mlruns")

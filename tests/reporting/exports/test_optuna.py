@@ -10,12 +10,13 @@ from pathlib import Path
 
 import optuna
 import pytest
-from exported_study import varied
+from exported_study import SPACE, varied
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from optuna_storage import storage
 
 from tuner.errors import UsageError
+from tuner.master.earlier.read import read_earlier
 
 _opened = contextlib.ExitStack()
 
@@ -132,6 +133,22 @@ def test_an_export_replaces_the_last_one_and_nothing_else(tmp_path: Path) -> Non
     assert [trial.value for trial in read(place).trials] == [1.0]
     assert read(place, "one (2)").trials[8].values == [0.7, 500.0]
     assert len(read(place, "one (2)").trials) == 9
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "50%25 of {1}? #1"
+    folder.mkdir()
+    study = varied(tmp_path / "one")
+    for _ in range(2):
+        study.export_to("optuna", folder / "optuna.db")
+    assert {path.name for path in tmp_path.iterdir()} == {"one", folder.name}
+    for _ in range(2):
+        study.export_to("mlflow", folder / "mlflow.db")
+    assert sorted(path.name for path in folder.iterdir()) == ["mlflow.db", "optuna.db"]
+    earlier = read_earlier(str(folder / "optuna.db"), study.goals, SPACE)
+    assert len(earlier.study.trials) == 4
+    earlier = read_earlier(f"{folder / 'optuna.db'}#one", study.goals, SPACE)
+    assert len(earlier.study.trials) == 4
 
 
 def test_a_place_that_is_no_storage_is_refused(tmp_path: Path) -> None:

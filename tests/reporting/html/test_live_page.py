@@ -148,6 +148,27 @@ def test_a_trial_appears_without_a_reload() -> None:
         assert window.complaints == []
 
 
+def test_text_that_is_selected_stays_until_it_is_not() -> None:
+    source = Source(12)
+    select = "getSelection().selectAllChildren(document.querySelector('%s'))"
+    with live(source) as served, browser() as window:
+        page = window.page
+        page.goto(served.address)
+        for place in ("#best > p", "header > h1 + p"):
+            wait_for(page.locator(place).is_visible, place)
+            page.evaluate(select % place)
+            chosen = page.evaluate("String(getSelection())")
+            assert len(chosen) > 20
+            source.trials += 3
+            stop = f"Stop trial {source.trials + 1}"
+            wait_for(page.get_by_role("button", name=stop, exact=True).is_visible, "a new trial")
+            assert page.evaluate("String(getSelection())") == chosen
+        page.evaluate("getSelection().empty()")
+        head = page.locator("header > h1 + p")
+        wait_for(lambda: "19/40 trials" in head.inner_text(), "the new state")
+        assert window.complaints == []
+
+
 def test_a_section_that_nobody_sees_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.reporting.html.live._STILL_SECONDS", 1e6)
     source = Source(60)

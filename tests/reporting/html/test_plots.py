@@ -51,6 +51,9 @@ def test_the_figures_are_those_of_the_report_with_its_choice_of_trials(tmp_path:
     for plot in (study.plot_curves(), study.plot_timeline()):
         assert plot.figures[0].renderers
     assert varied(tmp_path / "two").plot_front().figures[0].renderers
+    for plot in (study.plot_history(), study.plot_curves()):
+        ticker = plot.figures[0].xaxis.ticker
+        assert ticker.min_interval == 1.0, "there is no trial 0.5"
 
 
 def test_what_cannot_be_plotted_says_what_is_missing(tmp_path: Path) -> None:

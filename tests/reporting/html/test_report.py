@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -229,6 +230,53 @@ def test_names_and_values_that_look_alike_stay_apart() -> None:
     assert [*rates.x_range.factors] == ["0.1235", "0.1235 (2)"]
     assert {*rates.renderers[0].data_source.data["x"]} == {*rates.x_range.factors}
     page_of(report)
+
+
+def panels_with(space: SearchSpace, values: list[float]) -> dict[str, Panel]:
+    rng = np.random.default_rng(0)
+    found = [trial(n, value=value, params=space.sample(rng)) for n, value in enumerate(values)]
+    report = make_report(view(found, []), space, [], SETUP, now=2000.0)
+    page_of(report)
+    return {each.name: each for each in report.panels()}
+
+
+def test_values_that_do_not_differ_have_one_colour_and_no_importance() -> None:
+    panels = panels_with(SPACE, [0.5] * 30)
+    assert panels["importance"].words == "No importance: the trials do not differ in their values."
+    assert panels["importance"].figures == ()
+    assert "in the order of their declaration" in panels["contour"].words
+    for name in ("contour", "parallel"):
+        mapper = panels[name].figures[0].right[0].color_mapper
+        assert mapper.low < 0.5 < mapper.high, "rounding errors would have the colours of extremes"
+
+
+def test_values_whose_distance_overflows_are_not_drawn() -> None:
+    panels = panels_with(SPACE, [sys.float_info.max, -sys.float_info.max, 0.25, 0.5])
+    points = panels["history"].figures[0].renderers[0].data_source.data["value"]
+    assert points == [0.25, 0.5]
+
+
+def test_thousands_of_hyperparameters_and_long_names() -> None:
+    many = SearchSpace(tuple(FloatParameter(f"p{n}", 0.0, 1.0) for n in range(1000)))
+    panels = panels_with(many, [n / 30 for n in range(30)])
+    (bars,) = panels["importance"].figures
+    assert bars.height < 2000, "a browser draws no figure of tens of thousands of pixels"
+    assert "30 of 1000" in panels["importance"].words
+    assert len(panels["importance"].tables[0].rows) == 1000
+    assert len(panels["parallel"].figures[0].xaxis[0].ticker.ticks) == 20
+    long = [f"encoder.layer.{n}.{'attention.' * 9}rate" for n in range(3)]
+    choice = ChoiceParameter("head", ("a" * 99, "b" * 99))
+    space = SearchSpace((*(FloatParameter(name, 0.0, 1.0) for name in long), choice))
+    panels = panels_with(space, [n / 30 for n in range(30)])
+    for name in ("importance", "slices", "contour", "parallel"):
+        for figure in panels[name].figures:
+            axes = (figure.xaxis[0], figure.yaxis[0])
+            labels = [each.axis_label or "" for each in axes]
+            labels += [word for each in axes for word in each.major_label_overrides.values()]
+            for limits in (figure.x_range, figure.y_range):
+                labels += getattr(limits, "factors", [])
+            assert max(map(len, labels)) <= 40, name
+    assert {row[0] for row in panels["importance"].tables[0].rows} == {*long, "head"}
 
 
 def test_each_section_is_named_as_its_panel() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fake_study import GOALS, attempt, parallel, trial
 
 from tuner.core.attempt import AttemptId, Cause, Outcome, Report
-from tuner.core.budget import Device, DeviceBudget
+from tuner.core.budget import Device, DeviceBudget, read_budget
 from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import Finish, FinishReason
 from tuner.core.trial import Direction, Goal, TrialState
@@ -98,6 +98,21 @@ def test_status_of_a_running_study() -> None:
         "  1 x OOM (trial 1)\n"
         "  details: hptune show 'runs/my digits' 4"
     )
+
+
+def test_large_amounts_are_written_out() -> None:
+    """A command that a text shows can be copied."""
+    long = [attempt(0, ended_at=1000.0 + 3600.0 * 1234, gpus=("0",))]
+    spent = Finish(FinishReason.BUDGET_SPENT, "the budget is spent")
+    budget = DeviceBudget(Device.CORE, 1_500_000.0)
+    of = replace(VIEW, master=None, attempts=long, device_budget=budget, last_finish=spent)
+    shown = status_text(of, now=2000.0)
+    assert "1,234 GPU hours" in shown
+    assert "--budget 3000000core-h" in shown
+    assert read_budget("3000000core-h").hours == 2 * budget.hours
+    assert str(budget) == "1500000 core hours"
+    short = replace(of, timeout_seconds=0.3, last_finish=Finish(FinishReason.TIME_UP, "up"))
+    assert "--timeout 1s" in status_text(short, now=2000.0)
 
 
 def test_status_marks_a_running_confirmation() -> None:
@@ -389,14 +404,16 @@ def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
     assert why_without_result(view, done) == (
         (
             "no trial is complete: 2 failed (ValueError: no). Fix the cause and continue with "
-            "`hptune resume 'runs/my digits' --trials 4`."
+            "`hptune resume 'runs/my digits' --retry-failed`."
         ),
         "line 7, in f",
     )
     end = closing_text(view, done, seconds=1.0)
-    assert end.endswith(" --trials 4      when the cause is fixed, continue with more trials")
-    said, _ = why_without_result(replace(view, possible_trials=2), done)
-    assert said.endswith("Fix the cause and start a new study: every configuration was tried.")
+    assert " --retry-failed  when the cause is fixed, run the failed trials again\n" in end
+    assert end.endswith(" --trials 4      continue with more trials")
+    timed = replace(view, timeout_seconds=60.0)
+    said, _ = why_without_result(timed, Finish(FinishReason.TIME_UP, ""))
+    assert said.endswith("`hptune resume 'runs/my digits' --retry-failed --timeout 2m00s`.")
     assert why_without_result(replace(view, trials=()), done)[0].endswith(": none was started.")
 
 
@@ -423,7 +440,10 @@ def test_the_end_says_why_and_what_to_do_next(
     assert lines[0] == f"{first_line} in 1m00s"
     assert "  retried: 1 attempt (1 worker lost)" in lines
     resumes = [line for line in lines if "hptune resume" in line]
-    assert [line.endswith(resume or "") for line in resumes] == ([True] if resume else [])
+    again = "when the cause is fixed, run the failed trials again"
+    expected = [again, resume] if resume else [again]
+    pairs = zip(resumes, expected, strict=True)
+    assert all(line.endswith(end) for line, end in pairs)
 
 
 def test_who_stopped_a_study_stands_in_no_brackets_of_its_own() -> None:

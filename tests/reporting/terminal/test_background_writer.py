@@ -20,19 +20,21 @@ FILLER = "." * PIPE_BYTES + "\n"
 class Pipe:
     """A writer to a pipe, which is not read until `read` is called."""
 
-    def __init__(self, stream: TextIO, reader: TextIO) -> None:
+    def __init__(self, stream: TextIO, reader: TextIO, patience_seconds: float = 0.2) -> None:
         self.reader = reader
-        self.writer = BackgroundWriter(stream, most_characters=100_000, patience_seconds=0.2)
+        self.writer = BackgroundWriter(
+            stream, most_characters=100_000, patience_seconds=patience_seconds
+        )
 
     def read(self, lines: int) -> list[str]:
         return [self.reader.readline().rstrip("\n") for _ in range(lines)]
 
 
 @pytest.fixture
-def pipe() -> Iterator[Pipe]:
+def pipe(request: pytest.FixtureRequest) -> Iterator[Pipe]:
     reads, writes = os.pipe()
     with os.fdopen(writes, "w") as stream, os.fdopen(reads) as reader:
-        pipe = Pipe(stream, reader)
+        pipe = Pipe(stream, reader, *getattr(request, "param", ()))
         yield pipe
         assert pipe.writer.finish()
 
@@ -60,6 +62,7 @@ def test_text_over_the_limit_is_dropped_and_counted(pipe: Pipe) -> None:
     assert count == "(100 lines were dropped: they were not read in time)"
 
 
+@pytest.mark.parametrize("pipe", [(1.5,)], indirect=True)
 def test_a_slow_reader_is_waited_for_while_it_reads(pipe: Pipe) -> None:
     for _ in range(4):
         pipe.writer.write("." * 20_000 + "\n")
@@ -67,7 +70,7 @@ def test_a_slow_reader_is_waited_for_while_it_reads(pipe: Pipe) -> None:
 
     def read_slowly() -> None:
         for _ in range(6):
-            time.sleep(0.1)  # 0.6 s in all, which is more than the writer's patience
+            time.sleep(0.3)  # 1.8 s in all, which is more than the writer's patience
             got.append(os.read(pipe.reader.fileno(), 15_000).decode())
 
     reading = threading.Thread(target=read_slowly)

@@ -91,6 +91,14 @@ def test_the_display_fits_and_shows_what_matters(width: int) -> None:
     assert "\x1b[2J" not in screen.new_codes()
 
 
+def test_the_cores_of_a_large_cluster_are_counted_one_by_one() -> None:
+    study, ended = busy_study({"lr": 0.001})
+    screen = Screen(100)
+    large = replace(study, cpus=4096, cpus_held=4093.5, gpus=1024, gpus_held=1023.0)
+    screen.progress.update(large, ended, 1021.0)
+    assert any("4094/4096 cores, 1023/1024 GPUs in use" in line for line in screen.new_lines())
+
+
 def test_a_wide_terminal_shows_the_same_table_as_intended() -> None:
     study, ended = busy_study({"lr": 0.001, "units": 64})
     screen = Screen(100)

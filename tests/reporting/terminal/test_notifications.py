@@ -57,7 +57,7 @@ def test_a_line_says_that_a_worker_joined_that_it_left_and_that_it_was_lost() ->
     assert shown(notifications, joined(2), at=100.0) == [
         "the worker on node2 joined with 8 cores and 1 GPU; now 2 workers"
     ]
-    leaving = WorkerLeaving(0.0, "w1", "SIGTERM")
+    leaving = WorkerLeaving(200.0, "w1", "SIGTERM")
     assert shown(notifications, leaving, at=200.0) == []
     assert shown(notifications, left(1), at=201.0) == [
         "the worker on node1 left (SIGTERM); now 1 worker"
@@ -81,6 +81,21 @@ def test_a_worker_that_dies_while_it_was_to_leave_is_lost() -> None:
     assert shown(notifications, left(1), attempts=(lost,), at=100.0) == [
         "the worker on node1 was lost; 1 trial starts again; now 0 workers"
     ]
+
+
+def test_a_worker_that_takes_no_more_trials_and_stays_has_a_line() -> None:
+    notifications = Notifications()
+    shown(notifications, joined(1), joined(2), at=0.0)
+    full = WorkerLeaving(100.0, "w1", "its local disk is full")
+    assert shown(notifications, full, WorkerLeaving(100.0, "w2", "SIGTERM"), at=100.0) == []
+    assert shown(notifications, left(2), at=120.0) == [
+        "the worker on node2 left (SIGTERM); now 1 worker"
+    ]
+    assert shown(notifications, at=140.0) == []
+    assert shown(notifications, full, at=170.0) == [
+        "the worker on node1 takes no more trials: its local disk is full"
+    ]
+    assert shown(notifications, full, at=300.0) == []
 
 
 def test_a_lost_worker_has_its_name_where_others_share_its_node() -> None:

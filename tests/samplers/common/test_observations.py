@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 
@@ -89,6 +90,15 @@ def test_the_order_of_the_tells_leaves_no_trace_and_the_last_standing_counts() -
 
 
 # --- repeated measurements --------------------------------------------------------------------
+
+
+def test_the_rungs_of_a_trial_that_begins_again_are_forgotten() -> None:
+    rungs = [
+        replace(trial(i, i / 10, None, TrialState.RUNNING), rungs={1: i / 10}) for i in range(3)
+    ]
+    failed = replace(trial(3, 0.9, None, TrialState.FAILED), rungs={1: -9.0, 3: -9.0})
+    waiting = trial(3, 0.9, None, TrialState.WAITING)
+    assert table(told(*rungs, failed, waiting)) == table(told(*rungs, waiting))
 
 
 def test_a_configuration_that_was_measured_several_times_counts_once_by_its_mean() -> None:

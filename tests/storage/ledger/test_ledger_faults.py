@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from batches import BATCH_EVENTS, append_batch, complete, reported, whole_batches
+from requirements import unavailable
 
 from tuner.errors import StorageFullError, StudyError, StudyLockedError
 from tuner.storage.directory import StudyDirectory
@@ -32,9 +33,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         done = subprocess.run(mount, capture_output=True, check=False, text=True)
     except FileNotFoundError:
-        pytest.skip("there is no command `mount`")
+        unavailable("there is no command `mount`")
     if done.returncode:
-        pytest.skip(f"a file system can be mounted by root only: {done.stderr.strip()}")
+        unavailable(f"a file system can be mounted by root only: {done.stderr.strip()}")
     try:
         yield disk
     finally:
@@ -302,9 +303,26 @@ def test_a_dead_processes_lock_directory_is_removed_where_locks_do_not_work(
         append_batch(ledger, 0)
         assert whole_batches(directory) == 1
     (directory.path / "study.db.lock").mkdir()
-    with Ledger.open(directory) as ledger:
+
+    def wait(seconds: float, _what: str) -> None:
+        assert seconds < 10
+
+    with Ledger.open(directory, while_locked=wait) as ledger:
         append_batch(ledger, 1)
-    assert whole_batches(directory) == 2
+        (directory.path / "study.db.lock").mkdir()  # by a `hptune status` that was killed
+        append_batch(ledger, 2)
+    assert whole_batches(directory) == 3
+
+
+def test_a_master_that_was_killed_as_it_made_the_ledger_keeps_no_other_one_off(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StudyDirectory, "locks_work", lambda _: False)
+    monkeypatch.setattr("tuner.storage.ledger.database.BUSY_SECONDS", 0.1)
+    (directory.path / "study.db.new").write_bytes(b"half of it")
+    (directory.path / "study.db.new.lock").mkdir()
+    Ledger.create(directory, {}).close()
+    assert not [*directory.path.glob("study.db.new*")]
 
 
 # --- kill the master anywhere ---------------------------------------------------------------

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import keras_tuner
 import numpy as np
 import pytest
 from data_cache_node import FORK, Calls, Node, arrays, is_mapped
 
 from tuner.storage.filesystem import Mount
 from tuner.training.data_cache import cache_store, data_cache
+from tuner.training.hyperparameters import make_hyperparameters
 from tuner.training.resume.randomness import seed_after_loading, seed_everything
 
 # --- what is shared ------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_a_trial_that_is_told_to_stop_does_not_wait(node: Node) -> None:
         assert begun.wait(30)
         load = node.cached(load_data, while_waiting=stop)
         with pytest.raises(ToldToStop):
-            load(keras_tuner.HyperParameters())
+            load(make_hyperparameters())
     finally:
         first.kill()
         first.join()

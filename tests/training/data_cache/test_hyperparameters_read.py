@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras_tuner
 import pytest
 from data_cache_node import Calls, Node, arrays
 
 from tuner.training.data_cache import cache_store
+from tuner.training.hyperparameters import make_hyperparameters
 
 
 def test_only_hyperparameters_that_were_read_tell_calls_apart(node: Node, calls: Calls) -> None:
@@ -97,7 +97,7 @@ def test_a_hyperparameter_that_load_data_declares_is_still_declared(node: Node) 
         return arrays(hp.Int("start", 1, 3))
 
     for _ in range(2):
-        hp = keras_tuner.HyperParameters()
+        hp = make_hyperparameters()
         assert node.cached(load_data)(hp)[0][0][0, 0] == 1
         assert hp.values == {"start": 1}
         assert type(hp.values) is dict

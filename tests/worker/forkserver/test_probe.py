@@ -310,6 +310,28 @@ def load_data():
     assert not found.warnings, "a configuration that the code gives up is no mistake"
 
 
+def test_a_model_that_is_pruned_when_it_is_built_is_no_mistake(probe: Any) -> None:
+    found = probe("""
+import keras
+import tuner
+
+def build_model(hp):
+    units = hp.Choice("units", [1, 2])
+    if hp.Boolean("is_wide"):
+        raise tuner.TrialPruned
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
+    model.compile("sgd", "mse")
+    return model
+
+def load_data():
+    import numpy
+    x, y = numpy.zeros((4, 2)), numpy.zeros(4)
+    return (x, y), (x, y)
+""")
+    assert names(found) == {"units", "is_wide"}
+    assert not found.warnings
+
+
 def test_an_objective_is_read_up_to_its_first_report(probe: Any) -> None:
     found = probe("""
         EPOCHS, DIRECTION = 3, "max"

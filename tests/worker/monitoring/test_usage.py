@@ -218,7 +218,7 @@ def test_one_that_holds_more_than_granted_ends_where_memory_is_short(
     monkeypatch.setattr(memory, "free_bytes", lambda: (5 * MB, 100 * MB))
     ending = attempts.run(model, placement=granted).ending
     assert ending.cause is Cause.OUT_OF_MEMORY
-    assert "was granted 0.105 GB" in ending.reason
+    assert "was granted 105 MB" in ending.reason
     enough = Placement("w", (0,), memory_bytes=1000 * MB)
     assert attempts.run(model, placement=enough).ending.cause is Cause.RETURNED
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from ..attempt import AttemptId, Cause
 from ..budget import resized
-from ..messages import Command, DecidePacking, Measured, Start, WorkerJoined
+from ..messages import Command, DecidePacking, Measured, WorkerJoined
 from ..packing.occupancy import Occupancy
 from ..packing.packing import Packing
 from ..packing_plan import PackingPlan
@@ -39,27 +39,27 @@ class Dispatch:
 
     Attributes:
         places: The workers, and what is free on them.
-        spending: What is left of the budget.
+        budget: What is left of the budget, and for what it pays.
     """
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
         self._records = lifecycle.records
         self._step_times = StepTimes()
-        self.spending = BudgetCheck(self._step_times)
+        self.budget = BudgetCheck(self._step_times)
         self._packing = Packing()
         self._occupancy = Occupancy(self._trials_per_device)
         self._unshared = 0
         self.places = ClusterState()
-        self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
+        self._waiting = TrialQueue(self._wanted, self._seconds, self.budget.pays_for)
         self._sorted_by: Hashable = None
 
     # --- events -----------------------------------------------------------------------------
 
     def open(self, config: StudyConfig) -> None:
         """Begin with a new master: there is no worker yet, and nothing runs."""
-        self.spending.hours.all_ended()
-        self.spending.allow(config.budget)
+        self.budget.hours.all_ended()
+        self.budget.allow(config.budget)
         search_trials = config.trials if config.learns else None
         self._packing.open(config.resources, config.measured, search_trials=search_trials)
         self._unshared = 0
@@ -69,7 +69,7 @@ class Dispatch:
             spread=config.measured,
         )
         self._limit_gpu_sharing()
-        self._waiting = TrialQueue(self._wanted, self._seconds, self.spending.pays_for)
+        self._waiting = TrialQueue(self._wanted, self._seconds, self.budget.pays_for)
         self._waiting.add(self._records.all_waiting())
 
     def worker_joined(self, event: WorkerJoined) -> None:
@@ -98,7 +98,7 @@ class Dispatch:
 
     def started(self, run: AttemptRecord) -> None:
         """Begin to count the device time of an attempt whose process is running."""
-        self.spending.hours.started(run.attempt.id, run.attempt.placement)
+        self.budget.hours.started(run.attempt.id, run.attempt.placement)
 
     def worker_left(self, worker: str) -> None:
         """Remove a worker that is gone."""
@@ -144,7 +144,7 @@ class Dispatch:
 
     def ended(self, name: AttemptId, cause: Cause, *, at: float) -> None:
         """Free what an attempt held that is over."""
-        self.spending.hours.ended(name)
+        self.budget.hours.ended(name)
         placement = self._records.running[name].attempt.placement
         self._update_occupancy(placement, at)
         self.places.give_back(placement)
@@ -179,13 +179,13 @@ class Dispatch:
             after = self.places.resize(before, wanted)
             if after != before:
                 self._records.put_attempt(run, resized(run.attempt, after, at=at))
-                self.spending.hours.resized(name, after)
+                self.budget.hours.resized(name, after)
 
     def _limit_gpu_sharing(self) -> None:
         if Amount.GPUS in self._lifecycle.config.measured:
             self.places.set_most_per_gpu(self._packing.most[Amount.GPUS])
 
-    def take_in(self) -> None:
+    def queue_waiting(self) -> None:
         """Queue the trials that wait since the last call, by what they ask for now."""
         sizes_follow_from = self._packing.revision, self.places.most_memory_bytes
         if sizes_follow_from != self._sorted_by:
@@ -203,7 +203,7 @@ class Dispatch:
         while self._records.waiting or self._records.count(TrialState.PAUSED):
             if self._may_continue:
                 commands += self._lifecycle.promote(is_last=False)
-            self.take_in()
+            self.queue_waiting()
             found = self._waiting.place(self.places, at)
             if found is None:
                 break
@@ -212,19 +212,15 @@ class Dispatch:
             nodes = tuple(self.places.node(rank.worker) for rank in placement.ranks)
             why = "" if placement.peers else self.packing
             start = self._lifecycle.start(number, placement, nodes=nodes, at=at, why=why)
-            self._watch(start)
+            if self._lifecycle.config.measured and not placement.peers:
+                has_gpus = bool(placement.gpus)
+                self._packing.placed(start.attempt, start.params, has_gpus=has_gpus)
             commands.append(start)
         return commands
 
-    def _watch(self, start: Start) -> None:
-        placement = start.placement
-        if not self._lifecycle.config.measured or placement.peers:
-            return
-        self._packing.placed(start.attempt, start.params, has_gpus=bool(placement.gpus))
-
     def rooms_for_more(self, at_most: int, *, at: float) -> int:
         """Return for how many more trials there is room, after those that wait."""
-        if not self.spending.pays_for(self._usual):
+        if not self.budget.pays_for(self._usual):
             return 0
         until = at + self._step_times.seconds()[0]
         if self.places.rooms(self._usual):
@@ -234,7 +230,7 @@ class Dispatch:
     @property
     def is_affordable(self) -> bool:
         """Whether the budget pays for a step of a waiting trial, or of a new one if none waits."""
-        return any(map(self.spending.pays_for, list(self._waiting.sizes) or [self._usual]))
+        return any(map(self.budget.pays_for, list(self._waiting.sizes) or [self._usual]))
 
     @property
     def packing(self) -> str:

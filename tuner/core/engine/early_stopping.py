@@ -21,6 +21,13 @@ class EarlyStopping:
         self._goal = Goal("", Direction.MAX)
         self._settings: PrunerSettings | None = None
 
+    def forget(self) -> None:
+        """Let the next `renew` make a new pruner, as records no longer hold all that was reported.
+
+        A pruner cannot take back what it was told of a trial.
+        """
+        self._settings = None
+
     def renew(
         self, settings: PrunerSettings, goal: Goal, records: Iterable[TrialRecord]
     ) -> Iterator[tuple[TrialRecord, Decision]]:

@@ -31,7 +31,7 @@ its own training seed::
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -65,7 +65,7 @@ from ..messages import (
 from ..pruner import PrunerMaker, never_prune
 from ..snapshot import RunningAttempt, StudySnapshot
 from ..study_config import StudyConfig
-from ..trial import Suggestion, Trial
+from ..trial import Params, Suggestion, Trial, TrialState
 from ..user_requests import UserAction
 from .dispatch import Dispatch
 from .lifecycle import Lifecycle
@@ -104,6 +104,10 @@ class Engine:
         self._last_event_at = 0.0
         self._active_seconds = 0.0
 
+    @property
+    def _records(self) -> TrialRecords:
+        return self._lifecycle.records
+
     # --- in ---------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> list[Command]:
@@ -120,12 +124,12 @@ class Engine:
         if isinstance(event, StudyOpened):
             self._is_closed = False
         if not self._is_closed:
-            if self._dispatch.spending.is_over:
-                commands += self._stop(self._dispatch.spending.finish)
+            if self._dispatch.budget.is_over:
+                commands += self._stop(self._dispatch.budget.finish)
             commands += self._advance(event.at)
             if self._stop_reason is None and not self._finished:
                 commands += self._dispatch.packing_questions()
-        self._dispatch.take_in()
+        self._dispatch.queue_waiting()
         return commands
 
     def _react(self, event: Event) -> list[Command]:
@@ -139,7 +143,7 @@ class Engine:
             case WorkerRefused(node=node, reason=reason):
                 self._refused = f"{node} was refused: {reason}"
             case WorkerLeaving(worker=worker):
-                self._dispatch.places.retire(worker)
+                self._dispatch.places.drain(worker)
                 return self._lifecycle.release(worker)
             case WorkerLeft():
                 return self._worker_left(event)
@@ -187,7 +191,7 @@ class Engine:
         elif event.at > self._latest_at:
             seconds = event.at - self._latest_at
             self._active_seconds += seconds
-            self._dispatch.spending.hours.pass_time(seconds)
+            self._dispatch.budget.hours.pass_time(seconds)
             self._latest_at = self._last_event_at = event.at
 
     # --- events -----------------------------------------------------------------------------
@@ -274,7 +278,7 @@ class Engine:
 
     def _advance(self, at: float) -> list[Command]:
         records, dispatch = self._records, self._dispatch
-        dispatch.take_in()
+        dispatch.queue_waiting()
         commands: list[Command] = []
         if self._finished:
             return commands  # what happens now waits for the next master
@@ -282,7 +286,7 @@ class Engine:
             self._requests.added(len(self._added))
             commands += self._lifecycle.add(self._added)
             self._added = []
-            dispatch.take_in()
+            dispatch.queue_waiting()
         if self._is_starting:
             commands += dispatch.place(at)
             request = self._requests.next(
@@ -322,7 +326,7 @@ class Engine:
         if self._stop_reason is not None:
             return self._stop_reason
         if not self._dispatch.is_affordable:
-            return self._dispatch.spending.finish
+            return self._dispatch.budget.finish
         if self._requests.is_exhausted:
             tried = self._requests.searched
             reason = f"all {tried} configurations of the search space were tried"
@@ -330,10 +334,6 @@ class Engine:
         return Finish(FinishReason.DONE, f"{len(self._records)} trials are over")
 
     # --- out --------------------------------------------------------------------------------
-
-    @property
-    def _records(self) -> TrialRecords:
-        return self._lifecycle.records
 
     @property
     def _confirmations(self) -> int:
@@ -347,6 +347,11 @@ class Engine:
     def trials(self) -> Iterable[Trial]:
         """All trials, by number."""
         return (record.trial for record in self._records)
+
+    @property
+    def added(self) -> Sequence[Params]:
+        """The configurations that users added and that are no trials yet, but will be."""
+        return [each.params for each in self._added]
 
     def story(self, trial: int) -> tuple[str, ...]:
         """Return a trial's history, one line for each thing that happened to it."""
@@ -368,6 +373,15 @@ class Engine:
         if self._confirmations:
             return ()  # their means would be of trainings of different lengths
         return self._lifecycle.retention.checkpoints
+
+    @property
+    def able_to_retry(self) -> tuple[int, ...]:
+        """The failed trials that may begin again; a failed repeat is counted as such for good."""
+        return tuple(
+            trial.number
+            for trial in self.trials
+            if trial.state is TrialState.FAILED and trial.confirms is None
+        )
 
     def last_step(self, trial: int) -> int:
         """Return the highest step that a trial has reported; 0 before the first report."""
@@ -397,7 +411,7 @@ class Engine:
         """Return how the study ends if its budget is spent at a time; None if it is not."""
         if self._is_closed or self._stop_reason is not None:
             return None
-        return self._dispatch.spending.finish_after(max(0.0, at - self._latest_at))
+        return self._dispatch.budget.finish_after(max(0.0, at - self._latest_at))
 
     @property
     def snapshot(self) -> StudySnapshot:

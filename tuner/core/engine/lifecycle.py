@@ -66,6 +66,12 @@ class Lifecycle:
         )
         if front:
             commands.append(KeepBest(front))
+        for number in opened.retried:
+            record = self.records[number]
+            self.records.begin_again(record)
+            commands.append(self._moved(record))
+        if opened.retried:
+            self._early_stopping.forget()
         for record, decision in self._early_stopping.renew(
             config.pruner, config.goals.goal, self.records
         ):
@@ -91,7 +97,7 @@ class Lifecycle:
             Suggestion(
                 trial.params, f"{CONFIRMS}{trial.number}", self.records[trial.number].resources
             )
-            for trial in self.retention.wanting(self.config.confirm, self.config.confirm_repeats)
+            for trial in self.retention.to_confirm(self.config.confirm, self.config.confirm_repeats)
         )
 
     def drew(self, name: AttemptId, params: Params) -> list[Command]:
@@ -317,7 +323,7 @@ class Lifecycle:
         if ended_early is None:  # the executor cannot tell, as in a simulation
             epochs = self.config.pruner.epochs
             ended_early = epochs is not None and record.last_step < epochs
-        return [self._moved(record), *self.retention.over(record.trial, ended_early=ended_early)]
+        return [self._moved(record), *self.retention.ended(record.trial, ended_early=ended_early)]
 
     def _moved(self, record: TrialRecord) -> Tell:
         self._early_stopping.moved(record.trial)
@@ -338,6 +344,6 @@ class Lifecycle:
         self.retention.validate(record.result for record in self.records)
         if is_done and self.records.count(TrialState.PAUSED):
             raise AssertionError("all is done, and trials are paused")
-        wanting = self.retention.wanting(self.config.confirm, self.config.confirm_repeats)
-        if is_done and wanting:
-            raise AssertionError(f"all is done, and {wanting} are not confirmed")
+        left = self.retention.to_confirm(self.config.confirm, self.config.confirm_repeats)
+        if is_done and left:
+            raise AssertionError(f"all is done, and {left} are not confirmed")

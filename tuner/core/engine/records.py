@@ -272,6 +272,15 @@ class TrialRecords:
         record.before = record.trial
         self.wait(record, TrialEvent.REOPEN)
 
+    def begin_again(self, record: TrialRecord) -> None:
+        """Let a failed trial run as if it never had; only its attempts are remembered."""
+        record.losses.clear()
+        record.improvements.clear()
+        record.last_step, record.best_value = 0, None
+        record.releases_without_report = 0
+        self.put(record, replace(record.trial, rungs={}, reason="", detail=""))
+        self.wait(record, TrialEvent.RETRY)
+
     def restore(self, record: TrialRecord) -> None:
         """Give a trial that trained on its old result back; it keeps its parameters and rungs.
 

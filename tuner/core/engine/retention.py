@@ -60,9 +60,9 @@ class Retention:
         """How many complete trials keep their last checkpoint."""
         return self._limit
 
-    def wanting(self, count: int, repeats: int) -> list[Trial]:
+    def to_confirm(self, count: int, repeats: int) -> list[Trial]:
         """Return the trials to confirm, each once for every missing repeat, the best first."""
-        return self._ranking.wanting(count, repeats)
+        return self._ranking.to_confirm(count, repeats)
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -76,11 +76,11 @@ class Retention:
         """Record that a trial was created."""
         self._ranking.expect(trial)
 
-    def over(self, trial: Trial, *, ended_early: bool) -> list[Command]:
+    def ended(self, trial: Trial, *, ended_early: bool) -> list[Command]:
         """Keep the model of an ended trial if it is one of the best; discard what is not needed."""
         best, kept = self.front, self.models
         self._training_on.discard(trial.number)
-        self._ranking.over(trial)
+        self._ranking.ended(trial)
         commands: list[Command] = [KeepBest(self.front)] if self.front != best else []
         if trial.state is TrialState.COMPLETE and trial.confirms is None:
             self._checkpoints = [each for each in self._checkpoints if each[-1] != trial.number]

@@ -13,7 +13,7 @@ class TrialEvent(enum.StrEnum):
 
     START = "start"
     RETRY = "retry"
-    """Its attempt ended without a result: the trial runs again."""
+    """Its attempt, or the trial as a whole, ended without a result: the trial runs again."""
     PAUSE = "pause"
     PROMOTE = "promote"
     """It was paused and continues."""
@@ -40,5 +40,6 @@ TRANSITIONS: Mapping[tuple[TrialState, TrialEvent], TrialState] = {
     (TrialState.PAUSED, TrialEvent.PRUNE): TrialState.PRUNED,
     (TrialState.PAUSED, TrialEvent.RESTORE): TrialState.COMPLETE,
     (TrialState.COMPLETE, TrialEvent.REOPEN): TrialState.WAITING,
+    (TrialState.FAILED, TrialEvent.RETRY): TrialState.WAITING,
 }
 """The next state, by the present state and what happens; all else is illegal."""

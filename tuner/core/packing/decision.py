@@ -21,7 +21,7 @@ from ..packing_plan import (
     Training,
     trials_that_fill_a_core,
 )
-from ..resources import Amount
+from ..resources import Amount, size
 from ..scheduling.worker import MOST_ON_A_GPU
 from ..trial import Params
 from .forecast import fit
@@ -78,7 +78,7 @@ def _sharing(
     ]
     if not trained:
         return _limited(before, evidence.limit)
-    busy = fit([(_crowded(*each), max(0.01, each[1].busy)) for each in trained])
+    busy = fit([(_with_co_located(*each), max(0.01, each[1].busy)) for each in trained])
     shares = [busy.typical({**params, CO_LOCATED: 1.0}) for params, _ in trained[-_LATEST:]]
     known = replace(
         before, busy=busy, busy_range=(min(shares), statistics.median(shares), max(shares))
@@ -89,34 +89,38 @@ def _sharing(
         carries = trials_that_fill_a_core(min(shares))
     else:  # without knowing what trials hold there, none is shared
         carries = 1 if gpu_memory is None else MOST_ON_A_GPU
-    paces = [
-        (_crowded(*each), each[1].seconds_per_step) for each in trained if each[1].seconds_per_step
+    timed = [
+        (_with_co_located(*each), seconds)
+        for each in trained
+        if (seconds := each[1].seconds_per_step)
     ]
-    pace = fit([(params, seconds) for params, seconds in paces if seconds]) if paces else None
-    return _stepped(device, known, pace, carries=carries, limit=evidence.limit)
+    step_seconds = fit(timed) if timed else None
+    return _stepped(device, known, step_seconds, carries=carries, limit=evidence.limit)
 
 
-def _crowded(params: Params, training: Training) -> Params:
+def _with_co_located(params: Params, training: Training) -> Params:
     return {**params, CO_LOCATED: training.co_located}
 
 
 def _stepped(
-    device: Amount, known: SharingPlan, pace: Estimate | None, *, carries: int, limit: int
+    device: Amount, known: SharingPlan, step_seconds: Estimate | None, *, carries: int, limit: int
 ) -> SharingPlan:
     """Let more trials share a device, or fewer.
 
     Args:
         device: The kind of device.
         known: How trials share it now.
-        pace: The seconds per step; None if unknown.
+        step_seconds: The time of a step; None if unknown.
         carries: The number of trials that a device carries if they do not slow each other down.
         limit: The number that the search allows.
     """
     most = min(known.most, limit)
-    best = _best_level(pace, known.tried)
+    best = _best_level(step_seconds, known.tried)
     more = min(_GROWTH[device] * most, carries)
     # That more trials did no more work is not forgotten because those observations are.
-    may_try_again = not known.was_too_many or (pace is not None and CO_LOCATED in pace.depends_on)
+    may_try_again = not known.was_too_many or (
+        step_seconds is not None and CO_LOCATED in step_seconds.depends_on
+    )
     wanted = most
     if best < most:
         wanted = best
@@ -139,10 +143,10 @@ def _limited(known: SharingPlan, limit: int) -> SharingPlan:
     return replace(known, most=limit, is_held_back=True)
 
 
-def _best_level(pace: Estimate | None, tried: int) -> int:
+def _best_level(step_seconds: Estimate | None, tried: int) -> int:
     """Return the fewest trials with which a device does about as much as with any number tried."""
     done = {
-        level: level / (pace.typical({CO_LOCATED: float(level)}) if pace else 1.0)
+        level: level / (step_seconds.typical({CO_LOCATED: float(level)}) if step_seconds else 1.0)
         for level in range(1, tried + 1)
     }
     most = max(done.values())
@@ -157,12 +161,12 @@ def _reason(device: Amount, plan: PackingPlan, evidence: PackingEvidence, *, is_
     if is_less:
         words += " (with more, a device did no more work in total)"
     elif is_gpu and plan.gpu_memory is not None:
-        words += f" (each holds about {_size(plan.gpu_memory)} of its memory)"
+        words += f" (each holds about {size(plan.gpu_memory.usual_upper)} of its memory)"
     elif sharing.busy_range:
         least, _, most = (f"{each:.2g}" for each in sharing.busy_range)
         words += f" (each uses {least if least == most else f'{least} to {most}'} of one)"
     if plan.memory is not None and Amount.MEMORY in evidence.measured:
-        words += f"; about {_size(plan.memory)} of memory each"
+        words += f"; about {size(plan.memory.usual_upper)} of memory each"
         if names := plan.memory.depends_on:
             words += f", depending on {' and '.join(names)}"
     return words
@@ -177,8 +181,3 @@ def _advice(device: Amount) -> str:
         f"more trials would fit on a {name}, but the search learns from earlier trials; "
         f"{option} 0.25 runs more at once"
     )
-
-
-def _size(memory: Estimate) -> str:
-    size = memory.usual_upper
-    return f"{size / 1e9:.2g} GB" if size >= 1e8 else f"{size / 1e6:.2g} MB"

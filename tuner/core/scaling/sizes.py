@@ -50,7 +50,7 @@ class TrialSizes:
         """Return what a trial holds; None if its cores or devices cannot be divided like this.
 
         >>> print(TrialSizes(memory_bytes=10**9).on(2))
-        2 processes of 1 core, 0.5 GB
+        2 processes of 1 core, 500 MB
         >>> print(TrialSizes(cpus=8).on(2)), TrialSizes(cpus=8).on(3)
         2 processes of 4 cores
         (None, None)

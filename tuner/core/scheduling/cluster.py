@@ -147,7 +147,7 @@ class ClusterState:
             self._number(record)
 
     def _number(self, record: WorkerState) -> None:
-        self._totals.append(record.amounts)
+        self._totals.append(record.amounts_when_empty)
         record.row = self._free.append(record.amounts)
         self._rows.append(record)
 
@@ -155,13 +155,7 @@ class ClusterState:
         """Drop the rows of workers that left."""
         self._rows, self._free, self._totals = [], FirstFit(WIDTH), FirstFit(WIDTH)
         for record in self._workers.values():
-            empty = DevicePool(record.capacity.cpus), DevicePool(record.capacity.gpus)
-            held, record.cpus, record.gpus = (record.cpus, record.gpus), *empty
-            memory_bytes, record.memory_bytes = record.memory_bytes, record.total_bytes
-            attempts, record.attempts = record.attempts, 0
             self._number(record)
-            record.cpus, record.gpus = held
-            record.memory_bytes, record.attempts = memory_bytes, attempts
             self._update(record)
             if record.is_leaving:
                 self._totals.drop(record.row)
@@ -171,7 +165,7 @@ class ClusterState:
         """Whether a worker is there that is not about to leave."""
         return any(not record.is_leaving for record in self._workers.values())
 
-    def retire(self, worker: str) -> None:
+    def drain(self, worker: str) -> None:
         """Start nothing more on a worker, which is about to leave."""
         if record := self._workers.get(worker):
             record.is_leaving = True

@@ -76,8 +76,7 @@ class WorkerState:
 
     def rooms_when_empty(self, wanted: Resources) -> int:
         """Return how many attempts of this size fit if nothing else runs there."""
-        pools = DevicePool(self.capacity.cpus), DevicePool(self.capacity.gpus)
-        return self._rooms(wanted, *pools, self.total_bytes)
+        return self._rooms(wanted, *self._empty_pools, self.total_bytes)
 
     def _rooms(
         self, wanted: Resources, cpus: DevicePool[int], gpus: DevicePool[str], memory_bytes: int
@@ -160,12 +159,23 @@ class WorkerState:
     @property
     def amounts(self) -> Amounts:
         """What is free, in the order of `minimum_free`."""
-        gpus = self.gpus.most
+        return self._amounts(self.cpus, self.gpus, self.free_bytes)
+
+    @property
+    def amounts_when_empty(self) -> Amounts:
+        """What is free if nothing runs there, in the order of `minimum_free`."""
+        return self._amounts(*self._empty_pools, self.total_bytes)
+
+    @property
+    def _empty_pools(self) -> tuple[DevicePool[int], DevicePool[str]]:
+        return DevicePool(self.capacity.cpus), DevicePool(self.capacity.gpus)
+
+    def _amounts(self, cpus: DevicePool[int], gpus: DevicePool[str], memory_bytes: int) -> Amounts:
         return (
-            self.cpus.most,
-            gpus,
-            gpus if self.capacity.gpus else math.inf,
-            self.free_bytes if self.capacity.memory_bytes else math.inf,
+            cpus.most,
+            gpus.most,
+            gpus.most if self.capacity.gpus else math.inf,
+            memory_bytes if self.capacity.memory_bytes else math.inf,
             self.ends_at,
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...core.trial import Direction, Goal
 from ...errors import UsageError, check_installed
 from ...reporting.exports.optuna import OUTSIDE
-from ...reporting.exports.sqlite_files import has_tables
+from ...reporting.exports.sqlite_files import file_url, has_tables
 from ...samplers.adapters.optuna import quiet
 from .found import NOT_COMPLETE, FoundTrial, FoundTrials
 
@@ -41,7 +41,7 @@ def read_storage(name: str) -> FoundTrials:
 
     place, wanted = _place_and_study(name)
     with quiet(optuna), _storage_errors(place):
-        url = place if "://" in place else f"sqlite:///{Path(place).absolute()}"
+        url = place if "://" in place else file_url(Path(place))
         _check_exists(url, place)
         storage = optuna.storages.RDBStorage(url, skip_table_creation=True)
         try:

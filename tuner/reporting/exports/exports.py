@@ -120,7 +120,7 @@ class Exports(ABC):
                 )
                 uri = tracking_uri(place)
                 named = f" as {export_mlflow(study, uri)!r}"
-                is_server = uri.startswith("http")
+                is_server = uri.startswith(("http", "databricks"))
                 command = "" if is_server else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
             case _:
                 raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import math
 import os
@@ -42,6 +43,9 @@ _STATUS = {
     TrialState.WAITING: "SCHEDULED",
 }
 
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+"""The beginning of a URI; MLflow takes some without slashes, such as file:mlruns."""
+
 _Item = TypeVar("_Item")
 
 
@@ -53,14 +57,16 @@ def export_mlflow(study: ExportedStudy, uri: str) -> str:
     step of the trial's value as `result/<metric>`, because MLflow shows the last value of a metric
     and the last is not always the best. Pruned trials are KILLED.
 
+    Args:
+        study: The study.
+        uri: What `tracking_uri` returned.
+
     Returns:
         The experiment's name.
 
     Raises:
-        MissingPackageError: MLflow is not installed.
         UsageError: The server or store cannot be used.
     """
-    check_installed("mlflow", "the export to MLflow")
     # MLflow 3 refuses a folder without it; an earlier export may be in one.
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     with warnings.catch_warnings():
@@ -70,18 +76,32 @@ def export_mlflow(study: ExportedStudy, uri: str) -> str:
 
         try:
             return _write(MlflowClient(tracking_uri=uri), study)
-        except (MlflowException, OSError, ImportError) as error:
+        except (MlflowException, OSError, ImportError, _database_error()) as error:
             reason = text.shorten(str(error), 300)
             raise UsageError(f"MLflow's {uri} cannot be written: {reason}") from error
+
+
+def _database_error() -> type[Exception]:
+    """Return the class of what a database raises; a server of MLflow's needs no SQLAlchemy."""
+    if importlib.util.find_spec("sqlalchemy") is None:
+        return OSError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return SQLAlchemyError
 
 
 def tracking_uri(place: str) -> str:
     """Return the tracking URI of a place: a URI, a file for SQLite, or a folder.
 
+    >>> tracking_uri("file:/home/ada/mlruns"), tracking_uri("databricks")
+    ('file:/home/ada/mlruns', 'databricks')
+
     Raises:
+        MissingPackageError: MLflow is not installed.
         UsageError: It is a file that is no database of MLflow.
     """
-    if "://" in place:
+    check_installed("mlflow", "the export to MLflow")
+    if place == "databricks" or _URI.match(place):
         return place
     path = Path(place).absolute()
     is_file = path.is_file() or (path.suffix and not path.is_dir())

@@ -22,8 +22,9 @@ def export_parquet(table: Table, path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    columns = {name: _column(table, name) for name in table.columns}
-    parquet.write_table(pa.table(columns), path)
+    found = pa.table({name: _column(table, name) for name in table.columns})
+    with path.open("wb") as file:  # pyarrow takes no path whose name is not UTF-8
+        parquet.write_table(found, file)
 
 
 def _column(table: Table, name: str) -> list[object]:

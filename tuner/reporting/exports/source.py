@@ -95,11 +95,8 @@ class ExportedStudy:
         A paused trial counts as pruned: it has the value of its last step. A trial that was
         interrupted is waiting.
         """
-        if trial.state is TrialState.PAUSED:
-            return TrialState.PRUNED
-        if trial.state is TrialState.RUNNING and self.view.master is None:
-            return TrialState.WAITING
-        return trial.state
+        state = self.view.trial_state(trial)
+        return TrialState.PRUNED if state is TrialState.PAUSED else state
 
     def results(self, trial: Trial) -> dict[str, float]:
         """Return a trial's objectives and its other metrics at the step of its value."""

@@ -24,7 +24,16 @@ def sqlite_url(place: str, *, tool: str, tables: Set[str]) -> str:
         raise UsageError(
             f"{text.path(place)} exists and is no database of {tool}; give another file"
         )
-    return f"sqlite:///{path}"
+    return file_url(path)
+
+
+def file_url(path: Path) -> str:
+    """Return the URL by which the installed SQLAlchemy finds a file, whatever its name."""
+    try:
+        from sqlalchemy.engine import URL
+    except ImportError:  # the tool says what it needs
+        return f"sqlite:///{path.absolute()}"
+    return URL.create("sqlite", database=str(path.absolute())).render_as_string()
 
 
 def has_tables(path: Path, tables: Set[str]) -> bool:

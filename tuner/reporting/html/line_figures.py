@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.scaling.curve import Range
+from .. import text
 from .panel import MUTED, blank_figure
 
 _HEIGHT = 250
@@ -206,10 +207,7 @@ def _drawn(plot: Any, line: Line) -> Any:
 
 
 def _range_words(values: Range) -> str:
-    low, middle, high = (
-        f"{each:,.0f}" if each >= 100 else f"{each:.3g}"
-        for each in (values.low, values.middle, values.high)
-    )
+    low, middle, high = (text.amount(each) for each in (values.low, values.middle, values.high))
     return middle if values.count < 2 else f"{middle} ({low} to {high})"
 
 

@@ -108,12 +108,18 @@ async function redraw(name, section) {
   for (const item of section.figures) await Bokeh.embed.embed_item(item);
 }
 
+// Text that is selected stays, so that it can be copied.
+function isSelected(element) {
+  const selection = document.getSelection();
+  return !selection.isCollapsed && selection.containsNode(element, true);
+}
+
 // A figure under the pointer or with the focus waits, so that nobody loses what they look at. While
 // a button is pressed, its section waits too: a button that is replaced meanwhile gets no click.
 function isHeld(name) {
   const element = document.getElementById(name);
   if (!element || !known[name]) return false;
-  if (element.matches(":active")) return true;
+  if (element.matches(":active") || isSelected(element)) return true;
   if (!element.querySelector("[data-root-id]")) return false;
   return element.matches(":hover") || element.contains(document.activeElement);
 }
@@ -124,7 +130,8 @@ async function update() {
   const answer = await post("state", { known, seen: wanted, open: unfolded });
   if (!answer.ok) throw new Error(await answer.text());
   const state = await answer.json();
-  document.querySelector("header p").innerHTML = state.head;
+  const head = document.querySelector("header p");
+  if (!isSelected(head)) head.innerHTML = state.head;
   document.getElementById("switch").hidden = !state.has_pruned;
   document.getElementById("stop").hidden = !state.is_running;
   document.getElementById("pause").hidden = !state.is_running || state.is_paused;
@@ -145,7 +152,8 @@ async function update() {
   }
   for (const [name, table] of Object.entries(state.tables)) {
     const place = document.querySelector("#" + name + " details .table");
-    if (!place || place.matches(":hover") && known[name + " table"]) continue;
+    const isWatched = place && (place.matches(":hover") || isSelected(place));
+    if (!place || isWatched && known[name + " table"]) continue;
     const tops = scrolls(place);
     place.innerHTML = table.html;
     scrollAgain(place, tops);

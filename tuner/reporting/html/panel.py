@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from .. import text
+
 COMPLETE = "#2f6fde"
 PRUNED = "#c47b17"
 FAILED = "#d23b3b"
@@ -17,6 +19,9 @@ BEST = "#1a9850"
 MUTED = "#8a8f98"
 """Colours that are legible on a light and on a dark page."""
 
+
+LABEL_CHARACTERS = 40
+"""Longest name in a figure, which a longer one would leave no room; tables have whole names."""
 
 _SHORT = 30
 """Numbers that are encoded faster one by one than as an array with its header."""
@@ -97,8 +102,18 @@ class Section:
     follows: Follows = Follows.TRIALS
 
 
-def blank_figure(x_label: str, y_label: str, *, height: int = 320, **options: Any) -> Any:
-    """Return an empty Bokeh figure that fits the page's width, light or dark."""
+def blank_figure(
+    x_label: str, y_label: str, *, height: int = 320, counts: bool = False, **options: Any
+) -> Any:
+    """Return an empty Bokeh figure that fits the page's width, light or dark.
+
+    Args:
+        x_label: What the x axis shows.
+        y_label: What the y axis shows.
+        height: In pixels.
+        counts: Whether the x axis counts, such as trials, and has ticks at whole numbers only.
+        options: Further arguments of Bokeh's `figure`.
+    """
     from bokeh.models import DataRange1d
     from bokeh.plotting import figure
 
@@ -109,8 +124,8 @@ def blank_figure(x_label: str, y_label: str, *, height: int = 320, **options: An
         height=height,
         sizing_mode="stretch_width",
         tools="pan,box_zoom,wheel_zoom,reset,save",
-        x_axis_label=x_label,
-        y_axis_label=y_label,
+        x_axis_label=text.without_middle(x_label, LABEL_CHARACTERS),
+        y_axis_label=text.without_middle(y_label, LABEL_CHARACTERS),
         **options,
     )
     plot.toolbar.logo = None
@@ -124,6 +139,8 @@ def blank_figure(x_label: str, y_label: str, *, height: int = 320, **options: An
     plot.axis.minor_tick_line_color = None
     plot.axis.major_label_text_color = plot.axis.axis_label_text_color = MUTED
     plot.axis.axis_label_text_font_style = "normal"
+    if counts:
+        plot.xaxis.ticker.min_interval = 1.0
     return plot
 
 

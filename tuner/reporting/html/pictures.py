@@ -98,7 +98,7 @@ class _Drawing:
             axes.legend(frameon=not is_above, fontsize=8, **place)
 
     def _finish_axes(self) -> None:
-        from matplotlib.ticker import NullLocator
+        from matplotlib.ticker import MaxNLocator, NullLocator
 
         axes, figure = self._axes, self._figure
         axes.spines[["top", "right"]].set_visible(False)
@@ -120,6 +120,8 @@ class _Drawing:
                 labels = [_plain(named.get(each, f"{each:g}")) for each in ticks]
                 axis.set_ticks(ticks, labels=labels)
                 axis.set_minor_locator(NullLocator())
+            elif getattr(of.ticker, "min_interval", 0.0) >= 1.0:
+                axis.set_major_locator(MaxNLocator(integer=True))
             if not of.visible:
                 axis.set_visible(False)
                 axes.spines["left" if axis is axes.yaxis else "bottom"].set_visible(False)

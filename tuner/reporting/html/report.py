@@ -135,9 +135,9 @@ def scaling_page(title: str, head: Sequence[str], panel: Panel) -> str:
 def filled_page(report: ReportContents, parts: dict[str, str]) -> str:
     """Return the page's template with these parts and those that every page has."""
     parts = {
-        "TITLE": _text(report.title),
+        "TITLE": html.escape(report.title),
         "STYLE": page_file("page.css"),
-        "HEAD": "<br>".join(_text(each) for each in report.head),
+        "HEAD": "<br>".join(html.escape(each) for each in report.head),
         "SWITCH": "" if report.has_pruned else "hidden",
         "SHOWN": str(report.first_shown),
         "ONLY": "checked" if report.first_shown is Shown.COMPLETE_ONLY else "",
@@ -151,7 +151,7 @@ def filled_page(report: ReportContents, parts: dict[str, str]) -> str:
 
 def links(named: Iterable[tuple[str, str]]) -> str:
     """Return links to the sections of a page, by their names and titles."""
-    return " ".join(f'<a href="#{name}">{_text(title)}</a>' for name, title in named)
+    return " ".join(f'<a href="#{name}">{html.escape(title)}</a>' for name, title in named)
 
 
 def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
@@ -269,7 +269,7 @@ def bokeh_script() -> str:
 
 def section(panel: Panel, drawn: Sequence[str], *, has_tables: bool = True) -> str:
     """Return a section of a page, with the places of its figures as HTML."""
-    label = _text(f"{panel.title}. {panel.words}")
+    label = html.escape(f"{panel.title}. {panel.words}")
     figures = "".join(
         f'<div class="figure" role="img" aria-label="{label}">{each}</div>' for each in drawn
     )
@@ -278,7 +278,8 @@ def section(panel: Panel, drawn: Sequence[str], *, has_tables: bool = True) -> s
     if panel.tables and panel.is_folded:
         tables = f"<details><summary>As a table</summary>{tables}</details>"
     return (
-        f'<section id="{panel.name}"><h2>{_text(panel.title)}</h2><p>{_text(panel.words)}</p>'
+        f'<section id="{panel.name}"><h2>{html.escape(panel.title)}</h2>'
+        f"<p>{html.escape(panel.words)}</p>"
         f'<div class="figures{several}">{figures}</div>{tables}</section>'
     )
 
@@ -294,7 +295,7 @@ def tables_of(panel: Panel, *, most_rows: int | None = None) -> str:
 
 
 def _table(table: Table, most_rows: int | None) -> str:
-    head = "".join(f'<th scope="col">{_text(each)}</th>' for each in table.columns)
+    head = "".join(f'<th scope="col">{html.escape(each)}</th>' for each in table.columns)
     head = f"<thead><tr>{head}</tr></thead>" if any(table.columns) else ""
     all_rows = len(table.rows)
     shown = table.rows if most_rows is None else table.rows[-most_rows:]
@@ -308,12 +309,8 @@ def _table(table: Table, most_rows: int | None) -> str:
 
 def _cell(words: str) -> str:
     if "\n" in words:
-        return f"<td><pre>{_text(words)}</pre></td>"
-    return f"<td>{_text(words)}</td>"
-
-
-def _text(words: str) -> str:
-    return html.escape(words)
+        return f"<td><pre>{html.escape(words)}</pre></td>"
+    return f"<td>{html.escape(words)}</td>"
 
 
 def page_file(name: str) -> str:

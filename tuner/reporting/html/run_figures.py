@@ -213,8 +213,8 @@ def _by_worker(ran: Sequence[Attempt], *, now: float) -> Table:
                 str(len(mine)),
                 text.duration(present),
                 f"{seconds / present:.1f}" if present > 0 else text.NOTHING,
-                f"{costs.core_hours:.3g}",
-                f"{costs.gpu_hours:.3g}",
+                text.amount(costs.core_hours),
+                text.amount(costs.gpu_hours),
             )
         )
     columns = ("node", "worker", "attempts", "present", "trials at once", "core h", "GPU h")
@@ -227,9 +227,9 @@ def costs(trials: StudyTrials, *, now: float) -> Panel:
     found = costs_of(view.attempts, now=now if view.master is not None else None)
     share = found.idle_core_hours / found.core_hours if found.core_hours else 0.0
     rows = [
-        ("core hours", f"{found.core_hours:.3g}"),
-        ("of these idle", f"{found.idle_core_hours:.3g} ({share:.0%})"),
-        ("GPU hours", f"{found.gpu_hours:.3g}"),
+        ("core hours", text.amount(found.core_hours)),
+        ("of these idle", f"{text.amount(found.idle_core_hours)} ({share:.0%})"),
+        ("GPU hours", text.amount(found.gpu_hours)),
         ("waiting for devices", text.duration(found.wait_seconds)),
         ("attempts", str(len(view.attempts))),
         ("repeated after a loss", str(sum(view.retried.values()))),

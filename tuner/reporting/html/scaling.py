@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.scaling.curve import Range, ScalingCurve
+from ...core.scaling.efficient_batch import Side, efficiency_by_batch
 from ...core.scaling.points import Mode
 from ...core.scaling.rows import Row, measured_modes
-from ...core.scaling.turn import Side, efficiency_by_batch
 from .. import text
 from ..results.scaling import (
     BAR_COLUMNS,
@@ -20,7 +20,7 @@ from ..results.scaling import (
     bar_cells,
     cells,
     conclusions,
-    turns,
+    efficient_batches,
 )
 from .line_figures import Line, Mark, Reference, line_figure
 from .panel import BEST, COMPLETE, FAILED, PRUNED, Panel, Table
@@ -222,9 +222,9 @@ def _line(series: _Series, measure: _Measure) -> Line:
 
 def _by_batch(curve: ScalingCurve, efficiency: float, *, has_name: bool) -> Any | None:
     """Return the efficiency over the batch per device; None if there are no two batches."""
-    turning = {
+    efficient = {
         each.devices: (each.batch_per_device, _PERCENT * efficiency)
-        for each in turns(curve, efficiency)
+        for each in efficient_batches(curve, efficiency)
         if each.side is Side.WITHIN
     }
     several = [each for each in curve.devices if each > 1]
@@ -234,7 +234,7 @@ def _by_batch(curve: ScalingCurve, efficiency: float, *, has_name: bool) -> Any 
         marks = [Mark(batch, each.times(_PERCENT)) for batch, each in found.items()]
         if len(marks) > 1:
             name = text.plural(count, curve.device)
-            lines.append(Line(name, color, marks, turning.get(count)))
+            lines.append(Line(name, color, marks, efficient.get(count)))
     if not lines:
         return None
     return line_figure(

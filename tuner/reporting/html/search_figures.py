@@ -12,6 +12,7 @@ from ..results.importance import MIN_TRIALS
 from .panel import (
     BEST,
     COMPLETE,
+    LABEL_CHARACTERS,
     MUTED,
     PRUNED,
     Panel,
@@ -32,10 +33,13 @@ from .trials import (
     value_of,
 )
 
+_MOST_BARS = 30
+"""Hyperparameters whose importance is drawn; the table has all of them."""
+
 
 def history(trials: StudyTrials) -> Panel:
     """Return the values of the trials in their order, and the best one so far."""
-    plot = blank_figure("trial", trials.metric, tooltips=POINTED)
+    plot = blank_figure("trial", trials.metric, counts=True, tooltips=POINTED)
     draw_points(plot, trials, lambda trial: trial.number)
     rows = []
     for shown in MODES:
@@ -80,7 +84,7 @@ def curves(trials: StudyTrials) -> Panel | None:
     if not known:
         return None
     step = text.step_word(trials.view.epochs)
-    plot = blank_figure(step, trials.metric, height=360)
+    plot = blank_figure(step, trials.metric, height=360, counts=True)
     best = trials.view.best
     groups = (
         (trials.pruned, PRUNED, Shown.WITH_PRUNED, 0.3),
@@ -147,17 +151,24 @@ def importance(trials: StudyTrials) -> Panel:
     widest = max(found.values(), key=len)
     few = f" Stopped trials count, too: fewer than {MIN_TRIALS} are complete."
     if not widest:
+        count = len(trials.of(Shown.WITH_PRUNED))
         words = (
             f"No importance yet: at least {MIN_TRIALS} trials with a value are needed, and "
-            f"there are {len(trials.of(Shown.WITH_PRUNED))}."
+            f"there are {count}."
         )
+        if count >= MIN_TRIALS:
+            words = "No importance: the trials do not differ in their values."
         return Panel("importance", "Importance", words)
-    labels = text.distinct([text.clean(each.name) for each in widest])
-    names = dict(zip((each.name for each in widest), labels, strict=True))
+    names = text.distinct([text.clean(each.name) for each in widest])
+    cells_of = dict(zip((each.name for each in widest), names, strict=True))
+    labels = text.distinct(
+        [text.without_middle(name, LABEL_CHARACTERS) for name in names[:_MOST_BARS]]
+    )
+    label_of = dict(zip((each.name for each in widest), labels, strict=False))
     plot = blank_figure(
         "share of the importance",
         "",
-        height=70 + 34 * len(names),
+        height=70 + 34 * len(labels),
         y_range=FactorRange(*labels[::-1]),
     )
     tables = []
@@ -165,13 +176,14 @@ def importance(trials: StudyTrials) -> Panel:
     if len(known) == 1:  # too few are complete: an empty figure would tell nothing
         known = {Shown.ALWAYS: widest}
     for shown, ranked in known.items():
-        y = [names[each.name] for each in ranked]
-        shares = [each.share for each in ranked]
+        drawn = [each for each in ranked if each.name in label_of]
+        y = [label_of[each.name] for each in drawn]
+        shares = [each.share for each in drawn]
         mark(plot.hbar(y, right=shares, height=0.55, color=COMPLETE, alpha=0.8), shown)
-        ends = ([each.low for each in ranked], [each.high for each in ranked])
+        ends = ([each.low for each in drawn], [each.high for each in drawn])
         mark(plot.segment(ends[0], y, ends[1], y, color=MUTED, line_width=2), shown)
         cells = [
-            (names[each.name], f"{each.share:.0%}", f"{each.low:.0%} to {each.high:.0%}")
+            (cells_of[each.name], f"{each.share:.0%}", f"{each.low:.0%} to {each.high:.0%}")
             for each in ranked
         ]
         tables.append(Table(("hyperparameter", "importance", "80 % interval"), cells, shown))
@@ -181,7 +193,9 @@ def importance(trials: StudyTrials) -> Panel:
         "Importance",
         "How differently each hyperparameter is distributed among the best tenth of the trials "
         "(conditional PED-ANOVA), as a share of the sum; lines are 80 % intervals over resampled "
-        "trials." + (few if Shown.ALWAYS in known else ""),
+        "trials."
+        + (few if Shown.ALWAYS in known else "")
+        + (f" The figure has {_MOST_BARS} of {len(names)}." if names[_MOST_BARS:] else ""),
         [plot],
         tables,
     )

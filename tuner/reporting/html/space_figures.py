@@ -19,7 +19,7 @@ from ...core.space.space import (
 )
 from ...core.trial import Direction, Trial, TrialState
 from .. import text
-from .panel import MUTED, Panel, Shown, Table, blank_figure, mark
+from .panel import LABEL_CHARACTERS, MUTED, Panel, Shown, Table, blank_figure, mark
 from .trials import (
     POINTED,
     StudyTrials,
@@ -34,8 +34,17 @@ _SLICES = 6
 _NOT_ACTIVE = -0.1
 """Where parallel coordinates show a hyperparameter that the trial does not have."""
 
+_MOST_AXES = 20
+"""Hyperparameters that parallel coordinates show."""
+
 _LABELLED = 6
 """Values of a hyperparameter, at most, that parallel coordinates label one by one."""
+
+_WORD_CHARACTERS = 14
+"""Longest value on an axis."""
+
+_SIDE_BY_SIDE = 30
+"""Characters of an axis's labels that fit next to each other on a phone; more are slanted."""
 
 _CONTOUR_CELLS = 40
 _CONTOUR_TRIALS = 10
@@ -80,9 +89,14 @@ def _slice(trials: StudyTrials, parameter: Parameter) -> Any:
     name = text.clean(parameter.name)
     options: dict[str, Any] = {"tooltips": POINTED, "height": 260}
     if _has_words(parameter):
-        words = text.distinct([text.param(each) for each in parameter.values or ()])
+        values = [
+            text.without_middle(text.param(each), _WORD_CHARACTERS)
+            for each in parameter.values or ()
+        ]
+        words = text.distinct(values)
         across = FactorRange(*words)
         plot = blank_figure(name, trials.metric, x_range=across, **options)
+        _slant(plot, words)
         draw_points(
             plot,
             trials,
@@ -97,6 +111,12 @@ def _slice(trials: StudyTrials, parameter: Parameter) -> Any:
         draw_points(plot, trials, lambda trial: _number(parameter, trial), size=6)
     limit_values(plot, trials)
     return plot
+
+
+def _slant(plot: Any, labels: Sequence[str]) -> None:
+    """Slant the labels of the x axis if they have no room next to each other."""
+    if sum(map(len, labels)) > _SIDE_BY_SIDE:
+        plot.xaxis.major_label_orientation = 0.5
 
 
 def _word(parameter: Parameter, trial: Trial, words: Sequence[str]) -> str | None:
@@ -140,7 +160,12 @@ def parallel(trials: StudyTrials) -> Panel | None:
     """Return all configurations as lines across one axis for each hyperparameter."""
     from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
-    parameters = list(trials.parameters.values())
+    parameters, which = list(trials.parameters.values()), ""
+    if len(parameters) > _MOST_AXES:
+        which = (
+            f" Of {len(parameters)} hyperparameters, {_MOST_AXES} are shown, {trials.order_words}."
+        )
+        parameters = trials.leading_parameters[:_MOST_AXES]
     ranked = sorted(trials.of(Shown.WITH_PRUNED), key=value_of)
     if len(parameters) < 2 or not ranked:
         return None
@@ -174,11 +199,10 @@ def parallel(trials: StudyTrials) -> Panel | None:
             alpha=0.5,
         )
         mark(lines, shown)
-    names = [text.clean(parameter.name) for parameter in parameters]
+    names = [text.without_middle(parameter.name, LABEL_CHARACTERS) for parameter in parameters]
     plot.xaxis.ticker = FixedTicker(ticks=list(range(len(parameters))))
     plot.xaxis.major_label_overrides = dict(enumerate(names))
-    if sum(map(len, names)) > 30:  # a phone's width
-        plot.xaxis.major_label_orientation = 0.5
+    _slant(plot, names)
     plot.yaxis.visible = False
     plot.ygrid.visible = False
     for at, parameter in enumerate(parameters):
@@ -200,7 +224,7 @@ def parallel(trials: StudyTrials) -> Panel | None:
         "All configurations",
         "Each line is a trial; its color is its value (yellow is best). A line below an axis "
         "means that the trial does not have that hyperparameter. The table of all trials is at "
-        "the end of this page.",
+        f"the end of this page.{which}",
         [plot],
     )
 
@@ -212,6 +236,8 @@ def _colours(trials: StudyTrials) -> Any:
 
     values = [value_of(t) for t in trials.complete or trials.of(Shown.WITH_PRUNED)]
     low, high = trials.usual_range(values) or (min(values), max(values))
+    if low == high:  # all have one colour, that of the middle
+        low, high = low - max(1.0, abs(low)), high + max(1.0, abs(high))
     palette = Viridis256 if trials.direction is Direction.MAX else Viridis256[::-1]
     return LinearColorMapper(palette=palette, low=low, high=high, nan_color="rgba(0, 0, 0, 0)")
 

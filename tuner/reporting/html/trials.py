@@ -30,6 +30,9 @@ _ENOUGH = 5
 _STEPS_DRAWN = 200
 """Points of a learning curve that are drawn at most."""
 
+_MOST_DRAWN = 1e300
+"""Largest value that figures show: the distance between larger ones would overflow."""
+
 
 @dataclass(frozen=True)
 class StudyTrials:
@@ -57,18 +60,18 @@ class StudyTrials:
 
     @cached_property
     def complete(self) -> list[Trial]:
-        """The complete trials with a finite value, by number."""
+        """The complete trials with a value that figures can show, by number."""
         return [t for t in self._valued if t.state is TrialState.COMPLETE]
 
     @cached_property
     def pruned(self) -> list[Trial]:
-        """The pruned and paused trials with a finite value, that of their last step."""
+        """The pruned and paused trials with such a value, that of their last step."""
         return [t for t in self._valued if t.state is not TrialState.COMPLETE]
 
     @cached_property
     def _valued(self) -> list[Trial]:
         trials = sorted(self.view.trials, key=lambda trial: trial.number)
-        return [t for t in trials if t.value is not None and math.isfinite(t.value)]
+        return [t for t in trials if t.value is not None and is_drawable(t.value)]
 
     @property
     def mark(self) -> str:
@@ -119,7 +122,8 @@ class StudyTrials:
         """The order of `leading_parameters`, in words."""
         if self._ranked:
             return "the most important first"
-        return f"in the order of their declaration: importance needs {MIN_TRIALS} trials"
+        needs = f"{MIN_TRIALS} trials with values that differ"
+        return f"in the order of their declaration: importance needs {needs}"
 
     @cached_property
     def leading_parameters(self) -> list[Parameter]:
@@ -132,7 +136,7 @@ class StudyTrials:
         """The steps and values of the first objective that each trial reported, by number."""
         found: dict[int, dict[int, float]] = {}
         for row in self.reports:
-            if row.metric == self.view.goal.metric and math.isfinite(row.value):
+            if row.metric == self.view.goal.metric and is_drawable(row.value):
                 found.setdefault(row.trial, {})[row.step] = row.value
         curves = {}
         # The same steps of all trials that report alike: a median is taken over them.
@@ -158,6 +162,11 @@ class StudyTrials:
         if self.direction is Direction.MIN and most > high + slack:
             return least - margin, high + slack
         return None
+
+
+def is_drawable(value: float) -> bool:
+    """Return whether figures can show a value, which may be infinite or NaN."""
+    return abs(value) <= _MOST_DRAWN
 
 
 def value_of(trial: Trial) -> float:

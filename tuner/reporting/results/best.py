@@ -133,6 +133,8 @@ def values_words(view: StudyView, trial: Trial) -> str:
 
 
 def _means(confirmation: Confirmation) -> list[str]:
+    if len(confirmation.counted) == 1:  # one value has no spread
+        return [text.measured(value) for value in confirmation.mean.values]
     return [
         f"{text.measured(mean)} ± {deviation:.2g}"
         for mean, deviation in zip(confirmation.mean.values, confirmation.deviations, strict=True)
@@ -142,8 +144,9 @@ def _means(confirmation: Confirmation) -> list[str]:
 def _trainings(confirmation: Confirmation) -> str:
     numbers = ", ".join(str(trial.number) for trial in confirmation.counted)
     failed = f", {confirmation.failed} more failed" if confirmation.failed else ""
-    trials = "trials" if len(confirmation.counted) > 1 else "trial"
-    return f"mean ± standard deviation of {trials} {numbers}{failed}"
+    if len(confirmation.counted) == 1:
+        return f"one repeat, trial {numbers}{failed}"
+    return f"mean ± standard deviation of trials {numbers}{failed}"
 
 
 def model_lines(view: StudyView) -> list[str]:

@@ -80,7 +80,7 @@ def table(view: StudyView) -> Table:
         rows.append(
             {
                 "number": trial.number,
-                "state": str(trial.state),
+                "state": str(view.trial_state(trial)),
                 "origin": trial.origin,
                 "value": trial.value,
                 "step": trial.step,
@@ -173,7 +173,7 @@ def trial_tree(
     """Return a trial with its attempts and reports, as in the JSON export."""
     return {
         "number": trial.number,
-        "state": str(trial.state),
+        "state": str(view.trial_state(trial)),
         "value": finite(trial.value),
         "step": trial.step,
         "params": params_json(trial.params),

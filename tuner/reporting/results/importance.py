@@ -74,11 +74,12 @@ def importances(
             faster, an interval is the share alone.
 
     Returns:
-        Empty with fewer than `MIN_TRIALS` results, or if nothing is searched.
+        Empty with fewer than `MIN_TRIALS` results, if all values are equal, or if nothing is
+        searched.
     """
     known = [(params, value) for params, value in results if math.isfinite(value)]
     regimes = _regimes(space, [params for params, _ in known])
-    if len(known) < MIN_TRIALS or not regimes:
+    if len(known) < MIN_TRIALS or not regimes or len({value for _, value in known}) == 1:
         return []
     sign = 1.0 if direction is Direction.MIN else -1.0
     losses = sign * np.array([value for _, value in known])

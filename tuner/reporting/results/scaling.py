@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ...core.resources import size
 from ...core.scaling.curve import Range, ScalingCurve
+from ...core.scaling.efficient_batch import EfficientBatch, Side, efficient_batch
 from ...core.scaling.points import Mode
 from ...core.scaling.rows import Row, rows
-from ...core.scaling.turn import Side, Turn, turn
 from .. import text
 from ..table import table
 
@@ -40,7 +41,7 @@ def cells(row: Row) -> tuple[str, ...]:
     efficiency = row.efficiency or row.speed_up
     return (
         *first,
-        _with_spread(row.step_seconds, text.milliseconds),
+        _with_spread(row.step_seconds.times(1000.0), text.amount),
         f"{row.throughput.middle:,.0f}",
         "1" if is_base else speed_up if row.is_distinct else f"{speed_up}, not distinguishable",
         "100 %" if is_base else f"{100 * efficiency.middle:.0f} %",
@@ -50,8 +51,8 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def _memory(row: Row) -> str:
-    host = text.size(row.memory_bytes) if row.memory_bytes else _UNKNOWN
-    return f"{host}, {text.size(row.gpu_memory_bytes)} a GPU" if row.gpu_memory_bytes else host
+    host = size(row.memory_bytes) if row.memory_bytes else _UNKNOWN
+    return f"{host}, {size(row.gpu_memory_bytes)} a GPU" if row.gpu_memory_bytes else host
 
 
 def _with_spread(values: Range, form: Callable[[float], str]) -> str:
@@ -121,7 +122,7 @@ def conclusions(
         found = rows(curve, modes) if curve.batch else []
         for mode in modes:
             lines += _of_mode(curve, [row for row in found if row.mode is mode])
-        lines += _turn_lines(curve, efficiency)
+        lines += _efficient_batch_lines(curve, efficiency)
         lines += (f"{curve.backend}: {note}" for note in curve.notes)
         lines += _failures(curve)
     return list(dict.fromkeys(lines))
@@ -150,15 +151,17 @@ def _of_mode(curve: ScalingCurve, found: Sequence[Row]) -> list[str]:
     ]
 
 
-def turns(curve: ScalingCurve, efficiency: float) -> list[Turn]:
+def efficient_batches(curve: ScalingCurve, efficiency: float) -> list[EfficientBatch]:
     """Return the batch from which on each number of devices is efficient, if it is known."""
     several = (devices for devices in curve.devices if devices > 1)
-    return [found for each in several if (found := turn(curve, efficiency, each)) is not None]
+    return [
+        found for each in several if (found := efficient_batch(curve, efficiency, each)) is not None
+    ]
 
 
-def _turn_lines(curve: ScalingCurve, efficiency: float) -> list[str]:
+def _efficient_batch_lines(curve: ScalingCurve, efficiency: float) -> list[str]:
     lines = []
-    for found in turns(curve, efficiency):
+    for found in efficient_batches(curve, efficiency):
         words = {
             Side.WITHIN: f"from about {found.batch_per_device} samples on each on",
             Side.BELOW: f"at all batches measured ({found.batch_per_device} each and more)",
@@ -184,10 +187,10 @@ def scaling_json(
     return {
         "curves": [each.to_json() for each in curves],
         "rows": [_row_json(row) for row in all_rows(curves, modes)],
-        "turns": [
+        "efficient_batches": [
             {"backend": curve.backend, **asdict(each)}
             for curve in curves
-            for each in turns(curve, efficiency)
+            for each in efficient_batches(curve, efficiency)
         ],
         "conclusions": conclusions(curves, modes=modes, efficiency=efficiency),
     }

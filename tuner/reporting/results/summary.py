@@ -69,9 +69,9 @@ def _cost_words(view: StudyView, now: float) -> str:
     if cost.core_hours:
         idle = cost.idle_core_hours / cost.core_hours
         idle_words = f" ({idle:.0%} idle)" if idle >= _LEAST_IDLE else ""
-        words.append(f"{cost.core_hours:.3g} core hours{idle_words}")
+        words.append(f"{text.amount(cost.core_hours)} core hours{idle_words}")
     if cost.gpu_hours:
-        words.append(f"{cost.gpu_hours:.3g} GPU hours")
+        words.append(f"{text.amount(cost.gpu_hours)} GPU hours")
     if words and cost.wait_seconds >= 1.0:
         waited = text.duration(cost.wait_seconds)
         words.append(f"{waited} of waiting at workers (sum over the trials)")
@@ -181,9 +181,7 @@ def why_without_result(view: StudyView, finish: Finish) -> tuple[str, str]:
         more = _more_trials(view, finish)
         return f"{message}." + (f" `{more}` tries others." if more else ""), ""
     last = groups[0].trials[-1]
-    remedy = f"continue with `{_resume(view, finish)}`"
-    if _is_exhausted(view):
-        remedy = "start a new study: every configuration was tried"
+    remedy = f"continue with `{_resume(view, finish, retries=True)}`"
     return f"{message} ({text.failure(last)}). Fix the cause and {remedy}.", last.detail
 
 
@@ -204,10 +202,10 @@ def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
         commands.append((f"hptune report {directory}", "write figures and tables as a web page"))
     if view.counts.get(TrialState.FAILED):
         commands.append((f"hptune trials {directory} --state failed", "show why trials failed"))
+        again = _resume(view, finish, retries=True)
+        commands.append((again, "when the cause is fixed, run the failed trials again"))
     if more := _more_trials(view, finish):
-        is_broken = view.best is None and view.counts.get(TrialState.FAILED)
-        first = "when the cause is fixed, " if is_broken else ""
-        commands.append((more, f"{first}continue with more trials"))
+        commands.append((more, "continue with more trials"))
     elif finish.finish_reason is not FinishReason.EXHAUSTED and not _is_exhausted(view):
         commands.append((_resume(view, finish), "continue from here"))
     return commands
@@ -219,19 +217,20 @@ def _is_exhausted(view: StudyView) -> bool:
     return view.possible_trials is not None and tried >= view.possible_trials
 
 
-def _resume(view: StudyView, finish: Finish | None) -> str:
-    """Return the command that continues the study.
+def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) -> str:
+    """Return the command that continues the study, if asked for with the failed trials.
 
     Limits apply to all runs together. With the same limit the next run would stop at once, so
     it is doubled.
     """
-    command = f"hptune resume {_directory(view)}"
+    command = f"hptune resume {_directory(view)}{' --retry-failed' if retries else ''}"
     finish_reason = None if finish is None else finish.finish_reason
     if finish_reason is FinishReason.BUDGET_SPENT and (budget := view.device_budget) is not None:
-        return f"{command} --budget {2 * budget.hours:g}{budget.device}-h"
+        return f"{command} --budget {2 * budget.hours:.12g}{budget.device}-h"
     if finish_reason is FinishReason.TIME_UP and view.timeout_seconds is not None:
-        return f"{command} --timeout {text.duration(2 * view.timeout_seconds)}"
-    if view.budget_trials is not None and view.ended - view.confirmations >= view.budget_trials:
+        return f"{command} --timeout {text.duration(max(1.0, 2 * view.timeout_seconds))}"
+    searched = view.ended - view.confirmations
+    if not retries and view.budget_trials is not None and searched >= view.budget_trials:
         return f"{command} --trials {2 * view.budget_trials}"
     return command
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 
 from ...core.attempt import Attempt, Report, ReportedValue
+from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from .. import text
 from ..table import fields, table
@@ -126,7 +127,7 @@ def trials_json(view: StudyView, trials: Sequence[Trial], *, now: float) -> dict
         "trials": [
             {
                 **trial_json(view, trial),
-                "state": view.state_of(trial),
+                "state": str(view.trial_state(trial)),
                 "attempts": trial.attempts,
                 "seconds": _seconds(view, attempts_of.get(trial.number, []), now),
                 "reason": trial.reason,
@@ -267,7 +268,7 @@ def _attempt_lines(
                 ended if attempt.outcome is None else attempt.outcome.lower(),
                 text.NOTHING if step is None else str(step),
                 text.duration(_seconds(view, [attempt], now)),
-                text.NOTHING if used is None else text.size(used.peak_memory_bytes),
+                text.NOTHING if used is None else size(used.peak_memory_bytes),
                 text.attempt_where(attempt),
                 _ending(attempt),
             )

@@ -129,10 +129,7 @@ class StudyView:
     @property
     def counts(self) -> Counter[TrialState]:
         """How many trials are in each state; without a master, no trial runs."""
-        counts = Counter(trial.state for trial in self.trials)
-        if self.master is None:
-            counts[TrialState.WAITING] += counts.pop(TrialState.RUNNING, 0)
-        return counts
+        return Counter(self.trial_state(trial) for trial in self.trials)
 
     def counts_text(self, *, of: int | None = None) -> str:
         """Return how many trials are in each state; those that have begun are interrupted.
@@ -147,12 +144,16 @@ class StudyView:
         """How many trials have begun and are to continue, but do not run."""
         return sum(self.state_of(trial) == INTERRUPTED for trial in self.trials)
 
+    def trial_state(self, trial: Trial) -> TrialState:
+        """Return a trial's state; without a master, one that ran waits."""
+        if trial.state is TrialState.RUNNING and self.master is None:
+            return TrialState.WAITING
+        return trial.state
+
     def state_of(self, trial: Trial) -> str:
-        """Return a trial's state in one word; without a master, no trial runs."""
-        is_running = trial.state is TrialState.RUNNING and self.master is not None
-        if trial.attempts and not is_running and trial.state in TO_CONTINUE:
-            return INTERRUPTED
-        return trial.state.lower()
+        """Return a trial's state in one word; one that waits and has begun is interrupted."""
+        state = self.trial_state(trial)
+        return INTERRUPTED if state is TrialState.WAITING and trial.attempts else state.lower()
 
     @property
     def ended(self) -> int:

@@ -219,8 +219,9 @@ def _table(
 def _foot_lines(snapshot: StudySnapshot, width: int) -> list[Text]:
     line = _labelled("workers").append(str(snapshot.workers))
     if snapshot.workers:
-        line.append(f"  {snapshot.cpus_held:.3g}/{snapshot.cpus} cores")
-        line.append(f", {snapshot.gpus_held:.3g}/{snapshot.gpus} GPUs" if snapshot.gpus else "")
+        line.append(f"  {text.number(snapshot.cpus_held)}/{snapshot.cpus} cores")
+        if snapshot.gpus:
+            line.append(f", {text.number(snapshot.gpus_held)}/{snapshot.gpus} GPUs")
         line.append(" in use")
     label, reason = "stalled", snapshot.stall_reason
     if snapshot.paused_by:

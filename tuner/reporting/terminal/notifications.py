@@ -21,12 +21,16 @@ from ...core.messages import (
     WorkerLeft,
     WorkerRefused,
 )
+from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from ...core.user_requests import UserAction
 from .. import text
 
 QUIET_SECONDS = 10.0
 """Shortest time between two lines of one kind; what happens in between is joined."""
+
+_LEAVES_WITHIN_SECONDS = 60.0
+"""Time after which a worker that takes no more trials has a line, if it has not left by then."""
 
 _NAMED = 3
 _REASON_CHARACTERS = 80
@@ -67,6 +71,7 @@ class Notifications:
         self._memory_bytes = memory_bytes
         self._nodes: dict[str, str] = {}
         self._leaving: dict[str, str] = {}
+        self._stays: dict[str, tuple[float, str]] = {}
         self._joined: list[WorkerJoined] = []
         self._left: dict[str, list[str]] = {}
         self._died: dict[str, str] = {}
@@ -91,10 +96,12 @@ class Notifications:
                     self._nodes[event.worker] = event.node
                     if self._shows_joins:
                         self._joined.append(event)
-                case WorkerLeaving():
-                    self._leaving.setdefault(event.worker, event.reason)
+                case WorkerLeaving() if event.worker not in self._leaving:
+                    self._leaving[event.worker] = event.reason
+                    self._stays[event.worker] = event.at, event.reason
                 case WorkerLeft() if event.worker in self._nodes:
                     node = self._nodes.pop(event.worker)
+                    self._stays.pop(event.worker, None)
                     # A worker of the run's own that comes back is worth a line.
                     self._shows_joins = True
                     reason = self._leaving.pop(event.worker, None)
@@ -168,10 +175,22 @@ class Notifications:
         lines, self._urgent = self._urgent, []
         if now < self._quiet_until:
             return lines
-        lines += self._worker_lines() + self._retry_lines()
+        lines += self._stay_lines(now) + self._worker_lines() + self._retry_lines()
         if lines:
             self._quiet_until = now + QUIET_SECONDS
         return lines
+
+    def _stay_lines(self, now: float) -> list[str]:
+        """Return a line on the workers that take no more trials, but do not leave."""
+        staying: dict[str, list[str]] = {}
+        for worker, (at, reason) in list(self._stays.items()):
+            if _LEAVES_WITHIN_SECONDS < now - at < math.inf:
+                del self._stays[worker]
+                staying.setdefault(reason, []).append(self._nodes.get(worker, worker))
+        return [
+            f"{_workers(nodes)} {'takes' if len(nodes) == 1 else 'take'} no more trials: {reason}"
+            for reason, nodes in staying.items()
+        ]
 
     def _worker_lines(self) -> list[str]:
         lines = []
@@ -237,8 +256,8 @@ class Notifications:
             return
         self._show_once(
             "memory",
-            f"trial {attempt.id.trial} uses {text.size(used.peak_memory_bytes)} of memory, but "
-            f"--memory-per-trial is {text.size(granted)}: the machine may run out of memory. "
+            f"trial {attempt.id.trial} uses {size(used.peak_memory_bytes)} of memory, but "
+            f"--memory-per-trial is {size(granted)}: the machine may run out of memory. "
             f"Stop, then resume with --memory-per-trial {_to_ask_for(used.peak_memory_bytes)}",
         )
 
@@ -289,7 +308,7 @@ def _given(cause: Cause | None, following: Sequence[Attempt], before: Attempt) -
     most = max(each.placement.memory_bytes for each in following)
     if cause is not Cause.OUT_OF_MEMORY or not most:
         return ""
-    return f" with {'up to ' if len(following) > 1 else ''}{text.size(most)} of memory"
+    return f" with {'up to ' if len(following) > 1 else ''}{size(most)} of memory"
 
 
 def _workers(nodes: Sequence[str]) -> str:

@@ -7,17 +7,15 @@ from collections.abc import Callable
 from typing import TextIO
 
 REFRESH_SECONDS = 1.0
+"""Time between two redraws."""
 
 
-def watch(
-    read: Callable[[], tuple[str, bool]], stream: TextIO, *, seconds: float = REFRESH_SECONDS
-) -> None:
+def watch(read: Callable[[], tuple[str, bool]], stream: TextIO) -> None:
     """Show a text until it is final: redrawn in place on a terminal, else at the start and the end.
 
     Args:
         read: Returns the text, and whether it is final.
         stream: Where to write.
-        seconds: Time between two redraws.
     """
     content, is_final = read()
     if not stream.isatty():
@@ -26,7 +24,7 @@ def watch(
         if is_final:
             return
         while not is_final:
-            time.sleep(seconds)
+            time.sleep(REFRESH_SECONDS)
             content, is_final = read()
         stream.write(f"\n{content}\n")
         return
@@ -40,7 +38,7 @@ def watch(
     with Live(Text(content), console=console, auto_refresh=False) as live:
         live.refresh()
         while not is_final:
-            time.sleep(seconds)
+            time.sleep(REFRESH_SECONDS)
             content, is_final = read()
             live.update(Text(content), refresh=True)
         # Cropped to the terminal's height so far; what stays on the screen is whole.

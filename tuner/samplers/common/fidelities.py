@@ -37,7 +37,11 @@ class Fidelities:
         return bool(self._losses)
 
     def record(self, slot: int, losses: Mapping[int, float]) -> None:
-        """Record a trial's losses, by rung."""
+        """Record a trial's losses, by rung, in place of those of before."""
+        for step in [each for each in self._losses if each not in losses]:
+            self._losses[step].pop(slot, None)
+            if not self._losses[step]:
+                del self._losses[step]
         for step, loss in losses.items():
             self._losses.setdefault(step, {})[slot] = loss
 

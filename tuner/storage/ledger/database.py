@@ -14,13 +14,14 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from ...core.messages import Event
 from ...errors import StudyError
 from ..directory import StudyDirectory
 from ..file_errors import is_removed, removed, storage_full
 from .codec import decode_event, loads
+from .facts import StudyFacts
 
 FORMAT = 1
 """The number of this ledger format. A study of any other format is refused."""
@@ -108,13 +109,18 @@ def check_format(connection: sqlite3.Connection, directory: StudyDirectory) -> N
         )
 
 
+def dot_lock(database: Path) -> Path:
+    """Return the directory by which SQLite locks a file where there are no POSIX locks."""
+    return database.with_name(f"{database.name}.lock")
+
+
 def remove_dead_dot_lock(database: Path) -> None:
     """Remove the lock directory that a killed process left.
 
     Only the master may call this: as no other process writes, a lock directory that stays unchanged
     belongs to no living process.
     """
-    lock = database.with_name(database.name + ".lock")
+    lock = dot_lock(database)
     with contextlib.suppress(FileNotFoundError):
         first = lock.stat()
         deadline = time.monotonic() + DEAD_DOT_LOCK_SECONDS
@@ -219,13 +225,14 @@ def held_by(directory: StudyDirectory) -> str:
     return f"{shlex.quote(str(directory.database))} is kept locked by {programs or unknown}"
 
 
-def read_facts(connection: sqlite3.Connection) -> dict[str, Any]:
+def read_facts(connection: sqlite3.Connection) -> StudyFacts:
     """Return the facts about the study as a whole, by name.
 
     Raises:
         ValueError: One of them is not JSON.
     """
-    return {key: loads(value) for key, value in connection.execute("SELECT * FROM study")}
+    rows = connection.execute("SELECT * FROM study")
+    return cast("StudyFacts", {key: loads(value) for key, value in rows})
 
 
 def read_events(

@@ -22,6 +22,7 @@ from .database import (
     read_facts,
     sqlite_errors,
 )
+from .facts import StudyFacts
 from .rows import SELECT_ATTEMPTS, SELECT_REPORTS, SELECT_TRIALS, attempt_of, report_of, trial_of
 
 _Row = TypeVar("_Row")
@@ -59,7 +60,7 @@ class LedgerReader:
         with self._reading() as connection:
             check_format(connection, directory)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> StudyFacts:
         """Return the facts about the study as a whole, by name."""
         with self._reading() as connection:
             return read_facts(connection)

@@ -14,8 +14,9 @@ from ...core.attempt import Attempt
 from ...core.messages import Event, Reported
 from ...core.trial import Trial
 from ...errors import StudyError
-from ..directory import StudyDirectory, study_exists, sync_directory
+from ..directory import StudyDirectory, study_exists
 from ..file_errors import storage_errors
+from ..files import sync_directory
 from ..lock import MasterLock, taken_over
 from .codec import dumps, encode_event
 from .database import (
@@ -25,6 +26,7 @@ from .database import (
     connect,
     create_tables,
     damage_errors,
+    dot_lock,
     held_by,
     is_busy,
     read_events,
@@ -32,6 +34,7 @@ from .database import (
     remove_dead_dot_lock,
     sqlite_errors,
 )
+from .facts import StudyFacts
 from .rows import SELECT_TRIALS, attempt_row, text, trial_of, trial_row
 
 _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?)"
@@ -89,8 +92,7 @@ class Ledger:
 
         Args:
             directory: A created directory whose lock the caller holds.
-            facts: Facts about the study as a whole, as JSON values: `hptune_version`,
-                `created_at`, the settings, the search space, … `format` is added.
+            facts: The facts about the study as a whole (`StudyFacts`); `format` is added.
             lock: As for `open`.
             while_locked: As for `open`.
 
@@ -227,7 +229,7 @@ class Ledger:
         )
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> StudyFacts:
         """The facts about the study as a whole, by name."""
         with damage_errors(self._directory), sqlite_errors(self._directory):
             return read_facts(self._connection)
@@ -292,6 +294,8 @@ class Ledger:
                     return
                 if self._lock is not None:
                     self._lock.refresh()
+                if not self._directory.locks_work():
+                    remove_dead_dot_lock(self._directory.database)
                 self._while_locked(time.monotonic() - since, held_by(self._directory))
         finally:
             self._wait_at_most(BUSY_SECONDS)
@@ -308,6 +312,8 @@ def _without_leftovers(database: Path) -> Iterator[None]:
     def remove() -> None:
         for each in (database, database.with_name(f"{database.name}-journal")):
             each.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            dot_lock(database).rmdir()
 
     remove()
     try:

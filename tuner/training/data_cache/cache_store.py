@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.resources import size
 from ...storage.filesystem import mount_of
 from .hyperparameters_read import HyperparametersRead
 
@@ -178,8 +179,8 @@ class CacheStore:
         limit = (free + kept) // 2 if self._limit_bytes is None else self._limit_bytes
         if kept + needed_bytes > limit or needed_bytes > free:
             raise NotShared(
-                f"it needs {needed_bytes / 1e9:.3g} GB in {self._folder.parent}, which has "
-                f"{free / 1e9:.3g} GB free; the limit is {limit / 1e9:.3g} GB (--cache-data)"
+                f"it needs {size(needed_bytes)} in {self._folder.parent}, which has "
+                f"{size(free)} free; the limit is {size(limit)} (--cache-data)"
             )
 
 

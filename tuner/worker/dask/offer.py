@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...config.kinds import is_scheduler_address
-from ...core.resources import Capacity
+from ...core.resources import Capacity, size
 from ...errors import StudyError, UsageError
 from ...security.handshake import INSECURE, identity_for
 from .. import device_locks, devices
@@ -97,8 +97,8 @@ def offered(options: WorkerOptions) -> Offer:
         memory = has.memory_bytes if cpus is None else has.memory_bytes * cpus // len(has.cpus)
     if has.memory_bytes and memory > has.memory_bytes:
         raise UsageError(
-            f"{memory / 1e9:.3g} GB of memory are offered, but this process may use "
-            f"{has.memory_bytes / 1e9:.3g} GB; offer at most as much"
+            f"{size(memory)} of memory are offered, but this process may use "
+            f"{size(has.memory_bytes)}; offer at most as much"
         )
     most = len(has.gpus) if gpus is None else gpus
     free = device_locks.lock_gpus(has.gpus, most)

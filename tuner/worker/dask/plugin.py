@@ -34,8 +34,9 @@ from ..private_folder import create_folder
 from ..runner import AttemptRunner
 from ..runner_state import GRACE_SECONDS, EarlyStops
 from ..transport.endings import ending_of_remote
+from ..transport.file_requests import FilesNotBrought
 from ..transport.notices import FileNotice
-from ..transport.remote_study import FilesNotBrought, NotSent, RemoteStudy
+from ..transport.remote_study import NotSent, RemoteStudy
 from . import versions
 from .announcement import Announcement
 from .study_access import StudyAccess, StudyAccessError, check_access

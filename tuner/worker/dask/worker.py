@@ -13,7 +13,7 @@ from typing import Any
 import dask
 from distributed import Worker
 
-from ...core.resources import Capacity
+from ...core.resources import Capacity, size
 from ...errors import StudyError
 from ...security.certificates import Identity
 from ...security.handshake import identity_for, why_refused
@@ -294,5 +294,5 @@ def _words(capacity: Capacity) -> str:
     parts = [f"{cores} core" + ("s" if cores > 1 else "")]
     if capacity.gpus:
         parts.append(f"{len(capacity.gpus)} GPUs ({', '.join(capacity.gpus)})")
-    parts.append(f"{capacity.memory_bytes / 1e9:.3g} GB of memory")
+    parts.append(f"{size(capacity.memory_bytes)} of memory")
     return ", ".join(parts)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from ...core.attempt import Cause, Ending
-from ...core.resources import Placement
+from ...core.resources import Placement, size
 from ..process_ids import stat_of
 from . import memory
 from .gpu import GpuUsage
@@ -74,11 +74,11 @@ class MemoryWatchdog:
             The evidence in words; empty if there is none.
         """
         free, total = min(self._free)
-        held = f"it held {in_gb(held_bytes)} of {in_gb(total)}"
+        held = f"it held {size(held_bytes)} of {size(total)}"
         if kills := memory.new_kills(self._kills[0]):
             return f"out of memory ({kills}; {held})"
         if free < _LAST_SHARE * total:
-            return f"out of memory ({in_gb(free)} were free; {held})"
+            return f"out of memory ({size(free)} were free; {held})"
         return ""
 
 
@@ -147,7 +147,7 @@ class Watchdog:
         if not granted or held <= granted or not worker.is_short:
             return None
         reason = (
-            f"out of memory (it held {in_gb(held)}, was granted {in_gb(granted)}, "
+            f"out of memory (it held {size(held)}, was granted {size(granted)}, "
             "and its worker has hardly any left)"
         )
         return Ending(Cause.OUT_OF_MEMORY, reason=reason)
@@ -203,15 +203,6 @@ class StopWatch:
 def ending_grace(ending: Ending) -> float:
     """Return how many seconds an attempt with this ending gets until it is killed."""
     return _DUMP_SECONDS if ending.cause is Cause.HUNG else 0.0
-
-
-def in_gb(size: int) -> str:
-    """Return a size in words.
-
-    >>> in_gb(3_210_000_000)
-    '3.21 GB'
-    """
-    return f"{size / 1e9:.3g} GB"
 
 
 def _resident_bytes(pid: int) -> int:

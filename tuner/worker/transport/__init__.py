@@ -10,8 +10,8 @@ worker, piece by piece. The worker only says what it wants and what has changed.
 opened, one piece of a file is in memory at a time, and a slow master slows the workers down.
 
 Offers: `files` (one file in pieces), `local_study.LocalStudy` (the worker's copy),
-`remote_study.RemoteStudy` (keeps it equal to the study's directory), `notices` (what the worker
-says). The master's half is `executors.file_exchange`.
+`remote_study.RemoteStudy` (keeps it equal to the study's directory), `file_requests` (fetches files
+from there), `notices` (what the worker says). The master's half is `executors.file_exchange`.
 
 May import: `core`.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import logging
 import shutil
@@ -13,40 +12,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...core.attempt import AttemptId
-from .files import FileChanged, FileState, Incoming, Piece, make_link, read_piece, words_of
+from . import file_requests
+from .file_requests import FULL, TRIES, FileRequests, FilesNotBrought
+from .files import FileChanged, FileState, Piece, read_piece, words_of
 from .local_study import Changes, LocalStudy
-from .notices import Change, FileNotice, FilesChanged, FilesWanted
+from .notices import Change, FileNotice, FilesChanged
 
 logger = logging.getLogger(__name__)
-
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at the files of running trials."""
 
 LOG_SECONDS = 5.0
 """Seconds between two parts of a log, of which readers need not have each line at once."""
 
-SILENT_SECONDS = 30.0
-"""Seconds without a call of the master after which a request is repeated."""
-
 _MOST_CHANGES = 1000
 """Most files of one notice: Dask's scheduler keeps the last 1000 notices of a study in memory."""
-
-_TRIES = 3
-"""Number of times that a request is made."""
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-class FilesNotBrought(Exception):
-    """The files of an attempt could not be brought to the worker.
-
-    Attributes:
-        is_full: Whether the worker's disk is full.
-    """
-
-    def __init__(self, reason: str, *, is_full: bool = False) -> None:
-        super().__init__(reason)
-        self.is_full = is_full
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +38,6 @@ class NotSent:
 
     reason: str
     is_full: bool = False
-
-
-@dataclass(slots=True)
-class _Request:
-    """A request to the master, and its answer.
-
-    Attributes:
-        touched_at: When the master last did something for it.
-        error: Why it failed; empty if it did not.
-        is_full: Whether it failed as this machine's disk is full.
-        done: Set when it is answered.
-    """
-
-    touched_at: float
-    error: str = ""
-    is_full: bool = False
-    done: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(slots=True)
@@ -118,7 +79,7 @@ class _Session:
         self.ticket = None
         self.failures += 1
         self.not_sent = not_sent
-        self.retry_at = time.monotonic() + LOOK_SECONDS
+        self.retry_at = time.monotonic() + file_requests.LOOK_SECONDS
 
 
 class RemoteStudy:
@@ -148,8 +109,7 @@ class RemoteStudy:
         self._worker = worker
         self._tell = tell
         self._tickets = itertools.count(1)
-        self._requests: dict[int, _Request] = {}
-        self._incoming: dict[tuple[int, str], Incoming] = {}
+        self._requests = FileRequests(path, worker=worker, tickets=self._tickets, tell=tell)
         self._sessions: dict[int, _Session] = {}
         self._lock = threading.RLock()
         self._look_now = threading.Event()
@@ -165,7 +125,7 @@ class RemoteStudy:
         Raises:
             FilesNotBrought: It cannot be brought here.
         """
-        self._fetch(None)
+        self._requests.fetch(None)
 
     def begin(self, attempt: AttemptId) -> None:
         """Wait until the files that an attempt continues from are here.
@@ -186,12 +146,12 @@ class RemoteStudy:
             try:
                 self._local.begin(trial)
                 if attempt.number:
-                    self._fetch(trial)
+                    self._requests.fetch(trial)
                     self._local.brought(trial)
             except FilesNotBrought as error:
                 session.failure = error
             except OSError as error:
-                session.failure = FilesNotBrought(words_of(error), is_full=error.errno in _FULL)
+                session.failure = FilesNotBrought(words_of(error), is_full=error.errno in FULL)
             session.ready.set()
         session.ready.wait()
         if session.failure is not None:
@@ -237,7 +197,8 @@ class RemoteStudy:
         now = time.monotonic()
         with self._lock:
             return any(
-                now - (self._heard_at if each.ticket is None else each.touched_at) < SILENT_SECONDS
+                now - (self._heard_at if each.ticket is None else each.touched_at)
+                < file_requests.SILENT_SECONDS
                 for each in self._sessions.values()
                 if each.ticket is not None or (each.ending and not each.is_abandoned)
             )
@@ -248,15 +209,9 @@ class RemoteStudy:
             if self._is_closed:
                 return
             self._is_closed = True
-            for request in self._requests.values():
-                request.error = "its worker has ended"
-                request.done.set()
-            incoming = [*self._incoming.values()]
-            self._incoming.clear()
+        self._requests.close()
         self._look_now.set()
         self._thread.join()
-        for each in incoming:
-            each.abort()
         shutil.rmtree(self.path, ignore_errors=True)
 
     # --- called for the master ------------------------------------------------------------------
@@ -280,48 +235,12 @@ class RemoteStudy:
     def put(self, ticket: int, parts: Sequence[tuple[FileState, Piece]]) -> str:
         """Write the next piece of each of these files; return why that failed, or ""."""
         self.touch(ticket)
-        with self._lock:
-            request = self._requests.get(ticket)
-        if request is None:
-            return "the files are not wanted any more"
-        for state, piece in parts:
-            try:
-                self._put(ticket, state, piece)
-            except (OSError, ValueError) as error:
-                request.is_full = isinstance(error, OSError) and error.errno in _FULL
-                return words_of(error)
-        return ""
-
-    def _put(self, ticket: int, state: FileState, piece: Piece) -> None:
-        if state.link:
-            make_link(self.path, state)
-            return
-        key = ticket, state.path
-        incoming = self._incoming.get(key)
-        if incoming is None:
-            incoming = self._incoming[key] = Incoming(self.path, state)
-        try:
-            incoming.add(piece)
-            if incoming.is_complete:
-                incoming.commit()
-                self._incoming.pop(key, None)
-        except BaseException:
-            incoming.abort()
-            self._incoming.pop(key, None)
-            raise
+        return self._requests.put(ticket, parts)
 
     def brought(self, ticket: int, error: str) -> None:
         """Note that all wanted files are here, or why not."""
         self.heard()
-        with self._lock:
-            request = self._requests.get(ticket)
-            keys = [key for key in list(self._incoming) if key[0] == ticket]
-            left = [each for key in keys if (each := self._incoming.pop(key, None))]
-        for each in left:
-            each.abort()
-        if request is not None:
-            request.error = error
-            request.done.set()
+        self._requests.brought(ticket, error)
 
     def taken(self, ticket: int, paths: Collection[str], not_sent: NotSent | None) -> None:
         """Note which of the files that had changed the study has, and why it lacks the others."""
@@ -354,39 +273,19 @@ class RemoteStudy:
     def touch(self, ticket: int) -> int | None:
         """Note that the master works on a request; return the trial whose files it takes."""
         self.heard()
+        self._requests.touch(ticket)
         with self._lock:
-            if (request := self._requests.get(ticket)) is not None:
-                request.touched_at = time.monotonic()
             for trial, session in self._sessions.items():
                 if session.ticket == ticket:
                     session.touched_at = time.monotonic()
                     return trial
         return None
 
-    # --- asking and looking -----------------------------------------------------------------
-
-    def _fetch(self, trial: int | None) -> None:
-        for _ in range(_TRIES):
-            ticket, request = next(self._tickets), _Request(time.monotonic())
-            with self._lock:
-                if self._is_closed:
-                    raise FilesNotBrought("its worker has ended")
-                self._requests[ticket] = request
-            self._tell(FilesWanted(self._worker, ticket, trial))
-            while not request.done.wait(LOOK_SECONDS):
-                if time.monotonic() - request.touched_at > SILENT_SECONDS:
-                    break
-            with self._lock:
-                del self._requests[ticket]
-            if request.done.is_set():
-                if request.error:
-                    raise FilesNotBrought(request.error, is_full=request.is_full)
-                return
-        raise FilesNotBrought("the master does not send them")
+    # --- looking -----------------------------------------------------------------
 
     def _work(self) -> None:
         while not self._is_closed:
-            self._look_now.wait(LOOK_SECONDS)
+            self._look_now.wait(file_requests.LOOK_SECONDS)
             self._look_now.clear()
             with self._lock:
                 sessions = [*self._sessions.items()]
@@ -402,12 +301,12 @@ class RemoteStudy:
             if not session.ready.is_set() or session.failure is not None:
                 return
             if session.ticket is not None:
-                if now - session.touched_at < SILENT_SECONDS:
+                if now - session.touched_at < file_requests.SILENT_SECONDS:
                     return
                 session.fail(NotSent("the master does not take them"))
             ending = dict(session.ending)
             is_last = bool(ending) and ending.keys() == session.users
-        if ending and (session.is_abandoned or session.failures >= _TRIES):
+        if ending and (session.is_abandoned or session.failures >= TRIES):
             self._end(trial, session, ending, session.not_sent)
             return
         if now < session.retry_at:

@@ -16,13 +16,13 @@ from ..core.resources import Resources
 from ..core.space.completion import completed
 from ..core.space.parameters.json_form import JsonEntry
 from ..core.space.space import SearchSpace
-from ..core.trial import Params
+from ..core.trial import Params, Suggestion
 from ..errors import UsageError
 from ..worker.forkserver.client import ForkServer
 from ..worker.orders import ModelOrder, ProbeOrder, SizeOrder
 
 
-def read_objective(source: ObjectiveSource) -> Found:
+def read_code(source: ObjectiveSource) -> Found:
     """Return what the user's code declares, for no study.
 
     Raises:
@@ -32,12 +32,12 @@ def read_objective(source: ObjectiveSource) -> Found:
         return fork_server.probe(ProbeOrder(source, str(Path.cwd()), "", cache_bytes=0))
 
 
-class ObjectiveReader:
+class CodeReader:
     """Runs the user's code in the fork server, to learn what it declares.
 
     Attributes:
         is_sized: Whether the code computes the resources of each configuration (RESOURCES is a
-            function). False until the objective is read.
+            function). False until the code is read.
 
     Args:
         settings: What the user asked for.
@@ -86,12 +86,22 @@ class ObjectiveReader:
         usual = self._declared(space, [completed(space, {})])[0]
         return replace(found, constants={**found.constants, "RESOURCES": usual})
 
-    def sizes(self, space: SearchSpace, configurations: Sequence[Params]) -> list[Resources]:
-        """Return what these configurations ask for; may be called from any thread.
+    def sized(self, space: SearchSpace, suggestions: Sequence[Suggestion]) -> list[Suggestion]:
+        """Return the suggestions with the resources that they ask for; unchanged unless `is_sized`.
+
+        May be called from any thread.
 
         Raises:
             UsageError: The user's RESOURCES failed, or asks for more than this machine has.
         """
+        if not self.is_sized or not suggestions:
+            return list(suggestions)
+        sizes = self._sizes(space, [each.params for each in suggestions])
+        return [
+            replace(each, resources=size) for each, size in zip(suggestions, sizes, strict=True)
+        ]
+
+    def _sizes(self, space: SearchSpace, configurations: Sequence[Params]) -> list[Resources]:
         sizes = []
         capacity, is_local = self._cluster.capacity, self._cluster.is_local
         declared = self._declared(space, configurations)

@@ -11,7 +11,7 @@ from .points import Point
 
 
 class Side(enum.StrEnum):
-    """Where the turning batch lies."""
+    """Where the batch lies from which on devices are used efficiently."""
 
     WITHIN = "within"
     BELOW = "below"
@@ -21,7 +21,7 @@ class Side(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class EfficientBatch:
     """The batch per device from which on some devices are used efficiently.
 
     Attributes:
@@ -36,7 +36,7 @@ class Turn:
     batch_per_device: int
 
 
-def turn(curve: ScalingCurve, efficiency: float, devices: int) -> Turn | None:
+def efficient_batch(curve: ScalingCurve, efficiency: float, devices: int) -> EfficientBatch | None:
     """Return the batch per device at which efficiency reaches a share; None if it is unknown.
 
     Efficiency at a batch per device is the time of a step on one device divided by that on all. In
@@ -52,9 +52,9 @@ def turn(curve: ScalingCurve, efficiency: float, devices: int) -> Turn | None:
     enough = [each for each in margins if each.sign > 0]
     little = [each for each in margins if each.sign < 0]
     if enough and enough[0] is margins[0]:
-        return Turn(devices, Side.BELOW, margins[0].batch_per_device)
+        return EfficientBatch(devices, Side.BELOW, margins[0].batch_per_device)
     if little and little[-1] is margins[-1]:
-        return Turn(devices, Side.ABOVE, margins[-1].batch_per_device)
+        return EfficientBatch(devices, Side.ABOVE, margins[-1].batch_per_device)
     if not little or not enough:
         return None
     below = little[-1]
@@ -63,7 +63,7 @@ def turn(curve: ScalingCurve, efficiency: float, devices: int) -> Turn | None:
         return None
     share = -below.seconds / (above.seconds - below.seconds)
     size = below.batch_per_device + share * (above.batch_per_device - below.batch_per_device)
-    return Turn(devices, Side.WITHIN, round(size))
+    return EfficientBatch(devices, Side.WITHIN, round(size))
 
 
 @dataclass(frozen=True, slots=True)

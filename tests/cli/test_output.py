@@ -1,0 +1,103 @@
+"""Output that cannot be written, and colours that are not wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from in_process import InProcess
+from real_runs import Hptune, Terminal
+from stored_study import typical
+
+from tuner.cli.dashboard import follow_log
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    typical(tmp_path / "study")
+    return tmp_path / "study"
+
+
+def shell(command: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a shell's line, in which "$@" stands for hptune and the arguments."""
+    hptune = [sys.executable, "-m", "hptune", *map(str, arguments)]
+    line = ["bash", "-c", f'"$@" {command}', "bash", *hptune]
+    return subprocess.run(line, check=False, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments", [("export",), ("trials", "--json"), ("status",)])
+def test_a_full_disk_is_one_message(study: Path, arguments: tuple[str, ...]) -> None:
+    command, *options = arguments
+    ended = shell("> /dev/full", command, study, *options)
+    assert ended.returncode == 1
+    assert ended.stderr == "Error: the output cannot be written: No space left on device\n"
+
+
+def test_closed_streams_are_no_error_and_no_file_takes_their_place(study: Path) -> None:
+    before = (study / "study.db").read_bytes()
+    for command, *options in (("status",), ("export",), ("report", "-o", study / "report.md")):
+        ended = shell("<&- >&- 2>&-", command, study, *options)
+        assert ended.returncode == 0, command
+    assert (study / "study.db").read_bytes() == before
+    assert (study / "report.md").read_text().startswith("# study")
+    ended = shell(">&-", "best", study / "nowhere")
+    assert (ended.returncode, "no study" in ended.stderr) == (2, True)
+
+
+def test_no_colour_where_it_is_not_wanted(hptune: Hptune) -> None:
+    for wish, mark in ({}, "\x1b["), ({"NO_COLOR": "1"}, "Error: "):
+        terminal = Terminal()
+        assert hptune.at(terminal, "status", "nowhere", TERM="xterm", **wish).wait().code == 2
+        assert terminal.read().startswith(mark)
+        terminal.close()
+
+
+def test_a_trial_of_a_number_that_no_database_holds(cli: InProcess, study: Path) -> None:
+    for command in ("show", "log"):
+        ended = cli(command, study, 10**20)
+        assert ended.code == 2
+        assert f"has no trial {10**20}; its trials are 0 to 5" in ended.err
+
+
+def test_a_log_that_cannot_be_read(cli: InProcess, study: Path) -> None:
+    (study / "trials" / "0" / "log.txt").mkdir(parents=True)
+    ended = cli("log", study, 0)
+    assert ended.code == 1
+    assert "log.txt cannot be read: Is a directory" in ended.err
+
+
+def test_a_character_that_is_half_written_is_shown_when_it_is_whole(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    written = "loss ↓ 0.5 日本\n".encode()
+    shown, end = "", 0
+    for size in range(1, len(written) + 1):
+        log.write_bytes(written[:size])
+        more, end = follow_log(log, end)
+        shown += more
+    assert (shown.encode(), end) == (written, len(written))
+    log.write_bytes(b"\xff after a restart")
+    assert follow_log(log, end)[0].endswith(" after a restart")
+
+
+def test_an_export_for_a_tool_is_no_table(cli: InProcess, study: Path) -> None:
+    ended = cli("export", study, "--format", "optuna", "-o", "trials.csv")
+    assert ended.code == 2
+    assert "--format is optuna, but the ending of trials.csv is .csv" in ended.err
+    assert not (cli.directory / "trials.csv").exists()
+    assert json.loads(cli("export", study, "--format", "json").out)["trials"]
+
+
+def test_a_study_whose_name_is_no_text(cli: InProcess) -> None:
+    """On a cluster with folders from the days of Latin-1, say."""
+    name = os.fsdecode(b"stu\xdfy")
+    typical(cli.directory / name)
+    for command in (("status", "--json"), ("export",), ("report",), ("trials",)):
+        assert cli(command[0], name, *command[1:]).code == 0, command
+    for tool in ("optuna", "tensorboard"):
+        ended = cli("export", name, "--format", tool, "-o", f"of-{tool}")
+        assert ended.code == 0, ended.err
+    assert cli("export", name, "-o", f"{name}.parquet").code == 0

@@ -1,0 +1,151 @@
+"""Calls of `Tuner` and `fit` that are refused, and its help."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from in_process import InProcess
+from stored_study import stored
+
+from tuner import Tuner, UsageError
+from tuner.config.settings import SETTINGS
+
+
+def objective(hp: Any, _trial: object) -> float:
+    return float(hp.Float("x", -1.0, 1.0))
+
+
+class Needing:
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def build(self, hp: Any) -> int:
+        return int(hp.Int("n", 0, self.width))
+
+
+LOCK = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: Tuner(3), "model_fn is 3; allowed are build_model(hp)"),
+        (lambda: Tuner(objective, direction="up"), "direction is 'up'; allowed are min and max"),
+        (lambda: Tuner(objective, trials=0), "trials is 0; allowed are whole numbers from 1 on"),
+        (lambda: Tuner(objective, trials="ten"), "trials is 'ten'; allowed are whole numbers"),
+        (lambda: Tuner(objective, cores=2), "Tuner has no argument 'cores'"),
+        (lambda: Tuner(objective, objectiv="x"), "did you mean objective?"),
+        (lambda: Tuner(objective, timeout_seconds=9), "did you mean timeout?"),
+        (lambda: Tuner(objective, max_trials=2), "did you mean trials?"),
+        (lambda: Tuner(lambda trial: trial.suggest_int("n", 0, 1)), "hp.Float, hp.Int"),
+        (lambda: Tuner(Needing), "the class Needing needs arguments (width); give an instance"),
+        (lambda: Tuner(objective, n_jobs=2), "did you mean workers?"),
+        (lambda: Tuner(objective, overwrite=True), "a study is never overwritten"),
+        (lambda: Tuner(objective, entry="objective"), "Tuner is given what to tune"),
+        (lambda: Tuner(objective, pruner="asha", min_epochs=0), "min_epochs is 0"),
+        (lambda: Tuner(objective, timeout=0), "timeout is 0; allowed are times above 0"),
+        (lambda: Tuner(objective, memory_per_trial="3x"), "memory_per_trial is '3x'; allowed are"),
+        (lambda: Tuner(objective, start_points=[3]), "start_points is [3]; allowed are"),
+        (lambda: Tuner(objective, search="tree"), "unknown search 'tree'"),
+        (lambda: Tuner(objective, pruner="ashe"), "unknown pruner 'ashe'"),
+        (lambda: Tuner(objective, cpus_per_trial=9999), "a trial asks for 9999 cores"),
+        (lambda: Tuner(objective, slurm="no.toml"), "no.toml cannot be read"),
+        (lambda: Tuner(objective, resume=True), "such as directory='studies/objective-1'"),
+        (lambda: Tuner(objective, retry_failed=True), "give resume=True with it"),
+        (lambda: Tuner(objective, client=Mock(), connect="tcp://a:1"), "both client and connect"),
+        (lambda: Tuner(objective, client=3), "client is 3; allowed is a distributed.Client"),
+        (lambda: Tuner(objective, directory=f"{__file__}/x").fit(), "is not a directory. Choose"),
+        (lambda: Tuner(lambda hp: hp, directory="study", resume=True).fit(), "pass x and y"),
+        (lambda: Tuner(lambda _hp: LOCK.locked()).fit(x=[1]), "it uses 'LOCK' (cannot pickle"),
+        (lambda: Tuner(lambda _hp: None).fit(x=LOCK, y=[1]), "the data cannot be sent"),
+        (lambda: Tuner(lambda _hp: None).fit(), "fit has no data, and there is no study"),
+        (lambda: Tuner(lambda _hp: None).fit([1], [1], epoch=3), "did you mean epochs?"),
+        (lambda: Tuner(lambda _hp: None, epochs=5).fit([1], [1], epochs=6), "fit has epochs=6"),
+        (lambda: Tuner(objective).fit([1], [1]), "objective(hp, trial) trains by itself"),
+        (lambda: Tuner(objective, executions_per_trial=3), "confirm trains the best"),
+        (lambda: Tuner(objective, hyperparameters=3), "hyperparameters is 3; allowed are a Hyper"),
+    ],
+)
+def test_a_wrong_call_says_what_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[], object], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        call()
+    assert said in refused.value.message
+    assert not any(tmp_path.rglob("*.*"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"search": "sobol"}, "search is sobol, but the study in study was begun with random"),
+        ({"objective": "val_loss"}, "objective is val_loss, but"),
+        ({"objective": "val_accuracy:min"}, "was begun for val_accuracy (max), which cannot"),
+        ({"direction": "min"}, "direction is min, but"),
+        ({"constraints": "val_loss<1"}, "constraints is val_loss<1, but"),
+        ({"seed": 2}, "seed is 2, but"),
+        ({"warm_start": "other"}, "begun without it, which cannot be changed; leave warm_start"),
+    ],
+)
+def test_what_a_resumed_study_cannot_change_is_refused(
+    cli: InProcess, given: dict[str, Any], said: str
+) -> None:
+    cli.file("model.py", "")
+    stored(cli.study())
+    same = {"search": "auto", "seed": 1, "objective": "val_accuracy", "direction": "max"}
+    if "objective" in given:
+        del same["direction"]
+    with pytest.raises(UsageError) as refused:
+        Tuner(objective, directory="study", resume=True, quiet=True, **{**same, **given}).fit()
+    assert said in refused.value.message
+    assert "start a new study that learns from this one, with warm_start='study'" in str(
+        refused.value
+    )
+
+
+class FakeDataset:
+    """Stands for a dataset of tf.data, which takes seconds to import."""
+
+    def cardinality(self) -> int:
+        return 2
+
+    def save(self, path: str) -> None:
+        (Path(path) / "shards").mkdir(parents=True)
+        (Path(path) / "shards/0").write_text("new")
+
+
+def test_a_study_that_refuses_other_data_keeps_its_own(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = SimpleNamespace(Dataset=FakeDataset, INFINITE_CARDINALITY=-1)
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(data=data))
+    cli.file("model.py", "")
+    stored(cli.study())
+    own = cli.study() / "data.training/shards/0"
+    own.parent.mkdir(parents=True)
+    own.write_text("old")
+    other = Tuner(lambda hp: hp, directory="study", resume=True, quiet=True, search="sobol")
+    with pytest.raises(UsageError, match="search is sobol"):
+        other.fit(FakeDataset(), validation_data=FakeDataset())
+    assert own.read_text() == "old"
+    assert not list(cli.study().glob("*.before"))
+
+
+def test_help_shows_all_settings_and_their_defaults() -> None:
+    parameters = inspect.signature(Tuner).parameters
+    text = Tuner.__doc__ or ""
+    for each in SETTINGS:
+        is_shown = each.name != "entry"  # which is what Tuner is given
+        assert (each.argument in parameters) == is_shown
+        assert text.count(f"    {each.argument}: ") == is_shown
+    assert "settings" not in parameters
+    assert parameters["stop_at"].default == "batch"

@@ -1,0 +1,62 @@
+"""One file, read in part or replaced as a whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from .file_errors import storage_errors
+
+
+def read_part(path: Path, *, begin: int = 0, most_bytes: int = 65_536) -> bytes:
+    """Return a part of a file, without waiting.
+
+    Raises:
+        OSError: There is no such file, or it is a pipe, a directory or a device.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "is not a file", str(path))
+        return os.pread(file, most_bytes, begin)
+    finally:
+        os.close(file)
+
+
+def atomic_write(path: Path, contents: bytes) -> None:
+    """Replace a file's contents so that readers, also after a crash, find all old or all new ones.
+
+    Args:
+        path: The file; its directory must exist.
+        contents: The new contents, which are on disk when this returns.
+
+    Raises:
+        StorageFullError: There is no space, or writing is forbidden; the old file is unchanged.
+    """
+    fresh = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    with storage_errors(path):
+        try:
+            with fresh.open("xb") as file:
+                file.write(contents)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Write a directory's entries (new and renamed files) to disk."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    except OSError as err:
+        if err.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # not supported here
+            raise
+    finally:
+        os.close(directory)
