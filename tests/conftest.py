@@ -229,7 +229,7 @@ def slurm(one_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     yield one_slurm
     # A job that was cancelled takes a moment to be gone.
     with contextlib.suppress(TimeoutError):
-        wait_until(lambda: not one_slurm.jobs(), "an empty queue", seconds=20)
+        wait_until(lambda: not one_slurm.jobs(), "an empty queue")
     left = one_slurm.clear()
     assert left == [], "the test left jobs behind"
 

@@ -169,7 +169,7 @@ def test_ctrl_c_stops_the_study_and_resume_continues(hptune: Hptune) -> None:
         print("not reached")
     """
     started = hptune.script(script.replace("SECONDS", "0.05"))
-    wait_for((hptune.study() / "trials/0/log.txt").exists, "the first trial", seconds=30)
+    wait_for((hptune.study() / "trials/0/log.txt").exists, "the first trial")
     started.interrupt()
     ended = started.wait()
     call = "Tuner(objective, directory='study', resume=True).fit()"

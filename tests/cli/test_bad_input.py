@@ -228,7 +228,7 @@ def test_an_interruption_before_there_is_a_study_says_so(hptune: Hptune) -> None
     started = hptune.start("run", model, *LIGHT, "--study", hptune.study())
     wait_for(reached.exists, "its code to be read")
     started.interrupt()
-    ended = started.wait(seconds=30)
+    ended = started.wait()
     assert ended.code == 130
     assert "interrupted; no study was made yet" in ended.err
     assert not hptune.study().exists()

@@ -246,7 +246,7 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     )  # fmt: skip
     wait_for(lambda: len(attempts(study)) == 2, "the trial to continue elsewhere")
     os.killpg(plain.pid, signal.SIGTERM)
-    plain.wait(seconds=30)
+    plain.wait()
     waits = scheduler.worker("--cpus", 1)
     # Not before it trains there: what is only placed would begin under the next scheduler.
     for said in ("joined", f"study {study}: trial 0 starts with "):
@@ -327,7 +327,7 @@ def test_a_worker_with_another_version_is_refused_with_both_named(
     run = scheduler.run(model_of(hptune), "--trials", 1)
     read_until(run.process.stderr, "waiting for a worker")
     first = os.pathsep.join([str(other.parent), os.environ.get("PYTHONPATH", "")])
-    ended = scheduler.worker("--cpus", 1, PYTHONPATH=first).wait(seconds=60)
+    ended = scheduler.worker("--cpus", 1, PYTHONPATH=first).wait()
     named = (
         rf"the master has python 3\.{sys.version_info.minor}, this worker has 3\.99; "
         r"the master has hptune \d+\.\d+\S*, this worker has 9\.9\.9"

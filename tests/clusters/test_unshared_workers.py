@@ -145,7 +145,7 @@ def test_trials_go_on_elsewhere_after_sigkill_and_sigterm_without_a_shared_direc
     query = "SELECT count(*) AS n FROM attempts WHERE number > 0 AND started > 0"
     wait_for(lambda: rows(study, query)[0]["n"] == 2, "both trials to run on the last worker")
     gate.touch()
-    ended = run.wait(seconds=60)
+    ended = run.wait()
     assert ended.code == 0, ended
     assert "files: over the connection" in ended.out + ended.err
     assert "is not visible here; files go over the connection" in last.leave()
@@ -201,7 +201,7 @@ def test_ranks_on_nodes_without_a_shared_directory_continue_from_one_checkpoint(
     query = "SELECT count(*) AS n FROM attempts WHERE number > 0 AND started > 0"
     wait_for(lambda: rows(study, query)[0]["n"] == 1, "the trial to run again")
     gate.touch()
-    ended = run.wait(seconds=60)
+    ended = run.wait()
     assert ended.code == 0, ended
     for worker in workers[1:]:
         worker.leave()
@@ -229,7 +229,7 @@ def test_an_error_for_a_missing_file_names_the_machine(machines: Machines, hptun
         """,
     )
     worker = machines.worker()
-    ended = machines.run(model, "--trials", 1).wait(seconds=60)
+    ended = machines.run(model, "--trials", 1).wait()
     worker.leave()
     (trial,) = trials(hptune.study())
     assert ended.code == 1

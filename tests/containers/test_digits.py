@@ -76,6 +76,6 @@ def test_the_digits_study_runs_on_a_scheduler_and_three_workers(
     assert (loaded.code, "(None, 10)" in loaded.out) == (0, True), loaded
     for each in (*workers, scheduler):
         assert each.terminate().code == 0
-    wait_for(lambda: not containers.running(), "no container", seconds=10)
+    wait_for(lambda: not containers.running(), "no container")
     status = hptune("status", study)
     assert f"{TRIALS} complete" in status.out, status

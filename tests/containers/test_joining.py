@@ -89,7 +89,7 @@ def test_containers_join_a_study_use_what_they_may_and_leave_without_loss(
     late = worker("late", "1.5", "500m", shows="certs/worker.pem")
     late.until("joined ")
     joined = time.monotonic()
-    wait_for(lambda: len(attempts(study)) == 4, "a trial on the worker that came late", seconds=5)
+    wait_for(lambda: len(attempts(study)) == 4, "a trial on the worker that came late")
     note(f"from a worker's joining to its first trial: {time.monotonic() - joined:.1f} s")
     wait_for(lambda: len(in_the_middle(study)) == 4, "its middle")
     for name in ("scheduler", "one"):
@@ -114,7 +114,7 @@ def test_containers_join_a_study_use_what_they_may_and_leave_without_loss(
     assert again == [4, 4, 4], "they did not continue from their checkpoints"
     for each in (one, scheduler):
         assert each.terminate().code == 0
-    wait_for(lambda: not containers.running(), "no container", seconds=10)
+    wait_for(lambda: not containers.running(), "no container")
     assert (containers.work / "study").stat().st_uid != 0
     status = hptune("status", study)
     assert "4 complete" in status.out, status
@@ -139,14 +139,14 @@ def test_sigterm_to_all_at_once_leaves_no_process_no_port_and_no_lock(
     together = {"study": run, "scheduler": scheduler, "sees": sees, "apart": apart}
     for each in together.values():
         each.sigterm()
-    codes = {name: each.end(seconds=60) for name, each in together.items()}
+    codes = {name: each.end() for name, each in together.items()}
     assert {name: ended.code for name, ended in codes.items() if name != "study"} == {
         "scheduler": 0,
         "sees": 0,
         "apart": 0,
     }, codes
     assert codes["study"].code in (1, 130), codes
-    wait_for(lambda: not containers.running(), "no container", seconds=10)
+    wait_for(lambda: not containers.running(), "no container")
     assert containers.listening() == []
     assert not (study / "lease").exists(), "a master seems to live"
     assert list(study.glob("incoming/*")) == []

@@ -161,7 +161,7 @@ def test_the_next_attempt_waits_for_a_late_file_of_the_one_before(
     def slow(incoming: files.Incoming) -> None:
         if incoming._root == network.root and not begun.is_set():
             begun.set()
-            go_on.wait(20)
+            go_on.wait(60)
         commit(incoming)
 
     monkeypatch.setattr(files.Incoming, "commit", slow)
@@ -174,7 +174,7 @@ def test_the_next_attempt_waits_for_a_late_file_of_the_one_before(
     other.join(0.3)
     assert not found, "it began while a file of the attempt before was written"
     go_on.set()
-    other.join(20)
+    other.join(60)
     assert (found[0] / "resume" / "5.ckpt").read_bytes() == b"late"
 
 

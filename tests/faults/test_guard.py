@@ -58,7 +58,7 @@ def test_a_second_master_fences_the_first_and_a_reader_delays_it(
     for name in ("lock", "lease"):
         (hptune.study() / name).unlink()
     second = hptune.start("resume", "-q", hptune.study())
-    ended = first.wait(seconds=60)
+    ended = first.wait()
     assert ended.code == 1
     assert f"was taken over by process {second.pid} " in ended.err
     assert ended.err.count("\n") == 1, ended.err
@@ -72,7 +72,7 @@ def test_a_second_master_fences_the_first_and_a_reader_delays_it(
         told = next(line for line in lines if "is kept locked by process" in line)
         assert "the study waits" in told
     gate.touch()
-    ended = second.wait(seconds=60)
+    ended = second.wait()
     assert ended.code == 0, ended.err
     assert cli("replay", hptune.study()).code == 0
 
@@ -112,7 +112,7 @@ def test_a_study_that_is_renamed_among_files_of_others(
 def rename_and_resume(hptune: Hptune, cli: InProcess, gate: Path) -> None:
     started = start(hptune, gate, "--workers", 1, "--pack", "off")
     hptune.study().rename(hptune.study("renamed"))
-    ended = started.wait(seconds=60)
+    ended = started.wait()
     assert ended.code == 1
     assert "was removed or renamed" in ended.err
     assert ended.err.count("\n") == 1, ended.err

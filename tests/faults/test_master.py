@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ def test_a_closed_terminal_leaves_joblib_without_complaint(hptune: Hptune) -> No
     started = hptune.start("run", model, *arguments)
     wait_until_running(hptune, started)
     os.killpg(started.pid, signal.SIGHUP)
-    ended = started.wait(seconds=60)
+    ended = started.wait()
     assert ended.code == 130
     assert "Error" not in ended.err
 
@@ -163,7 +162,7 @@ def test_it_stops_and_is_resumed(hptune: Hptune, cli: InProcess, how: str) -> No
         assert stopped.code == 0, stopped.err
         assert "hptune resume" in stopped.out
 
-    ended = started.wait(seconds=30)
+    ended = started.wait()
     assert ended.code == 130
     assert f"hptune resume {hptune.study().name}" in ended.out
     assert "Traceback" not in ended.err
@@ -204,7 +203,7 @@ def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> 
     }
     for each in signals[how]:
         os.killpg(started.pid, each)
-    ended = started.wait(seconds=30)
+    ended = started.wait()
     assert ended.code == 130
     assert re.fullmatch(
         r" *0s  reading model.py and its data …\n"
@@ -235,14 +234,14 @@ def test_twice_means_at_once(hptune: Hptune) -> None:
         lambda: rows(hptune.study(), "SELECT 1 FROM events WHERE kind = 'StopRequested'"),
         "the first Ctrl-C to be taken in",
     )
-    began = time.monotonic()
     started.interrupt()
-    ended = started.wait(seconds=10)
+    ended = started.wait()
     assert ended.code == 130
-    assert time.monotonic() - began < 3
+    # It did not wait until the grace time was over.
+    assert rows(hptune.study(), "SELECT DISTINCT outcome FROM attempts") == [{"outcome": None}]
     assert f"Stopped at once; continue with: hptune resume {hptune.study().name}" in ended.err
     assert "leaked semaphore" not in ended.err
-    hptune.assert_nothing_left(seconds=5)
+    hptune.assert_nothing_left()
 
     hptune.file("model.py", QUICK)
     assert hptune("resume", hptune.study()).code == 0
@@ -412,7 +411,7 @@ def test_joblib_workers_survive_the_same_faults(hptune: Hptune, cli: InProcess) 
     started = hptune.start("run", model, "--trials", "4", "--study", study, "--executor", "joblib")
     wait_until_running(hptune, started)
     started.interrupt()
-    ended = started.wait(seconds=30)
+    ended = started.wait()
     assert (ended.code, "Traceback" in ended.err) == (130, False), ended.err
     outcomes = {row["outcome"] for row in rows(study, "SELECT outcome FROM attempts")}
     assert outcomes == {"RELEASED"}

@@ -49,7 +49,7 @@ def test_all_nodes_are_used_and_a_signal_before_the_end_stops_the_study(
                        "WHERE kind = 'WorkerJoined'")  # fmt: skip
     assert all(row["at"] for row in ends)
     slurm.run("scancel", "--batch", "--signal=TERM", job)
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
     assert f"hptune resume {study.name}" in " ".join(out.read_text().split())
     assert states(study) == {"WAITING": 2}
     assert "SLURM_JOB_ID" not in os.environ
@@ -74,7 +74,7 @@ def test_a_worker_that_dies_is_replaced(hptune: Hptune, slurm: PrivateSlurm) -> 
     wait_for(lambda: reached(study, 3, count=2), "two trials under way", seconds=120)
     os.kill(worker_on(hptune, "g2"), signal.SIGKILL)
     wait_for(lambda: states(study) == {"COMPLETE": 2}, "the end of both", seconds=90)
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
     assert "the worker on g2 has ended (srun's status is " in " ".join(out.read_text().split())
     joined = rows(study, "SELECT json_extract(payload, '$.node') AS node FROM events "
                          "WHERE kind = 'WorkerJoined'")  # fmt: skip
@@ -92,7 +92,7 @@ def test_a_node_that_fails_does_not_end_the_others(hptune: Hptune, slurm: Privat
     slurm.kill_node("g2")
     wait_for(lambda: states(study) == {"COMPLETE": 2}, "the end of both", seconds=90)
     slurm.mend_node("g2")
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
     nodes = rows(study, "SELECT node, outcome FROM attempts WHERE outcome = 'FINISHED'")
     assert {row["node"] for row in nodes} == {"g1"}
     slurm.wait_until_idle(seconds=90)

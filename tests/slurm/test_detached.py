@@ -53,7 +53,7 @@ def test_a_master_whose_time_is_up_is_requeued_and_takes_over_its_jobs(
     assert named(slurm, master=False) == workers
     said = hptune("stop", "study")
     assert said.code == 0, said.err
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
     assert states(hptune.study()) == {"WAITING": 2}
     # None of them was run for nothing: they went on while there was no master.
     held = rows(hptune.study(), "SELECT outcome FROM attempts ORDER BY ended")
@@ -71,7 +71,7 @@ def test_a_master_that_slurm_refuses_to_requeue_stops_and_says_why(
     (master,) = named(slurm, master=True)
     wait_for(lambda: reached(hptune.study(), 3), "a trial under way", seconds=120)
     slurm.run("scancel", "--batch", "--signal=USR1", master)
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
     assert f"Slurm refuses to requeue job {master}: " in log_of(hptune)
     assert "So the study stops before this job ends" in log_of(hptune)
     assert states(hptune.study()) == {"WAITING": 2}
@@ -93,7 +93,7 @@ def test_a_waiting_master_is_shown_and_stopped(hptune: Hptune, slurm: PrivateSlu
     assert (plain["master_job"]["id"], plain["master_job"]["state"]) == (master, "PENDING")
     said = hptune("stop", "study")
     assert (said.code, "The study's Slurm jobs are cancelled" in said.out) == (0, True)
-    wait_until(lambda: len(slurm.jobs()) == 1, "its end", seconds=10)
+    wait_until(lambda: len(slurm.jobs()) == 1, "its end")
     slurm.run("scancel", occupying)
     refused = hptune("stop", "study")
     assert (refused.code, "there is no study in" in refused.err) == (2, True)
@@ -112,7 +112,7 @@ def test_a_master_that_is_requeued_before_its_start_runs_the_same_command(
     ended = hptune("resume", "study", "--trials", 3, *points, "--gpus-per-trial", 1, "--detach")
     assert (ended.code, ended.err) == (0, "")
     wait_until(lambda: states(hptune.study()) == {"COMPLETE": 3}, "three trials", seconds=150)
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
     assert 0.25 in [trial["params"]["x"] for trial in trials(hptune.study())]
 
 
@@ -150,9 +150,9 @@ def test_a_study_may_lie_anywhere(hptune: Hptune, slurm: PrivateSlurm) -> None:
     said[said.index("study")] = study.name
     ended = hptune(*said, "--trials", 2, "--detach")
     assert (ended.code, ended.err) == (0, "")
-    wait_until((study / "study.db").exists, "its begin", seconds=60)
+    wait_until((study / "study.db").exists, "its begin")
     wait_until(lambda: states(study) == {"COMPLETE": 2}, "two trials", seconds=120)
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
     logs = sorted(path.name for path in (study / "jobs").glob("*.log"))
     assert (logs[-1], len(logs) > 1) == ("master.log", True)
     assert "2 complete" in (study / "jobs" / "master.log").read_text()

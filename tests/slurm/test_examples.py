@@ -32,6 +32,6 @@ def test_the_script_starts_a_study_on_all_nodes_and_leaves_nothing(
     )  # fmt: skip
     out = hptune.directory / "out.txt"
     wait_until(lambda: out.exists() and "Done: 50/50" in out.read_text(), "its end", seconds=200)
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
     assert re.search(r"on the 2 nodes of Slurm job \d+", out.read_text())
     assert states(hptune.study()) == {"COMPLETE": 50}

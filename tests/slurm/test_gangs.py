@@ -31,7 +31,7 @@ def test_the_workers_of_one_job_join_and_leave_together(
     (first,) = job_ids(slurm)
     assert gangs(hptune) == [(first, "g1"), (first, "g2")]
     slurm.run("scancel", first)
-    wait_until(lambda: len(job_ids(slurm) - {first}) == 1, "another job", seconds=40)
+    wait_until(lambda: len(job_ids(slurm) - {first}) == 1, "another job")
     output = finish(hptune, run, count=2, epochs=15)
     assert "Slurm: 1 job running on g1, g2" in output
     assert f"job {first} on g[1-2] ended: CANCELLED" in output
@@ -41,7 +41,7 @@ def test_the_workers_of_one_job_join_and_leave_together(
     assert not [row for row in held if "killed" in (row["reason"] or "")]
     ((second, _), *others) = gangs(hptune)[2:]
     assert [gang for gang, _ in others] == [second]
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
 
 
 @pytest.mark.slow  # a minute: Slurm needs its time to miss a node
@@ -53,13 +53,13 @@ def test_the_others_continue_when_one_node_of_a_job_dies(
     wait_for(lambda: reached(hptune.study(), 3, count=2), "two trials under way", seconds=120)
     (job,) = job_ids(slurm)
     slurm.kill_node("g2")
-    wait_for(lambda: states(hptune.study()).get("WAITING"), "the loss", seconds=40)
+    wait_for(lambda: states(hptune.study()).get("WAITING"), "the loss")
     finish(hptune, run, count=2, epochs=40)
     assert gangs(hptune) == [(job, "g1"), (job, "g2")]
     where = rows(hptune.study(), "SELECT node FROM attempts WHERE outcome = 'FINISHED'")
     assert {row["node"] for row in where} == {"g1"}
     slurm.mend_node("g2")
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=60)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
     slurm.wait_until_idle(seconds=90)
     for left in hptune.leftovers():  # the lost node could not clean up
         shutil.rmtree(hptune.temporary / left)

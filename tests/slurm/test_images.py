@@ -86,4 +86,4 @@ def test_jobs_run_their_workers_in_an_image_and_leave_it_in_good_order(
     outcomes = [row["outcome"] for row in rows(study, "SELECT outcome FROM attempts")]
     assert "RELEASED" in outcomes, outcomes
     assert "LOST" not in outcomes, outcomes
-    wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=20)
+    wait_until(lambda: slurm.jobs() == [], "an empty queue")

@@ -61,7 +61,7 @@ def make(
     for jobs in made:
         jobs.close()
     # A job that is cancelled takes a moment to be gone.
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=20)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
 
 
 notes: list[str] = []
@@ -95,7 +95,7 @@ def test_slices_each_see_a_gpu_of_their_own_and_are_replaced_when_lost(
 ) -> None:
     jobs = make(SLICES + "max_jobs = 3", Need(cpus=2, gpus=1))
     jobs.open(8)
-    wait_until(lambda: len(names(client)) == 3, "three workers", seconds=40)
+    wait_until(lambda: len(names(client)) == 3, "three workers")
     first = set(names(client))
     assert {job.id for job in jobs.snapshot()} == first
     gpus = client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
@@ -104,11 +104,11 @@ def test_slices_each_see_a_gpu_of_their_own_and_are_replaced_when_lost(
     assert {gpu for _, gpu in places} == {"0", "1"}
     lost = min(first)
     slurm.run("scancel", lost)
-    wait_until(lambda: len(set(names(client)) - {lost}) == 3, "another worker", seconds=40)
-    wait_until(lambda: any(f"job {lost} on g" in line for line in notes), "its end", seconds=10)
+    wait_until(lambda: len(set(names(client)) - {lost}) == 3, "another worker")
+    wait_until(lambda: any(f"job {lost} on g" in line for line in notes), "its end")
     assert any("ended: CANCELLED" in line for line in notes)
     jobs.set_demand(0, dict.fromkeys(names(client), False))
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=20)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
 
 
 @pytest.mark.slow  # kinds are tested without Slurm in tests/jobqueue
@@ -129,7 +129,7 @@ def test_a_whole_node_and_two_kinds_of_jobs_at_once(
         Need(cpus=2, gpus=None),
     )
     jobs.open(4)
-    wait_until(lambda: len(names(client)) == 2, "two workers", seconds=40)
+    wait_until(lambda: len(names(client)) == 2, "two workers")
     running = {job.name: job for job in Slurm().jobs(["test-gpu", "test-cpu"])}
     gpus = client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
     seen = {name: gpus[names(client)[job.id]] for name, job in running.items()}
@@ -145,7 +145,7 @@ def test_jobs_of_an_earlier_master_are_taken_over(
 ) -> None:
     first = make(SLICES, Need(gpus=1))
     first.open(2)
-    wait_until(lambda: len(names(client)) == 2, "two workers", seconds=40)
+    wait_until(lambda: len(names(client)) == 2, "two workers")
     first._polling.stop()
     first._polling.join()
     second = make(SLICES, Need(gpus=1))
@@ -164,10 +164,10 @@ def test_a_waiting_job_shows_its_reason_and_starts_later(
     jobs = make('partition = "cpu"\nwalltime = "00:10:00"', Need())
     jobs.open(1)
     reason = "Slurm: 1 job waiting in partition cpu: Resources"
-    wait_until(lambda: reason in notes, "the reason", seconds=20)
+    wait_until(lambda: reason in notes, "the reason")
     slurm.run("scancel", occupying)
-    wait_until(lambda: len(names(client)) == 1, "the worker", seconds=40)
-    wait_until(lambda: notes[-1] == "Slurm: 1 job running on c1", "the good news", seconds=20)
+    wait_until(lambda: len(names(client)) == 1, "the worker")
+    wait_until(lambda: notes[-1] == "Slurm: 1 job running on c1", "the good news")
     assert [job.state for job in jobs.snapshot()] == [JobState.RUNNING]
 
 
@@ -202,16 +202,16 @@ def test_jobs_leave_an_excluded_node_unless_there_is_no_other(
         running = [job for job in jobs.snapshot() if job.state is JobState.RUNNING]
         return running[0].node if running and running[0].id in names(client) else ""
 
-    wait_until(lambda: node() != "", "a worker", seconds=40)
+    wait_until(lambda: node() != "", "a worker")
     first = node()
     (other,) = {"g1", "g2"} - {first}
     jobs.exclude_node(first, "three attempts were lost there")
-    wait_until(lambda: node() == other, "one on the other node", seconds=40)
+    wait_until(lambda: node() == other, "one on the other node")
     assert f"node {first} is excluded from now on (--exclude={first}): three" in "\n".join(notes)
     jobs.exclude_node(other, "there too")
     wait_until(lambda: any("the excluded nodes are used again" in line for line in notes),
                "that none is left", seconds=40)  # fmt: skip
-    wait_until(lambda: node() != "", "a worker", seconds=40)
+    wait_until(lambda: node() != "", "a worker")
 
 
 @pytest.mark.slow  # failing jobs are tested without Slurm in tests/jobqueue

@@ -43,7 +43,7 @@ def test_a_killed_master_is_resumed_with_the_same_jobs_and_no_two_trials_share_a
     for spans in places.values():
         spans.sort()
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
-    wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=20)
+    wait_until(lambda: slurm.jobs() == [], "an empty queue")
     assert not (hptune.study() / "jobs" / "scheduler.json").exists()
 
 
@@ -56,7 +56,7 @@ def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_th
     wait_for(lambda: reached(study, 3, count=2), "two trials under way", seconds=120)
     first, second = sorted(job_ids(slurm))
     slurm.run("scancel", first)
-    wait_for(lambda: len(job_ids(slurm) - {first}) == 2, "a replacement", seconds=30)
+    wait_for(lambda: len(job_ids(slurm) - {first}) == 2, "a replacement")
     slurm.run("scontrol", "requeue", second)
     wait_for(lambda: reached(study, 12, count=2), "both to continue", seconds=120)
     assert second in job_ids(slurm)
@@ -91,14 +91,14 @@ def test_jobs_that_slurm_did_not_cancel_are_said_and_their_workers_leave(
     try:
         ended = run.wait(seconds=150)
         log = next((hptune.study() / "jobs").glob(f"*-{job}.log"))
-        wait_until(lambda: "no study needs this worker" in log.read_text(), "it left", seconds=30)
+        wait_until(lambda: "no study needs this worker" in log.read_text(), "it left")
     finally:
         slurm.start_controller()
     assert ended.code == 1
     assert "Done: 1/1 trials" in ended.out
     (name,) = re.findall(r"Cancel them with: scancel --name=(\S+)", ended.err)
     assert log.name == f"{name}-{job}.log"
-    wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=30)
+    wait_until(lambda: slurm.jobs() == [], "an empty queue")
     again = hptune("resume", "study")
     assert (again.code, "cancelled" in again.err) == (0, False)
     assert not (hptune.study() / "jobs" / "scheduler.json").exists()
@@ -120,7 +120,7 @@ def test_an_inactive_partition_is_waited_for_and_a_requeue_keeps_the_limit(
         most = max(most, len(job_ids(slurm)))
         return any(line.startswith(f"{job} RUNNING") for line in slurm.jobs())
 
-    wait_until(lambda: not runs_again(), "its end", seconds=30)
+    wait_until(lambda: not runs_again(), "its end")
     wait_until(runs_again, "its return", seconds=90)
     assert most == 1
     slurm.run("scontrol", "update", "PartitionName=gpu", "State=INACTIVE")
@@ -141,7 +141,7 @@ def test_a_run_waits_for_a_full_partition_and_shows_the_reason(
                           "--mem=1G", "--wrap", "sleep 600").strip()  # fmt: skip
     model(hptune, epochs=2, seconds=0.1)
     run = start(hptune, WALLTIME + 'partition = "cpu"', "--trials", 2)
-    wait_for(lambda: len(slurm.jobs()) == 2, "a job that waits", seconds=60)
+    wait_for(lambda: len(slurm.jobs()) == 2, "a job that waits")
     wait_for(lambda: "pending in cpu: Resources" in hptune("status", "study").out, "its reason")
     slurm.run("scancel", occupying)
     output = finish(hptune, run, count=2, epochs=2)
@@ -190,11 +190,11 @@ def test_ctrl_c_ends_the_wait_for_workers_and_the_reason_is_shown(
     assert run.process.stderr is not None
     assert any(words.search(line) for line in run.process.stderr)
     run.interrupt()
-    ended = run.wait(seconds=60)
+    ended = run.wait()
     assert ended.code == 130, ended.err
     assert rows(hptune.study(), "SELECT * FROM attempts") == []
     slurm.run("scancel", occupying)
-    wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=20)
+    wait_until(lambda: slurm.jobs() == [], "an empty queue")
 
 
 SIZES = """
@@ -266,7 +266,7 @@ def test_stop_does_not_wait_for_workers_that_end_with_their_jobs(
     wait_for(lambda: database.exists() and rows(hptune.study(), placed), "a trial", seconds=120)
     assert hptune("stop", "study").code == 0
     # Dask would ask those that are gone for half a minute.
-    ended = run.wait(seconds=20)
+    ended = run.wait()
     assert ended.code == 130, ended.err
     assert set(states(hptune.study())) == {"WAITING"}
 
@@ -291,7 +291,7 @@ def test_a_launcher_starts_the_worker_and_a_preempted_job_loses_nothing(
     assert f"job {job}: hptune: setup failed: ls /nowhere (status 2)" in said
     held = rows(hptune.study(), "SELECT outcome, reason FROM attempts ORDER BY number")
     assert [row["outcome"] for row in held] == ["RELEASED", "FINISHED"]
-    wait_until(lambda: slurm.jobs() == [], "an empty queue", seconds=20)
+    wait_until(lambda: slurm.jobs() == [], "an empty queue")
 
 
 @pytest.mark.slow  # half a minute; what the thread does is tested without a Slurm

@@ -40,5 +40,5 @@ def test_steps_are_measured_in_a_job_that_ends_with_them(
     found = json.loads((hptune.directory / "scaling.json").read_text())["rows"]
     assert [row["devices"] for row in found] == [1, 2]
     assert all(row["step_seconds"]["middle"] > 0 for row in found)
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
     assert not (hptune.directory / "studies").exists()

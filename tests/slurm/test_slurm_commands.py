@@ -105,7 +105,7 @@ def test_nodes_that_are_all_drained_are_waited_for(slurm: PrivateSlurm, tmp_path
         check(order)
     finally:
         slurm.run("scontrol", "update", "NodeName=c1", "State=RESUME")
-    wait_until(slurm.all_idle, "three idle nodes", seconds=20)
+    wait_until(slurm.all_idle, "three idle nodes")
     with pytest.raises(SubmissionError, match="The job asks for 4 cores, 0 GPUs and"):
         check(replace(order, config=replace(config, shapes=(more,))))
 
@@ -124,7 +124,7 @@ def test_the_users_options_of_slurm_neither_rename_nor_hide_jobs(
     ids = Slurm().submit(script, 2)
     assert {job.id for job in Slurm().jobs(["ours"])} == set(ids)
     Slurm().cancel_all(["ours"])
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=20)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
 
 
 @pytest.mark.slow
@@ -176,9 +176,9 @@ def test_a_job_that_waits_too_long_for_the_doctor_is_told_with_its_reason_and_ca
     assert "was not started in 5 s; Slurm's reason is Resources" in job["found"]
     assert len(slurm.jobs()) == 1
     started = hptune.start(*command)
-    wait_until(lambda: len(slurm.jobs()) == 2, "the job", seconds=60)
+    wait_until(lambda: len(slurm.jobs()) == 2, "the job")
     started.interrupt()
-    assert started.wait(seconds=30).code == 130
+    assert started.wait().code == 130
     assert len(slurm.jobs()) == 1
     slurm.run("scancel", occupying)
     assert {path.name for path in hptune.directory.iterdir()} == {"model.py", "slurm.toml"}
@@ -194,7 +194,7 @@ def test_jobs_on_one_node_are_told_different_gpus(slurm: PrivateSlurm, tmp_path:
     def answers() -> list[str]:
         return sorted(path.read_text().strip() for path in tmp_path.iterdir())
 
-    wait_until(lambda: answers() == ["0", "1"], "two jobs that run", seconds=20)
+    wait_until(lambda: answers() == ["0", "1"], "two jobs that run")
     waiting = [line for line in slurm.jobs() if "PENDING" in line]
     assert len(waiting) == 1
     assert len(slurm.clear()) == 3

@@ -172,7 +172,7 @@ def test_a_trial_on_the_two_nodes_of_a_job_continues_in_another_job(
     check_ranks(hptune, epochs=24)
     ((second, _), *others) = gangs(hptune)[2:]
     assert [gang for gang, _ in others] == [second]
-    wait_until(lambda: not slurm.jobs(), "an empty queue", seconds=30)
+    wait_until(lambda: not slurm.jobs(), "an empty queue")
 
 
 @pytest.mark.slow  # a trial that changes its jobs is met in the test above too
@@ -238,7 +238,7 @@ def test_a_trial_continues_on_one_node_and_then_on_two_again(
     for resumed in (("--nodes-per-trial", 1, "--gpus-per-trial", 1), PAIR[2:]):
         wait_for_steps(hptune, 3)
         run.interrupt()
-        assert run.wait(seconds=60).code == 130
+        assert run.wait().code == 130
         run = hptune.start("resume", "study", *resumed)
     check_result(hptune, run, epochs=60)
     assert [len(row["nodes"]) for row in attempts(hptune)] == [2, 1, 2]

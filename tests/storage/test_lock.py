@@ -233,7 +233,7 @@ def test_a_damaged_lease_belongs_to_an_unknown_master(directory: StudyDirectory)
 def test_a_master_without_space_for_its_lease_leaves_none(directory: StudyDirectory) -> None:
     script = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))" + HOLD
     with child(script, directory) as process:
-        assert process.wait(20) == 1
+        assert process.wait(60) == 1
     directory.acquire().release()
 
 

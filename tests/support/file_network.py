@@ -81,7 +81,7 @@ class Network:
         """End an attempt, and return what is not sent."""
         found: list[NotSent | None] = []
         self.workers[name].finish(attempt, found.append)
-        wait_for(lambda: found, "the attempt's end", seconds=20)
+        wait_for(lambda: found, "the attempt's end")
         self.running.discard((name, attempt.trial))
         return found[0]
 

@@ -90,7 +90,7 @@ def _free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float) -> None:
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
     """Wait until a condition holds.
 
     Raises:
@@ -147,7 +147,7 @@ class PrivateSlurm:
             f"--log-file={here / 'munged.log'}",
             f"--seed-file={here / 'munged.seed'}",
         )
-        wait_until((here / "munge.socket").exists, "munge's socket", seconds=10)
+        wait_until((here / "munge.socket").exists, "munge's socket")
         self._start("slurmctld", "-D", "-i")
         for node in NODES:
             self.start_node(node)
@@ -175,7 +175,7 @@ class PrivateSlurm:
     def start_controller(self) -> None:
         """Start a controller, which finds the state that the last one left."""
         self._start("slurmctld", "-D")
-        wait_until(self._answers, "a controller that answers", seconds=40)
+        wait_until(self._answers, "a controller that answers")
 
     def _answers(self) -> bool:
         try:
@@ -227,7 +227,7 @@ class PrivateSlurm:
         if left:
             self.run("scancel", "--user", _user())
             with contextlib.suppress(TimeoutError):
-                wait_until(lambda: not self.jobs(), "an empty queue", seconds=15)
+                wait_until(lambda: not self.jobs(), "an empty queue")
         return left
 
     def stop(self) -> None:

@@ -209,13 +209,13 @@ class Container:
     def terminate(self) -> Ended:
         """Send SIGTERM, and wait for the end."""
         self.sigterm()
-        return self.end(seconds=30)
+        return self.end()
 
     def end(self, *, seconds: float = 120.0) -> Ended:
         """Wait for the end."""
         code = self._process.wait(seconds)
         for each in self._threads:
-            each.join(10)
+            each.join(60)
         return Ended(code, self._read["out"], self._read["err"])
 
 

@@ -27,7 +27,7 @@ COMMAND = Path(sys.executable).with_name("hptune")
 MARK = "HPTUNE_TEST_MARK"
 
 
-def wait_for(condition: Callable[[], Any], what: str, *, seconds: float = 60.0) -> Any:
+def wait_for(condition: Callable[[], Any], what: str, *, seconds: float = 120.0) -> Any:
     """Wait until a condition is true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -71,12 +71,12 @@ class Started:
     def kill(self) -> None:
         """`kill -9` of the master alone."""
         os.kill(self.pid, signal.SIGKILL)
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)
 
     def leave(self) -> str:
         """Send SIGTERM, on which it ends in good order; return its output."""
         self.process.terminate()
-        ended = self.wait(seconds=40)
+        ended = self.wait()
         assert ended.code == 0, ended
         return ended.out
 

@@ -59,7 +59,7 @@ def test_an_order_to_stop_does_not_wait_for_the_receiver(tmp_path: Path, closes:
         assert receiver.is_blocked.wait(60)
         stopping = threading.Thread(target=runner.stop, args=(ATTEMPT, Halt.RELEASE), daemon=True)
         stopping.start()
-        stopping.join(10)
+        stopping.join(60)
         assert not stopping.is_alive()
         wait_for(notified.exists, "the attempt to be notified")
         if closes:
@@ -67,7 +67,7 @@ def test_an_order_to_stop_does_not_wait_for_the_receiver(tmp_path: Path, closes:
             closing.start()
         receiver.may_continue.set()
         if closes:
-            closing.join(20)
+            closing.join(60)
             assert not closing.is_alive()
             return
         wait_for(lambda: any(isinstance(each, AttemptEnded) for each in receiver.events), "its end")

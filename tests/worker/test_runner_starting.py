@@ -74,27 +74,27 @@ def starting(tmp_path: Path) -> Iterator[Slow]:
         yield made
     finally:
         made.runner.close()
-        made.thread.join(10)
+        made.thread.join(60)
         assert not made.thread.is_alive()
 
 
 def test_it_stops_at_once_and_ends_once(starting: Slow) -> None:
     starting.runner.stop(ATTEMPT, Halt.STOP)
-    ended = starting.events.get(timeout=5)
+    ended = starting.events.get(timeout=30)
     assert isinstance(ended, AttemptEnded)
     assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Halt.STOP.cause)
     starting.runner.stop(ATTEMPT, Halt.RELEASE)
     starting.runner.close()
-    starting.thread.join(10)
+    starting.thread.join(60)
     assert starting.events.empty()
 
 
 def test_a_runner_that_closes_does_not_wait_for_the_import(starting: Slow) -> None:
     closing = threading.Thread(target=starting.runner.close)
     closing.start()
-    closing.join(10)
+    closing.join(60)
     assert not closing.is_alive()
-    starting.thread.join(10)
+    starting.thread.join(60)
     assert starting.events.empty()
 
 
@@ -102,7 +102,7 @@ def test_one_that_was_told_to_stop_before_is_not_begun(slow: Slow) -> None:
     """Orders may overtake each other; the runner then does not wait for the import either."""
     slow.runner.stop(ATTEMPT, Halt.RELEASE)
     slow.runner.start(slow.order)
-    ended = slow.events.get(timeout=5)
+    ended = slow.events.get(timeout=30)
     assert isinstance(ended, AttemptEnded)
     assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Halt.RELEASE.cause)
     assert slow.events.empty()
