@@ -41,6 +41,20 @@ class JobKind:
         """Where its output goes."""
         return Path(self.shape.log_directory or self.logs)
 
+    def make_log_directory(self) -> None:
+        """Make the folder of its output.
+
+        Raises:
+            ConfigError: It cannot be made.
+        """
+        try:
+            self.log_directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"the jobs' output is to go to {self.log_directory}, which cannot be made: "
+                f"{error.strerror}; name another log_directory"
+            ) from error
+
     def trials_of(self, need: Need) -> int:
         """Return how many such trials a job holds at once, on all of its nodes."""
         worker = self.worker
@@ -92,7 +106,7 @@ class JobKinds(Mapping[str, JobKind]):
         self._sized = sized
         self._prepared: dict[Need, str] = {self._usual: ""}
         for kind in usual:
-            kind.log_directory.mkdir(parents=True, exist_ok=True)
+            kind.make_log_directory()
 
     def __getitem__(self, name: str) -> JobKind:
         return self._kinds[name]
@@ -131,7 +145,7 @@ class JobKinds(Mapping[str, JobKind]):
             return "" if holding else str(error)
         new = {each.job_name: each for each in more if each.shape.name not in holding}
         for kind in new.values():
-            kind.log_directory.mkdir(parents=True, exist_ok=True)
+            kind.make_log_directory()
         # In one step, because other threads may read it.
         self._kinds = {**self._kinds, **new}
         return ""

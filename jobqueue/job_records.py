@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .commands import Job, JobState
@@ -61,6 +61,12 @@ class JobRecord:
     def is_lost(self) -> bool:
         """Whether neither Slurm nor a worker has ever shown that the job is there."""
         return self.unshown_since is not None and not self.was_useful
+
+    def on_hidden(self) -> None:
+        """Take over that Slurm does not show the job, although its worker takes trials."""
+        if self.job.state is JobState.PENDING:
+            self.job = replace(self.job, state=JobState.RUNNING, slurm_state="RUNNING", reason="")
+        self.has_run = True
 
     def update(self, job: Job) -> None:
         """Take over what Slurm shows of the job now."""
@@ -148,11 +154,34 @@ class JobRecords:
             record.was_idle = is_idle
         return jobs
 
-    def update(self, shown: Sequence[Job], *, is_first: bool = False) -> list[JobRecord]:
+    def missing(self, shown: Sequence[Job], useful: Container[str] = ()) -> list[str]:
+        """Return the ids of the jobs that are over because Slurm does not show them.
+
+        A job that is so new that Slurm may not show it yet is not over, nor is one whose worker
+        takes trials.
+
+        Args:
+            shown: The jobs that Slurm shows.
+            useful: The ids of the jobs whose workers take trials.
+        """
+        ids = {job.id for job in shown}
+        return [
+            record.job.id
+            for record in self
+            if record.job.id not in ids
+            and record.job.state is not JobState.OVER
+            and record.job.id not in useful
+            and not record.may_be_shown_later
+        ]
+
+    def update(
+        self, shown: Sequence[Job], missing: Container[str] = (), *, is_first: bool = False
+    ) -> list[JobRecord]:
         """Take over what Slurm shows; returns the records of the jobs that have ended since.
 
         Args:
-            shown: The jobs. One that is missing is over, unless it is new.
+            shown: The jobs.
+            missing: The ids of those that are over because they are missing among the jobs.
             is_first: Whether the jobs are those of an earlier master, and may have been useful.
         """
         ended = []
@@ -163,12 +192,14 @@ class JobRecords:
                     ended.append(record)
                 record.update(job)
             for job_id in self._records.keys() - {job.id for job in shown}:
-                if self._records[job_id].may_be_shown_later:
-                    continue
-                record = self._records.pop(job_id)
-                if record.job.state is not JobState.OVER:
+                record = self._records[job_id]
+                if job_id in missing:
                     record.job = replace(record.job, state=JobState.OVER, slurm_state="", reason="")
                     ended.append(record)
+                if record.job.state is JobState.OVER:
+                    del self._records[job_id]
+                elif not record.may_be_shown_later:
+                    record.on_hidden()
         return ended
 
     def submitted(self, ids: Iterable[str], name: str) -> None:

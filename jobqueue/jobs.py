@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from .cancelling import cancel_until_none, left_words
 from .commands import Job, JobState, Slurm
 from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
 from .excluded_nodes import ExcludedNodes, failing_node
@@ -19,11 +20,9 @@ from .job_records import ALIVE, JobRecord, JobRecords
 from .job_reports import SUMMARY, counted, how_it_ended, setup_failures, summary_of, tail_of
 from .jobs_file import ShownJobs, by_id, write_jobs
 from .plan import plan
-from .polling import Polling
+from .polling import Polling, silence_words
 from .sizing import Need
 
-_CANCEL_TRIES = 3
-_CANCEL_PAUSE_SECONDS = 0.5
 _NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
 """Slurm's states of jobs that ended through no fault of their own."""
 
@@ -35,8 +34,9 @@ class Jobs:
     """The jobs of one study. `open` before anything else, and `close` in the end.
 
     A thread polls Slurm for the state of the jobs, compares it with the demand, and submits and
-    cancels. A lost job is missing in the next answer, and so replaced. Jobs of these names that
-    exist already are the study's own, left by an earlier master: they count as submitted now.
+    cancels. A job that is missing in an answer is lost, unless its worker takes trials: it is
+    cancelled and replaced. Jobs of these names that exist already are the study's own, left by an
+    earlier master: they count as submitted now.
 
     All methods may be called from any thread.
 
@@ -73,6 +73,7 @@ class Jobs:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._polling = Polling(self._poll, notify=self._on_silence)
+        self._has_taken_over = False
         self._wanted = 0
         self._workers: Mapping[str, bool] = {}
         self._refused: Mapping[str, str] = {}
@@ -88,18 +89,19 @@ class Jobs:
     def open(self, wanted: int) -> None:
         """Take over existing jobs, and submit those that this number of trials still needs.
 
+        If Slurm does not answer, that is tried again like any later poll.
+
         Raises:
             SubmissionError: Slurm refuses a job and none exists; the message has Slurm's words.
-            SlurmUnavailableError: There is no Slurm here, or it does not answer.
         """
         self._wanted = wanted
         try:
-            shown = self._slurm.jobs(None if self._prefix else self._kinds)
-            self._cancel_old_kinds(shown)
-            self._step([job for job in shown if job.name in self._kinds], is_first=True)
+            self._poll()
+        except SlurmUnavailableError as error:
+            self._on_silence(silence_words(error))
         except BaseException:
             # Also on Ctrl-C: sbatch may have submitted jobs whose ids were never read.
-            self._cancel_all()
+            self.left = cancel_until_none(self._slurm, self._kinds)
             raise
         self._polling.start()
 
@@ -176,7 +178,7 @@ class Jobs:
             try:
                 self._slurm.cancel_all(self._kinds)
             except SlurmUnavailableError as error:
-                self.left = self._left_words(str(error))
+                self.left = left_words(self._kinds, str(error))
             return
         self._polling.stop()
         if not self._polling.is_started:
@@ -185,7 +187,7 @@ class Jobs:
         with contextlib.suppress(SlurmUnavailableError):
             self._slurm.cancel([job.id for job in self.snapshot()])
         self._polling.join()
-        self._cancel_all()
+        self.left = cancel_until_none(self._slurm, self._kinds)
 
     def hand_over(self) -> None:
         """Stop the thread, and cancel the jobs on which no trial runs; the others stay.
@@ -202,8 +204,12 @@ class Jobs:
     # --- in the thread ----------------------------------------------------------------------
 
     def _poll(self) -> bool:
-        before = self.snapshot()
-        self._step(self._slurm.jobs(self._kinds))
+        before, is_first = self.snapshot(), not self._has_taken_over
+        shown = self._slurm.jobs(None if is_first and self._prefix else self._kinds)
+        if is_first:
+            self._cancel_old_kinds(shown)
+            self._has_taken_over = True
+        self._step([job for job in shown if job.name in self._kinds], is_first=is_first)
         self._last_lines.pop(_SILENCE, None)
         return before != self.snapshot()
 
@@ -217,7 +223,10 @@ class Jobs:
             joined, self._joined = self._joined, []
         for job in joined:
             self._tell_setup(job)
-        self._on_ended(self._records.update(shown, is_first=is_first))
+        # A job that squeue hides may still wait or run, beside the one that replaces it.
+        missing = self._records.missing(shown, workers)
+        self._slurm.cancel(missing)
+        self._on_ended(self._records.update(shown, missing, is_first=is_first))
         if is_first and (alive := self._records.alive()):
             self._notify_once(f"took over {counted(len(alive), 'job')} of an earlier run")
         self._cancel_refused(refused)
@@ -271,8 +280,6 @@ class Jobs:
                 continue
             word = how_it_ended(record, self._kinds[job.name].shape, self._log_of(job))
             self._notify(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}")
-            if record.is_lost:
-                self._slurm.cancel([job.id])
             if record.was_useful or job.slurm_state in _NOT_ITS_FAULT:
                 continue
             if record.has_run:
@@ -419,26 +426,6 @@ class Jobs:
 
     def _log_of(self, job: Job) -> Path:
         return self._kinds[job.name].log_directory / f"{job.name}-{job.id}.log"
-
-    def _cancel_all(self) -> None:
-        """Cancel all of the study's jobs that Slurm shows, until it shows none."""
-        self.left = ""
-        why = "they still exist"
-        for _ in range(_CANCEL_TRIES):
-            try:
-                shown = self._slurm.jobs(self._kinds)
-                left = [job.id for job in shown if job.state in ALIVE]
-                if not left:
-                    return
-                self._slurm.cancel(left)
-            except SlurmUnavailableError as error:
-                why = str(error)
-            time.sleep(_CANCEL_PAUSE_SECONDS)
-        self.left = self._left_words(why)
-
-    def _left_words(self, why: str) -> str:
-        commands = "; ".join(f"scancel --name={name}" for name in self._kinds)
-        return f"Slurm jobs of this study may be left ({why}). Cancel them with: {commands}"
 
     def _notify_once(self, line: str, *, about: str = "") -> None:
         """Tell the user a line, unless it is the same as the last one on its subject."""

@@ -19,8 +19,8 @@ from job_queue import (
 )
 
 from jobqueue import job_records
-from jobqueue.commands import Job
-from jobqueue.errors import JobsFailError, SlurmUnavailableError, SubmissionError
+from jobqueue.commands import Job, JobState
+from jobqueue.errors import ConfigError, JobsFailError, SlurmUnavailableError, SubmissionError
 
 
 @pytest.fixture
@@ -84,25 +84,47 @@ def test_jobs_that_squeue_never_shows_are_cancelled_and_given_up(
     assert "job 1_0 is cancelled: Slurm has accepted it, but squeue does not show it" in notes
 
 
-def test_a_job_whose_worker_has_joined_is_not_cancelled_because_squeue_hides_it(
+def test_a_job_whose_worker_takes_trials_is_no_other_job_because_squeue_hides_it(
     queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_records, "_UNSHOWN_SECONDS", 0.02)
+    """As at a site that renames jobs: the user asked for one, and it works."""
+    monkeypatch.setattr(job_records, "_UNSHOWN_SECONDS", 0.0)
     queue.change["a"] = lambda job: replace(job, name="renamed")
     notes: list[str] = []
-    states: set[str] = set()
+    jobs = jobs_of(queue, tmp_path, notes=notes)
+    jobs.open(2)
+    try:
+        while queue.looks < 20:
+            jobs.set_demand(2, {"1_0": True})
+            queue.wait_for_a_look()
+        assert [job.state for job in jobs.snapshot()] == [JobState.RUNNING]
+        assert queue.alive == queue.there.keys() == {"1_0"}
+    finally:
+        jobs.close()
+    assert not queue.alive
+    assert notes == ["Slurm: 1 job running"]
 
-    def useful(queue: Queue) -> dict[str, bool]:
-        if queue.looks <= 15:
-            states.update(job.slurm_state for job in queue.there.values())
-        else:  # squeue shows all again
-            queue.change.clear()
-            queue.there = {each: replace(job, name="a") for each, job in queue.there.items()}
-        return dict.fromkeys(queue.there, True)
 
-    drive(jobs_of(queue, tmp_path, notes=notes), queue, looks=20, useful=useful)
+def test_a_job_that_squeue_no_longer_shows_is_cancelled_before_it_is_replaced(
+    queue: Queue, tmp_path: Path
+) -> None:
+    """It may still wait or run: a second one must not run beside it."""
+
+    def hide() -> None:
+        if queue.looks == 3:
+            queue.there["1_0"] = replace(queue.there["1_0"], name="renamed")
+
+    queue.before_answer = hide
+    notes: list[str] = []
+    drive(jobs_of(queue, tmp_path, notes=notes), queue, looks=20)
+    assert [job.slurm_state for job in queue.there.values()] == ["CANCELLED", "CANCELLED"]
     assert "job 1_0 is gone" in notes
-    assert "CANCELLED" not in states
+
+
+def test_a_folder_for_output_that_cannot_be_made_is_refused(queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"cannot be made: Not a directory; name another log_d"):
+        jobs_of(queue, tmp_path / "file" / "logs")
 
 
 def test_a_job_that_squeue_shows_late_is_waited_for(queue: Queue, tmp_path: Path) -> None:
@@ -172,6 +194,26 @@ def test_a_slurm_that_is_silent_for_a_while_ends_nothing(queue: Queue, tmp_path:
     notes: list[str] = []
     drive(jobs_of(queue, tmp_path, notes=notes), queue)
     assert "Slurm does not answer: squeue has not answered" in notes
+    assert len(queue.there) == 1
+
+
+def test_a_slurm_that_is_silent_at_first_is_waited_for_and_its_jobs_are_taken_over(
+    queue: Queue, tmp_path: Path
+) -> None:
+    """Reading the data may take an hour: by then, Slurm may restart."""
+    queue.change["a"] = running
+    queue.submit("a", 1)
+
+    def silent() -> None:
+        if queue.looks < 3:
+            queue.looks += 1
+            raise SlurmUnavailableError("squeue has not answered")
+
+    queue.before_answer = silent
+    notes: list[str] = []
+    drive(jobs_of(queue, tmp_path, notes=notes), queue)
+    said = ["Slurm does not answer: squeue has not answered", "took over 1 job of an earlier run"]
+    assert notes[:2] == said
     assert len(queue.there) == 1
 
 

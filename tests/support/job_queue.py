@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobqueue import job_health, polling
-from jobqueue import jobs as jobs_module
+from jobqueue import cancelling, job_health, polling
 from jobqueue.commands import Job, JobState, Slurm
 from jobqueue.config import Shape, parse_config
 from jobqueue.job_kinds import JobKind
@@ -103,7 +102,7 @@ def quick_queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     monkeypatch.setattr(polling, "SUBMITTED_POLL_SECONDS", 0.01)
     monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 0.01)
     monkeypatch.setattr(job_health, "REFUSED_SECONDS", 0.02)
-    monkeypatch.setattr(jobs_module, "_CANCEL_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(cancelling, "_PAUSE_SECONDS", 0.0)
     return Queue()
 
 
