@@ -10,8 +10,10 @@ import pytest
 from in_process import InProcess
 from stored_study import stored
 
+from jobqueue.script import MASTER_NOTICE
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
+from tuner.master import detached
 
 ANSWERS = {
     "sinfo": "echo 'cpu*|up|1-00:00:00|8|64000|(null)|3|idle'",
@@ -53,6 +55,27 @@ def test_a_job_resumes_the_study_that_was_the_newest_when_it_was_submitted(cli: 
     ended = cli("resume", "--detach", "--trials", 20)
     assert ended.code == 0, ended.err
     assert command_of(study) == f"resume {study} --trials 20"
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_masters_job_waits_for_a_slurm_that_is_silent(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a job that was requeued while the controller restarts: nobody else would start it."""
+    monkeypatch.setattr(detached, "_SILENCE_SECONDS", 0.0)
+    study = stored_study(cli)
+    silent = "echo 'sinfo: error: Unable to contact slurm controller' >&2; exit 1"
+    # It answers the third time; then the partition is gone.
+    answers = f"cd {cli.directory}; echo x >> asked; [ $(wc -l < asked) -gt 2 ] || {{ {silent}; }}"
+    cli.file("bin/sinfo", f"#!/bin/sh\n{answers}\necho 'gpu*|up|infinite|8|64000|(null)|3|idle'\n")
+    ended = cli("resume", study, "--trials", 20)
+    assert (ended.code, "Unable to contact slurm controller" in ended.err) == (2, True)
+    monkeypatch.setenv(MASTER_NOTICE, "60")
+    (cli.directory / "asked").unlink()
+    ended = cli("resume", study, "--trials", 20)
+    assert (ended.code, "there is no partition 'cpu'" in ended.err) == (2, True), ended.err
+    said = "Slurm does not answer, so this job waits until it does: sinfo failed: Unable to contact"
+    assert " ".join(ended.err.split()).count(said) == 1
 
 
 @pytest.mark.usefixtures("slurm")

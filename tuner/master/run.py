@@ -112,6 +112,7 @@ def _start(
     workforce: Workforce,
     display: RunDisplay,
 ) -> RunResult:
+    _wait_for_slurm(settings, lock, display)
     _note_reading(settings, directory, display)
     with workforce as workers:
         with lock.beating():
@@ -196,6 +197,7 @@ def resume(
                     "end by themselves, as they find no master"
                 )
         workforce = Workforce(settings, choose_cluster(settings, directory.path, client))
+        _wait_for_slurm(settings, lock, display)
         _note_reading(settings, directory, display)
         with workforce as workers:
             with lock.beating():
@@ -367,6 +369,14 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
             last=display.progress.stop,
         ),
     )
+
+
+def _wait_for_slurm(settings: StudySettings, lock: MasterLock, display: RunDisplay) -> None:
+    if settings.slurm:
+        from .detached import wait_for_slurm  # loads what submits jobs
+
+        with lock.beating():
+            wait_for_slurm(display.progress.note)
 
 
 def _note_reading(settings: StudySettings, directory: StudyDirectory, display: RunDisplay) -> None:
