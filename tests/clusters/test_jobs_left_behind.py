@@ -33,6 +33,21 @@ def test_stop_cancels_the_jobs_that_a_dead_master_left(cli: InProcess, commands:
     assert (again.code, "there is no study in" in again.err) == (2, True)
 
 
+def test_stop_finds_the_jobs_of_a_study_that_a_link_leads_to(
+    cli: InProcess, commands: Commands
+) -> None:
+    """As where the scratch file system is a link in the home directory."""
+    real = cli.directory / "real"
+    left_by_a_dead_master(real / "study")
+    (cli.directory / "link").symlink_to(real)
+    name = f"{jobs_name(real / 'study')}-workers"
+    commands.make("squeue", f"echo '7_0|{name}|RUNNING|None|gpu|g1|N/A|N/A'")
+    commands.make("scancel", f"echo $* >> {commands.folder}/cancelled")
+    ended = cli("stop", "link/study")
+    assert (ended.code, "The study's Slurm jobs are cancelled." in ended.out) == (0, True)
+    assert (commands.folder / "cancelled").read_text() == "--quiet 7_0\n"
+
+
 def test_stop_says_which_jobs_it_could_not_cancel(cli: InProcess, commands: Commands) -> None:
     left_by_a_dead_master(cli.study())
     commands.make("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")

@@ -142,7 +142,8 @@ def jobs_name(study: Path) -> str:
     >>> jobs_name(Path("/home/me/studies/digits-1"))
     'hptune-digits-1-8a6c0ac5'
     """
-    path = study.absolute()
+    # The same study, although a symbolic link leads to it: a shell's directory may be one.
+    path = Path(os.path.realpath(study))
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
     return f"hptune-{re.sub(r'[^A-Za-z0-9.-]', '_', path.name)}-{digest}"
 
