@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,11 +16,26 @@ def _text(key: str, value: object) -> str:
     return value.strip()
 
 
+def _path(key: str, value: object) -> str:
+    """Return a path, with the home directory for `~`: neither Slurm nor a quoted word knows it."""
+    return os.path.expanduser(_text(key, value))  # noqa: PTH111 - Path raises an error on ~nobody
+
+
+def _log_directory(key: str, value: object) -> str:
+    path = _path(key, value)
+    if "$" in path:
+        raise ConfigError(f"{key} is {path!r}, but Slurm knows no variables there; write the path")
+    return path
+
+
 def _lines(key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ConfigError(f'{key} is {value!r}; allowed is a list of texts, as in ["…", "…"]')
     return tuple(line for each in value for line in each.splitlines() if line.strip())
 
+
+_SET_BY_KEYS = re.compile(r"(--signal|--output|--error|--wait)(?![\w-])|-[oeW]")
+"""Options by which jobs are told to leave, read and submitted; sbatch obeys the last of a kind."""
 
 _OWN_OPTIONS = re.compile(r"(--job-name|--array|--nodes)\b|-[JaN]")
 """Options by which jobs are found and counted, so that a directive must not change them."""
@@ -41,6 +57,11 @@ def _directives(key: str, value: object) -> tuple[str, ...]:
                 f"{key} has {each!r}, but jobs are found and counted by their names, arrays and "
                 "nodes; leave it out (the keys name and nodes are for shapes)"
             )
+        if _SET_BY_KEYS.match(each):
+            raise ConfigError(
+                f"{key} has {each!r}, which hptune sets itself; leave it out, and give "
+                "notice_seconds for the signal before a job's end, or log_directory for its output"
+            )
         if _CLUSTERS.match(each):
             raise ConfigError(
                 f"{key} has {each!r}, but the jobs are looked for in this cluster; set the "
@@ -60,11 +81,11 @@ def gres_of(directive: str) -> str:
 
 
 def _paths(key: str, value: object) -> tuple[str, ...]:
-    found = _lines(key, value)
-    for each in found:
+    paths = tuple(map(os.path.expanduser, _lines(key, value)))
+    for each in paths:
         if not each.startswith("/"):
             raise ConfigError(f"{key} has {each!r}; allowed are directories as whole paths")
-    return found
+    return paths
 
 
 def _table(key: str, value: object) -> tuple[tuple[str, str], ...]:
@@ -125,10 +146,11 @@ def _size(key: str, value: object) -> int:
 READERS: Mapping[str, Any] = {
     # Each takes a key and its value, and returns the parsed value or raises a ConfigError.
     **dict.fromkeys(
-        ("name", "partition", "account", "qos", "gpu_type", "python", "launcher", "image",
-         "interface", "scratch", "log_directory"),
+        ("name", "partition", "account", "qos", "gpu_type", "launcher", "image", "interface"),
         _text,
     ),
+    **dict.fromkeys(("python", "scratch"), _path),
+    "log_directory": _log_directory,
     **dict.fromkeys(("nodes", "trials_per_job", "cpus", "max_jobs"), _whole(1)),
     **dict.fromkeys(("gpus", "notice_seconds", "grace_seconds"), _whole(0)),
     **dict.fromkeys(("modules", "prologue"), _lines),

@@ -19,6 +19,26 @@ def test_three_lines_are_enough() -> None:
     assert shape.walltime_seconds == 4 * 3600
 
 
+def test_paths_may_begin_with_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job quotes them, and Slurm opens the output by itself: neither knows `~`."""
+    monkeypatch.setenv("HOME", "/home/me")
+    keys = 'python = "~/env/bin/python"\nscratch = "~/s"\nlog_directory = "~/logs"\n'
+    (shape,) = parse_config(f'{THREE_LINES}{keys}mounts = ["~/data"]').shapes
+    assert (shape.python, shape.scratch) == ("/home/me/env/bin/python", "/home/me/s")
+    assert (shape.log_directory, shape.mounts) == ("/home/me/logs", ("/home/me/data",))
+
+
+@pytest.mark.parametrize(
+    "directive",
+    ["--signal=B:USR1@60", "#SBATCH --output=a.log", "-o a.log", "--error a.log", "--wait", "-W"],
+)
+def test_directives_do_not_replace_what_jobs_are_managed_by(directive: str) -> None:
+    """sbatch obeys the last option of a kind: a job would not be told to leave."""
+    with pytest.raises(ConfigError, match="which hptune sets itself; leave it out"):
+        parse_config(f"{THREE_LINES}directives = ['{directive}']")
+    assert parse_config(f"{THREE_LINES}directives = ['--wait-all-nodes=1']")
+
+
 def test_what_stands_at_the_top_holds_for_every_shape() -> None:
     config = parse_config(
         """
@@ -95,6 +115,7 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
         (THREE_LINES + "[[shapes]]\nname = 'a'", "did you mean 'shape'?"),
         (THREE_LINES + "[[master]]\ncpus = 1", "`master` is not a single table; begin it with"),
         (THREE_LINES + "[[shape]]\nname = 'a'\nshape = 3", "unknown key 'shape'; allowed are"),
+        (THREE_LINES + 'log_directory = "$SCRATCH/a"', "Slurm knows no variables there"),
         (THREE_LINES + 'constraint = "a100"', "other options of sbatch go into directives"),
         ('walltime = "1:0:0"\n[[shape]]\npartition = "a"\n[[shape]]\nname = "b"',
          "shape b: 'partition' is missing; add it, as in partition = \"gpu\""),
