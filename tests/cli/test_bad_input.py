@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -100,10 +101,12 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         (["export", "nowhere", "--format", "xml"], ["'xml'", "'csv'"]),
         (["worker", "tls://a:1", "--memory", "3x"], ["'3x'", "4GB"]),
         (["scheduler", "--scheduler-file", "no/s.json"], ["no/s.json", "there is no such folder"]),
+        (["scheduler", "--scheduler-file", "pipe"], ["--scheduler-file is pipe", "not a file"]),
     ],
 )
 def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> None:
     cli.file("good.py", GOOD)
+    os.mkfifo(cli.directory / "pipe")
     refused(cli(*arguments), cli.directory, *words)
 
 

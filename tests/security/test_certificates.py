@@ -120,6 +120,14 @@ def test_the_command_shows_copies_and_renews(
     assert (tmp_path / "copy.pem").stat().st_mode & 0o777 == 0o600
     old = read(tmp_path / "copy.pem")
     assert cli("certs", "--export", "-").out == (tmp_path / "copy.pem").read_text()
+    # A file takes its place at once, which no device and no pipe survives.
+    os.mkfifo(tmp_path / "pipe")
+    refused = cli("certs", "--export", "pipe")
+    assert (refused.code, "--export is pipe, which is not a file" in refused.err) == (2, True)
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link.pem").symlink_to("copy.pem")
+    assert cli("certs", "--export", "link.pem").code == 0
+    assert (tmp_path / "link.pem").is_symlink()
     renewed = cli("certs", "--renew")
     assert renewed.code == 0, renewed
     assert old.name not in renewed.out

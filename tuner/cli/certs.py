@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
+from .output import replaced_file
 
 
 @click.command(short_help="Show, copy or renew the certificates of a scheduler or a study.")
@@ -67,7 +68,7 @@ def certs(place: Path | None, *, copy: str | None, renew: bool) -> None:
     shown = shlex.quote(found.path)
     if copy is not None:
         try:
-            write_private(Path(copy).absolute(), text)
+            write_private(replaced_file(Path(copy), "--export"), text)
         except OSError as error:
             raise UsageError(f"{copy} cannot be written: {error.strerror}") from error
         shown = shlex.quote(copy)

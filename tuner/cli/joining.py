@@ -14,6 +14,7 @@ import click
 from ..config.kinds import duration, size
 from ..errors import UsageError
 from .options import KindType, setting_option
+from .output import replaced_file
 
 quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Do not show when workers, studies and trials come and go."
@@ -96,6 +97,7 @@ def scheduler(
             f"--scheduler-file is {scheduler_file}, but there is no such folder; make it, or name "
             "a file in another one"
         )
+    file = scheduler_file and replaced_file(scheduler_file, "--scheduler-file")
     certs = (folder or default_folder()).absolute()
     identity = None if insecure else ensure(certs)[0]
 
@@ -128,7 +130,7 @@ def scheduler(
         serve(
             host=host,
             port=port,
-            scheduler_file=scheduler_file,
+            scheduler_file=file,
             identity=identity,
             opened=opened,
             notify=None if quiet else say,

@@ -9,11 +9,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TextIO
 
 import click
 
-from ..errors import HptuneError, StudyError
+from ..errors import HptuneError, StudyError, UsageError
 
 _LAST_WAIT_SECONDS = 10.0
 """Longest wait for a blocked terminal or pipe at a command's end. It may be long, because the
@@ -103,6 +104,21 @@ def _without_repetition(detail: str, message: str) -> str:
     kind, _, words = " ".join(" ".join(lines[last:]).split()).partition(": ")
     is_repeated = (words or kind) in " ".join(message.split())
     return "\n".join(lines[:last]).rstrip() if is_repeated else detail
+
+
+def replaced_file(path: Path, option: str) -> Path:
+    """Return the file that a path leads to, through links: it is to be replaced by another.
+
+    Args:
+        path: The path, as the user gave it.
+        option: The option that it was given with.
+
+    Raises:
+        UsageError: It is no file. A device would be removed from the machine: root may do that.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{option} is {path}, which is not a file; name another")
+    return path.resolve()
 
 
 def print_last(content: str, stream: TextIO) -> None:
