@@ -31,8 +31,16 @@ USER = 10001
 """The user of the image."""
 
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_WITHOUT_UNIFIED = 'umount /sys/fs/cgroup/unified 2>/dev/null; exec "$@"'
-"""Podman refuses cgroups of both versions at once, as some machines have."""
+_PREPARED = """\
+umount /sys/fs/cgroup/unified 2>/dev/null
+own=$(mktemp -d) && mount -t tmpfs hptune-test "$own" && mknod -m 666 "$own/null" c 1 3 &&
+mount --bind "$own/null" /dev/null && umount --lazy "$own" && rmdir "$own" && exec "$@"
+"""
+"""Shell lines that run podman in a mount namespace of its own.
+
+Podman refuses cgroups of both versions at once, as some machines have. And crun gives /dev/null to
+the user of the container where that is one of its streams: it is given one of its own.
+"""
 
 _FIGURES = "HPTUNE_TEST_FIGURES"
 """Environment variable with a file for the figures that `.ci/run` shows."""
@@ -267,7 +275,7 @@ class Containers:
         """
         self.address(name)
         started = self._hptune.other(
-            "unshare", "--mount", "sh", "-c", _WITHOUT_UNIFIED, "sh",
+            "unshare", "--mount", "sh", "-c", _PREPARED, "sh",
             "podman", "run", "--rm", f"--name={self._prefix}-{name}", f"--hostname={name}",
             f"--network=ns:/run/netns/{self._space(name)}", f"--user={USER}:{USER}",
             "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024", "--no-healthcheck",
@@ -324,7 +332,7 @@ class Containers:
 
 
 def _wrapped(*command: str) -> tuple[str, ...]:
-    return ("unshare", "--mount", "sh", "-c", _WITHOUT_UNIFIED, "sh", *command)
+    return ("unshare", "--mount", "sh", "-c", _PREPARED, "sh", *command)
 
 
 def _call(*command: object, check: bool = True) -> subprocess.CompletedProcess[str]:
