@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import os
 import shutil
@@ -28,6 +27,7 @@ from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
 from .config.stored_data import StoredData
 from .core.messages import FinishReason
+from .core.spelling import nearest_name
 from .core.trial import TrialState
 from .errors import HptuneError, ObjectiveFailedError, UsageError
 from .master.observers import RunDisplay
@@ -404,8 +404,7 @@ def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return keyword arguments by the names of the fields of `StudySettings`."""
     for name in arguments.keys() - _SETTINGS.keys():
         known = inspect.signature(Tuner).parameters
-        near = difflib.get_close_matches(name, known, 1)
-        meant = our_name(name) or next(iter(near), "")
+        meant = our_name(name) or nearest_name(name, known)
         hint = f"did you mean {meant}?" if meant else "help(tuner.Tuner) lists its arguments"
         raise UsageError(f"Tuner has no argument {name!r}; {answer(name) or hint}")
     return {_SETTINGS[name].name: value for name, value in arguments.items()}

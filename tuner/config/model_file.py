@@ -6,7 +6,6 @@ Only child processes load user code; the master has an `ObjectiveSource`, which 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import enum
 import hashlib
 import importlib.util
@@ -21,6 +20,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from ..core.spelling import nearest_name
 from ..errors import ModelFileError
 from ..security.ownership import check_loadable, withhold_writing
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
@@ -179,10 +179,10 @@ def check_path(path: Path) -> ObjectiveSource:
     if not path.exists():
         near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
         # Without their suffix, which is the same for all and would make them look alike.
-        meant = difflib.get_close_matches(path.stem, [Path(name).stem for name in near], 1, 0.7)
+        meant = nearest_name(path.stem, [Path(name).stem for name in near], likeness=0.7)
         shown = [*near[:8], *(["…"] if len(near) > 8 else [])]
         hint = f" Python files there: {', '.join(shown)}." if near else ""
-        hint = f" Did you mean {path.with_name(f'{meant[0]}.py')}?" if meant else hint
+        hint = f" Did you mean {path.with_name(f'{meant}.py')}?" if meant else hint
         raise ModelFileError(f"there is no file {path}.{hint}")
     if path.is_dir() or path.suffix != ".py":
         raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")

@@ -18,7 +18,6 @@ has no rules of its own in the rest of hptune, and its study can be changed as a
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 import shutil
@@ -28,6 +27,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+from ..core.spelling import did_you_mean
 from ..errors import SpaceError, UsageError
 
 PROGRAM_FILE = "program.py"
@@ -213,8 +213,7 @@ def _check_names(arguments: Sequence[str], names: Sequence[str]) -> None:
     used = {name for each in arguments for name in placeholders(each)}
     facts = [f"trial.{each}" for each in FACTS]
     if unknown := sorted(used - {*names, *facts}):
-        near = difflib.get_close_matches(unknown[0], [*names, *facts], 1)
-        hint = f" Did you mean {{{near[0]}}}?" if near else ""
+        hint = did_you_mean(unknown[0], [*names, *facts], "{{{}}}")
         raise UsageError(
             f"--command has {{{unknown[0]}}}, which is neither in the space ({', '.join(names)}) "
             f"nor one of {', '.join(facts)}.{hint} A brace itself is written {{{{ or }}}}"

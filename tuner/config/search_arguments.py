@@ -5,12 +5,12 @@ In a model file these are the constants `HYPERPARAMETERS`, `TUNE_NEW_ENTRIES` an
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..core.spelling import nearest_name
 from ..errors import UsageError
 
 if TYPE_CHECKING:  # loads NumPy, which a command that only reads its options need not wait for
@@ -45,8 +45,8 @@ def check_fit_arguments(names: Iterable[str], hypermodel: Any, *, given_to: str)
         known = [*known, *takes]
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(known))}"
+            near = nearest_name(name, known)
+            hint = f"did you mean {near}?" if near else f"it takes {', '.join(sorted(known))}"
             raise UsageError(f"{given_to} has {name!r}, which Keras's fit does not take; {hint}")
 
 

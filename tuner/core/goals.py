@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from .spelling import nearest_name
 from .trial import Direction, Goal, Score, Trial
 
 MEASURED = ("params", "seconds_per_epoch", "model_bytes")
@@ -29,9 +29,8 @@ def metric_meant(name: str, known: Iterable[str]) -> str:
     ['accuracy', 'accuracy', '']
     """
     names = sorted(known)
-    alike = difflib.get_close_matches(name, names, n=1)
     longer = (each for each in names if each.startswith(name))
-    return next(iter([*alike, *longer]), "")
+    return nearest_name(name, names) or next(longer, "")
 
 
 def unknown_metric(name: str, known: Iterable[str]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 
 from ..core.pruner import NeverPrune, Pruner, PrunerSettings
+from ..core.spelling import did_you_mean
 from ..core.trial import Direction, Goal
 from ..errors import UsageError
 
@@ -78,8 +78,7 @@ def make_pruner(settings: PrunerSettings, goal: Goal) -> Pruner:
         UsageError: The pruner does not exist, or does not accept these settings.
     """
     if settings.name not in _MAKERS:
-        near = difflib.get_close_matches(settings.name.lower(), PRUNER_NAMES, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(settings.name, PRUNER_NAMES, likeness=0.5)
         raise UsageError(
             f"unknown pruner {settings.name!r}; allowed are {', '.join(PRUNER_NAMES)}.{hint}"
         )

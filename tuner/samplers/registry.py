@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..core.spelling import did_you_mean
 from ..core.trial import Direction, Suggestion
 from ..errors import UsageError
 
@@ -86,7 +86,7 @@ def _skopt(options: SamplerOptions) -> Sampler:
     if surrogate not in SURROGATES:
         raise UsageError(
             f"unknown surrogate {surrogate!r}; allowed are {', '.join(SURROGATES)}."
-            f"{_suggestion(surrogate, SURROGATES)}"
+            f"{did_you_mean(surrogate, SURROGATES, likeness=0.5)}"
         )
     return SkoptSampler(
         options.space, options.seed, directions=options.directions, surrogate=surrogate
@@ -233,10 +233,5 @@ def _search(name: str) -> _SearchEntry:
         return _SearchEntry("", lambda options: _optuna(sampler, options))
     raise UsageError(
         f"unknown search {name!r}; allowed are {', '.join(SEARCH_SUMMARIES)}."
-        f"{_suggestion(name, SEARCH_NAMES)}"
+        f"{did_you_mean(name, SEARCH_NAMES, likeness=0.5)}"
     )
-
-
-def _suggestion(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""

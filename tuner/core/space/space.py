@@ -6,7 +6,6 @@ stored in the ledger and sent to the trials' processes.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -14,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from ...errors import SpaceError
+from ..spelling import did_you_mean
 from ..trial import Params, ParamValue
 from .enumeration import Configurations, is_open
 from .parameters import (
@@ -147,9 +147,9 @@ class SearchSpace:
         mine = [parameter for parameter in self.parameters if parameter.name == name]
         if not mine:
             known = [*dict.fromkeys(parameter.name for parameter in self.parameters)]
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f". Did you mean {near[0]!r}?" if near else ""
-            return f"{name} is unknown; the space has {', '.join(known) or 'no parameters'}{hint}"
+            hint = did_you_mean(name, known)
+            has = f"the space has {', '.join(known) or 'no parameters'}"
+            return f"{name} is unknown; {has}{hint and '.'}{hint}"
         scopes = ", or ".join(" and ".join(map(str, each.conditions)) for each in mine)
         parents = dict.fromkeys(c.name for each in mine for c in each.conditions)
         present = ", ".join(f"{each} is {params[each]!r}" for each in parents if each in params)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ...errors import UsageError
+from ..spelling import did_you_mean
 from .parameters import (
     BooleanParameter,
     ChoiceParameter,
@@ -136,9 +136,7 @@ def _of_numbers(parameter: FloatParameter | IntParameter, spec: PriorSpec) -> Pr
     if form is None:
         raise UsageError(f"{described}; {_FORMS}, the last one for choices")
     if form[1] not in _SHAPES:
-        near = difflib.get_close_matches(form[1], _SHAPES, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(f"{described}; {_FORMS}.{hint}")
+        raise UsageError(f"{described}; {_FORMS}.{did_you_mean(form[1], _SHAPES, '{}')}")
     numbers = [_number(part) for part in form[2].split(",")]
     if len(numbers) != 2 or None in numbers:
         raise UsageError(f"{described}; {form[1]} takes two numbers")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 import importlib.util
 import inspect
 import math
@@ -20,6 +19,7 @@ from ...core.sampler import Sampler
 from ...core.seeds import Purpose, generator
 from ...core.space.enumeration import is_open
 from ...core.space.space import SearchSpace
+from ...core.spelling import did_you_mean
 from ...core.trial import Direction, Params, ParamValue, Suggestion, Trial, TrialState
 from ...errors import UsageError, check_installed
 from ..common.encoding import Column, Encoding
@@ -273,9 +273,7 @@ def _sampler_class(optuna: ModuleType, name: str) -> Any:
         and each not in _UNSUPPORTED
     ]
     if name not in names:
-        wanted = {each.lower(): each for each in names}
-        near = difflib.get_close_matches(name.lower(), wanted, n=1, cutoff=0.4)
-        hint = f" Did you mean 'optuna:{wanted[near[0]]}'?" if near else ""
+        hint = did_you_mean(name, names, "'optuna:{}'", likeness=0.4)
         raise UsageError(
             f"unknown search 'optuna:{name}'; Optuna's samplers that can be used are "
             f"{', '.join(sorted(names))}.{hint}"
