@@ -60,10 +60,10 @@ PartitionName=short Nodes=g1,g2 MaxTime=00:05:00 State=UP
 PartitionName=closed Nodes=c1 AllowAccounts=others MaxTime=02:00:00 State=UP
 """
 SHAPE = "CPUs=4 Sockets=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=4000 State=UNKNOWN"
-# Slurm counts existing files; any will stand in for GPUs.
+# Slurm counts existing device files; any will stand in for GPUs, but not what others depend on.
 DEVICES = """\
-NodeName=g[1-2] Name=gpu Type=small File={here}/gpu0
-NodeName=g[1-2] Name=gpu Type=small File={here}/gpu1
+NodeName=g[1-2] Name=gpu Type=small File=/dev/full
+NodeName=g[1-2] Name=gpu Type=small File=/dev/zero
 """
 
 
@@ -133,9 +133,7 @@ class PrivateSlurm:
                 **{f"port_{node}": port for node, port in zip(NODES, ports[1:], strict=True)},
             )
         )
-        (here / "gres.conf").write_text(DEVICES.format(here=here))
-        for name in ("gpu0", "gpu1"):
-            (here / name).touch()
+        (here / "gres.conf").write_text(DEVICES)
         key = here / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o600)
