@@ -336,10 +336,7 @@ class Slurm:
                 start_new_session=True,
             )
         except FileNotFoundError as error:
-            raise SlurmUnavailableError(
-                f"{command[0]} is not found: run this where Slurm's commands are, such as a login "
-                "node"
-            ) from error
+            raise SlurmUnavailableError(f"{command[0]} is not found") from error
         except subprocess.TimeoutExpired as error:
             raise SlurmUnavailableError(
                 f"{command[0]} has not answered for {timeout_seconds:g} s"

@@ -20,7 +20,9 @@ class ClosedForNowError(SubmissionError):
 
 
 class SlurmUnavailableError(JobQueueError):
-    """Slurm's commands are missing here, or do not answer."""
+    """Slurm's commands are missing here, or do not answer; `ADVICE` says what to do."""
+
+    ADVICE = "Run this where Slurm answers, such as on a login node"
 
 
 class JobsFailError(JobQueueError):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from attempts import Attempts
 from commands import Commands
+from hypothesis import HealthCheck, settings
 from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
 from xdist.scheduler import LoadFileScheduling
@@ -23,6 +24,10 @@ from tuner.security.certificates import default_folder, ensure
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import Ledger
 from tuner.worker.forkserver.client import ForkServer
+
+# A busy machine is no failure.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 SLURM_TURN_SECONDS = 900
 BASE_IMAGE_SECONDS = 900

@@ -102,6 +102,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         (["worker", "tls://a:1", "--memory", "3x"], ["'3x'", "4GB"]),
         (["scheduler", "--scheduler-file", "no/s.json"], ["no/s.json", "there is no such folder"]),
         (["scheduler", "--scheduler-file", "pipe"], ["--scheduler-file is pipe", "not a file"]),
+        (["scheduler", "--scheduler-file", "good.py"], ["good.py", "not replaced", "another file"]),
     ],
 )
 def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> None:

@@ -67,7 +67,7 @@ def test_the_grid_says_how_many_and_continues_without_repeating_one(
     assert (best["best"]["value"], best["best"]["params"]) == (113, {"a": 3, "b": "y", "c": True})
 
     table = list(csv.DictReader(io.StringIO(cli("export", "study").out)))
-    assert [int(row["number"]) for row in table] == list(range(12))
+    assert [int(row["trial"]) for row in table] == list(range(12))
     assert {row["state"] for row in table} == {"COMPLETE"}
     assert {(int(row["param.a"]), row["param.b"]) for row in table} == {(a, b) for a, b, _ in ALL}
     output = hptune.directory / "trials.json"

@@ -76,7 +76,7 @@ def test_the_front_is_found_kept_shown_and_exported(cli: InProcess) -> None:
     assert all(f"best/{number}/checkpoint" in shown for number in expected)
     assert "on the Pareto front" in cli("status", "study").out
     table = list(csv.DictReader(io.StringIO(cli("export", "study").out)))
-    assert {int(row["number"]) for row in table if row["front"] == "True"} == expected
+    assert {int(row["trial"]) for row in table if row["front"] == "True"} == expected
     study = Study(cli.study())
     assert {trial.number for trial in study.best_trials} == expected
     assert study.best_trial.values == tuple(

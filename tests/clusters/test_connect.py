@@ -15,7 +15,7 @@ from tuner.clusters.base import SchedulerCluster
 from tuner.clusters.existing import ClientWorkers, ExistingScheduler
 from tuner.clusters.layout import WorkerLayout
 from tuner.clusters.running_studies import study_at
-from tuner.clusters.scheduler import serve
+from tuner.clusters.scheduler import check_file, serve
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.clock import SystemClock
@@ -76,6 +76,10 @@ def test_a_scheduler_that_ends_removes_its_own_file_only(tmp_path: Path) -> None
     assert not file.exists()
     listen("of a successor")
     assert [each.read_text() for each in tmp_path.iterdir()] == ["of a successor"]
+    check_file(tmp_path / "none.json")
+    for contents in ("", '{"address": ""}', f'{{"address": "{ADDRESS}"}}'):
+        file.write_text(contents)
+        check_file(file)
     with pytest.raises(
         StudyError, match=r"--scheduler-file is .* cannot be written: .*; name anot"
     ):

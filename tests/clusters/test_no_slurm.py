@@ -22,7 +22,7 @@ def test_without_slurm_it_is_said_where_to_go(
     monkeypatch.setenv("PATH", "/nowhere")
     ended = cli("run", "model.py", "--slurm", "slurm.toml")
     assert ended.code == 2, ended.err
-    assert "sinfo is not found: run this where Slurm's commands are" in ended.err
+    assert "sinfo is not found. Run this where Slurm answers" in ended.err
 
 
 def test_without_a_slurm_that_answers_init_says_what_to_do(
@@ -32,7 +32,7 @@ def test_without_a_slurm_that_answers_init_says_what_to_do(
     monkeypatch.setenv("PATH", "/nowhere")
     ended = cli("slurm", "init")
     assert (ended.code, ended.err.count("\n")) == (2, 1), ended.err
-    assert "sinfo is not found: run this where Slurm's commands are" in ended.err
+    assert "sinfo is not found. Run this where Slurm answers" in ended.err
     assert by_hand in ended.err
     # Slurm is installed, but no controller is there.
     silent = tmp_path / "bin"

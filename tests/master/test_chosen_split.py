@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
+from engine_driver import EngineDriver, returned
 from scaling_curves import CURVES
 
 from tuner.config.model_file import Found, ObjectiveSource, SourceKind
@@ -36,6 +39,8 @@ from tuner.errors import UsageError
 from tuner.executors.base import Executor
 from tuner.executors.simulated import SimulatedExecutor
 from tuner.executors.simulated_parts import Curve, SimulatedWorker
+from tuner.master.chosen_split import ChosenSplit
+from tuner.master.compose import Run
 from tuner.master.scaling import ScalingRequest, check_code, wait_for_workers
 from tuner.master.split import Splitter, check_splits, measure_split
 from tuner.master.step_runner import StepRunner
@@ -113,6 +118,35 @@ def test_a_pool_that_grows_is_split_again_and_beats_every_fixed_split(model: str
             for devices in CURVES[model]
         ]
         assert chosen.seconds <= MARGIN * min(fixed), (trials, choices(memory.events), fixed)
+
+
+def test_a_trial_that_begins_again_is_counted_once(driver: EngineDriver) -> None:
+    driver.open(4)
+    driver.join()
+    for number in range(4):
+        driver.suggest([{"x": number}])
+        ending = Ending(Cause.GIVEN_UP) if number == 3 else returned(0.5)
+        driver.end(AttemptId(number, 0), ending)
+    source = ObjectiveSource(SourceKind.FILE, "/model.py")
+    settings = StudySettings(
+        source=source, working_directory="/", trials=5, processes_per_trial="auto"
+    )
+    layout = SimpleNamespace(resources=Resources(), measured=frozenset())
+    plan: Any = SimpleNamespace(settings=settings, go_on=(), retried=(3,), layout=layout)
+    run = Run(plan, mock.Mock(), mock.Mock(), mock.Mock(), mock.Mock(), driver.engine)
+    with (
+        mock.patch("tuner.master.chosen_split.Splitter") as splitter,
+        mock.patch("tuner.master.chosen_split.stored_curve", return_value=None),
+    ):
+        split = ChosenSplit(run, print)
+    trials_left = splitter.call_args.kwargs["trials_left"]
+    assert trials_left() == 2, "trial 3 again, and a new one"
+    split([])
+    driver.open(5, retried=(3,))
+    assert trials_left() == 2
+    driver.join()
+    driver.end(AttemptId(3, 1), returned(0.5))
+    assert trials_left() == 1
 
 
 def test_trials_of_a_size_that_no_worker_has_any_more_run_on_fewer_devices() -> None:

@@ -10,6 +10,7 @@ from engine_driver import EngineDriver
 
 from tuner.config.model_file import check_path
 from tuner.config.settings import StudySettings
+from tuner.core.attempt import AttemptId, Cause, Ending
 from tuner.core.engine.engine import Engine
 from tuner.core.messages import Event, UserRequested
 from tuner.core.space.space import FloatParameter, SearchSpace
@@ -58,6 +59,19 @@ def test_a_configuration_is_added_once_even_if_it_is_no_trial_yet(tmp_path: Path
     assert asked.refused() == ["x=1 was added already", "x=2 is given twice"]
     asked.add({"x": 2.0}, {"x": 3.0})
     assert asked.refused() == [""]
+
+
+def test_a_trial_that_failed_is_named_with_what_runs_it_again(tmp_path: Path) -> None:
+    driver = EngineDriver()
+    driver.open(5)
+    driver.join()
+    driver.suggest([{"x": 1.0}])
+    driver.end(AttemptId(0, 0), Ending(Cause.GIVEN_UP))
+    asked = Asked(tmp_path / "requests", driver.engine)
+    asked.add({"x": 1.0})
+    (refused,) = asked.refused()
+    assert refused.startswith("x=1 is trial 0 already, which failed; ")
+    assert "`hptune resume DIR --retry-failed`" in refused
 
 
 def test_what_a_dead_master_accepted_is_tried_once(tmp_path: Path) -> None:

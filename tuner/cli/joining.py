@@ -88,7 +88,7 @@ def scheduler(
     Workers and studies may come and go, in any order. Ctrl-C stops it; its studies can
     then be resumed with another one. Only those that have its certificates can connect.
     """
-    from ..clusters.scheduler import serve
+    from ..clusters.scheduler import check_file, serve
     from ..security.certificates import WORKER, default_folder, ensure
     from ..worker.addresses import tunnel
 
@@ -98,6 +98,8 @@ def scheduler(
             "a file in another one"
         )
     file = scheduler_file and replaced_file(scheduler_file, "--scheduler-file")
+    if file is not None:
+        check_file(file)
     certs = (folder or default_folder()).absolute()
     identity = None if insecure else ensure(certs)[0]
 

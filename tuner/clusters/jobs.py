@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from jobqueue.errors import JobQueueError, JobsFailError
+from jobqueue.errors import JobQueueError, JobsFailError, SlurmUnavailableError
 
 from ..errors import StudyError, UsageError
 from ..security.certificates import ENDING_DAYS, WORKER, Identity, ensure, read
@@ -170,4 +170,5 @@ def translated_errors(*, is_running: bool = False) -> Iterator[None]:
                 f"{error}. No job is left, so the study has stopped; nothing is lost. Continue "
                 "with `hptune resume DIR` (and `--slurm`, for another slurm.toml)"
             ) from error
-        raise UsageError(str(error)) from error
+        advice = f". {error.ADVICE}" if isinstance(error, SlurmUnavailableError) else ""
+        raise UsageError(f"{error}{advice}") from error

@@ -21,9 +21,10 @@ from typing import Any
 import dask
 from distributed import Scheduler, SchedulerPlugin
 
-from ..errors import StudyError
+from ..errors import StudyError, UsageError
 from ..reporting.text import plural
 from ..security.certificates import Identity
+from ..worker.addresses import holds_address
 from ..worker.dask.dask_settings import HTTP_SETTINGS, SCRATCH, silence
 from ..worker.dask.encryption import security
 from ..worker.health import announce
@@ -191,6 +192,19 @@ def serve(
         _refusals_to(notify) if notify else contextlib.nullcontext(),
     ):
         asyncio.run(run(scratch))
+
+
+def check_file(file: Path) -> None:
+    """Check that a scheduler file replaces nothing but an earlier one, or an empty file.
+
+    Raises:
+        UsageError: Something else is there.
+    """
+    if file.exists() and file.stat().st_size and not holds_address(str(file)):
+        raise UsageError(
+            f"--scheduler-file is {file}, which exists and holds no scheduler's address, so it is "
+            "not replaced; name another file"
+        )
 
 
 def _write(file: Path, contents: bytes) -> None:

@@ -161,7 +161,7 @@ def slurm_toml(account: str | None) -> str:
         partitions = Slurm().partitions()
     except SlurmUnavailableError as error:
         raise UsageError(
-            f"{error}. Run this where Slurm answers, such as on a login node; or write "
+            f"{error}. {error.ADVICE}; or write "
             "slurm.toml by hand: it needs partition and walltime, each as in "
             'partition = "gpu", walltime = "04:00:00", and account where your site asks for one'
         ) from error

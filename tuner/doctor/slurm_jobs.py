@@ -13,7 +13,7 @@ from pathlib import Path
 from jobqueue.cluster import ClusterOrder, job_kinds
 from jobqueue.commands import Job
 from jobqueue.config import Shape, SlurmConfig, read_config
-from jobqueue.errors import ConfigError, JobQueueError
+from jobqueue.errors import ConfigError, JobQueueError, SlurmUnavailableError
 from jobqueue.job_kinds import JobKind
 from jobqueue.one_off_job import run_one_off_job, shortened
 from jobqueue.sizing import Need
@@ -55,6 +55,8 @@ def examine_jobs(
             with folder_for(subject) as folder:
                 for finding in _examine_one(subject, shape, folder, wait_seconds):
                     yield replace(finding, where=where)
+        except SlurmUnavailableError as error:
+            yield replace(failed(_NAME, str(error), error.ADVICE), where=where)
         except JobQueueError as error:
             advice = "correct the slurm.toml, see sinfo and squeue --start, or increase --wait"
             yield replace(failed(_NAME, str(error), advice), where=where)

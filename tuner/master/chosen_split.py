@@ -26,6 +26,7 @@ class ChosenSplit:
     def __init__(self, run: Run, note: Note) -> None:
         self._run = run
         self._note = note
+        self._is_opened = False
         self._mode = mode_of(run.plan.settings)
         self._curve = stored_curve(run.ledger.facts)
         self._splitter = self._make_splitter() if run.plan.settings.chooses_split else None
@@ -37,14 +38,21 @@ class ChosenSplit:
             StepTimes() if curve is None else StepTimes.of(curve, self._mode),
             "core" if curve is None else curve.device,
             sizes=TrialSizes.of(plan.layout.resources),
-            trials_left=lambda: self._run.trials_left if has_end else None,
+            trials_left=lambda: self._trials_left() if has_end else None,
             learns=learns(plan.settings.search),
             note=self._note,
         )
 
     def __call__(self, events: Sequence[Event]) -> Sequence[Event]:
         """Return the events, with the choice that follows from them."""
-        return events if self._splitter is None else self._splitter(events)
+        if self._splitter is None:
+            return events
+        found = self._splitter(events)
+        self._is_opened = True  # by the first event of the run
+        return found
+
+    def _trials_left(self) -> int:
+        return self._run.trials_left if self._is_opened else self._run.trials_to_run
 
     def measured(self, executor: Executor, requests: StopRequests) -> Sequence[Event]:
         """Measure the model's steps, unless an earlier run did.
@@ -70,7 +78,7 @@ class ChosenSplit:
             mode=self._mode,
             backend=plan.backend,
             required_workers=cluster.required_workers,
-            scale=lambda: cluster.scale_to({usual: run.trials_left}, executor.workers),
+            scale=lambda: cluster.scale_to({usual: run.trials_to_run}, executor.workers),
             requests=requests,
             note=self._note,
         )

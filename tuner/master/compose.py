@@ -56,10 +56,14 @@ class Run:
         if total is None:
             return UNLIMITED_TRIALS
         trials = tuple(self.engine.trials)
-        begin_again = len(self.plan.go_on) + len(self.plan.retried)
-        unfinished = begin_again + sum(not trial.state.is_final for trial in trials)
+        unfinished = sum(not trial.state.is_final for trial in trials)
         searched = sum(trial.confirms is None for trial in trials)
         return unfinished + max(0, total - searched)
+
+    @property
+    def trials_to_run(self) -> int:
+        """The same before the study is opened, which lets trials begin again that have ended."""
+        return self.trials_left + len(self.plan.go_on) + len(self.plan.retried)
 
 
 def compose(

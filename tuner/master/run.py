@@ -277,7 +277,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
     ):
         # Workers that outlive this master are told by its last heartbeat that it has ended.
         with observers.until_stopped(), run.lock.beating():
-            cluster.scale_up(plan.layout.resources, run.trials_left)
+            cluster.scale_up(plan.layout.resources, run.trials_to_run)
             began_at = clock.now()  # before the measuring, which is part of the run's time
             header = plan.header(
                 str(run.directory),

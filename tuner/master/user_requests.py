@@ -22,7 +22,7 @@ from ..core.engine.engine import Engine
 from ..core.messages import Event, FinishReason, StopRequested, UserRequested
 from ..core.space.completion import completed
 from ..core.space.space import SearchSpace
-from ..core.trial import ADDED, Params, Suggestion, Trial
+from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..core.user_requests import UserAction, UserRequest
 from ..errors import HptuneError, StudyError, UsageError
 from ..reporting import text
@@ -221,13 +221,21 @@ def _new_trials(
     """
     found = [completed(space, point) for point in points]
     known = {space.key(params): "was added already" for params in accepted}
-    known |= {space.key(trial.params): f"is trial {trial.number} already" for trial in trials}
+    for trial in reversed(trials):
+        hint = _RETRY if trial.state is TrialState.FAILED else ""
+        known[space.key(trial.params)] = f"is trial {trial.number} already{hint}"
     for params in found:
         key = space.key(params)
         if key in known:
             raise UsageError(f"{' '.join(text.assignments(params))} {known[key]}")
         known[key] = "is given twice"
     return [Suggestion(params, ADDED) for params in found]
+
+
+_RETRY = (
+    ", which failed; when the study has ended or was stopped, `hptune resume DIR --retry-failed` "
+    "runs failed trials again"
+)
 
 
 def _new_name() -> str:

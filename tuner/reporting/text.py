@@ -183,9 +183,11 @@ def assignments(params: Params) -> list[str]:
 def amount(value: float) -> str:
     """Return an amount with three digits at least, such as milliseconds or core hours.
 
-    >>> amount(0.0065432), amount(12.0), amount(123456.7)
-    ('0.00654', '12', '123,457')
+    >>> amount(0.0065432), amount(12.0), amount(123456.7), amount(0.0000764)
+    ('0.00654', '12', '123,457', '<0.001')
     """
+    if 0.0 < value < 0.001:
+        return "<0.001"
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 

@@ -43,6 +43,12 @@ def _written_in(file: str) -> str | None:
         return None
 
 
+def holds_address(file: str) -> bool:
+    """Return whether a file is a scheduler file, also one that says that no worker is needed."""
+    address = _written_in(file)
+    return address is not None and (not address or "://" in address)
+
+
 def tunnel(page: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return the command that shows a page of this machine on the user's own machine.
 

@@ -66,7 +66,7 @@ def as_json(
 
 
 COLUMNS = (
-    "number,state,origin,value,step,attempts,seconds,"
+    "trial,state,origin,value,step,attempts,seconds,"
     "core_hours,gpu_hours,wait_seconds,idle_core_hours,"
     "peak_memory_bytes,peak_gpu_memory_bytes,"
     "cpu_share,gpu_share,memory_bytes,why,worker,node,processes,nodes,cause,reason"
@@ -91,7 +91,7 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
     }
     assert first == {
         **common,
-        "number": "0",
+        "trial": "0",
         "state": "COMPLETE",
         "value": "0.30000000000000004",
         "step": "7",
@@ -108,7 +108,7 @@ def test_the_table_holds_every_trial_with_every_digit() -> None:
     }
     params = {"param.lr": "0.1", "param.deep": "", "param.seed": "", "param.act": NASTY}
     metrics = {"metric.val_accuracy": "", "metric.val_loss": ""}
-    failed = {"number": "1", "state": "FAILED", "core_hours": "0.0", "reason": NASTY}
+    failed = {"trial": "1", "state": "FAILED", "core_hours": "0.0", "reason": NASTY}
     assert second == {**common, **failed, **params, **metrics}
 
 

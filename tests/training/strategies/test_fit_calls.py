@@ -108,6 +108,7 @@ def test_per_device_batches_multiply_the_rate_after_a_warm_up() -> None:
         model = new_model(0.01)
         model.fit(X, Y, 4, epochs=5, verbose=0, callbacks=[Rates()])
         assert strategy.calls[0]["batch_size"] == 16
+        assert strategy.calls[0].get("validation_batch_size") is None
         assert Rates.found == pytest.approx([0.01, 0.02, 0.03, 0.04, 0.04])
         assert Rates.states == [1.0, 2.0, 3.0, 4.0, 4.0]
         with pytest.raises(ModelFileError, match=r"linear .* follows a schedule"):
@@ -118,6 +119,17 @@ def test_per_device_batches_multiply_the_rate_after_a_warm_up() -> None:
             model.fit(X, Y, steps_per_epoch=2)
         with pytest.raises(ModelFileError, match=r"linear .* a LearningRateScheduler sets it"):
             model.fit(X, Y, 4, callbacks=[keras.callbacks.LearningRateScheduler(lambda _: 0.1)])
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 4), ({"validation_batch_size": 3}, 3)])
+def test_validation_steps_take_the_same_samples_on_any_number_of_devices(
+    given: dict[str, int], expected: int
+) -> None:
+    strategy = Alike(devices=4, rule=BatchRule.LINEAR)
+    with train_by(strategy):
+        new_model(0.01).fit(X, Y, 4, verbose=0, validation_data=(X, Y), validation_steps=2, **given)
+    (call,) = strategy.calls
+    assert (call["batch_size"], call["validation_batch_size"]) == (16, expected)
 
 
 def test_the_rate_is_multiplied_once_however_often_a_model_is_trained() -> None:

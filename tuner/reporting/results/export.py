@@ -36,8 +36,8 @@ def table(view: StudyView) -> Table:
     """Return one row for each trial, with values as they are.
 
     The columns:
-        number, state, origin: The trial, and what proposed it: a search method, a start point, or
-            a confirmation of another trial.
+        trial, state, origin: The trial's number, its state, and what proposed it: a search method,
+            a start point, or a confirmation of another trial.
         value, step: Its objective and the step of that value.
         param.<name>: Each hyperparameter of any trial.
         metric.<name>: Each metric.
@@ -68,7 +68,7 @@ def table(view: StudyView) -> Table:
     if view.confirmations:
         special["confirms"] = lambda trial: trial.confirms
     columns = [
-        *("number", "state", "origin", "value", "step"),
+        *("trial", "state", "origin", "value", "step"),
         *(f"{PARAM}{name}" for name in _names(trial.params for trial in trials)),
         *(f"metric.{name}" for name in _names(trial.metrics for trial in trials)),
         *("attempts", "seconds", *costs.NAMES, *_OF_LAST, *special, "reason"),
@@ -79,7 +79,7 @@ def table(view: StudyView) -> Table:
         last = _attempt(attempts[-1]) if attempts else {}
         rows.append(
             {
-                "number": trial.number,
+                "trial": trial.number,
                 "state": str(view.trial_state(trial)),
                 "origin": trial.origin,
                 "value": trial.value,
@@ -172,7 +172,7 @@ def trial_tree(
 ) -> dict[str, object]:
     """Return a trial with its attempts and reports, as in the JSON export."""
     return {
-        "number": trial.number,
+        "trial": trial.number,
         "state": str(view.trial_state(trial)),
         "value": finite(trial.value),
         "step": trial.step,
@@ -201,7 +201,7 @@ def seconds_run(attempts: Iterable[Attempt]) -> float | None:
 
 def _attempt(attempt: Attempt) -> dict[str, object]:
     return {
-        "number": attempt.id.number,
+        "attempt": attempt.id.number,
         "outcome": None if attempt.outcome is None else str(attempt.outcome),
         "reason": attempt.reason,
         "node": attempt.node,

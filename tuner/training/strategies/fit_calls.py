@@ -117,6 +117,9 @@ def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict
                 f"--batch-rule {strategy.asked.rule} multiplies the batch size, but model.fit has "
                 "steps_per_epoch alone; give it batch_size, or use --batch-rule global"
             )
+        if scales and arguments.get("validation_steps"):
+            # The same samples validate on any number of devices.
+            arguments["validation_batch_size"] = arguments.get("validation_batch_size") or size
         if size is not None:
             arguments["batch_size"] = size = size * strategy.replicas if scales else size
             batches.check_divides(size, strategy.replicas)
