@@ -195,7 +195,7 @@ class AllocationCluster:
         self._arguments = arguments
         self._slurm = Slurm()
         self._scheduler = OwnScheduler(
-            lambda: self._slurm.node_addresses(allocation.node_list), security=security
+            lambda: self._slurm.node_addresses(nodes=allocation.node_list), security=security
         )
         self._workers: list[_NodeWorker] = []
         self._environment: dict[str, str] = {}

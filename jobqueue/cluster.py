@@ -192,8 +192,12 @@ class SlurmCluster:
         self._notify = notify
         self._jobs: Jobs | None = None
         self.left = ""
+        # Other nodes may be in other networks.
+        names = ",".join(dict.fromkeys(shape.partition for shape in order.config.shapes))
         self._scheduler = OwnScheduler(
-            Slurm().node_addresses, interface=order.config.interface, security=security
+            lambda: Slurm().node_addresses(partitions=names),
+            interface=order.config.interface,
+            security=security,
         )
         if may_have_jobs(order.directory):
             self._write_address(self.address)  # before workers of an earlier master leave

@@ -161,22 +161,27 @@ def parse_squeue(text: str) -> tuple[Job, ...]:
 class Slurm:
     """Slurm's commands; every method runs one.
 
+    Without `--all`, those that list leave out hidden partitions, also the user's own jobs there.
+
     Raises:
         SlurmUnavailableError: By every method: there is no Slurm here, or it does not answer.
     """
 
-    def partitions(self) -> tuple[Partition, ...]:
-        """Return all partitions that the user may see."""
-        return parse_sinfo(self._ask("sinfo", "--noheader", "--exact", "-o", SINFO_FORMAT))
+    def partitions(self, *, with_hidden: bool = True) -> tuple[Partition, ...]:
+        """Return the partitions, with or without those that the administrators hide."""
+        shown = ["--all"] if with_hidden else []
+        return parse_sinfo(self._ask("sinfo", *shown, "--noheader", "--exact", "-o", SINFO_FORMAT))
 
-    def node_addresses(self, nodes: str = "") -> tuple[str, ...]:
+    def node_addresses(self, *, nodes: str = "", partitions: str = "") -> tuple[str, ...]:
         """Return the names or addresses by which Slurm reaches the nodes, sorted.
 
         Args:
             nodes: The nodes, in Slurm's short form; empty for all.
+            partitions: The partitions that they are in, with commas; empty for all.
         """
         chosen = [f"--nodes={nodes}"] if nodes else []
-        shown = self._ask("sinfo", "--noheader", "--Node", *chosen, "-o", "%o")
+        chosen += [f"--partition={partitions}"] if partitions else []
+        shown = self._ask("sinfo", "--all", "--noheader", "--Node", *chosen, "-o", "%o")
         return tuple(sorted(set(shown.split())))
 
     def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
@@ -184,6 +189,7 @@ class Slurm:
         return parse_squeue(
             self._ask(
                 "squeue",
+                "--all",
                 "--noheader",
                 "--array",
                 "--states=all",
@@ -258,7 +264,9 @@ class Slurm:
 
     def signal_steps(self, job: str, name: str) -> frozenset[str]:
         """Send SIGTERM to all tasks of a job's steps of this name; returns their nodes."""
-        shown = self._ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%N|%j")
+        shown = self._ask(
+            "squeue", "--all", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%N|%j"
+        )
         lines = (line.strip().split("|", 2) for line in shown.splitlines())
         running = set[str]()
         for step, nodes, found in lines:

@@ -28,6 +28,26 @@ def test_bytes_that_are_no_text_are_borne(commands: Commands) -> None:
     assert (job.id, job.reason) == ("7_0", "caf\N{REPLACEMENT CHARACTER}")
 
 
+def test_hidden_partitions_and_the_users_jobs_there_are_seen(commands: Commands) -> None:
+    """Slurm shows them to its administrators, and to others only with --all."""
+
+    def shown(line: str, *, hidden: str) -> str:
+        first = f'echo "{line}"' if line else ":"
+        return f'{first}; case " $* " in *" --all "*) echo "{hidden}" ;; esac'
+
+    gpu = "gpu|up|infinite|8|64000|(null)|3|idle"
+    commands.make("sinfo", shown(gpu, hidden=gpu.replace("gpu", "condo")))
+    assert [each.name for each in Slurm().partitions()] == ["gpu", "condo"]
+    assert [each.name for each in Slurm().partitions(with_hidden=False)] == ["gpu"]
+    commands.make("squeue", shown("", hidden="7_0|a|RUNNING|None|condo|n1|N/A|N/A"))
+    assert [job.id for job in Slurm().jobs(["a"])] == ["7_0"]
+    commands.make("sinfo", shown("n1", hidden="n2"))
+    assert Slurm().node_addresses() == ("n1", "n2")
+    commands.make("squeue", shown("", hidden="7.0|n1|work"))
+    commands.make("scancel", "")
+    assert Slurm().signal_steps("7", "work") == {"n1"}
+
+
 def test_jobs_that_cannot_be_cancelled_are_an_error(commands: Commands) -> None:
     commands.make("scancel", "echo 'scancel: error: busy' >&2\nexit 1")
     with pytest.raises(SlurmUnavailableError, match="scancel failed: busy"):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
+from commands import Commands
 
+from jobqueue.cluster import ClusterOrder, SlurmCluster
+from jobqueue.config import parse_config
 from jobqueue.scheduler import address_towards
 
 
@@ -21,6 +25,25 @@ class Probe(socket.socket):
     def getsockname(self) -> tuple[str, int]:
         network = self._node.rpartition(".")[0]
         return (f"{network}.100" if network != "127.0.0" else "127.0.0.1", 5000)
+
+
+def test_it_is_the_one_to_the_nodes_of_the_studys_partitions(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """Of another partition's nodes, which may be in another network, none is asked for."""
+    asked = commands.folder / "asked"
+    line = "gpu|up|infinite|8|64000|(null)|3|idle"
+    commands.make("sinfo", f'echo "$@" >> {asked}; echo "{line}"')
+    commands.make("sbatch", "cat > /dev/null; echo 7")
+    order = ClusterOrder(
+        config=parse_config('partition = "gpu"\nwalltime = "01:00:00"'),
+        name="hptune-a",
+        directory=tmp_path,
+        module="worker",
+        max_jobs=1,
+    )
+    SlurmCluster(order, notify=print).close()
+    assert "--partition=gpu" in asked.read_text().splitlines()[-1]
 
 
 @pytest.mark.parametrize(

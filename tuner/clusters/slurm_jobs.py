@@ -158,7 +158,7 @@ def slurm_toml(account: str | None) -> str:
         UsageError: There is no Slurm here, or it does not answer.
     """
     try:
-        partitions = Slurm().partitions()
+        partitions = Slurm().partitions(with_hidden=False)
     except SlurmUnavailableError as error:
         raise UsageError(
             f"{error}. {error.ADVICE}; or write "
