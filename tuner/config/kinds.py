@@ -359,6 +359,17 @@ def enumerated(*words: str) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
+def scheduler_address() -> Kind:
+    """Return the kind of addresses of a scheduler; empty for none."""
+
+    def check(given: str) -> None:
+        if not is_scheduler_address(given):
+            raise ValueError
+
+    allowed = "an address such as tls://node1:8786, the path of a scheduler file, and none"
+    return text("ADDRESS", allowed, check=check, is_path=True, may_be_none=True)
+
+
 def is_scheduler_address(text: str) -> bool:
     """Return whether a text can be a scheduler's address or the path of its scheduler file."""
     return "://" in text or Path(text).suffix == ".json"

@@ -27,7 +27,7 @@ All settings of a study: options of `hptune run`, and keyword arguments of `tune
 times and sizes may be texts ("10m", "8GB") or numbers (seconds, bytes). `hptune resume` takes those
 marked with "yes" in the column *Resume*; the others stay as they were when the study began.
 
-<!-- Made by `python -m tuner.config.reference` from `tuner/config/settings.py`. -->
+<!-- Made by `python -m tuner.config.reference` from `tuner/config/options.py`. -->
 """
 
 

@@ -29,7 +29,7 @@ class Setting:
     """One setting of a study.
 
     Attributes:
-        name: Name of the field of `StudySettings`.
+        name: Name of the field of `StudyOptions`.
         flag: The command-line option.
         argument: The keyword argument of `Tuner`.
         kind: The values that it takes.
@@ -86,7 +86,7 @@ def setting(
     pruners: tuple[str, ...] = (),
     in_python: str = "",
 ) -> Any:
-    """Return a field of `StudySettings` that is a row of the settings table.
+    """Return a field of `StudyOptions` that is a row of the settings table.
 
     The arguments are attributes of `Setting`, and `text` is its `help`. Without `flag`, it is the
     field's name with hyphens; without `argument`, the flag's name with underscores; without

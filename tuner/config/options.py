@@ -1,0 +1,450 @@
+"""Options of a study: the table from which come the command line, arguments and the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..core.attempt import StopAt
+from ..core.budget import read_budget
+from ..core.data_parallel import DEFAULT_WARM_UP_EPOCHS, BatchRule, StrategyChoice
+from ..core.failure_policy import CAUSES, read_failure_rule
+from ..core.pruner import HalvingMode
+from ..core.trial import Direction
+from ..samplers.registry import AUTO, SEARCH_SUMMARIES
+from . import kinds
+from .table import Section, setting
+
+if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need
+    from ..core.space.user_priors import PriorSpec
+
+DEFAULT_TRIALS = 50
+DEFAULT_REPEATS = 2
+_HALVING = ("asha", "hyperband")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOptions:
+    """The options of a study; each is declared and explained only here."""
+
+    entry: str = setting(
+        kinds.text("NAME", "names of a function, class or instance in the model file"),
+        Section.GOAL,
+        "What to tune, if the model file has several of these: a function of hp that builds a "
+        "model, a HyperModel (class or instance), or a function of hp and trial.",
+        default="",
+        default_text="found by name and form: objective, a HyperModel, build_model, or another one",
+    )
+    objectives: tuple[str, ...] = setting(
+        kinds.objectives(),
+        Section.GOAL,
+        "Metric to optimise, such as val_loss. auc:max or cost:min says which values are better, "
+        "if the name does not. With several metrics, the result is each trial that no other one "
+        "beats in all of them (the Pareto front).",
+        default=(),
+        flag="--objective",
+        default_text="OBJECTIVE of the model file, or val_accuracy or val_loss of a Keras model",
+        resumable=False,
+    )
+    direction: Direction | None = setting(
+        kinds.choice(*Direction, make=Direction),
+        Section.GOAL,
+        "Whether a larger or a smaller value of the only objective is better.",
+        default=None,
+        default_text="what the metric's name says",
+        resumable=False,
+    )
+    constraints: tuple[str, ...] = setting(
+        kinds.texts("METRIC<NUMBER", "texts such as 'params<2e6', with <, <=, > or >="),
+        Section.GOAL,
+        "Condition that the best trial must meet, such as 'params<2e6'; with <, <=, > or >=.",
+        default=(),
+        flag="--constraint",
+        argument="constraints",
+        default_text="CONSTRAINTS of the model file",
+        resumable=False,
+    )
+    confirm: int = setting(
+        kinds.whole_number(0),
+        Section.GOAL,
+        "Train the best N configurations again at the end; the best mean wins.",
+        default=0,
+    )
+    confirm_repeats: int | None = setting(
+        kinds.whole_number(1),
+        Section.GOAL,
+        "With --confirm: how often to train each of them again.",
+        default=None,
+        default_text=str(DEFAULT_REPEATS),
+    )
+
+    search: str = setting(
+        kinds.text("NAME", "the search methods, which `hptune run --help` lists"),
+        Section.SEARCH,
+        f"Search method: {', '.join(SEARCH_SUMMARIES)}.",
+        default=AUTO,
+        resumable=False,
+    )
+    surrogate: str | None = setting(
+        kinds.text("MODEL", "gp, forest, extra-trees and gbrt"),
+        Section.SEARCH,
+        "With --search skopt: its model, one of gp, forest, extra-trees and gbrt.",
+        default=None,
+        default_text="gp",
+        resumable=False,
+    )
+    grid_resolution: int | None = setting(
+        kinds.whole_number(2),
+        Section.SEARCH,
+        "With --search grid: number of values of each continuous hyperparameter.",
+        default=None,
+        flag="--grid-points",
+        default_text="10",
+        resumable=False,
+    )
+    start_points: Sequence[Mapping[str, object]] = setting(
+        kinds.start_points(),
+        Section.SEARCH,
+        'Configuration to try first (on resume: next), such as "lr=0.001,units=64", or @FILE.json '
+        "or @FILE.csv with several. What it does not name takes the value that a search tries "
+        "first.",
+        in_python='Configuration to try first (on resume: next), such as {"lr": 0.001, "units": '
+        '64}, or "@known.csv" for those in a file. What it does not name takes the value that a '
+        "search tries first.",
+        default=(),
+        flag="--try",
+        argument="start_points",
+    )
+    priors: Mapping[str, PriorSpec] = setting(
+        kinds.priors(),
+        Section.SEARCH,
+        'Where good values are expected: "lr~lognormal(0.001,0.5)", "units~normal(128,64)", or '
+        'weights of choices, "act~{relu:3,tanh:1}".',
+        default={},
+        flag="--prior",
+        argument="priors",
+        resumable=False,
+    )
+    warm_start: Sequence[str] = setting(
+        kinds.texts(
+            "SOURCE", "directories of studies or of KerasTuner, Optuna storages, CSV files"
+        ),
+        Section.SEARCH,
+        "Learn from earlier trials, and try the best configuration first: those of a study's "
+        "directory, a KerasTuner project, an Optuna storage (file or URL), or a .csv or .json "
+        "file. The search spaces may differ in part.",
+        default=(),
+        resumable=False,
+    )
+    seed: int | None = setting(
+        kinds.whole_number(0),
+        Section.SEARCH,
+        "Seed of all random numbers: a run with the same seed repeats itself.",
+        default=None,
+        default_text="random",
+        resumable=False,
+    )
+
+    trials: int | None = setting(
+        kinds.whole_number(1),
+        Section.AMOUNT,
+        "Total number of trials.",
+        default=None,
+        default_text=f"{DEFAULT_TRIALS}; for a grid, all of it",
+    )
+    epochs: int | None = setting(
+        kinds.whole_number(1),
+        Section.AMOUNT,
+        "Largest number of epochs of a trial.",
+        default=None,
+        default_text="EPOCHS of the model file, or 10",
+    )
+    timeout_seconds: float | None = setting(
+        kinds.duration(may_be_none=True),
+        Section.AMOUNT,
+        "Time that the study may run in total, such as 2h. Pauses between runs do not count.",
+        default=None,
+        flag="--timeout",
+        default_text="none",
+    )
+    budget: str = setting(
+        kinds.text(
+            "HOURS",
+            "hours such as 100gpu-h or 40core-h, and none",
+            check=read_budget,
+            may_be_none=True,
+        ),
+        Section.AMOUNT,
+        "GPU hours or core hours that all trials together may use, such as 100gpu-h or 40core-h; "
+        "none for no limit.",
+        default="",
+        default_text="none",
+    )
+    trial_timeout_seconds: float | None = setting(
+        kinds.duration(may_be_none=True),
+        Section.AMOUNT,
+        "Time that one trial may run, such as 30m. A trial that takes longer fails (see "
+        "--on-failure).",
+        default=None,
+        flag="--trial-timeout",
+        default_text="none",
+    )
+
+    pruner: str | None = setting(
+        kinds.text("NAME", "none, asha, hyperband and median"),
+        Section.PRUNING,
+        "Method that stops poor trials early: asha, hyperband, median or none.",
+        default=None,
+        default_text="none",
+    )
+    min_epochs: int | None = setting(
+        kinds.whole_number(1),
+        Section.PRUNING,
+        "no trial is stopped before this epoch.",
+        default=None,
+        default_text="a twentieth of the epochs",
+        pruners=(*_HALVING, "median"),
+    )
+    reduction_factor: int | None = setting(
+        kinds.whole_number(2),
+        Section.PRUNING,
+        "at each rung, one trial in N continues.",
+        default=None,
+        default_text="3",
+        pruners=_HALVING,
+    )
+    brackets: int | None = setting(
+        kinds.whole_number(1),
+        Section.PRUNING,
+        "number of brackets.",
+        default=None,
+        default_text="as many as the epochs allow",
+        pruners=("hyperband",),
+    )
+    pruner_mode: HalvingMode | None = setting(
+        kinds.choice(*HalvingMode, make=HalvingMode),
+        Section.PRUNING,
+        "poor trials stop for good (stop), or pause and may continue later from their checkpoints "
+        "(promote).",
+        default=None,
+        default_text="stop",
+        pruners=_HALVING,
+    )
+
+    python: str = setting(
+        kinds.text("PATH", "paths of a Python", is_path=True, may_be_none=True),
+        Section.PLACE,
+        "Python that runs the trials of a model file, such as that of an environment with another "
+        "framework; hptune must be installed there.",
+        default="",
+        default_text="that of the worker",
+    )
+    workers: int | None = setting(
+        kinds.whole_number(1),
+        Section.PLACE,
+        "Number of workers on this machine. Each gets an equal part of the cores, and runs one "
+        "trial at a time on all of them; with --cpus-per-trial, several.",
+        default=None,
+        default_text="one worker, which begins with a trial on each core",
+    )
+    cpus_per_trial: float | None = setting(
+        kinds.devices("core", fewest=1),
+        Section.PLACE,
+        "CPU cores of a trial, or a part of one, such as 0.5.",
+        default=None,
+        default_text="1 for each of its processes, or with --workers all cores of a worker",
+    )
+    gpus_per_trial: float | str | None = setting(
+        kinds.or_auto(kinds.devices("GPU", fewest=0)),
+        Section.PLACE,
+        "GPUs of a trial, or a part of one, such as 0.5; auto measures the model's steps first, "
+        "and takes as many as end the study soonest, with a process for each.",
+        default=None,
+        default_text="1 for each of its processes, on workers with GPUs",
+    )
+    processes_per_trial: int | str | None = setting(
+        kinds.or_auto(kinds.whole_number(1)),
+        Section.PLACE,
+        "Processes that train one model together. Its cores, GPUs and memory are divided equally "
+        "among them. auto is as for --gpus-per-trial, of cores where there are no GPUs.",
+        default=None,
+        default_text="1, or with --nodes-per-trial 1 on each node",
+    )
+    nodes_per_trial: int | None = setting(
+        kinds.whole_number(1),
+        Section.PLACE,
+        "Nodes that the processes of a trial are divided among.",
+        default=None,
+        default_text="1",
+    )
+    memory_per_trial_bytes: int = setting(
+        kinds.size(),
+        Section.PLACE,
+        "Main memory of a trial, such as 4GB.",
+        default=0,
+        flag="--memory-per-trial",
+        default_text="as measured",
+    )
+    pack: str = setting(
+        kinds.choice("auto", "off"),
+        Section.PLACE,
+        "Whether trials share a core or a GPU, where --cpus-per-trial or --gpus-per-trial is not "
+        "given: with auto, as many share one as their measured use allows; with off, none do.",
+        default="auto",
+    )
+    strategy: StrategyChoice = setting(
+        kinds.choice(*StrategyChoice, make=StrategyChoice),
+        Section.PLACE,
+        "How a Keras trial with several GPUs or processes trains: data-parallel divides each "
+        "batch, none leaves it to the model file; auto is data-parallel if there are several.",
+        default=StrategyChoice.AUTO,
+    )
+    batch_rule: BatchRule = setting(
+        kinds.choice(*BatchRule, make=BatchRule),
+        Section.PLACE,
+        "What the batch size means in such a trial: that of all devices together (global), or of "
+        "each, with a learning rate that is multiplied by their number (linear) or its square root "
+        "(sqrt).",
+        default=BatchRule.GLOBAL,
+        resumable=False,
+    )
+    warm_up_epochs: int = setting(
+        kinds.whole_number(0),
+        Section.PLACE,
+        "With --batch-rule linear or sqrt: epochs in which the learning rate rises.",
+        default=DEFAULT_WARM_UP_EPOCHS,
+        resumable=False,
+    )
+    connect: str = setting(
+        kinds.scheduler_address(),
+        Section.PLACE,
+        "Use the workers at this scheduler (see `hptune scheduler`), given by its address or its "
+        "scheduler file; none for workers on this machine.",
+        default="",
+        default_text="none",
+    )
+    certs: str = setting(
+        kinds.text(
+            "FILE",
+            "paths of a file of certificates or of their folder, and none",
+            is_path=True,
+            may_be_none=True,
+        ),
+        Section.PLACE,
+        "The certificate to show to a scheduler, a copy of its worker.pem (see `hptune certs`).",
+        default="",
+        default_text="worker.pem in ~/.config/hptune/certs",
+    )
+    insecure: bool = setting(
+        kinds.flag(),
+        Section.PLACE,
+        "With --connect or --slurm: use no certificates. Anyone who reaches the scheduler or a "
+        "worker over the network can then run code as you.",
+        default=False,
+        default_text="off",
+    )
+    slurm: str = setting(
+        kinds.text("SLURM_TOML", "paths of a slurm.toml, and none", is_path=True, may_be_none=True),
+        Section.PLACE,
+        "Run the workers in Slurm jobs as this file describes them (see `hptune slurm init`), or "
+        "none.",
+        default="",
+        default_text="none",
+    )
+    max_jobs: int | None = setting(
+        kinds.whole_number(1),
+        Section.PLACE,
+        "With --slurm: largest number of jobs at once.",
+        default=None,
+        default_text="10",
+    )
+    min_workers: int = setting(
+        kinds.whole_number(0),
+        Section.PLACE,
+        "With --slurm: wait for N workers before the first trial.",
+        default=0,
+        default_text="1",
+    )
+    executor: str = setting(
+        kinds.choice("dask", "joblib"),
+        Section.PLACE,
+        "Library that runs the trials on the cores.",
+        default="dask",
+        resumable=False,
+    )
+    cache_data: bool | int | None = setting(
+        kinds.switch_or_size(),
+        Section.PLACE,
+        "Call load_data once per node and share its arrays between the trials there. A size "
+        "such as 20GB limits their space on each node.",
+        default=None,
+        default_text="CACHE_DATA of the model file, or on, up to half of the free space",
+    )
+    file_limit_bytes: int = setting(
+        kinds.size(),
+        Section.PLACE,
+        "Largest file of a trial, and largest checkpoint_dir, that travels over the connection. "
+        "Only for workers of --connect or --slurm that do not see the study directory.",
+        default=10_000_000_000,
+        default_text="10GB",
+        flag="--file-limit",
+    )
+
+    checkpoint_every: int | None = setting(
+        kinds.whole_number(0),
+        Section.CHECKPOINTS,
+        "Epochs between two checkpoints of a Keras trial; 0 for no checkpoints.",
+        default=None,
+        default_text="as often as takes under 3 % of the time",
+    )
+    keep_checkpoints: int = setting(
+        kinds.whole_number(0),
+        Section.CHECKPOINTS,
+        "Number of best trials whose last checkpoint is kept, so that a larger --epochs on resume "
+        "can train them on.",
+        default=3,
+    )
+    stop_at: StopAt = setting(
+        kinds.choice(*StopAt, make=StopAt),
+        Section.CHECKPOINTS,
+        "When a Keras trial stops on request: at the end of its batch or of its epoch.",
+        default=StopAt.BATCH,
+    )
+    master_grace_seconds: float = setting(
+        kinds.duration(may_be_zero=True),
+        Section.CHECKPOINTS,
+        "If hptune is killed: how long trials on workers of --connect or --slurm continue, if the "
+        "workers see the study directory. The next `hptune resume` uses what they did.",
+        default=600.0,
+        flag="--master-grace",
+    )
+
+    on_failure: Sequence[str] = setting(
+        kinds.texts("CAUSE=ACTION", "texts such as memory=retry:3", check=read_failure_rule),
+        Section.FAILURES,
+        "What to do after a failure: retry:N (retry means once), fail, prune, or stop (the whole "
+        f"study). Causes: {', '.join(CAUSES)}.",
+        default=(),
+    )
+    max_failures: int | None = setting(
+        kinds.whole_number(0),
+        Section.FAILURES,
+        "Stop the study when more than N trials fail.",
+        default=None,
+        default_text="no limit",
+    )
+    same_failure_limit: int = setting(
+        kinds.whole_number(0),
+        Section.FAILURES,
+        "Stop the study when the first N trials all fail the same way; 0 for never.",
+        default=3,
+        flag="--same-failures",
+    )
+    hang_timeout_seconds: float = setting(
+        kinds.duration(may_be_zero=True),
+        Section.FAILURES,
+        "End a trial that reports nothing and computes nothing for this time; 0 for never.",
+        default=600.0,
+        flag="--hang-timeout",
+    )
