@@ -46,7 +46,7 @@ from ..worker.transport.files import (
     sweep,
     words_of,
 )
-from ..worker.transport.local_study import BROUGHT, CHECKPOINT, RESUME
+from ..worker.transport.local_study import BROUGHT, CHECKPOINT, is_unfinished
 from ..worker.transport.notices import Change, FileNotice, FilesChanged, FilesWanted, LeftOut
 from ..worker.transport.remote_study import NotSent
 from .file_pieces import Pieces, Progress, groups_of, read_ahead
@@ -238,7 +238,9 @@ class FileExchange:
         found = []
         for folder in BROUGHT:
             path = f"{TRIALS}/{wanted.trial}/{folder}"
-            states = [each for each in files_below(self._root, path) if not _is_temporary(each)]
+            states = [
+                each for each in files_below(self._root, path) if not is_unfinished(each.path)
+            ]
             # An objective's own files belong together.
             whole = sum(each.size_bytes for each in states)
             if folder == CHECKPOINT and whole > limit:
@@ -368,11 +370,6 @@ class FileExchange:
             who = self._nodes.get(worker, worker)
             raise TimeoutError(f"{who} did not answer within {_CALL_SECONDS:g} s") from error
         return answers[worker]
-
-
-def _is_temporary(state: FileState) -> bool:
-    name = state.path.rpartition("/")[2]
-    return f"/{RESUME}/." in state.path and name.endswith(".tmp")
 
 
 def _over(what: LeftOut, limit_bytes: int) -> str:

@@ -163,7 +163,7 @@ class LocalStudy:
                 checked_of_trial(state.path, trial)
             except RefusedPath:
                 continue
-            if not _is_unfinished(state.path):
+            if not is_unfinished(state.path):
                 yield state
 
     def _too_large(self, found: Iterable[FileState]) -> dict[str, int]:
@@ -211,7 +211,7 @@ def unit_of(path: str) -> str:
     return "/".join(parts[:3]) if parts[2] == CHECKPOINT else path
 
 
-def _is_unfinished(path: str) -> bool:
+def is_unfinished(path: str) -> bool:
     """Return whether this is a checkpoint that is being written."""
     name = path.rpartition("/")[2]
     return f"/{RESUME}/." in path and name.startswith(".") and name.endswith(".tmp")
