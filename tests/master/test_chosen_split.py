@@ -42,7 +42,7 @@ from tuner.executors.simulated_parts import Curve, SimulatedWorker
 from tuner.master.chosen_split import ChosenSplit
 from tuner.master.compose import Run
 from tuner.master.scaling import ScalingRequest, check_code, wait_for_workers
-from tuner.master.split import Splitter, check_splits, measure_split
+from tuner.master.split import Splitter, check_splits, measure_split, split_runner
 from tuner.master.step_runner import StepRunner
 from tuner.samplers.random_search import RandomSampler
 from tuner.storage.directory import StudyDirectory
@@ -299,19 +299,23 @@ def measured(
     """Return what a study with `auto` measures on this executor, and the events it saw."""
     source = ObjectiveSource(SourceKind.FILE, "/model.py")
     directory = StudyDirectory(tmp_path / "study").create()
-    return measure_split(
+    runner = split_runner(
         executor,
-        directory,
         brief=StudyBrief("study", str(directory), "/", source, GOALS),
         space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
         sizes=TrialSizes(),
+        requests=tuple,
+    )
+    curve = measure_split(
+        runner,
+        directory,
         mode=Mode.STRONG,
         backend="jax",
         required_workers=int,
         scale=tuple,
-        requests=tuple,
         note=notes.append,
     )
+    return curve, runner.seen
 
 
 @pytest.mark.parametrize(("lost", "counts"), [(2, {1: 1, 2: 1}), (1, {1: 1, 2: 2}), (99, None)])

@@ -11,7 +11,7 @@ from ..executors.base import Executor
 from ..samplers.registry import learns
 from ..storage.scaling_file import MEASURING
 from .compose import Run, brief
-from .split import FACT, Note, Splitter, measure_split, mode_of, stored_curve
+from .split import FACT, Note, Splitter, measure_split, mode_of, split_runner, stored_curve
 from .stop_requests import StopRequests
 
 
@@ -69,23 +69,23 @@ class ChosenSplit:
         run, plan, cluster = self._run, self._run.plan, self._run.workers.cluster
         usual = plan.layout.resources
         run.ledger.set_facts({MEASURING: True})
-        curve, earlier = measure_split(
-            executor,
+        sizes = TrialSizes.of(usual)
+        runner = split_runner(
+            executor, brief=brief(run), space=plan.space, sizes=sizes, requests=requests
+        )
+        curve = measure_split(
+            runner,
             run.directory,
-            brief=brief(run),
-            space=plan.space,
-            sizes=TrialSizes.of(usual),
             mode=self._mode,
             backend=plan.backend,
             required_workers=cluster.required_workers,
             scale=lambda: cluster.scale_to({usual: run.trials_to_run}, executor.workers),
-            requests=requests,
             note=self._note,
         )
         measured = {} if curve is None else {FACT: curve.to_json()}
         run.ledger.set_facts({**measured, MEASURING: False})
         if curve is None:
-            return earlier
+            return runner.seen
         times = StepTimes.of(curve, self._mode)
         if not times.seconds:
             why = curve.failures[0].reason if curve.failures else "the time was up"
@@ -93,4 +93,4 @@ class ChosenSplit:
                 f"no training step could be measured ({why}); each trial gets 1 {curve.device}"
             )
         self._splitter.learn(times, curve.device)
-        return earlier
+        return runner.seen

@@ -169,42 +169,15 @@ class Splitter:
                 self._places.remove(worker)
 
 
-def measure_split(
+def split_runner(
     executor: Executor,
-    directory: StudyDirectory,
     *,
     brief: StudyBrief,
     space: SearchSpace,
     sizes: TrialSizes,
-    mode: Mode,
-    backend: str,
-    required_workers: Callable[[], int],
-    scale: Callable[[], Sequence[str]],
     requests: Callable[[], Sequence[Event]],
-    note: Note,
-) -> tuple[ScalingCurve | None, Sequence[Event]]:
-    """Measure the steps of the default configuration before the first trial.
-
-    It waits for as many workers as the first trial does, and measures all numbers of devices that
-    they hold.
-
-    Args:
-        executor: Open.
-        directory: The study's directory.
-        brief: What the study's attempts are told.
-        space: The search space.
-        sizes: What trials hold.
-        mode: What stays the same when a trial gets more devices.
-        backend: Keras's backend.
-        required_workers: Returns how many workers there must be before the first trial.
-        scale: Finds workers, and returns lines for the user.
-        requests: Asked regularly for events from outside.
-        note: Takes lines for the user.
-
-    Returns:
-        The curve, and the events that the study's loop must handle. No curve if the study is to
-        stop, or if neither a time nor a failure of the model is known.
-    """
+) -> StepRunner:
+    """Return what runs the steps of a study's default configuration, see `StepRunner`."""
     limits = replace(
         brief.limits,
         epochs=1,
@@ -213,7 +186,7 @@ def measure_split(
         data_parallel=DataParallel(brief.limits.data_parallel.choice),
     )
     goals = Goals((Goal(STEP_SECONDS, Direction.MIN),))
-    runner = StepRunner(
+    return StepRunner(
         executor,
         brief=replace(brief, goals=goals, limits=limits),
         space=space,
@@ -221,6 +194,36 @@ def measure_split(
         first_number=_FIRST_NUMBER,
         requests=requests,
     )
+
+
+def measure_split(
+    runner: StepRunner,
+    directory: StudyDirectory,
+    *,
+    mode: Mode,
+    backend: str,
+    required_workers: Callable[[], int],
+    scale: Callable[[], Sequence[str]],
+    note: Note,
+) -> ScalingCurve | None:
+    """Measure the steps of the default configuration before the first trial.
+
+    It waits for as many workers as the first trial does, and measures all numbers of devices that
+    they hold.
+
+    Args:
+        runner: Made by `split_runner`. Later, it knows the events for the study's loop.
+        directory: The study's directory.
+        mode: What stays the same when a trial gets more devices.
+        backend: Keras's backend.
+        required_workers: Returns how many workers there must be before the first trial.
+        scale: Finds workers, and returns lines for the user.
+        note: Takes lines for the user.
+
+    Returns:
+        The curve; None if the study is to stop, or if neither a time nor a failure of the model is
+        known.
+    """
     while not runner.wants_stop and (
         len(runner.places) < required_workers() or runner.resources(1) is None
     ):
@@ -233,15 +236,15 @@ def measure_split(
         for number in runner.numbers:
             shutil.rmtree(directory.trial(number), ignore_errors=True)
     if runner.wants_stop or curve is None:
-        return None, runner.seen
+        return None
     if not curve.samples and not curve.failures:
         note(
             "no training step could be measured in time, or its workers left; each trial gets 1 "
             f"{curve.device}, and hptune resume measures again"
         )
-        return None, runner.seen
+        return None
     write_curves(directory.path, [curve])
-    return curve, runner.seen
+    return curve
 
 
 def _measure(runner: StepRunner, mode: Mode, backend: str, note: Note) -> ScalingCurve:
