@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ModelFileError
+from ..storage.files import replacing
 from .model_file import ObjectiveSource, SourceKind, module_digests, sha256
 
 CODE = "code"
@@ -43,9 +44,8 @@ def keep_copy(source: ObjectiveSource, directory: Path) -> Path | None:
 def _copy(file: Path, copy: Path) -> None:
     """Write a copy, which appears whole."""
     copy.parent.mkdir(parents=True, exist_ok=True)
-    fresh = copy.with_name(f"{copy.name}.new")
-    shutil.copyfile(file, fresh)
-    fresh.replace(copy)
+    with replacing(copy) as fresh:
+        shutil.copyfile(file, fresh)
 
 
 def keep_modules(source: ObjectiveSource, directory: Path) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ from typing import Any
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
 from ..security.ownership import check_loadable, withhold_writing
+from ..storage.files import replacing
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
@@ -265,11 +266,10 @@ def save(code: UserCode, path: Path) -> None:
     names = [name for name in _FRAMEWORKS if name in sys.modules]
     if code.objective is None and "keras" not in names:
         names.append("keras")
-    fresh = path.with_name(f"{path.name}.new")
     digests = {file: sha256(file) for file in _modules_of(code)}
-    fresh.write_bytes(pickle.dumps((folders, names, notebook_cells(), digests)) + contents)
-    withhold_writing(fresh)
-    fresh.replace(path)
+    with replacing(path) as fresh:
+        fresh.write_bytes(pickle.dumps((folders, names, notebook_cells(), digests)) + contents)
+        withhold_writing(fresh)
 
 
 def _modules_of(code: UserCode) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from ..errors import UsageError
 from ..security.ownership import check_loadable, withhold_writing
+from ..storage.files import replacing
 
 
 @runtime_checkable
@@ -34,17 +35,14 @@ class StoredData:
         """
         import joblib
 
-        # Replaced at once, so that a study that is resumed never has half of its data.
-        fresh = path.with_name(f"{path.name}.new")
         try:
-            joblib.dump(data, fresh)
-            withhold_writing(fresh)
-            fresh.replace(path)
+            # A study that is resumed never has half of its data.
+            with replacing(path) as fresh:
+                joblib.dump(data, fresh)
+                withhold_writing(fresh)
         except OSError:  # no space, say
-            fresh.unlink(missing_ok=True)
             raise
         except Exception as error:  # an object that cannot be pickled may raise anything
-            fresh.unlink(missing_ok=True)
             raise UsageError(
                 f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a "
                 "function that returns (train, validation) and is called in each trial"

@@ -20,7 +20,7 @@ from ..reporting import text
 from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory
 from .file_errors import storage_errors
-from .files import atomic_write
+from .files import atomic_write, replacing
 
 logger = logging.getLogger(__name__)
 
@@ -375,20 +375,12 @@ def _link(link: Path, directory: Path) -> None:
 
 def _put(source: Path, target: Path) -> None:
     """Replace a file by a link to `source`, or by a copy, in one step; it is on disk then."""
-    fresh = target.with_name(target.name + ".new")
-    fresh.unlink(missing_ok=True)
-    try:
+    with replacing(target) as fresh:
         try:
             os.link(source, fresh)
         except OSError:  # no hard links here
             shutil.copyfile(source, fresh)
         _sync(fresh)
-        fresh.replace(target)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
-    # A rename does nothing if both names are links to the same file.
-    fresh.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

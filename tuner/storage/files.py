@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from .file_errors import storage_errors
@@ -26,6 +27,25 @@ def read_part(path: Path, *, begin: int = 0, most_bytes: int = 65_536) -> bytes:
         os.close(file)
 
 
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Let the body make a file, and give it the name `path` then: readers never find half of it.
+
+    Only one process at a time may replace a file. If the body raises, `path` stays as it is.
+
+    Yields:
+        Where the body makes the file, next to `path`.
+    """
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    try:
+        yield fresh
+        fresh.replace(path)
+    finally:
+        # It is left if the body raised, or if both names are links to the same file.
+        fresh.unlink(missing_ok=True)
+
+
 def atomic_write(path: Path, contents: bytes) -> None:
     """Replace a file's contents so that readers, also after a crash, find all old or all new ones.
 
@@ -36,17 +56,11 @@ def atomic_write(path: Path, contents: bytes) -> None:
     Raises:
         StorageFullError: There is no space, or writing is forbidden; the old file is unchanged.
     """
-    fresh = path.with_name(f".{secrets.token_hex(8)}.tmp")
     with storage_errors(path):
-        try:
-            with fresh.open("xb") as file:
-                file.write(contents)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
+        with replacing(path) as fresh, fresh.open("xb") as file:
+            file.write(contents)
+            file.flush()
+            os.fsync(file.fileno())
         sync_directory(path.parent)
 
 
