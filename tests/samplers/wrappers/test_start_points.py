@@ -79,6 +79,15 @@ def test_what_the_user_adds_later_takes_no_points_turn() -> None:
     assert asked(sampler, 3, 4, 5) == [1, 6, 3]  # the second point was added, too
 
 
+def test_repeats_that_confirm_take_no_points_turn() -> None:
+    sampler = on_line(4, 2, 6)
+    sampler.tell(Trial(0, {"x": 4}, "given", TrialState.COMPLETE, value=1.0))
+    for number in (1, 2):
+        repeat = Trial(number, {"x": 4}, "confirm of 0", TrialState.COMPLETE, value=1.0)
+        sampler.tell(repeat)
+    assert asked(sampler, 3, 4, 5) == [2, 6, 1]
+
+
 def test_a_point_that_was_tried_meanwhile_is_not_tried_again() -> None:
     sampler = on_line(4, 2)
     sampler.tell(Trial(0, {"x": 2}, "somebody", TrialState.COMPLETE, value=1.0))

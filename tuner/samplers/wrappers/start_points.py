@@ -12,10 +12,10 @@ from ...core.trial import ADDED, Suggestion, Trial, TrialState
 class StartPoints(Sampler):
     """Suggests start points for the first trial numbers, then asks another sampler.
 
-    Number n gets the n-th point, where numbers of trials that the user added do not count. If
-    another trial already has that point, the wrapped sampler is asked. The wrapped sampler is
-    told every trial, and the points that are suggested together with its own suggestions, so that
-    it does not repeat them.
+    Number n gets the n-th point, where numbers of trials that the user added, or that confirm
+    others, do not count. If another trial already has that point, the wrapped sampler is asked.
+    The wrapped sampler is told every trial, and the points that are suggested together with its
+    own suggestions, so that it does not repeat them.
 
     With two points a and b::
 
@@ -38,14 +38,14 @@ class StartPoints(Sampler):
                 distinct.setdefault(space.key(point.params), point)
         self._points = tuple(distinct.items())
         self._keys: dict[int, Hashable] = {}
-        self._added: set[int] = set()
+        self._others: set[int] = set()
 
     def tell(self, trial: Trial) -> None:
         """Record the configuration as tried, and tell the wrapped sampler."""
         if trial.number >= 0:
             self._keys[trial.number] = self._space.key(trial.params)
-            if trial.origin == ADDED:
-                self._added.add(trial.number)
+            if trial.origin == ADDED or trial.confirms is not None:
+                self._others.add(trial.number)
         self._inner.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
@@ -59,7 +59,7 @@ class StartPoints(Sampler):
 
     def _unused(self, numbers: Sequence[int]) -> dict[int, Suggestion]:
         """Return the points of these numbers that no other trial has."""
-        places = {n: n - sum(other < n for other in self._added) for n in numbers}
+        places = {n: n - sum(other < n for other in self._others) for n in numbers}
         mine = {n: self._points[at] for n, at in places.items() if at < len(self._points)}
         if not mine:
             return {}
