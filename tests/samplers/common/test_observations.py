@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -232,3 +233,15 @@ def test_tpe_searches_near_the_front() -> None:
         )
     assert np.median([y for _, y in answers[30:]]) < 0.1
     assert np.ptp([x for x, _ in answers[30:]]) > 0.5
+
+
+def test_losses_are_finite_however_large_values_and_violations_are() -> None:
+    found = told(
+        trial(0, 0.0, sys.float_info.max),
+        trial(1, 0.1, -sys.float_info.max),
+        trial(2, 0.2, sys.float_info.max, TrialState.PRUNED),
+        replace(trial(3, 0.3, 0.0), violation=math.inf),
+        replace(trial(4, 0.4, 0.0), violation=1.0),
+    )
+    assert np.isfinite(found.losses).all()
+    assert np.argsort(found.losses)[0] == 1

@@ -86,6 +86,15 @@ def test_values_of_any_size_are_welcome() -> None:
     assert proposal(1.0, 1e6) == pytest.approx(usual, abs=1e-2)
 
 
+def test_trainings_that_diverged_tell_where_not_to_search_and_nothing_else() -> None:
+    def value(params: Params) -> float:
+        found = branin(params)
+        return found if found < 60.0 else 1e30
+
+    sampler = BayesianSampler(BRANIN, 1, directions=(Direction.MIN,))
+    assert min(searched(sampler, value, range(30))) < 0.5  # the least is 0.398
+
+
 _THREADS = """
 from threadpoolctl import threadpool_info
 from tuner.core.space.space import FloatParameter, SearchSpace

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import math
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -104,6 +106,13 @@ def test_values_of_another_metric_are_moved_and_stretched() -> None:
     new = [20.0, 30.0, 40.0, 50.0]  # with the first one: quartiles 20 and 40
     found = told([1.0, 2.0, 3.0, 4.0, 5.0], new, again=10.0, is_same_metric=False)
     assert found == [10.0, 20.0, 30.0, 40.0, 50.0]
+
+
+def test_values_of_any_size_are_moved_to_finite_ones() -> None:
+    most = sys.float_info.max
+    for old in ([most, -most, 0.0], [0.0, 5e-324, 1.0]):
+        heard = told(old, [0.0, most, 1.0, -most, 2.0], again=1.0, is_same_metric=False)
+        assert all(map(math.isfinite, heard))
 
 
 def test_of_a_metric_that_was_maximised_more_is_better() -> None:

@@ -15,6 +15,7 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
@@ -23,8 +24,22 @@ from .encoding import Encoding, Floats, Integers
 from .fidelities import Fidelities
 from .pareto import pareto_losses
 
+LARGEST = 1e300
+"""Losses and violations beyond this are equal, so that their sums are finite."""
+
 _INITIAL_CAPACITY = 64
 """Trials; arrays double when they are full."""
+
+
+@overload
+def bounded(losses: float) -> float: ...
+@overload
+def bounded(losses: Floats) -> Floats: ...
+def bounded(losses: float | Floats) -> float | Floats:
+    """Return losses within plus or minus `LARGEST`."""
+    if isinstance(losses, np.ndarray):
+        return np.clip(losses, -LARGEST, LARGEST)
+    return min(max(losses, -LARGEST), LARGEST)
 
 
 class Tier(enum.IntEnum):
@@ -107,11 +122,12 @@ class History:
             row,
             tier,
             costs,
-            trial.violation,
+            bounded(trial.violation),
             trial.state in (TrialState.PRUNED, TrialState.PAUSED),
         )
         sign = float(self._signs[0])
-        self._fidelities.record(slot, {step: sign * value for step, value in trial.rungs.items()})
+        losses = {step: bounded(sign * value) for step, value in trial.rungs.items()}
+        self._fidelities.record(slot, losses)
 
     @property
     def has_rungs(self) -> bool:
@@ -175,10 +191,11 @@ class History:
             return Tier.FAILED, nothing
         if trial.state is TrialState.PRUNED:
             # Its last report may lack some objectives.
-            return Tier.PRUNED, np.full(len(self._signs), self._signs[0] * trial.values[0])
+            loss = bounded(float(self._signs[0]) * trial.values[0])
+            return Tier.PRUNED, np.full(len(self._signs), loss)
         if len(trial.values) != len(self._signs):
             return Tier.FAILED, nothing
-        return Tier.COMPLETE, self._signs * np.array(trial.values)
+        return Tier.COMPLETE, bounded(self._signs * np.array(trial.values))
 
 
 def _losses(tiers: Integers, costs: Floats, violations: Floats) -> Floats:
@@ -193,5 +210,7 @@ def _losses(tiers: Integers, costs: Floats, violations: Floats) -> Floats:
             (losses[feasible].max(), losses[feasible].min()) if feasible.any() else (0.0, 0.0)
         )
         # A violation of 1 (by as much as the bound) adds the spread of the feasible losses.
-        losses[violating] = worst + ((worst - best) or 1.0) * violations[violating]
+        with np.errstate(over="ignore"):
+            added = ((worst - best) or 1.0) * violations[violating]
+        losses[violating] = bounded(worst + added)
     return losses

@@ -19,6 +19,11 @@ _STEPS = 40
 _SINGLE_START = 64
 """Number of observations from which the fit starts only at the kernel of the first half of them."""
 _MAX_CACHED_KERNELS = 16
+_FARTHEST = 30.0
+"""Largest loss that is modelled, above the median, in distances of the median from the best.
+
+Of losses beyond it, such as 1e12 of a training that diverged, a model would learn nothing else: all
+others would be equal in comparison."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +140,7 @@ def comparable(seen: Observations) -> Floats:
 
     The losses of PRUNED trials are of an earlier step, and these trials were stopped because they
     were poor: they count as no better than the median of the complete ones. FAILED trials count
-    as the worst one.
+    as the worst one. Losses far beyond all others (`_FARTHEST`) count as the limit.
     """
     over = seen.tiers != Tier.UNFINISHED
     tiers = seen.tiers[over]
@@ -145,8 +150,16 @@ def comparable(seen: Observations) -> Floats:
         early = tiers == Tier.PRUNED
         losses[early] = np.maximum(losses[early], np.median(complete))
     failed = tiers == Tier.FAILED
+    if not failed.all():
+        losses[~failed] = _limited(losses[~failed])
     losses[failed] = 0.0 if failed.all() else losses[~failed].max()
     return losses
+
+
+def _limited(losses: Floats) -> Floats:
+    median = np.median(losses)
+    distance = median - losses.min()
+    return np.minimum(losses, median + _FARTHEST * distance) if distance > 0.0 else losses
 
 
 def standardised(losses: Floats) -> Floats:

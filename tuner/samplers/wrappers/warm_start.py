@@ -12,6 +12,7 @@ from ...core.space.earlier_study import EarlierStudy
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, Suggestion, Trial, TrialState
 from ..common.encoding import Floats
+from ..common.observations import bounded
 
 ORIGIN = "warm start"
 
@@ -83,7 +84,7 @@ class WarmStart(Sampler):
         """Tell the wrapped sampler, and keep the values for comparison."""
         self._seen.pop(trial.number, None)
         if trial.state is TrialState.COMPLETE and len(trial.values) == len(self._signs):
-            losses = self._signs * np.array(trial.values)
+            losses = bounded(self._signs * np.array(trial.values))
             if np.isfinite(losses).all():
                 self._seen[trial.number] = (self._space.key(trial.params), losses)
         self._inner.tell(trial)
@@ -99,7 +100,7 @@ class WarmStart(Sampler):
         ]
         if not trials:
             return None
-        losses = np.array([trial.values for trial in trials]) * self._signs
+        losses = bounded(np.array([trial.values for trial in trials]) * self._signs)
         losses[:, 0] *= self._signs[0] * _sign(study.direction)
         violations = np.array([trial.violation for trial in trials])
         best = int(np.lexsort((losses[:, 0], violations))[0])
@@ -172,9 +173,11 @@ def _rescaled(
     if repeated is None:
         repeated = float(new.min()) if len(new) else 0.0
     new_spread = _spread(new) if len(new) >= _MIN_TRIALS else 0.0
-    scale = new_spread / spread if new_spread > 0.0 and spread > 0.0 else 1.0
-    found: Floats = repeated + (losses - best) * scale
-    return found
+    distances = losses - best
+    with np.errstate(over="ignore"):
+        if new_spread > 0.0 and spread > 0.0:
+            distances = distances / spread * new_spread
+        return bounded(repeated + distances)
 
 
 def _spread(losses: Floats) -> float:
