@@ -17,7 +17,7 @@ ALIVE = (JobState.PENDING, JobState.RUNNING)
 _ENDING_SECONDS = 120.0
 """How long a job that ends counts as a job: Slurm may requeue it. A silent node takes longer."""
 
-_UNSHOWN_SECONDS = 60.0
+UNSHOWN_SECONDS = 60.0
 """How long squeue may not show a job that Slurm has accepted: some sites keep its answers."""
 
 _SIGNAL_SECONDS = 60.0
@@ -55,7 +55,7 @@ class JobRecord:
         """Whether it is so new that Slurm may not show it yet."""
         if self.unshown_since is None or self.is_cancelled:
             return False
-        return time.monotonic() - self.unshown_since < _UNSHOWN_SECONDS
+        return time.monotonic() - self.unshown_since < UNSHOWN_SECONDS
 
     @property
     def is_lost(self) -> bool:

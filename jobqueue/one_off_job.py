@@ -6,13 +6,14 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from .commands import Job, JobState, Slurm
 from .config import Shape
 from .errors import SlurmUnavailableError, SubmissionError
 from .job_kinds import JobKind
+from .job_records import UNSHOWN_SECONDS
 from .script import with_command
 
 LONGEST_SECONDS = 600
@@ -49,17 +50,22 @@ def run_one_off_job(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
     """
     slurm = Slurm()
     deadline = time.monotonic() + wait_seconds
+    ids: tuple[str, ...] = ()
     try:
         script = with_command(kind.script, kind.shape, kind.worker, command)
-        (job_id,) = slurm.submit(script, 1)
-        job = Job(job_id, kind.job_name, JobState.PENDING, "PENDING")
+        ids = slurm.submit(script, 1)
+        (job_id,) = ids
+        job, is_shown = Job(job_id, kind.job_name, JobState.PENDING, "PENDING"), False
+        shown_by = time.monotonic() + UNSHOWN_SECONDS
         while job.state is not JobState.OVER:
             time.sleep(_POLL_SECONDS)
-            shown = slurm.jobs([kind.job_name])
-            # Slurm forgets a job some time after its end.
-            job = next(
-                (each for each in shown if each.id == job_id), replace(job, state=JobState.OVER)
-            )
+            shown = [each for each in slurm.jobs([kind.job_name]) if each.id == job_id]
+            is_shown = is_shown or bool(shown)
+            if shown:
+                job = shown[0]
+            elif is_shown or time.monotonic() > shown_by:
+                # Slurm forgets a job some time after its end.
+                job = replace(job, state=JobState.OVER)
             late = time.monotonic() > deadline
             if job.state is JobState.PENDING and (late or job.is_hopeless):
                 when = f"in {wait_seconds:g} s" if late else "and never will be"
@@ -69,18 +75,19 @@ def run_one_off_job(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
                 )
         return job
     finally:
-        _end(slurm, kind.job_name)
+        _end(slurm, kind.job_name, ids)
 
 
-def _end(slurm: Slurm, name: str) -> None:
-    """Cancel what is left, by name: an interrupted sbatch prints no id."""
+def _end(slurm: Slurm, name: str, ids: Sequence[str]) -> None:
+    """Cancel what is left, also by name: an interrupted sbatch prints no id."""
 
     def left() -> list[str]:
         return [job.id for job in slurm.jobs([name]) if job.state is not JobState.OVER]
 
     with contextlib.suppress(SlurmUnavailableError):
         with _undisturbed():
-            slurm.cancel(found := left())
+            found = left()
+            slurm.cancel([*{*ids, *found}])
         deadline = time.monotonic() + _GONE_SECONDS
         while found and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)

@@ -75,7 +75,7 @@ def test_jobs_that_squeue_never_shows_are_cancelled_and_given_up(
     queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if a site submitted them under another name, or to another cluster."""
-    monkeypatch.setattr(job_records, "_UNSHOWN_SECONDS", 0.02)
+    monkeypatch.setattr(job_records, "UNSHOWN_SECONDS", 0.02)
     queue.change["a"] = lambda job: replace(job, name="renamed")
     notes: list[str] = []
     with pytest.raises(JobsFailError, match="squeue does not show it"):
@@ -88,7 +88,7 @@ def test_a_job_whose_worker_takes_trials_is_no_other_job_because_squeue_hides_it
     queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As at a site that renames jobs: the user asked for one, and it works."""
-    monkeypatch.setattr(job_records, "_UNSHOWN_SECONDS", 0.0)
+    monkeypatch.setattr(job_records, "UNSHOWN_SECONDS", 0.0)
     queue.change["a"] = lambda job: replace(job, name="renamed")
     notes: list[str] = []
     jobs = jobs_of(queue, tmp_path, notes=notes)

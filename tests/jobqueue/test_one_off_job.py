@@ -1,0 +1,52 @@
+"""One short job: it is waited for, and cancelled in any case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from job_queue import Queue, ended, job_kind, quick_queue, running
+
+from jobqueue import one_off_job
+from jobqueue.commands import JobState
+from jobqueue.config import parse_config
+from jobqueue.job_kinds import JobKind
+from jobqueue.one_off_job import run_one_off_job
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    queue = quick_queue(monkeypatch)
+    monkeypatch.setattr(one_off_job, "Slurm", lambda: queue)
+    monkeypatch.setattr(one_off_job, "_POLL_SECONDS", 0.0)
+    return queue
+
+
+@pytest.fixture
+def kind(tmp_path: Path) -> JobKind:
+    (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
+    return job_kind(shape, "once", tmp_path)
+
+
+def test_one_that_squeue_shows_late_is_waited_for(queue: Queue, kind: JobKind) -> None:
+    """Some sites answer squeue from a copy that is a minute old."""
+
+    def late() -> None:
+        for each, job in queue.there.items():
+            shown = replace(job, name="once" if queue.looks >= 3 else "")
+            queue.there[each] = ended("COMPLETED")(shown) if queue.looks >= 6 else running(shown)
+
+    queue.before_answer = late
+    job = run_one_off_job(kind, "--version", wait_seconds=60)
+    assert (job.slurm_state, job.node) == ("COMPLETED", "n1")
+
+
+def test_one_that_squeue_never_shows_is_cancelled(
+    queue: Queue, kind: JobKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_off_job, "UNSHOWN_SECONDS", 0.0)
+    job = run_one_off_job(kind, "--version", wait_seconds=60)
+    assert job.state is JobState.OVER
+    assert queue.there
+    assert not queue.alive
