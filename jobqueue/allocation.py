@@ -282,11 +282,10 @@ class AllocationCluster:
                 worker.srun.terminate()
 
     def _ends_at(self) -> str:
-        if end := os.environ.get("SLURM_JOB_END_TIME"):  # from release 23.02 on
-            return end
         with contextlib.suppress(SlurmUnavailableError):
             return self._slurm.end_of(self._allocation.job)
-        return ""
+        # From release 23.02 on; as it was when the job began.
+        return os.environ.get("SLURM_JOB_END_TIME", "")
 
     def _launch(self, worker: _NodeWorker) -> None:
         with worker.log.open("ab") as log:

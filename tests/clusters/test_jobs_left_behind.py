@@ -10,6 +10,7 @@ from commands import Commands
 from in_process import InProcess
 from real_runs import Hptune
 
+from jobqueue.script import ENDS_AT, NOTICE
 from tuner.clusters.jobs import jobs_name
 from tuner.worker.dask import worker
 
@@ -95,6 +96,17 @@ def test_resume_cancels_what_a_finished_study_left(hptune: Hptune, commands: Com
     ended = hptune("resume", "study", "--trials", 2)
     assert ended.code == 0, ended.err
     assert "may be left (squeue failed: Unable to contact" in " ".join(ended.err.split())
+
+
+def test_a_worker_leaves_at_the_end_that_it_told_although_slurm_lets_it_run(
+    cli: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `scontrol update TimeLimit=…`: it would hold its node without a trial."""
+    monkeypatch.setattr(worker, "_LATE_SECONDS", 0.0)
+    monkeypatch.setenv(ENDS_AT, "1000000000")
+    monkeypatch.setenv(NOTICE, "60")
+    ended = cli("worker", tmp_path / "scheduler.json", "--death-timeout", "10s")
+    assert (ended.code, ended.out.splitlines()[-1].endswith("left")) == (0, True), ended
 
 
 def test_a_worker_whose_study_is_over_leaves(

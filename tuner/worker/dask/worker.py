@@ -39,6 +39,13 @@ study writes its address there some seconds after it has stopped the trials of t
 _NEAR_END_SECONDS = 600.0
 """Seconds before the end of a job's walltime in which SIGTERM is explained by it."""
 
+_LATE_SECONDS = 30.0
+"""How long after a job's notice is due a worker leaves that has got none.
+
+Slurm sends none if an administrator has given the job more time. Studies start no trials on the
+worker nevertheless, because it told them its end when it joined.
+"""
+
 _START_SECONDS = 30.0
 """Seconds to wait for the scheduler to accept the worker."""
 
@@ -119,13 +126,16 @@ class _Joining:
         self._say_of_trials = (lambda _: None) if is_quiet else say
         self._is_joined = False
         self._refusal = ""
-        self._signal = ""
+        self._why = ""
+        self._is_signalled = False
         self._leave = asyncio.Event()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, self._on_signal, each)
+        if (leaves_at := devices.leaves_at()) is not None:
+            loop.call_later(leaves_at - time.time() + _LATE_SECONDS, self._on_time_up)
         if self._offer.note:
             self._say(self._offer.note)
         while (worker := await self._joined()) is not None:
@@ -150,23 +160,28 @@ class _Joining:
             finished: Awaitable[object] = worker.finished()  # type: ignore[no-untyped-call]  # Dask's
             await _first(self._leave.wait(), finished)
         if self._leave.is_set():
-            self._say(f"{self._signal}: trials here are released, to continue elsewhere")
+            self._say(f"{self._why}: trials here are released, to continue elsewhere")
             await asyncio.gather(
-                *(
-                    asyncio.to_thread(plugin.release, self._signal)
-                    for plugin in worker.study_plugins
-                )
+                *(asyncio.to_thread(plugin.release, self._why) for plugin in worker.study_plugins)
             )
         await worker.close()
 
     def _on_signal(self, number: int) -> None:
-        if self._leave.is_set():
+        if self._is_signalled:
             # The attempts notice, and end too.
             os._exit(130)
-        ends_at = devices.ends_at()
-        left = None if ends_at is None else ends_at - time.time()
-        self._signal = _signal_words(number, left)
-        self._leave.set()
+        self._is_signalled = True
+        if not self._leave.is_set():
+            ends_at = devices.ends_at()
+            left = None if ends_at is None else ends_at - time.time()
+            self._why = _signal_words(number, left)
+            self._leave.set()
+
+    def _on_time_up(self) -> None:
+        """Leave without a signal: no study starts a trial here any more."""
+        if not self._leave.is_set():
+            self._why = "the end of the job's walltime, as it was when the job began"
+            self._leave.set()
 
     async def _joined(self) -> _Worker | None:
         """Return a worker that a scheduler accepted; None on a signal before that."""
