@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -47,12 +49,15 @@ class Allocation:
         nodes: How many nodes it has.
         node_list: Their names, in Slurm's short form.
         memory: The memory limit of each node, as a shell word; empty for no limit.
+        gpus: The number of GPUs of each node, in the order of the list, if the job asked for GPUs
+            per task: then Slurm gives a worker, which is one task, only those of one. Else empty.
     """
 
     job: str
     nodes: int
     node_list: str = ""
     memory: str = ""
+    gpus: tuple[int, ...] = ()
 
     def describe(self) -> str:
         """Return text for the user.
@@ -70,7 +75,7 @@ def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
     of them, as in the shell that salloc starts on a login node.
 
     >>> find_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURMD_NODENAME": "a"})
-    Allocation(job='7', nodes=2, node_list='', memory='')
+    Allocation(job='7', nodes=2, node_list='', memory='', gpus=())
 
     Raises:
         ConfigError: Srun has started this command several times.
@@ -87,7 +92,13 @@ def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
     is_here = bool(environment.get("SLURMD_NODENAME"))
     if is_here and (nodes == 1 or is_step(environment)):
         return None
-    return Allocation(job, nodes, environment.get("SLURM_JOB_NODELIST", ""), _memory(environment))
+    return Allocation(
+        job,
+        nodes,
+        environment.get("SLURM_JOB_NODELIST", ""),
+        _memory(environment),
+        _gpus(environment),
+    )
 
 
 def is_step(environment: Mapping[str, str]) -> bool:
@@ -112,6 +123,17 @@ def _memory(environment: Mapping[str, str]) -> str:
     return ""
 
 
+def _gpus(environment: Mapping[str, str]) -> tuple[int, ...]:
+    # Such as "1" or "a100:1", and "2(x3),1" for the tasks of three nodes and of a fourth one.
+    each = re.search(r"\d+$", environment.get("SLURM_GPUS_PER_TASK", ""))
+    tasks = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_TASKS_PER_NODE", ""))
+    if each is None:
+        return ()
+    return tuple(
+        int(each[0]) * int(count) for count, times in tasks for _ in range(int(times or 1))
+    )
+
+
 def _number(environment: Mapping[str, str], name: str, *, absent: int = 0) -> int:
     text = environment.get(name, "")
     return int(text) if text.isdecimal() else absent
@@ -124,6 +146,7 @@ class _NodeWorker:
     Attributes:
         node: The node's name.
         log: The file that its workers write.
+        gpus: How many GPUs to ask for; None for those that Slurm gives.
         srun: The process of its step; None while there is none.
         since: When the step was started, or when it will be, by the monotonic clock.
         failures: How many workers in a row have died.
@@ -133,6 +156,7 @@ class _NodeWorker:
 
     node: str
     log: Path
+    gpus: int | None = None
     srun: subprocess.Popen[bytes] | None = None
     since: float = 0.0
     failures: int = 0
@@ -219,8 +243,8 @@ class AllocationCluster:
         if end := self._ends_at():
             self._environment[ENDS_AT] = end
         nodes = node_names(self._allocation.node_list) or self._slurm.nodes_of(job)
-        for node in nodes:
-            worker = _NodeWorker(node, self._directory / f"allocation-{job}-{node}.log")
+        for node, gpus in itertools.zip_longest(nodes, self._allocation.gpus[: len(nodes)]):
+            worker = _NodeWorker(node, self._directory / f"allocation-{job}-{node}.log", gpus)
             self._workers.append(worker)
             try:
                 self._launch(worker)
@@ -290,7 +314,7 @@ class AllocationCluster:
     def _launch(self, worker: _NodeWorker) -> None:
         with worker.log.open("ab") as log:
             worker.srun = subprocess.Popen(
-                self._command(worker.node),
+                self._command(worker),
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -300,20 +324,21 @@ class AllocationCluster:
             )
         worker.since = time.monotonic()
 
-    def _command(self, node: str) -> list[str]:
-        worker = [sys.executable, "-P", "-m", *self._module.split(), self.address]
-        worker += ["--death-timeout", str(_SCHEDULER_TIMEOUT_SECONDS), *self._arguments]
+    def _command(self, worker: _NodeWorker) -> list[str]:
+        python = [sys.executable, "-P", "-m", *self._module.split(), self.address]
+        python += ["--death-timeout", str(_SCHEDULER_TIMEOUT_SECONDS), *self._arguments]
         # Nodes may differ, and so does the number of cores granted on each.
-        words = f'exec {shlex.join(worker)} --nthreads "$SLURM_CPUS_ON_NODE"'
+        words = f'exec {shlex.join(python)} --nthreads "$SLURM_CPUS_ON_NODE"'
         if self._allocation.memory:
             words += f' --memory-limit "{self._allocation.memory}"'
         return [
             "srun",
             f"--jobid={self._allocation.job}",
             f"--job-name={self._name}",
-            f"--nodelist={node}",
+            f"--nodelist={worker.node}",
             "--nodes=1",
             "--ntasks=1",
+            *([] if worker.gpus is None else [f"--gpus-per-node={worker.gpus}"]),
             *WHOLE_NODE,
             "sh",
             "-c",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +33,29 @@ def test_a_batch_script_on_several_nodes_has_them_all() -> None:
     found = find_allocation(by_core)
     assert found is not None
     assert found.memory == "$((SLURM_CPUS_ON_NODE * 512))MiB"
+
+
+def test_a_worker_asks_for_the_gpus_of_all_tasks_of_its_node(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """A worker is one task: of a job with GPUs per task, Slurm would give it those of one."""
+    of_tasks = {"SLURM_GPUS_PER_TASK": "a100:2", "SLURM_TASKS_PER_NODE": "2(x2),1"}
+    found = find_allocation({**BATCH, **of_tasks})
+    assert found is not None
+    commands.make("sinfo", "echo 127.0.0.1")
+    commands.make("squeue", "")
+    commands.make("srun", f'echo "$@" > {tmp_path}/$$')
+    made = AllocationCluster(found, name="a", directory=tmp_path / "jobs", module="m")
+    made.scale_up()
+    try:
+        lines_of(made, 3)
+    except JobsFailError:
+        pass  # the workers have left
+    finally:
+        made.close()
+    asked = [each.read_text() for each in tmp_path.iterdir() if each.is_file()]
+    gpus = [re.search(r"--nodelist=(\w+) .*--gpus-per-node=(\d)", each) for each in asked]
+    assert sorted(each.groups() for each in gpus if each) == [("n1", "4"), ("n2", "4"), ("n3", "2")]
 
 
 @pytest.mark.parametrize(
