@@ -327,6 +327,16 @@ def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune, cli: 
             except UsageError as error:
                 print(error.message)
         assert not Path("study").exists()
+
+        class Batches(keras.utils.PyDataset):
+            def __len__(self):
+                return 3
+
+            def __getitem__(self, index):
+                return x[16 * index : 16 * index + 16], y[16 * index : 16 * index + 16]
+
+        once = Tuner(build_model, trials=1, quiet=True, metrics=["mae"])
+        once.fit(Batches(), validation_data=Batches(), epochs=1)
         study = tuner.fit(x[:48], y[:48], validation_data=held_back, epochs=3, batch_size=16)
         assert {trial.params["rate"] for trial in study.trials} == {0.01}
         chosen = study.best_hyperparameters

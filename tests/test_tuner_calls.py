@@ -140,6 +140,13 @@ def test_a_study_that_refuses_other_data_keeps_its_own(
     assert not list(cli.study().glob("*.before"))
 
 
+def test_validation_data_without_targets_are_refused(cli: InProcess) -> None:
+    array = SimpleNamespace(shape=(2, 3))
+    with pytest.raises(UsageError, match=r"validation_data is an array; give \(x_val, y_val\)"):
+        Tuner(lambda hp: hp, directory="study", quiet=True).fit(array, array, validation_data=array)
+    assert not cli.study().exists()
+
+
 def test_help_shows_all_settings_and_their_defaults() -> None:
     parameters = inspect.signature(Tuner).parameters
     text = Tuner.__doc__ or ""

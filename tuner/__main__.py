@@ -1,5 +1,19 @@
-"""Run the command `hptune` as `python -m hptune`, for use where `hptune` is not on the PATH."""
+"""The command `hptune`, also as `python -m hptune` where it is not on the PATH."""
 
-from .cli import main
+from __future__ import annotations
 
-main(prog_name="hptune")
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from .cli import main as run
+    except KeyboardInterrupt:  # loading takes seconds on a slow file system
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+    run(prog_name="hptune")
+
+
+if __name__ == "__main__":
+    main()

@@ -25,7 +25,7 @@ from .config.other_tuners import answer, our_name
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
-from .config.stored_data import StoredData
+from .config.stored_data import StoredData, StoredObject
 from .core.messages import FinishReason
 from .core.spelling import nearest_name
 from .core.trial import TrialState
@@ -162,12 +162,13 @@ class Tuner:
         """Run the study.
 
         Args:
-            x: Training inputs: an array, or lists or dicts of arrays; a `tf.data.Dataset`; or a
-                function without arguments that returns `(train, validation)`, each arrays or a
-                dataset, and is called in each trial. A dataset is stored as one pass over it
-                gives its batches, and each epoch of each trial reads these.
+            x: Training inputs: an array, or lists or dicts of arrays; a `tf.data.Dataset`, which is
+                stored as one pass over it gives its batches, and each epoch of each trial reads
+                these; another object that gives batches, such as a `PyDataset`, of which each
+                trial has a copy; or a function without arguments that returns
+                `(train, validation)`, each arrays or a dataset, and is called in each trial.
             y: Training targets.
-            validation_data: `(x, y)`, `(x, y, sample_weight)` or a `tf.data.Dataset`.
+            validation_data: `(x, y)`, `(x, y, sample_weight)`, or a dataset as for `x`.
             epochs: Largest number of epochs of a trial; None for that of the settings.
             sample_weight: Weights of the training samples.
             fit_arguments: Further arguments of Keras's `fit`, such as `batch_size`,
@@ -382,14 +383,27 @@ def _load_data(
     if x is None or (callable(x) and others[0] is None):
         load: Callable[[], Any] | None = x
         return load
+    if hasattr(validation, "shape"):
+        raise UsageError(
+            "validation_data is an array; give (x_val, y_val), or (x_val, y_val, sample_weight)"
+        )
     given: Any = tuple(each for each in train if each is not None)
     if is_dataset(x):
         if len(given) > 1:
             raise UsageError("x is a dataset, which has the targets; leave out y and sample_weight")
         given = StoredDataset.store(x, directory.path / DATASETS[0], steps=steps[0])
+    elif _gives_batches(x) and len(given) == 1:
+        given = StoredObject.store(x)
     if is_dataset(validation):
         validation = StoredDataset.store(validation, directory.path / DATASETS[1], steps=steps[1])
+    elif validation is not None and _gives_batches(validation):
+        validation = StoredObject.store(validation)
     return StoredData.store((given, validation), directory.path / DATA_FILE)
+
+
+def _gives_batches(data: object) -> bool:
+    """Return whether this is an object such as a `PyDataset`, rather than arrays."""
+    return not (isinstance(data, list | tuple | dict) or hasattr(data, "shape"))
 
 
 def _user_code(model_fn: Any) -> UserCode:

@@ -101,3 +101,21 @@ def test_a_study_whose_name_is_no_text(cli: InProcess) -> None:
         ended = cli("export", name, "--format", tool, "-o", f"of-{tool}")
         assert ended.code == 0, ended.err
     assert cli("export", name, "-o", f"{name}.parquet").code == 0
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_is_no_traceback() -> None:
+    script = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tuner.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+from hptune.__main__ import main
+main()
+"""
+    line = [sys.executable, "-c", script]
+    ended = subprocess.run(line, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "interrupted\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
@@ -18,6 +19,35 @@ class StoredPart(Protocol):
 
     def open_in(self, folder: Path) -> Any:
         """Return the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object that gives batches, such as a Keras `PyDataset`; each trial has a copy of its own.
+
+    Attributes:
+        pickled: The object, with its class if that is of a script or a notebook.
+    """
+
+    pickled: bytes
+
+    @classmethod
+    def store(cls, value: object) -> Self:
+        """Pickle an object.
+
+        Raises:
+            UsageError: It cannot be pickled.
+        """
+        import cloudpickle
+
+        try:
+            return cls(cloudpickle.dumps(value))
+        except Exception as error:  # an object that cannot be pickled may raise anything
+            raise _cannot_be_sent(error) from error
+
+    def open_in(self, _folder: Path) -> Any:
+        """Return the object."""
+        return pickle.loads(self.pickled)  # noqa: S301 - the user's own, from a checked file
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +73,7 @@ class StoredData:
         except OSError:  # no space, say
             raise
         except Exception as error:  # an object that cannot be pickled may raise anything
-            raise UsageError(
-                f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a "
-                "function that returns (train, validation) and is called in each trial"
-            ) from error
+            raise _cannot_be_sent(error) from error
         return cls(path)
 
     def __call__(self) -> Any:
@@ -69,3 +96,10 @@ class StoredData:
         return tuple(
             each.open_in(folder) if isinstance(each, StoredPart) else each for each in data
         )
+
+
+def _cannot_be_sent(error: Exception) -> UsageError:
+    return UsageError(
+        f"the data cannot be sent to the trials' processes ({error}). Pass arrays, or a function "
+        "that returns (train, validation) and is called in each trial"
+    )

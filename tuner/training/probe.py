@@ -16,6 +16,7 @@ from typing import Any
 
 from ..config.fit_results import RETURNED, FitResult
 from ..config.model_file import Found, UserCode
+from ..config.source_checks import NO_LOAD_DATA
 from ..core.attempt import Cause
 from ..core.space.enumeration import is_open
 from ..core.space.parameters import (
@@ -26,7 +27,7 @@ from ..core.space.parameters import (
     Parameter,
 )
 from ..core.trial import ParamValue
-from ..errors import SpaceError
+from ..errors import ModelFileError, SpaceError
 from .context import StandInTrial, stated_cause
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters
@@ -280,8 +281,12 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> bo
     def no_training(*_arguments: Any, **_keywords: Any) -> None:
         raise _TrainingBegins
 
-    def no_keras_training(*_arguments: Any, **_keywords: Any) -> None:
+    def no_keras_training(*arguments: Any, **keywords: Any) -> None:
         by_keras.append(True)
+        given = [*arguments, keywords.get("x")]
+        has_data = any(each is not None and not isinstance(each, keras.Model) for each in given)
+        if code.load_data is None and not has_data:
+            raise ModelFileError(f"fit() calls model.fit without data, and {NO_LOAD_DATA}")
         raise _TrainingBegins
 
     class NoTraining(keras.callbacks.Callback):

@@ -100,6 +100,15 @@ def test_a_model_that_is_none_of_the_front_is_not_kept(attempts: Attempts) -> No
     assert (dominated.directory / "model.keras").exists()
 
 
+def test_a_function_without_source_costs_the_model_not_the_trial(attempts: Attempts) -> None:
+    """As in a script from stdin: `keras.saving` reads the source of a lambda."""
+    text = BUILD.replace("Dense(1)", "Dense(1, activation=eval('lambda x: 2 * x'))")
+    result = attempts.run(text + DATA)
+    assert result.ending.cause is Cause.RETURNED, result.ending
+    assert (result.directory / "model.weights.h5").exists()
+    assert "cannot be saved whole (could not get source code)" in result.log
+
+
 CUSTOM = """
 @keras.saving.register_keras_serializable()
 class Double(keras.layers.Layer):

@@ -181,6 +181,27 @@ def test_a_keras_file_that_cannot_work(
     assert caught.value.detail == ""
 
 
+OWN_FIT = """
+import keras, keras_tuner
+
+class Own(keras_tuner.HyperModel):
+    def build(self, hp):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(hp.Int("units", 1, 4))])
+        model.compile("sgd", "mse")
+        return model
+
+    def fit(self, hp, model, *args, **kwargs):
+        return model.fit(*args, **kwargs)
+"""
+
+
+def test_a_fit_that_gets_no_data_to_pass_on(probe: Any) -> None:
+    with pytest.raises(ModelFileError, match=r"calls model\.fit without data, and .* no load_data"):
+        probe(OWN_FIT)
+    own_data = OWN_FIT.replace("(*args, **kwargs)", "([[1.0, 2.0]], [1.0], **kwargs)")
+    assert names(probe(own_data)) == {"units"}
+
+
 def names(found: Found) -> set[str]:
     return {parameter.name for parameter in SearchSpace.from_json(found.space)}
 

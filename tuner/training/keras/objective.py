@@ -367,9 +367,10 @@ def save_model(model: Any, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         try:
             model.save(directory / MODEL_FILE)
-        except OSError:
-            raise
         except Exception as error:  # a `get_config` of the user's own may raise anything
+            # Without a number it is not the disk's: inspect finds no source of a function, say.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             (directory / MODEL_FILE).unlink(missing_ok=True)
             log.warning("The model cannot be saved whole (%s); its weights are kept.", error)
             model.save_weights(directory / WEIGHTS_FILE)
