@@ -91,6 +91,11 @@ class Halt(enum.StrEnum):
         """
         return _CAUSES[self]
 
+    @property
+    def ending(self) -> Ending:
+        """How an attempt ends that stops on this request without a result."""
+        return Ending(self.cause, reason=self.reason)
+
 
 class StopAt(enum.StrEnum):
     """Point at which a Keras training stops on request."""

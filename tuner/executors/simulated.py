@@ -356,7 +356,7 @@ class SimulatedExecutor(Executor):
 
     def _obey(self, run: _Run) -> None:
         if self._is_running(run) and run.halt is not None:
-            self._end(run, Ending(run.halt.cause, reason=run.halt.reason))
+            self._end(run, run.halt.ending)
 
     def _time_out(self, run: _Run) -> None:
         if self._is_running(run):

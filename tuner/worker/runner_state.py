@@ -226,7 +226,7 @@ class RunnerState:
             del self._attempts[attempt]
             return (_stopped(attempt, halt),)
         if halt is Halt.ABORT:
-            return self.kill(attempt, Ending(halt.cause, reason=halt.reason))
+            return self.kill(attempt, halt.ending)
         if state.halt is not None or state.early_ending is not None:
             return ()
         state.halt = halt
@@ -379,4 +379,4 @@ def _ended(attempt: AttemptId, ending: Ending) -> Emit:
 
 def _stopped(attempt: AttemptId, halt: Halt) -> Emit:
     """Return the end of an attempt that was told to stop before it had a process."""
-    return _ended(attempt, Ending(halt.cause, reason=halt.reason))
+    return _ended(attempt, halt.ending)

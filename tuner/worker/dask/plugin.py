@@ -24,7 +24,6 @@ from ...core.messages import (
     WorkerLeaving,
     WorkerRefused,
 )
-from ...core.resources import Placement
 from .. import devices
 from ..addresses import host_of
 from ..device_queue import DEVICE_QUEUE, WAITS, QueueEntry
@@ -40,6 +39,7 @@ from ..transport.remote_study import NotSent, RemoteStudy
 from . import versions
 from .announcement import Announcement
 from .study_access import StudyAccess, StudyAccessError, check_access
+from .words import ending_words, placement_words
 
 logger = logging.getLogger(__name__)
 
@@ -309,13 +309,13 @@ class StudyPlugin(WorkerPlugin):
             if halt is None:
                 task.entry = DEVICE_QUEUE.enter(self.name, order.placement, task.go.set)
         if halt is not None:
-            self._send_end(name, _ending_by(halt))
+            self._send_end(name, halt.ending)
         elif not task.go.is_set():
             self._say(f"trial {name.trial} {WAITS}")
             self._report(AttemptWaits(0.0, name, WAITS))
         task.go.wait()
         if self._runner is not None and not task.ended.is_set():
-            self._say(f"trial {name.trial} starts with {_words(order.placement)}")
+            self._say(f"trial {name.trial} starts with {placement_words(order.placement)}")
             self._start(self._runner, order)
         task.ended.wait()
 
@@ -379,7 +379,7 @@ class StudyPlugin(WorkerPlugin):
             task = self._tasks.get(attempt)
         if task is None or task.entry is None or not DEVICE_QUEUE.withdraw(task.entry):
             return False
-        self._send_end(attempt, _ending_by(halt))
+        self._send_end(attempt, halt.ending)
         return True
 
     def _send_end(self, attempt: AttemptId, ending: Ending) -> None:
@@ -412,7 +412,7 @@ class StudyPlugin(WorkerPlugin):
         if isinstance(event, AttemptEnded):
             with self._lock:
                 task = self._tasks.pop(event.attempt, None)
-            self._say(f"trial {event.attempt.trial} is over: {_end_words(event.ending)}")
+            self._say(f"trial {event.attempt.trial} is over: {ending_words(event.ending)}")
         self._send(event)
         if task is not None:
             self._give_back(task)
@@ -433,28 +433,6 @@ class StudyPlugin(WorkerPlugin):
     def _send(self, message: Event | Announcement | FileNotice) -> None:
         # As bytes: Dask forwards only plain data between processes.
         self._worker.log_event(self.name, pickle.dumps(message))
-
-
-def _ending_by(halt: Halt) -> Ending:
-    return Ending(halt.cause, reason=halt.reason)
-
-
-def _end_words(ending: Ending) -> str:
-    """Return how an attempt ended, in words."""
-    if ending.cause is Cause.PRUNED:
-        return "stopped early"  # only the master knows whether a pruner or a user asked for it
-    return f"{ending.cause} ({ending.reason})" if ending.reason else str(ending.cause)
-
-
-def _words(placement: Placement) -> str:
-    cores, is_part = len(placement.cpus), placement.cpu_share < 1
-    words = "1 core" if cores == 1 else f"{cores} cores"
-    if is_part:
-        words = f"{placement.cpu_share:.2g} of a core"
-    if not placement.gpus:
-        return words
-    part = f"{placement.gpu_share:.2g} of " if placement.gpu_share < 1 else ""
-    return f"{words} and {part}GPU {','.join(placement.gpus)}"
 
 
 def _is_cut_off(worker: Any) -> bool:

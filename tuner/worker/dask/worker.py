@@ -13,7 +13,7 @@ from typing import Any
 import dask
 from distributed import Worker
 
-from ...core.resources import Capacity, size
+from ...core.resources import Capacity
 from ...errors import StudyError
 from ...security.certificates import Identity
 from ...security.handshake import identity_for, why_refused
@@ -25,6 +25,7 @@ from .dask_settings import DASK_SETTINGS, silence
 from .encryption import security
 from .offer import Offer, WorkerOptions
 from .plugin import StudyPlugin
+from .words import capacity_words
 
 _POLL_SECONDS = 0.5
 """Seconds between two attempts to reach the scheduler."""
@@ -152,7 +153,7 @@ class _Joining:
     def _say_joined(self, address: str) -> None:
         if not self._is_joined:
             self._is_joined = True
-            self._say(f"joined {address} with {_words(self._offer.capacity)}")
+            self._say(f"joined {address} with {capacity_words(self._offer.capacity)}")
 
     async def _left(self, worker: _Worker) -> None:
         if not self._leave.is_set():
@@ -302,12 +303,3 @@ def _signal_words(number: int, seconds_left: float | None) -> str:
     if number != signal.SIGTERM or seconds_left is None or seconds_left > _NEAR_END_SECONDS:
         return name
     return f"{name}, {max(0.0, seconds_left):.0f} s before the end of the job's walltime"
-
-
-def _words(capacity: Capacity) -> str:
-    cores = len(capacity.cpus)
-    parts = [f"{cores} core" + ("s" if cores > 1 else "")]
-    if capacity.gpus:
-        parts.append(f"{len(capacity.gpus)} GPUs ({', '.join(capacity.gpus)})")
-    parts.append(f"{size(capacity.memory_bytes)} of memory")
-    return ", ".join(parts)

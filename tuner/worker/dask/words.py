@@ -1,0 +1,36 @@
+"""What `hptune worker` prints of its devices and of its attempts."""
+
+from __future__ import annotations
+
+from ...core.attempt import Cause, Ending
+from ...core.resources import Capacity, Placement, size
+
+
+def capacity_words(capacity: Capacity) -> str:
+    """Return what a worker offers."""
+    parts = [_cores(len(capacity.cpus))]
+    if capacity.gpus:
+        parts.append(f"{len(capacity.gpus)} GPUs ({', '.join(capacity.gpus)})")
+    parts.append(f"{size(capacity.memory_bytes)} of memory")
+    return ", ".join(parts)
+
+
+def placement_words(placement: Placement) -> str:
+    """Return what an attempt holds."""
+    is_part = placement.cpu_share < 1
+    words = f"{placement.cpu_share:.2g} of a core" if is_part else _cores(len(placement.cpus))
+    if not placement.gpus:
+        return words
+    part = f"{placement.gpu_share:.2g} of " if placement.gpu_share < 1 else ""
+    return f"{words} and {part}GPU {','.join(placement.gpus)}"
+
+
+def ending_words(ending: Ending) -> str:
+    """Return how an attempt ended."""
+    if ending.cause is Cause.PRUNED:
+        return "stopped early"  # only the master knows whether a pruner or a user asked for it
+    return f"{ending.cause} ({ending.reason})" if ending.reason else str(ending.cause)
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count} cores"
