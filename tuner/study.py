@@ -375,24 +375,22 @@ class Study(Reports, Exports):
 
     def trial_text(self, number: int, *, width: int | None = None) -> str:
         """Return all about one trial as text, in lines of at most `width` characters."""
-        log = self.log_path(number)
         return trials.trial_text(
             self.view(),
             self.trial(number),
             self._reader.reports(number),
-            log="" if log is None else str(log),
+            log=self.log_path(number),
             now=time.time(),
             width=width,
         )
 
     def trial_json(self, number: int) -> dict[str, object]:
         """Return all about one trial as plain values."""
-        log = self.log_path(number)
         return trials.trial_details(
             self.view(),
             self.trial(number),
             self._reader.reports(number),
-            log="" if log is None else str(log),
+            log=self.log_path(number),
         )
 
     def closing_text(self, finish: Finish, *, seconds: float, function: str = "") -> str:

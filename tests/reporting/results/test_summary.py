@@ -310,7 +310,7 @@ def test_an_attempt_of_several_processes_is_shown_with_its_nodes_and_devices() -
     running: Any = status_json(view, now=1100.0)["running"]
     (data,) = running
     assert (data["cpus"], data["gpus"], len(data["ranks"])) == (3, ["0", "1", "0"], 3)
-    shown = trial_text(view, trial(5, TrialState.RUNNING), [], log="", now=1100.0).splitlines()
+    shown = trial_text(view, trial(5, TrialState.RUNNING), [], log=None, now=1100.0).splitlines()
     ranks = shown[shown.index("rank  where") + 1 :]
     assert [line.strip() for line in ranks[:3]] == ["0  n1 GPU 0", "1  n1 GPU 1", "2  n2 GPU 0"]
 

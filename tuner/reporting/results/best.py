@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...core.ranking import Confirmation
-from ...core.trial import Params, Trial
+from ...core.trial import Trial
 from .. import text
 from .view import StudyView
 
@@ -162,16 +162,7 @@ def model_lines(view: StudyView) -> list[str]:
 
 def trial_json(view: StudyView, trial: Trial) -> dict[str, object]:
     """Return a trial as plain data."""
-    found: dict[str, object] = {
-        "trial": trial.number,
-        "value": finite(trial.value),
-        "step": trial.step,
-        "params": params_json(trial.params),
-        "metrics": {name: finite(value) for name, value in trial.metrics.items()},
-        "origin": trial.origin,
-    }
-    if view.goals.constraints:
-        found["violation"] = finite(trial.violation)
+    found: dict[str, object] = {"trial": trial.number, **result_json(view, trial)}
     if (confirmation := view.confirmation(trial)) is not None:
         found["confirmed"] = {
             "trial": confirmation.trials[0].number,
@@ -183,11 +174,20 @@ def trial_json(view: StudyView, trial: Trial) -> dict[str, object]:
     return found
 
 
+def result_json(view: StudyView, trial: Trial) -> dict[str, object]:
+    """Return what was tried in a trial and what came of it, as plain data that keeps its types."""
+    params = {k: finite(v) if isinstance(v, float) else v for k, v in trial.params.items()}
+    violation = {"violation": finite(trial.violation)} if view.goals.constraints else {}
+    return {
+        "value": finite(trial.value),
+        "step": trial.step,
+        "params": params,
+        "metrics": {name: finite(value) for name, value in trial.metrics.items()},
+        "origin": trial.origin,
+        **violation,
+    }
+
+
 def finite(value: float | None) -> float | None:
     """Return a number for strict JSON: NaN and the infinities become None."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def params_json(params: Params) -> dict[str, object]:
-    """Return a configuration for strict JSON, with its types kept."""
-    return {k: finite(v) if isinstance(v, float) else v for k, v in params.items()}

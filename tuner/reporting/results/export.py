@@ -20,7 +20,7 @@ from typing import TextIO
 from ...core.attempt import Attempt, ReportedValue, Usage
 from ...core.trial import Trial
 from . import costs
-from .best import finite, goals_json, params_json
+from .best import finite, goals_json, result_json
 from .view import StudyView
 
 
@@ -174,12 +174,7 @@ def trial_tree(
     return {
         "trial": trial.number,
         "state": str(view.trial_state(trial)),
-        "value": finite(trial.value),
-        "step": trial.step,
-        "params": params_json(trial.params),
-        "metrics": {name: finite(value) for name, value in trial.metrics.items()},
-        "origin": trial.origin,
-        **({"violation": finite(trial.violation)} if view.goals.constraints else {}),
+        **result_json(view, trial),
         "reason": trial.reason,
         "detail": trial.detail,
         "seconds": seconds_run(attempts),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
+from pathlib import Path
 
 from ...core.attempt import Attempt, Report, ReportedValue
 from ...core.resources import size
@@ -142,7 +143,7 @@ def trial_text(
     trial: Trial,
     reports: Sequence[ReportedValue],
     *,
-    log: str,
+    log: Path | None,
     now: float,
     width: int | None = None,
 ) -> str:
@@ -189,12 +190,12 @@ def trial_text(
 
 
 def trial_details(
-    view: StudyView, trial: Trial, reports: Sequence[ReportedValue], *, log: str
+    view: StudyView, trial: Trial, reports: Sequence[ReportedValue], *, log: Path | None
 ) -> dict[str, object]:
     """Return the output of `hptune show --json`: the trial as in the JSON export, and its files."""
     tree = trial_tree(view, trial, by_trial(view.attempts).get(trial.number, []), reports)
     model = view.models.get(trial.number)
-    return {"study": view.directory, **tree, "log": log or None, "model": model}
+    return {"study": view.directory, **tree, "log": log and str(log), "model": model}
 
 
 def _values(title: str, values: Mapping[str, str]) -> list[str]:
