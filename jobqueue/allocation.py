@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -49,15 +47,12 @@ class Allocation:
         nodes: How many nodes it has.
         node_list: Their names, in Slurm's short form.
         memory: The memory limit of each node, as a shell word; empty for no limit.
-        gpus: The number of GPUs of each node, in the order of the list, if the job asked for GPUs
-            per task: then Slurm gives a worker, which is one task, only those of one. Else empty.
     """
 
     job: str
     nodes: int
     node_list: str = ""
     memory: str = ""
-    gpus: tuple[int, ...] = ()
 
     def describe(self) -> str:
         """Return text for the user.
@@ -75,7 +70,7 @@ def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
     of them, as in the shell that salloc starts on a login node.
 
     >>> find_allocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURMD_NODENAME": "a"})
-    Allocation(job='7', nodes=2, node_list='', memory='', gpus=())
+    Allocation(job='7', nodes=2, node_list='', memory='')
 
     Raises:
         ConfigError: Srun has started this command several times.
@@ -92,13 +87,7 @@ def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
     is_here = bool(environment.get("SLURMD_NODENAME"))
     if is_here and (nodes == 1 or is_step(environment)):
         return None
-    return Allocation(
-        job,
-        nodes,
-        environment.get("SLURM_JOB_NODELIST", ""),
-        _memory(environment),
-        _gpus(environment),
-    )
+    return Allocation(job, nodes, environment.get("SLURM_JOB_NODELIST", ""), _memory(environment))
 
 
 def is_step(environment: Mapping[str, str]) -> bool:
@@ -120,18 +109,9 @@ def _memory(environment: Mapping[str, str]) -> str:
         return f"{of_node}MiB"
     if of_core := _number(environment, "SLURM_MEM_PER_CPU"):
         return f"$((SLURM_CPUS_ON_NODE * {of_core}))MiB"
+    if of_gpu := _number(environment, "SLURM_MEM_PER_GPU"):
+        return f"$((SLURM_GPUS_ON_NODE * {of_gpu}))MiB"
     return ""
-
-
-def _gpus(environment: Mapping[str, str]) -> tuple[int, ...]:
-    # Such as "1" or "a100:1", and "2(x3),1" for the tasks of three nodes and of a fourth one.
-    each = re.search(r"\d+$", environment.get("SLURM_GPUS_PER_TASK", ""))
-    tasks = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_TASKS_PER_NODE", ""))
-    if each is None:
-        return ()
-    return tuple(
-        int(each[0]) * int(count) for count, times in tasks for _ in range(int(times or 1))
-    )
 
 
 def _number(environment: Mapping[str, str], name: str, *, absent: int = 0) -> int:
@@ -146,7 +126,7 @@ class _NodeWorker:
     Attributes:
         node: The node's name.
         log: The file that its workers write.
-        gpus: How many GPUs to ask for; None for those that Slurm gives.
+        gpus: The GPUs that the job has there; 0 if unknown.
         srun: The process of its step; None while there is none.
         since: When the step was started, or when it will be, by the monotonic clock.
         failures: How many workers in a row have died.
@@ -156,7 +136,7 @@ class _NodeWorker:
 
     node: str
     log: Path
-    gpus: int | None = None
+    gpus: int = 0
     srun: subprocess.Popen[bytes] | None = None
     since: float = 0.0
     failures: int = 0
@@ -243,8 +223,14 @@ class AllocationCluster:
         if end := self._ends_at():
             self._environment[ENDS_AT] = end
         nodes = node_names(self._allocation.node_list) or self._slurm.nodes_of(job)
-        for node, gpus in itertools.zip_longest(nodes, self._allocation.gpus[: len(nodes)]):
-            worker = _NodeWorker(node, self._directory / f"allocation-{job}-{node}.log", gpus)
+        # A worker is one task, and gets those of one if the job has GPUs per task. If it has them
+        # by `--gpus`, a step on one of its nodes must say how many.
+        gpus: Mapping[str, int] = {}
+        with contextlib.suppress(SlurmUnavailableError):
+            gpus = self._slurm.gpus_of(job)
+        for node in nodes:
+            log = self._directory / f"allocation-{job}-{node}.log"
+            worker = _NodeWorker(node, log, gpus.get(node, 0))
             self._workers.append(worker)
             try:
                 self._launch(worker)
@@ -338,7 +324,7 @@ class AllocationCluster:
             f"--nodelist={worker.node}",
             "--nodes=1",
             "--ntasks=1",
-            *([] if worker.gpus is None else [f"--gpus-per-node={worker.gpus}"]),
+            *([f"--gpus={worker.gpus}"] if worker.gpus else []),
             *WHOLE_NODE,
             "sh",
             "-c",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .errors import ClosedForNowError, SlurmUnavailableError, SubmissionError
-from .nodes import SINFO_FORMAT, Partition, node_names, parse_sinfo
+from .nodes import SINFO_FORMAT, Partition, node_names, parse_gpus, parse_sinfo
 
 SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e|%S"
 """Id, name, state, reason, partition, nodes, end, start."""
@@ -281,6 +281,16 @@ class Slurm:
     def nodes_of(self, job: str) -> tuple[str, ...]:
         """Return the nodes of a job."""
         return node_names(self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip())
+
+    def gpus_of(self, job: str) -> dict[str, int]:
+        """Return how many GPUs a job has on each of its nodes."""
+        shown = self._ask("scontrol", "show", "job", "--details", job)
+        found: dict[str, int] = {}
+        for line in re.finditer(r"^\s*Nodes=(\S+) .*\bGRES=(\S*)", shown, re.MULTILINE):
+            count = sum(each for _, each in parse_gpus(line[2]))
+            for node in node_names(line[1]):
+                found[node] = found.get(node, 0) + count
+        return found
 
     def end_of(self, job: str) -> str:
         """Return when a job must end, in seconds since the epoch; no number if unknown."""

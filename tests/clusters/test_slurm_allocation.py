@@ -33,29 +33,37 @@ def test_a_batch_script_on_several_nodes_has_them_all() -> None:
     found = find_allocation(by_core)
     assert found is not None
     assert found.memory == "$((SLURM_CPUS_ON_NODE * 512))MiB"
+    found = find_allocation({**BATCH, "SLURM_MEM_PER_NODE": "", "SLURM_MEM_PER_GPU": "700"})
+    assert found is not None
+    assert found.memory == "$((SLURM_GPUS_ON_NODE * 700))MiB"
 
 
-def test_a_worker_asks_for_the_gpus_of_all_tasks_of_its_node(
+DETAILS = """\
+   JOB_GRES=gpu:small:5
+     Nodes=n[1-2] CPU_IDs=0-1 Mem=4000 GRES=gpu:small:2(IDX:0-1)
+     Nodes=n3 CPU_IDs=0 Mem=4000 GRES=gpu:small:1(IDX:0),nvme:1
+   MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
+"""
+
+
+def test_a_worker_asks_for_the_gpus_that_the_job_has_on_its_node(
     commands: Commands, tmp_path: Path
 ) -> None:
-    """A worker is one task: of a job with GPUs per task, Slurm would give it those of one."""
-    of_tasks = {"SLURM_GPUS_PER_TASK": "a100:2", "SLURM_TASKS_PER_NODE": "2(x2),1"}
-    found = find_allocation({**BATCH, **of_tasks})
-    assert found is not None
+    """Slurm gives a step on one node the GPUs of one task (--gpus-per-task), or none (--gpus)."""
     commands.make("sinfo", "echo 127.0.0.1")
     commands.make("squeue", "")
+    commands.make("scontrol", f"cat <<'E'\n{DETAILS}E")
     commands.make("srun", f'echo "$@" > {tmp_path}/$$')
+    found = find_allocation(BATCH)
+    assert found is not None
     made = AllocationCluster(found, name="a", directory=tmp_path / "jobs", module="m")
     made.scale_up()
-    try:
-        lines_of(made, 3)
-    except JobsFailError:
-        pass  # the workers have left
-    finally:
-        made.close()
+    with pytest.raises(JobsFailError):  # the workers have left
+        lines_of(made, 4)
+    made.close()
     asked = [each.read_text() for each in tmp_path.iterdir() if each.is_file()]
-    gpus = [re.search(r"--nodelist=(\w+) .*--gpus-per-node=(\d)", each) for each in asked]
-    assert sorted(each.groups() for each in gpus if each) == [("n1", "4"), ("n2", "4"), ("n3", "2")]
+    gpus = [re.search(r"--nodelist=(\w+) .*--gpus=(\d)", each) for each in asked]
+    assert sorted(each.groups() for each in gpus if each) == [("n1", "2"), ("n2", "2"), ("n3", "1")]
 
 
 @pytest.mark.parametrize(
