@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
 from tuner.core.trial import Direction, Params, Trial, TrialState
@@ -200,6 +201,15 @@ def test_the_scales_of_the_objectives_do_not_matter() -> None:
     for i, one in enumerate(costs):
         dominating = (costs <= one).all(axis=1) & (costs < one).any(axis=1)
         assert (np.floor(losses[dominating]) < np.floor(losses[i])).all()
+
+
+@pytest.mark.parametrize("objectives", [2, 3, 4])
+def test_a_result_is_one_front_behind_the_last_that_dominates_it(objectives: int) -> None:
+    costs = np.random.default_rng(3).integers(0, 5, (80, objectives)).astype(np.float64)
+    fronts = np.floor(pareto_losses(costs))
+    for one, front in zip(costs, fronts, strict=True):
+        dominating = (costs <= one).all(axis=1) & (costs < one).any(axis=1)
+        assert front == max(fronts[dominating], default=-1) + 1
 
 
 def test_what_breaks_a_constraint_comes_after_all_that_keeps_it() -> None:

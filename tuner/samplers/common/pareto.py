@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+
 import numpy as np
 
 from .encoding import Floats, Integers
@@ -35,21 +37,52 @@ def _fronts(costs: Floats) -> list[Integers]:
 
     In lexicographic order no later result dominates an earlier one.
     """
-    fronts: list[list[int]] = []
-    for i in np.lexsort(costs.T[::-1]).tolist():
+    if not len(costs):
+        return []
+    order = np.lexsort(costs.T[::-1])
+    ranks = np.empty(len(costs), dtype=np.intp)
+    ranks[order] = (_ranks_of_pairs if costs.shape[1] == 2 else _ranks)(costs[order])
+    return np.split(np.argsort(ranks, kind="stable"), np.cumsum(np.bincount(ranks))[:-1])
+
+
+def _ranks_of_pairs(ordered: Floats) -> list[int]:
+    """Return each result's front; of two objectives, a front's last member decides alone."""
+    lasts: list[tuple[float, float]] = []  # ascending
+    ranks = []
+    for first, second in ordered.tolist():
+        rank = bisect.bisect_left(lasts, (second, first))
+        lasts[rank : rank + 1] = [(second, first)]
+        ranks.append(rank)
+    return ranks
+
+
+def _ranks(ordered: Floats) -> list[int]:
+    """Return each result's front, for any number of objectives."""
+    fronts: list[Floats] = []  # objectives x members, with room for more
+    counts: list[int] = []
+    ranks = []
+    for costs in ordered:
         lowest, highest = 0, len(fronts)
         while lowest < highest:
             middle = (lowest + highest) // 2
-            others = costs[fronts[middle]]
-            as_good, better = others <= costs[i], others < costs[i]
-            if (as_good.all(axis=1) & better.any(axis=1)).any():
+            others = fronts[middle][:, : counts[middle]]
+            as_good = others[1] <= costs[1]  # as they all are by the first objective
+            for mine, theirs in zip(costs[2:], others[2:], strict=True):
+                as_good &= theirs <= mine
+            if as_good.any() and (others[:, as_good] < costs[:, None]).any():
                 lowest = middle + 1
             else:
                 highest = middle
         if lowest == len(fronts):
-            fronts.append([])
-        fronts[lowest].append(i)
-    return [np.array(sorted(front), dtype=np.intp) for front in fronts]
+            fronts.append(np.empty((len(costs), 8)))
+            counts.append(0)
+        front, count = fronts[lowest], counts[lowest]
+        if count == front.shape[1]:
+            front = fronts[lowest] = np.concatenate([front, np.empty_like(front)], axis=1)
+        front[:, count] = costs
+        counts[lowest] += 1
+        ranks.append(lowest)
+    return ranks
 
 
 def _crowding(costs: Floats) -> Floats:
