@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -133,3 +134,12 @@ def test_an_unknown_surrogate_is_refused() -> None:
         UsageError, match=r"allowed are gp, forest, extra-trees, gbrt\. Did you mean"
     ):
         make_sampler("skopt", options)
+
+
+def test_losses_of_any_size_are_no_reason_to_stop() -> None:
+    sampler = SkoptSampler(LINE, 0, directions=(Direction.MIN,), candidates=100)
+    for number in range(12):
+        found = sys.float_info.max if number % 4 else float(number)
+        point = {"x": number / 12}
+        sampler.tell(Trial(number, point, "test", TrialState.COMPLETE, value=found))
+    assert LINE.contains(sampler.ask([12])[0].params)

@@ -29,6 +29,8 @@ _START = 10
 """Finished trials from which on the model is used, as in scikit-optimize."""
 _FALLBACK_DRAWS = 64
 """Random configurations that are compared if the suggestion is a repetition."""
+_LARGEST = 1e100
+"""Largest loss that scikit-optimize is told, which squares losses."""
 _KAPPA = 1.96
 """Deviations below the mean in the lower confidence bound, as in scikit-optimize."""
 
@@ -103,7 +105,7 @@ class SkoptSampler(Sampler):
         self, seen: Observations, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         over = seen.tiers != Tier.UNFINISHED
-        known = comparable(seen)
+        known = np.clip(comparable(seen), -_LARGEST, _LARGEST)
         taken = self._encoding.rows(pending.values())
         rows = np.vstack([seen.rows[over], seen.rows[~over], taken])
         lies = np.full(len(rows) - len(known), known.min())
