@@ -210,6 +210,14 @@ def test_what_is_asked_on_the_page_by_keyboard() -> None:
 
         press("Pause", "Done: pause.")
         press("Go on", "Done: go on.")
+        source.paused_by = "eve"  # in another window: the answer is no longer true
+        wait_for(lambda: told.inner_text() == "", "no answer")
+        source.paused_by = ""
+        page.context.set_offline(True)
+        cut = "Not up to date: hptune dashboard does not answer"
+        wait_for(lambda: told.inner_text().startswith(cut), "the missing connection")
+        page.context.set_offline(False)
+        wait_for(lambda: told.inner_text() == "", "the connection")
         page.get_by_text("Add a trial").press("Enter")
         page.get_by_label("units").fill("7")
         page.get_by_label("activation").select_option("tanh")
@@ -235,8 +243,9 @@ def test_what_is_asked_on_the_page_by_keyboard() -> None:
         assert command.inner_text() == "hptune resume studies/digits"
         assert not page.locator("#add").is_visible()
         assert grave_faults(page) == []
-        # The refusal above is an answer 400, which the browser writes to its console.
-        assert [each for each in window.complaints if "400" not in each] == []
+        # The browser writes the refusal, an answer 400, and the missing connection to its console.
+        expected = "400", "ERR_INTERNET_DISCONNECTED"
+        assert [e for e in window.complaints if not any(each in e for each in expected)] == []
 
 
 def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(

@@ -4,11 +4,17 @@ const known = {};   // versions, by section, and by section + " table"
 const seen = new Set();
 const SECONDS = 2;  // until it asks again after an error
 let told = "";      // what the server answered to the last button
+let toldOf = null;  // whether the study ran and was paused then; a change outdates the answer
+const AFTER = { "pause": "true true", "go on": "true false" };  // the same, after an action
 let timer = 0;
 let isAsking = false;
 
-function post(name, body) {
-  return fetch(name, { method: "POST", headers: { "X-Hptune": "1" }, body: JSON.stringify(body) });
+async function post(name, body) {
+  try {
+    return await fetch(name, { method: "POST", headers: { "X-Hptune": "1" }, body: JSON.stringify(body) });
+  } catch {
+    throw new Error("hptune dashboard does not answer; it has ended, or the connection is cut");
+  }
 }
 
 function shownNow() {
@@ -125,6 +131,7 @@ function isHeld(name) {
 }
 
 async function update() {
+  const before = told;
   const wanted = [...seen].filter(name => !isHeld(name));
   const unfolded = openNow().filter(name => seen.has(name));  // also of a figure that waits
   const answer = await post("state", { known, seen: wanted, open: unfolded });
@@ -141,6 +148,11 @@ async function update() {
   const dask = document.getElementById("dask");
   dask.hidden = !/^https?:/.test(state.dask_page);
   if (!dask.hidden) dask.firstElementChild.href = state.dask_page;
+  if (told === before) {
+    const of = `${state.is_running} ${state.is_paused}`;
+    if (toldOf !== of && toldOf !== null) told = "";
+    toldOf = of;
+  }
   let isDrawn = false;
   for (const [name, section] of Object.entries(state.sections)) {
     if (isHeld(name)) continue;
@@ -204,6 +216,7 @@ async function ask(body) {
   told = "Asking …";
   document.getElementById("live").textContent = told;
   told = await act("live", body);
+  toldOf = AFTER[body.action] ?? null;
 }
 
 document.getElementById("stop").addEventListener("click", () => {
