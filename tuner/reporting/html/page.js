@@ -16,3 +16,7 @@ function show(choice) {
 for (const button of document.querySelectorAll("#switch input")) {
   button.addEventListener("change", () => show(button.value));
 }
+// The texts of figures take their colours from the page when they are drawn.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  for (const view of window.Bokeh ? Bokeh.index.roots : []) view.request_repaint?.();
+});
