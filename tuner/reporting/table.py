@@ -66,6 +66,17 @@ def fields(values: Sequence[tuple[str, str]], *, width: int | None = None) -> li
     return lines
 
 
+def indented(words: str, *, width: int | None = None) -> list[str]:
+    """Return an item of a list, which is wrapped at the width.
+
+    >>> indented("2 x out of memory (trials 3, 7)", width=24)
+    ['  2 x out of memory', '    (trials 3, 7)']
+    """
+    room = None if width is None else width - 2 * len(_GAP)
+    first, *others = _wrapped(words, room)
+    return [f"{_GAP}{first}", *(f"{_GAP}{_GAP}{line}" for line in others)]
+
+
 def _wrapped(words: str, width: int | None) -> list[str]:
     if width is None:
         return [words]

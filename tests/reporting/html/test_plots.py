@@ -140,7 +140,7 @@ def test_markdown_has_the_best_trials_and_what_was_asked(tmp_path: Path) -> None
     assert "| rate | Float 0.0..0.5, step 0.1 | dropout is True |" in lines
     assert any(line.startswith("| 1 | ValueError: bad shape | trial 4 |") for line in lines)
     assert "Importance" not in page  # too few trials
-    assert "No trial is complete yet" in Study(stored(tmp_path / "empty")).report_markdown()
+    assert "No trial has begun yet." in Study(stored(tmp_path / "empty")).report_markdown()
 
 
 def test_dollars_in_names_and_values_are_no_formulas_of_pictures(tmp_path: Path) -> None:

@@ -199,6 +199,8 @@ def test_only_the_most_frequent_failures_are_listed() -> None:
     assert "  13 x A (trials 0, 8, 16, 24, 32, 40, …)" in lines
     assert "  and 3 other reasons" in lines
     assert len(failure_groups(many.trials)) == 8
+    narrow = status_text(many, now=0.0, width=40).splitlines()
+    assert "  13 x A (trials 0, 8, 16, 24, 32, 40," in narrow
 
 
 def test_failures_that_differ_in_numbers_only_are_one_group() -> None:
@@ -333,8 +335,7 @@ def test_the_best_trial_with_its_model() -> None:
 
 def test_no_best_trial_yet() -> None:
     assert best_text(EMPTY) == (
-        "No trial of runs/new is complete yet: no trials yet.\n"
-        "To see its progress: hptune status runs/new"
+        "No trial has begun yet.\nTo see the study's progress: hptune status runs/new"
     )
     assert best_json(EMPTY)["best"] is None
 

@@ -15,13 +15,17 @@ def best_text(view: StudyView) -> str:
     best = view.best
     if best is None:
         directory = text.path(view.directory)
-        return (
-            f"No trial of {directory} is complete yet: {view.counts_text()}.\n"
-            f"To see its progress: hptune status {directory}"
-        )
+        return f"{nothing_complete(view)}\nTo see the study's progress: hptune status {directory}"
     if len(view.goals.objectives) > 1:
         return "\n".join(_front_lines(view))
     return "\n".join(_trial_lines(view, best))
+
+
+def nothing_complete(view: StudyView) -> str:
+    """Return a sentence for a study without a complete trial."""
+    if not view.trials:
+        return "No trial has begun yet."
+    return f"No trial is complete yet: {view.counts_text(of=view.all_trials)}."
 
 
 def _trial_lines(view: StudyView, best: Trial) -> list[str]:

@@ -13,7 +13,7 @@ from ...core.attempt import Attempt
 from ...core.messages import Finish, FinishReason
 from ...core.trial import TrialState
 from .. import text
-from ..table import fields, table
+from ..table import fields, indented, table
 from .best import best_words, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
 from .export import ranks_json
@@ -56,9 +56,10 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         lines += ["", *running]
     failures = failure_groups(view.trials)
     if failures:
+        details = f"details: hptune show {_directory(view)} {failures[0].numbers[-1]}"
         lines += ["", "failures"]
-        lines += [f"  {line}" for line in _failure_lines(failures, _FAILURES_IN_STATUS)]
-        lines.append(f"  details: hptune show {_directory(view)} {failures[0].numbers[-1]}")
+        for line in [*_failure_lines(failures, _FAILURES_IN_STATUS), details]:
+            lines += indented(line, width=width)
     return "\n".join(lines)
 
 
@@ -278,17 +279,12 @@ def _finish_words(view: StudyView, finish: Finish) -> str:
 
 
 def _state_words(view: StudyView, now: float) -> str:
-    master, last = view.master, view.last_finish
+    master = view.master
     if master is None:
-        why = "" if last is None else text.clean(last.reason)
-        match view.state:
-            case StudyState.DONE if last is None or last.finish_reason is FinishReason.DONE:
-                return "done"
-            case StudyState.DONE:
-                return f"done: {why}"
-            case StudyState.MASTER_GONE:
-                why = "the master is gone (killed, or failed)"
-        return f"not running{why and ': '}{why}; continue with: {_resume(view, last)}"
+        words = state_without_master(view)
+        if view.state is StudyState.DONE:
+            return words
+        return f"{words}; continue with: {_resume(view, view.last_finish)}"
     words = f"running on {text.clean(master.host)}"
     words += f" in process {master.pid}" if master.pid else ""
     if master.since:
@@ -300,6 +296,20 @@ def _state_words(view: StudyView, now: float) -> str:
         by = text.clean(view.paused_by)
         return f"{words}; paused by {by}: no trial starts until hptune resume {_directory(view)}"
     return f"{words}; it has no worker, so no trial runs" if view.workers == 0 else words
+
+
+def state_without_master(view: StudyView) -> str:
+    """Return whether a study that does not run is done, or else why not."""
+    last = view.last_finish
+    why = "" if last is None else text.clean(last.reason)
+    match view.state:
+        case StudyState.DONE if last is None or last.finish_reason is FinishReason.DONE:
+            return "done"
+        case StudyState.DONE:
+            return f"done: {why}"
+        case StudyState.MASTER_GONE:
+            why = "the master is gone (killed, or failed)"
+    return f"not running{why and ': '}{why}"
 
 
 def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
