@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from browser import browser
@@ -21,10 +22,11 @@ from tuner.core.space.space import (
 )
 from tuner.core.trial import Direction, Goal, TrialState
 from tuner.reporting import text
-from tuner.reporting.html.panel import Panel, Shown
+from tuner.reporting.html.panel import Panel, Shown, blank_figure
 from tuner.reporting.html.report import make_report, page_of
 from tuner.reporting.html.run_figures import all_trials, timeline
-from tuner.reporting.html.search_figures import history
+from tuner.reporting.html.search_figures import history, importance
+from tuner.reporting.html.space_figures import slices
 from tuner.reporting.html.trials import StudyTrials
 from tuner.reporting.results.view import StudyView
 from tuner.storage.lease import LockOwner
@@ -46,12 +48,13 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
             assert seen.page.locator(f"#{section} h2").count() == 1, section
         # The choice of trials acts on figures and tables alike.
         assert seen.points("history") == 26
+        complete = seen.points("contour")
         seen.page.get_by_label("with stopped ones").check()
         assert seen.points("history") == 39
-        assert seen.points("contour") == 39
+        assert seen.points("contour") > complete
         seen.page.get_by_label("complete only").check()
         assert seen.points("history") == 26
-        assert seen.points("contour") == 26
+        assert seen.points("contour") == complete
         # What a trial wrote is shown as it is, and does nothing.
         assert "hptune: digits" in seen.page.title()
         assert "document.title = 'hacked'" in seen.page.locator("#failures").inner_text()
@@ -139,6 +142,76 @@ def test_trials_that_break_a_constraint_are_not_the_best_so_far() -> None:
     tables = history(StudyTrials(view(trials, []), SPACE, [])).tables
     (shown,) = [each for each in tables if each.shown is Shown.COMPLETE_ONLY]
     assert shown.rows == [("0", "0.5000"), ("2", "0.6250")]
+
+
+def test_crosses_mark_trials_that_break_a_constraint() -> None:
+    two = Goals((Goal("val_accuracy", Direction.MAX), Goal("size", Direction.MIN)))
+    trials = [
+        replace(trial(n, value=value), extra_values=(7.0,), violation=float(n == 1))
+        for n, value in enumerate((0.5, 0.9, 0.625))
+    ]
+    panels = {each.name: each for each in panels_of(view(trials, [], two), [])}
+    for name in ("history", "slices", "front"):
+        panel = panels[name]
+        assert "Crosses are trials that break a constraint." in panel.words
+        (crosses,) = (each for each in panel.figures[0].renderers if marker_of(each) == "x")
+        assert crosses.data_source.data["trial"] == [1]
+
+
+def marker_of(renderer: Any) -> str:
+    return str(getattr(renderer.glyph, "marker", ""))
+
+
+def trials_of(*values: float, space: SearchSpace = SPACE) -> StudyTrials:
+    rng = np.random.default_rng(0)
+    found = [trial(n, value=value, params=space.sample(rng)) for n, value in enumerate(values)]
+    return StudyTrials(view(found, []), space, [])
+
+
+def slices_of(trials: StudyTrials) -> Panel:
+    panel = slices(trials)
+    assert panel is not None
+    return panel
+
+
+def test_axes_of_hyperparameters_show_the_whole_range() -> None:
+    rate = slices_of(trials_of(0.5)).figures[0].x_range
+    assert 0.9e-4 > rate.start > 0.5e-4
+    assert 0.2 > rate.end > 0.1
+    beyond = trial(1, value=0.5, params={"learning_rate": 0.5})  # tried before the range shrank
+    assert slices_of(StudyTrials(view([beyond], []), SPACE, [])).figures[0].x_range.end > 0.5
+    one = SearchSpace((FloatParameter("x", 0.0, 1.0),))
+    assert "over the hyperparameter. " in slices_of(trials_of(0.5, space=one)).words
+
+
+def test_trials_outside_the_axis_are_counted() -> None:
+    values = [0.9 + 0.001 * n for n in range(10)]
+    assert "outside" not in history(trials_of(*values)).words
+    for far, words in (([0.1], "One trial is"), ([0.1, 0.2], "2 trials are")):
+        trials = trials_of(*values, *far)
+        for panel in (history(trials), slices_of(trials)):
+            assert f"{words} far worse, and outside the axis." in panel.words
+
+
+def test_figures_have_the_order_of_the_importance() -> None:
+    trials = StudyTrials(study(90)[0], SPACE, [])
+    shown = next(t for t in importance(trials).tables if t.shown is Shown.COMPLETE_ONLY)
+    leading = [row[0] for row in slices_of(trials).tables[0].rows]
+    assert leading == [row[0] for row in shown.rows][: len(leading)]
+
+
+def test_dragging_over_a_figure_scrolls_the_page() -> None:
+    assert blank_figure("x", "y").toolbar.active_drag is None
+
+
+def test_all_sections_count_the_trials_alike() -> None:
+    of, reports = study(12)
+    waits = replace(trial(13, TrialState.WAITING), attempts=0)
+    waiting = replace(of, trials=[*of.trials, waits])
+    report = make_report(waiting, SPACE, reports, SETUP, now=2000.0)
+    (last,) = (each for each in report.panels() if each.name == "trials")
+    assert report.head[1] == "13/40 trials: 8 complete, 4 pruned, 1 failed, 27 to come"
+    assert last.words == "8 complete, 4 pruned, 1 failed, 27 to come."
 
 
 def test_what_a_dead_master_left_is_interrupted_when_it_was_last_seen() -> None:

@@ -16,8 +16,10 @@ COMPLETE = "#2f6fde"
 PRUNED = "#c47b17"
 FAILED = "#d23b3b"
 BEST = "#1a9850"
-MUTED = "#8a8f98"
-"""Colours that are legible on a light and on a dark page."""
+MEDIAN = "#8e5fc9"
+MUTED = "#767b84"
+"""Colours that are legible on a light and on a dark page. `page.css` gives the texts of axes the
+page's own colour."""
 
 
 LABEL_CHARACTERS = 40
@@ -130,7 +132,8 @@ def blank_figure(
     )
     plot.toolbar.logo = None
     plot.toolbar.autohide = True
-    plot.toolbar.active_scroll = None
+    # Dragging over a figure scrolls the page on a phone; a tool is chosen first.
+    plot.toolbar.active_scroll = plot.toolbar.active_drag = None
     plot.background_fill_alpha = plot.border_fill_alpha = 0
     plot.outline_line_color = None
     plot.grid.grid_line_color = MUTED
@@ -142,6 +145,13 @@ def blank_figure(
     if counts:
         plot.xaxis.ticker.min_interval = 1.0
     return plot
+
+
+def style_legend(plot: Any) -> None:
+    """Give the legend of a figure small letters, and no box, which would be white."""
+    plot.legend.label_text_font_size = "11px"
+    plot.legend.label_text_color = MUTED
+    plot.legend.background_fill_color = plot.legend.border_line_color = None
 
 
 def encodable(values: Sequence[float]) -> Any:

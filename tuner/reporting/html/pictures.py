@@ -22,7 +22,7 @@ _PIXELS_PER_INCH = 100.0
 _DOTS_PER_INCH = 200
 _INK = "#333333"
 _POINTS_PER_PIXEL = 0.72
-_MARKERS = {"circle": "o", "triangle": "^"}
+_MARKERS = {"circle": "o", "triangle": "^", "x": "x"}
 
 
 def save_figures(figures: Sequence[Any], path: Path) -> list[Path]:
@@ -138,7 +138,7 @@ class _Drawing:
         x, y = self._points(glyph, source)
         marker = _MARKERS.get(str(_given(glyph.marker)), "o")
         size = float(_given(glyph.size)) * _POINTS_PER_PIXEL
-        edge = _given(glyph.line_color)
+        edge = None if marker == "x" else _given(glyph.line_color)
         self._axes.scatter(
             x, y, s=size**2, marker=marker, c=_given(glyph.fill_color), edgecolors=edge,
             linewidths=0.5, alpha=_given(glyph.fill_alpha), label=label, zorder=2,

@@ -14,7 +14,8 @@ from ...core.messages import UserRequested
 from ...core.scaling.curve import ScalingCurve
 from ...core.space.space import SearchSpace
 from .. import text
-from ..results.best import best_words, model_lines
+from ..results.best import best_words, model_lines, nothing_complete
+from ..results.summary import state_without_master
 from ..results.view import StudyView
 from . import run_figures, search_figures, space_figures
 from .panel import Follows, Panel, Section, Shown, Table, begin_with
@@ -187,8 +188,7 @@ def winner(trials: StudyTrials) -> Panel:
     view = trials.view
     best = view.best
     if best is None:
-        words = f"No trial is complete yet: {view.counts_text()}."
-        return Panel("best", "Best trial", words)
+        return Panel("best", "Best trial", nothing_complete(view))
     tables = [
         Table(
             ("hyperparameter", "value"),
@@ -200,7 +200,13 @@ def winner(trials: StudyTrials) -> Panel:
         tables.append(Table(("metric", "value"), others))
     if view.model:
         tables.append(Table(("model",), [("\n".join(model_lines(view)),)]))
-    return Panel("best", "Best trial", best_words(view, best), tables=tables, is_folded=False)
+    words = best_words(view, best)
+    if (others_on_front := len(view.front) - 1) > 0:
+        words += (
+            f". The best in {trials.metric} of the Pareto front, which has "
+            f"{text.plural(others_on_front, 'other trial')}."
+        )
+    return Panel("best", "Best trial", words, tables=tables, is_folded=False)
 
 
 def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:
@@ -234,11 +240,9 @@ def _requests(requests: Sequence[UserRequested]) -> Table:
 
 def head_lines(view: StudyView, now: float) -> list[str]:
     """Return the lines below the title: the search, the progress, the state and the time."""
-    state = "running" if view.master is not None else "not running"
-    if view.paused_by:
+    state = "running" if view.master is not None else state_without_master(view)
+    if view.master is not None and view.paused_by:
         state = f"paused by {text.clean(view.paused_by)}: no trial starts"
-    if view.master is None and view.last_finish is not None:
-        state = f"ended: {text.clean(view.last_finish.reason)}"
     return [
         f"{view.search} search for {', '.join(map(str, view.goals.objectives))}",
         f"{view.progress}: {view.counts_text(of=view.all_trials)}",
@@ -277,6 +281,8 @@ def section(panel: Panel, drawn: Sequence[str], *, has_tables: bool = True) -> s
     tables = tables_of(panel) if has_tables else ""
     if panel.tables and panel.is_folded:
         tables = f"<details><summary>As a table</summary>{tables}</details>"
+    elif tables:
+        tables = f'<div class="tables">{tables}</div>'
     return (
         f'<section id="{panel.name}"><h2>{html.escape(panel.title)}</h2>'
         f"<p>{html.escape(panel.words)}</p>"

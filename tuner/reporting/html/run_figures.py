@@ -18,7 +18,16 @@ from ..results.failures import failure_groups
 from ..results.summary import running_rows
 from ..results.trials import trial_cells, trial_columns
 from ..results.view import INTERRUPTED, StudyView
-from .panel import COMPLETE, FAILED, MUTED, PRUNED, Panel, Table, blank_figure
+from .panel import (
+    COMPLETE,
+    FAILED,
+    MUTED,
+    PRUNED,
+    Panel,
+    Table,
+    blank_figure,
+    style_legend,
+)
 from .trials import StudyTrials, described
 
 _BARS = {
@@ -86,14 +95,14 @@ def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
     if not is_running:
         now = _last_seen(trials)
     open_word = "running" if is_running else INTERRUPTED
-    start = min(each.placed_at for each in ran)
+    start = min(each.started_at or each.placed_at for each in ran)
     last = max(_end(each, now) for each in ran)
     unit, name = next((u for u in _UNITS if last - start >= 2.0 * u[0]), _UNITS[-1])
     lanes, workers = _lanes(ran, now)
     plot = blank_figure(
         f"{name} since the first trial started",
         "",
-        height=min(640, 110 + 16 * len(workers)),
+        height=min(640, 130 + 16 * len(workers)),
         tooltips=[("trial", "@trial"), ("end", "@outcome"), ("where", "@where")],
     )
     for outcome, (color, label, alpha) in _BARS.items():
@@ -109,8 +118,8 @@ def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
                 legend_label=label or open_word,
                 source=_bars(group, lanes, start=start, unit=unit, now=now, open_word=open_word),
             )
-    plot.legend.orientation = "horizontal"
-    plot.legend.background_fill_alpha = 0.6
+    style_legend(plot)
+    plot.legend.update(ncols=2, glyph_height=14, label_height=14, padding=4, spacing=2)
     plot.add_layout(plot.legend[0], "above")
     plot.yaxis.ticker = list(range(len(workers)))
     plot.yaxis.major_label_overrides = dict(enumerate(workers))
@@ -279,4 +288,5 @@ def all_trials(trials: StudyTrials) -> Panel:
     params = [f"{each} (hyperparameter)" if each in first else each for each in
               map(text.clean, names)]  # fmt: skip
     columns = (*first, *text.distinct(params))
-    return Panel("trials", "All trials", view.counts_text() + ".", tables=[Table(columns, rows)])
+    words = view.counts_text(of=view.all_trials).capitalize()
+    return Panel("trials", "All trials", f"{words}.", tables=[Table(columns, rows)])

@@ -13,6 +13,7 @@ from .panel import (
     BEST,
     COMPLETE,
     LABEL_CHARACTERS,
+    MEDIAN,
     MUTED,
     PRUNED,
     Panel,
@@ -21,6 +22,7 @@ from .panel import (
     blank_figure,
     encodable,
     mark,
+    style_legend,
 )
 from .trials import (
     MODES,
@@ -63,7 +65,8 @@ def history(trials: StudyTrials) -> Panel:
     return Panel(
         "history",
         "Values",
-        f"{trials.metric} of each trial (points), and the best one so far (line).",
+        f"{trials.metric} of each trial (points), and the best one so far (line)."
+        f"{trials.marks_words}",
         [plot],
         rows,
     )
@@ -105,7 +108,7 @@ def curves(trials: StudyTrials) -> Panel | None:
         plot.line(
             [s for s, _ in middle],
             [v for _, v in middle],
-            color=MUTED,
+            color=MEDIAN,
             line_width=3,
             line_dash="dashed",
             legend_label="median of the complete trials",
@@ -115,8 +118,7 @@ def curves(trials: StudyTrials) -> Panel | None:
         plot.line(*of_best, color=BEST, line_width=3, legend_label=f"best (trial {best.number})")
     if plot.legend:
         plot.legend.location = "bottom_right" if trials.direction is Direction.MAX else "top_right"
-        plot.legend.background_fill_alpha = 0.6
-        plot.legend.label_text_font_size = "11px"
+        style_legend(plot)
     medians = dict(middle)
     bests = dict(zip(*of_best, strict=True)) if of_best else {}
     rows = [
@@ -222,7 +224,7 @@ def stopping(trials: StudyTrials) -> Panel | None:
         source={"step": names, "on": went_on, "stopped": [stopped[step] for step in at]},
         legend_label=["went on", "stopped there"],
     )
-    plot.legend.background_fill_alpha = 0.6
+    style_legend(plot)
     plot.y_range.start = 0
     rows = [
         (name, str(on + stopped[step]), str(on), str(stopped[step]))
@@ -247,14 +249,20 @@ def front(trials: StudyTrials) -> Panel | None:
     plot = blank_figure(
         *(text.clean(str(goal)) for goal in goals[:2]), height=360, tooltips=POINTED
     )
-    for is_best, color, size in ((False, COMPLETE, 6), (True, BEST, 10)):
-        group = [t for t in trials.complete if (t.number in best) is is_best]
+    others = [t for t in trials.complete if t.number not in best]
+    for group, color, marker, size in (
+        ([t for t in others if not t.violation], COMPLETE, "circle", 6),
+        ([t for t in others if t.violation], MUTED, "x", 6),
+        ([t for t in trials.complete if t.number in best], BEST, "circle", 10),
+    ):
         source = {
             **columns_of(group),
             "x": [t.values[0] for t in group],
             "y": [t.values[1] for t in group],
         }
-        plot.scatter("x", "y", source=source, color=color, size=size, alpha=0.7)
+        plot.scatter(
+            "x", "y", source=source, marker=marker, color=color, size=size, alpha=0.7, line_width=2
+        )
     metrics = [text.clean(goal.metric) for goal in goals]
     rows = [
         (str(trial.number), *map(text.measured, trial.values), described(trial))
@@ -265,7 +273,7 @@ def front(trials: StudyTrials) -> Panel | None:
         "The Pareto front",
         f"{metrics[0]} and {metrics[1]} of all complete trials. No trial "
         f"{'that keeps the constraints ' if trials.view.goals.constraints else ''}beats those in "
-        "green in all objectives.",
+        f"green in all objectives.{trials.crosses_words}",
         [plot],
         [Table(("trial", *metrics, "configuration"), rows)],
         is_folded=False,

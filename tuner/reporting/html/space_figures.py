@@ -46,6 +46,12 @@ _WORD_CHARACTERS = 14
 _SIDE_BY_SIDE = 30
 """Characters of an axis's labels that fit next to each other on a phone; more are slanted."""
 
+_MARGIN = 0.04
+"""Room beside the ends of a range, as a share of it."""
+
+_AXIS_PIXELS = 70
+"""Least distance between two axes of parallel coordinates; a narrow page scrolls the figure."""
+
 _CONTOUR_CELLS = 40
 _CONTOUR_TRIALS = 10
 """Complete trials below which no contour is drawn."""
@@ -73,10 +79,13 @@ def slices(trials: StudyTrials) -> Panel | None:
                 text.param(value) if best and parameter.name in best.params else text.NOTHING,
             )
         )
+    over = "the hyperparameter"
+    if len(chosen) > 1:
+        over = f"each of {len(chosen)} hyperparameters, {trials.order_words}"
     return Panel(
         "slices",
         "One hyperparameter at a time",
-        f"{trials.metric} over each of {len(chosen)} hyperparameters, {trials.order_words}.",
+        f"{trials.metric} over {over}. Axes show the whole range.{trials.marks_words}",
         figures,
         [Table(("hyperparameter", "range", "best trial"), rows)],
     )
@@ -106,11 +115,28 @@ def _slice(trials: StudyTrials, parameter: Parameter) -> Any:
         )
     else:
         kind = _axis_type(parameter)
-        plot = blank_figure(name, trials.metric, x_axis_type=kind, **options)
+        across = _whole_range(parameter, trials)
+        plot = blank_figure(name, trials.metric, x_axis_type=kind, x_range=across, **options)
         plot.xaxis.ticker = _ticks(parameter) or plot.xaxis.ticker
         draw_points(plot, trials, lambda trial: _number(parameter, trial), size=6)
     limit_values(plot, trials)
     return plot
+
+
+def _whole_range(parameter: Parameter, trials: StudyTrials) -> tuple[float, float]:
+    """Return the ends of an axis: the range of a parameter, and trials beyond it, with a margin."""
+    found = [_number(parameter, trial) for trial in trials.of(Shown.WITH_PRUNED)]
+    known = [value for value in found if value is not None]
+    if isinstance(parameter, _Number):
+        known += [parameter.low, parameter.high]
+    else:
+        known += [each for each in parameter.values or () if isinstance(each, int | float)]
+    low, high = min(known), max(known)
+    if _axis_type(parameter) == "log" and low > 0:
+        factor = (high / low) ** _MARGIN
+        return low / factor, high * factor
+    margin = _MARGIN * (high - low)
+    return low - margin, high + margin
 
 
 def _slant(plot: Any, labels: Sequence[str]) -> None:
@@ -175,6 +201,7 @@ def parallel(trials: StudyTrials) -> Panel | None:
         "",
         "",
         height=360,
+        min_width=_AXIS_PIXELS * len(parameters),
         tooltips=POINTED,
         x_range=Range1d(-0.3, len(parameters) - 0.7),
         y_range=Range1d(-0.25, 1.15),
@@ -222,7 +249,7 @@ def parallel(trials: StudyTrials) -> Panel | None:
     return Panel(
         "parallel",
         "All configurations",
-        "Each line is a trial; its color is its value (yellow is best). A line below an axis "
+        "Each line is a trial; its colour is its value (yellow is best). A line below an axis "
         "means that the trial does not have that hyperparameter. The table of all trials is at "
         f"the end of this page.{which}",
         [plot],
@@ -260,7 +287,8 @@ def _ends(parameter: Parameter) -> list[tuple[float, str]]:
     values = parameter.values
     if values is not None and len(values) <= _LABELLED:
         return [(parameter.to_unit(each), text.shorten(text.param(each), 12)) for each in values]
-    return [(unit, text.param(parameter.from_unit(u))) for u, unit in ((0.0, -0.04), (1.0, 1.06))]
+    ends = ((parameter.from_unit(unit), place) for unit, place in ((0.0, -0.04), (1.0, 1.06)))
+    return [(place, text.shorten(text.param(value), 12)) for value, place in ends]
 
 
 def contour(trials: StudyTrials) -> Panel | None:

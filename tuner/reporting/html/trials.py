@@ -16,7 +16,7 @@ from ...core.trial import Direction, Params, ParamValue, Trial, TrialState
 from .. import text
 from ..results.importance import MIN_TRIALS, Importance, importances
 from ..results.view import StudyView
-from .panel import COMPLETE, PRUNED, Shown, mark
+from .panel import COMPLETE, MUTED, PRUNED, Shown, mark
 
 MODES = (Shown.COMPLETE_ONLY, Shown.WITH_PRUNED)
 """The choices of the reader."""
@@ -74,6 +74,26 @@ class StudyTrials:
         return [t for t in trials if t.value is not None and is_drawable(t.value)]
 
     @property
+    def infeasible(self) -> list[Trial]:
+        """The complete trials that break a constraint."""
+        return [trial for trial in self.complete if trial.violation]
+
+    @property
+    def crosses_words(self) -> str:
+        """What a cross means, as a sentence after others; empty if there is none."""
+        return " Crosses are trials that break a constraint." if self.infeasible else ""
+
+    @property
+    def marks_words(self) -> str:
+        """What `draw_points` and `limit_values` do with some trials, in sentences after others."""
+        words = self.crosses_words
+        if (limits := self.usual_limits) is None:
+            return words
+        low, high = limits
+        left_out = sum(not low <= value_of(t) <= high for t in self.of(Shown.WITH_PRUNED))
+        return f"{words} {_left_out_words(left_out)}" if left_out else words
+
+    @property
     def mark(self) -> str:
         """A text that changes whenever a trial's value or state does."""
         rows = [(t.number, t.state, t.value, t.step) for t in self.view.trials]
@@ -109,10 +129,15 @@ class StudyTrials:
 
     @cached_property
     def _ranked(self) -> list[str]:
-        """The hyperparameters by importance; empty if it is not known. Intervals take longer."""
-        results = self._results(Shown.WITH_PRUNED)
-        ranked = importances(self.space, results, self.direction, resamples=0)
-        return [each.name for each in ranked]
+        """The hyperparameters by importance; empty if it is not known. Intervals take longer.
+
+        Of the trials that the page begins with, as the figure of the importance.
+        """
+        for shown in (self.first_shown, Shown.WITH_PRUNED):
+            results = self._results(shown)
+            if ranked := importances(self.space, results, self.direction, resamples=0):
+                return [each.name for each in ranked]
+        return []
 
     def _results(self, shown: Shown) -> list[tuple[Params, float]]:
         return [(t.params, value_of(t)) for t in self.of(shown) if t.confirms is None]
@@ -148,6 +173,11 @@ class StudyTrials:
                 kept.append(steps[-1])
             curves[number] = (kept, [values[step] for step in kept])
         return curves
+
+    @cached_property
+    def usual_limits(self) -> tuple[float, float] | None:
+        """The limits of an axis of values, see `usual_range`."""
+        return self.usual_range([value_of(trial) for trial in self.of(Shown.WITH_PRUNED)])
 
     def usual_range(self, values: Sequence[float]) -> tuple[float, float] | None:
         """Return the range that leaves out values far on the worse side; None to show all."""
@@ -199,8 +229,10 @@ def draw_points(
     plot: Any, trials: StudyTrials, x_of: Callable[[Trial], object], *, x: Any = "x", size: int = 7
 ) -> None:
     """Draw the values of the trials as points; none where `x_of` returns None."""
+    feasible = [trial for trial in trials.complete if not trial.violation]
     for group, color, marker, shown in (
-        (trials.complete, COMPLETE, "circle", Shown.ALWAYS),
+        (feasible, COMPLETE, "circle", Shown.ALWAYS),
+        (trials.infeasible, MUTED, "x", Shown.ALWAYS),
         (trials.pruned, PRUNED, "triangle", Shown.WITH_PRUNED),
     ):
         drawn = [trial for trial in group if x_of(trial) is not None]
@@ -209,6 +241,8 @@ def draw_points(
             points = plot.scatter(
                 x, "value", source=source, marker=marker, size=size, color=color, alpha=0.6
             )
+            if marker == "x":  # of thin lines
+                points.glyph.update(line_width=2, line_alpha=0.9)
             mark(points, shown)
 
 
@@ -216,6 +250,10 @@ def limit_values(plot: Any, trials: StudyTrials) -> None:
     """Leave out values far on the worse side, which would flatten all others."""
     from bokeh.models import Range1d
 
-    usual = trials.usual_range([value_of(trial) for trial in trials.of(Shown.WITH_PRUNED)])
-    if usual is not None:
-        plot.y_range = Range1d(*usual)
+    if trials.usual_limits is not None:
+        plot.y_range = Range1d(*trials.usual_limits)
+
+
+def _left_out_words(count: int) -> str:
+    which = "One trial is" if count == 1 else f"{count} trials are"
+    return f"{which} far worse, and outside the axis."
