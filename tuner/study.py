@@ -267,8 +267,8 @@ class Study(Reports, Exports):
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
         given = given_options(settings)
-        seeded = [pair for pair in given if pair[0] != "--seed"]
-        seeded.append(("--seed", str(facts["seed"])))
+        without_seed = [pair for pair in given if pair[0] != "--seed"]
+        seeded = [*without_seed, ("--seed", str(facts["seed"]))]
         options = shlex.join(filter(None, itertools.chain.from_iterable(seeded)))
         command = f"hptune run {path(settings.source.path)} {options}"
         if settings.source.kind is SourceKind.PICKLE:
@@ -276,7 +276,7 @@ class Study(Reports, Exports):
         return Setup(
             command,
             [
-                *given,
+                *without_seed,
                 ("seed", str(facts["seed"])),
                 ("hptune", facts["hptune_version"]),
                 ("begun", moment(facts["created_at"])),

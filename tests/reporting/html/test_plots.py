@@ -11,6 +11,8 @@ from exported_study import varied
 from fake_study import trial
 from stored_study import stored, typical
 
+from tuner.config.model_file import ObjectiveSource, SourceKind
+from tuner.config.settings import StudySettings
 from tuner.core.space.space import ChoiceParameter, FloatParameter, SearchSpace
 from tuner.errors import StudyError, UsageError
 from tuner.reporting.html.pictures import drawn
@@ -155,3 +157,16 @@ def test_dollars_in_names_and_values_are_no_formulas_of_pictures(tmp_path: Path)
     study.plot_parallel().save(tmp_path / "parallel.svg")
     shown = (tmp_path / "slices.svg").read_text(encoding="utf-8")
     assert all(f">{each}<" in shown for each in (*words, "a $_$"))
+
+
+def test_the_seed_that_was_given_is_shown_once(tmp_path: Path) -> None:
+    given = StudySettings(
+        source=ObjectiveSource(SourceKind.FILE, "model.py"),
+        working_directory="",
+        search="random",
+        trials=10,
+        seed=7,
+    )
+    setup = Study(stored(tmp_path / "a", settings=given.to_json(), seed=7)).setup()
+    assert [fact for fact in setup.facts if "seed" in fact[0]] == [("seed", "7")]
+    assert setup.command.count("--seed 7") == 1
