@@ -8,9 +8,9 @@ from ...core.resources import Capacity, Placement, size
 
 def capacity_words(capacity: Capacity) -> str:
     """Return what a worker offers."""
-    parts = [_cores(len(capacity.cpus))]
+    parts = [_counted(len(capacity.cpus), "core")]
     if capacity.gpus:
-        parts.append(f"{len(capacity.gpus)} GPUs ({', '.join(capacity.gpus)})")
+        parts.append(f"{_counted(len(capacity.gpus), 'GPU')} ({', '.join(capacity.gpus)})")
     parts.append(f"{size(capacity.memory_bytes)} of memory")
     return ", ".join(parts)
 
@@ -18,7 +18,8 @@ def capacity_words(capacity: Capacity) -> str:
 def placement_words(placement: Placement) -> str:
     """Return what an attempt holds."""
     is_part = placement.cpu_share < 1
-    words = f"{placement.cpu_share:.2g} of a core" if is_part else _cores(len(placement.cpus))
+    cores = _counted(len(placement.cpus), "core")
+    words = f"{placement.cpu_share:.2g} of a core" if is_part else cores
     if not placement.gpus:
         return words
     part = f"{placement.gpu_share:.2g} of " if placement.gpu_share < 1 else ""
@@ -32,5 +33,5 @@ def ending_words(ending: Ending) -> str:
     return f"{ending.cause} ({ending.reason})" if ending.reason else str(ending.cause)
 
 
-def _cores(count: int) -> str:
-    return "1 core" if count == 1 else f"{count} cores"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
