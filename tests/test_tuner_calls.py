@@ -66,6 +66,7 @@ LOCK = threading.Lock()
         (lambda: Tuner(lambda hp: hp, directory="study", resume=True).fit(), "pass x and y"),
         (lambda: Tuner(lambda _hp: LOCK.locked()).fit(x=[1]), "it uses 'LOCK' (cannot pickle"),
         (lambda: Tuner(lambda _hp: None).fit(x=LOCK, y=[1]), "the data cannot be sent"),
+        (lambda: Tuner(lambda _hp: None).fit(x=[1], y=[1], callbacks=[LOCK]), "uses 'callbacks' ("),
         (lambda: Tuner(lambda _hp: None).fit(), "fit has no data, and there is no study"),
         (lambda: Tuner(lambda _hp: None).fit([1], [1], epoch=3), "did you mean epochs?"),
         (lambda: Tuner(lambda _hp: None, epochs=5).fit([1], [1], epochs=6), "fit has epochs=6"),

@@ -119,3 +119,12 @@ main()
     line = [sys.executable, "-c", script]
     ended = subprocess.run(line, check=False, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
+
+
+def test_a_report_on_a_study_of_others_says_how_to_write_it_elsewhere(
+    cli: InProcess, study: Path
+) -> None:
+    (study / "report.md").mkdir()  # no user may write a file there, not even root
+    ended = cli("report", study, "--format", "md")
+    assert ended.code == 2
+    assert ended.err.endswith("cannot be written: Is a directory; name another place with -o\n")

@@ -75,7 +75,9 @@ def _write(study: Study, file_format: str, path: Path, *, curves: bool) -> None:
         with path.open("w", newline="", encoding="utf-8") as stream:
             stream.write(content.getvalue())
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}; name another place with -o"
+        ) from error
 
 
 def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> str:

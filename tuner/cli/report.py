@@ -60,7 +60,9 @@ def report(
         page = make(complete_only=complete_only)
         path.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}; name another place with -o"
+        ) from error
     click.echo(f"Wrote {text.path(path)}")
 
 

@@ -286,13 +286,15 @@ def _that_cannot_be_sent(code: UserCode) -> str:
     import cloudpickle
 
     names = []
+    used = {**code.fit_arguments, **code.compile_arguments}
     with contextlib.suppress(TypeError):  # it is no function
-        used = inspect.getclosurevars(code.function)  # type: ignore[arg-type]  # or a class
-        for name, value in {**used.nonlocals, **used.globals}.items():
-            try:
-                cloudpickle.dumps(value)
-            except Exception:  # an object that cannot be pickled may raise anything
-                names.append(repr(name))
+        found = inspect.getclosurevars(code.function)  # type: ignore[arg-type]  # or a class
+        used |= {**found.nonlocals, **found.globals}
+    for name, value in used.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception:  # an object that cannot be pickled may raise anything
+            names.append(repr(name))
     return ", ".join(names) or "an object that cannot be pickled"
 
 
