@@ -8,6 +8,7 @@ See benchmarks/README.md for what is measured and how.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import math
 import os
@@ -97,7 +98,9 @@ def covered(costs: Sequence[Costs], reference: Costs) -> float:
     return area
 
 
-def _problems() -> dict[str, Problem]:
+@functools.cache
+def problems() -> dict[str, Problem]:
+    """Return the problems by name."""
     shapes: dict[str, Callable[[float, float], float]] = {
         "zdt1": lambda first, g: 1 - math.sqrt(first / g),
         "zdt2": lambda first, g: 1 - (first / g) ** 2,
@@ -105,16 +108,16 @@ def _problems() -> dict[str, Problem]:
             1 - math.sqrt(first / g) - first / g * math.sin(10 * math.pi * first)
         ),
     }
-    problems = {}
+    found = {}
     for name, shape in shapes.items():
         reference = (1.1, 2.0)
         front = [(i / 20_000, shape(i / 20_000, 1.0)) for i in range(20_001)]
-        problems[name] = Problem(_CUBE, _zdt(shape), reference, covered(front, reference))
+        found[name] = Problem(_CUBE, _zdt(shape), reference, covered(front, reference))
     reference = (0.65, 5000.0)
     ends = itertools.product(range(1, 129), (1, 8), ("dense", "sparse"))
     front = [_network(_at_its_best(*end)) for end in ends]
-    problems["network"] = Problem(_NETWORK, _network, reference, covered(front, reference))
-    return problems
+    found["network"] = Problem(_NETWORK, _network, reference, covered(front, reference))
+    return found
 
 
 def _at_its_best(width: int, depth: int, kind: str) -> Params:
@@ -177,7 +180,7 @@ def _suggested(trial: Any, p: Parameter) -> Any:
 def run(task: tuple[str, str, int, int]) -> list[float]:
     """Return the share of the front that is covered after each number of trials in `SHOWN`."""
     sampler, name, batch, seed = task
-    problem = _problems()[name]
+    problem = problems()[name]
     search = _optuna if sampler in OPTUNA else _own
     found = search(sampler, problem, FIRST_SEED + seed, batch)
     return [covered(found[:trials], problem.reference) / problem.most for trials in SHOWN]
@@ -198,7 +201,7 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.samplers) - {*OWN, *OPTUNA}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(OWN + OPTUNA)}")
-    names = list(_problems())
+    names = list(problems())
     print("| trials at once | search | " + " | ".join(names) + " | mean |")
     print("|---:|---|" + "---|" * (len(names) + 1))
     with ProcessPoolExecutor(options.jobs) as pool:

@@ -84,6 +84,45 @@ def test_the_front_is_found_kept_shown_and_exported(cli: InProcess) -> None:
     )
 
 
+RACE = """\
+import time
+
+def objective(hp, trial):
+    x = hp.Float("x", 0, 1)
+    quality, cost = {{0: (0.9, 0.5), 1: (0.5, 0.1)}}.get(trial.number, (x / 2, 0.6))
+    for epoch in range(1, trial.epochs + 1):
+        trial.report(epoch, quality=quality, {reported})
+        while trial.number > 1 and {waits}:
+            if trial.should_prune():
+                return
+            time.sleep(0.01)
+    return {{"quality": quality, "cost": cost}}
+"""
+OF_TWO = ("--objective", "quality:max", "--objective", "cost:min")
+RACING = ("--pruner", "asha", "--epochs", "3", "--workers", "1")
+
+
+def test_trials_that_others_beat_in_every_objective_stop_early(cli: InProcess) -> None:
+    model = cli.file("model.py", RACE.format(reported="cost=cost", waits=True))
+    ended = cli("run", model, *LIGHT, *OF_TWO, *RACING, "--trials", "4")
+    assert ended.code == 0, ended.err
+    assert "can stop no trial" not in ended.err
+    ended = cli("resume", "study", "--trials", "5")
+    assert ended.code == 0, ended.err
+    found = trials(cli.study())
+    assert [each["state"] for each in found] == ["COMPLETE"] * 2 + ["PRUNED"] * 3
+    data = json.loads(cli("best", "study", "--json").out)
+    assert {each["trial"] for each in data["front"]} == {0, 1}
+
+
+def test_an_objective_that_only_results_have_stops_no_trial_and_is_named(cli: InProcess) -> None:
+    model = cli.file("model.py", RACE.format(reported="other=1", waits=False))
+    ended = cli("run", model, *LIGHT, *OF_TWO, *RACING, "--trials", "4")
+    assert ended.code == 0, ended.err
+    assert {each["state"] for each in trials(cli.study())} == {"COMPLETE"}
+    assert ended.err.count("--pruner asha can stop no trial: no report of trial 0 has cost.") == 1
+
+
 def test_a_constraint_is_met_and_shown(cli: InProcess) -> None:
     model = cli.file("model.py", "CONSTRAINTS = ['params < 400']\n" + TWO)
     ended = cli("run", model, *LIGHT, "--objective", "quality:max", "--trials", "12")

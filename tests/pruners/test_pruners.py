@@ -14,51 +14,55 @@ from tuner.errors import UsageError
 from tuner.pruners.halving import HalvingPruner, bracket_cycle, rung_levels
 from tuner.pruners.median import MedianPruner
 from tuner.pruners.registry import PRUNER_NAMES, make_pruner
-from tuner.testing.pruners import EPOCHS, PrunerSuite
+from tuner.testing.pruner_races import EPOCHS
+from tuner.testing.pruners import PrunerSuite
+
+MAX = (Direction.MAX,)
 
 
-def made(name: str, direction: Direction = Direction.MAX, **settings: Any) -> Pruner:
+def made(name: str, directions: tuple[Direction, ...] = MAX, **settings: Any) -> Pruner:
     asked = PrunerSettings(name=name, **{"epochs": EPOCHS, **settings})
-    return make_pruner(asked, Goal("score", direction))
+    return make_pruner(asked, [Goal("score", direction) for direction in directions])
 
 
 class TestNever(PrunerSuite):
     prunes = False
 
-    def make(self, direction: Direction) -> Pruner:
+    def make(self, directions: tuple[Direction, ...]) -> Pruner:
         return NeverPrune()
 
 
 class TestAshaThatStops(PrunerSuite):
-    def make(self, direction: Direction) -> Pruner:
-        return made("asha", direction)
+    def make(self, directions: tuple[Direction, ...]) -> Pruner:
+        return made("asha", directions)
 
 
 class TestAshaThatPromotes(PrunerSuite):
-    def make(self, direction: Direction) -> Pruner:
-        return made("asha", direction, mode=HalvingMode.PROMOTE)
+    def make(self, directions: tuple[Direction, ...]) -> Pruner:
+        return made("asha", directions, mode=HalvingMode.PROMOTE)
 
 
 class TestAshaWithOtherSettings(PrunerSuite):
-    def make(self, direction: Direction) -> Pruner:
-        return made("asha", direction, reduction_factor=2, min_epochs=3)
+    def make(self, directions: tuple[Direction, ...]) -> Pruner:
+        return made("asha", directions, reduction_factor=2, min_epochs=3)
 
 
 class TestHyperbandThatStops(PrunerSuite):
-    def make(self, direction: Direction) -> Pruner:
-        return made("hyperband", direction)
+    def make(self, directions: tuple[Direction, ...]) -> Pruner:
+        return made("hyperband", directions)
 
 
 class TestHyperbandThatPromotes(PrunerSuite):
-    def make(self, direction: Direction) -> Pruner:
-        return made("hyperband", direction, mode=HalvingMode.PROMOTE)
+    def make(self, directions: tuple[Direction, ...]) -> Pruner:
+        return made("hyperband", directions, mode=HalvingMode.PROMOTE)
 
 
 class TestMedian(PrunerSuite):
     judges_at_rungs_only = False
+    compares_several = False
 
-    def make(self, direction: Direction) -> Pruner:
-        return made("median", direction)
+    def make(self, directions: tuple[Direction, ...]) -> Pruner:
+        return made("median", directions)
 
 
 # --- rungs and brackets ---------------------------------------------------------------------
@@ -103,14 +107,14 @@ def test_a_bracket_races_for_itself() -> None:
     first, second = (cycle.index(bracket) for bracket in (0, 1))
     last = cycle.index(2)
     best = cycle.index(0, first + 1)
-    pruner.report(best, 1, 1.0)
+    pruner.report(best, 1, [1.0])
     for trial in (first, second, last):
-        pruner.report(trial, 1, 0.1)
+        pruner.report(trial, 1, [0.1])
     assert pruner.decide(first) is Decision.STOP
     assert pruner.decide(second) is Decision.CONTINUE, "its first rung is at step 3"
-    pruner.report(second, 3, 0.1)
+    pruner.report(second, 3, [0.1])
     assert pruner.decide(second) is Decision.CONTINUE, "the first of its bracket"
-    pruner.report(last, 8, 0.1)
+    pruner.report(last, 8, [0.1])
     assert pruner.decide(last) is Decision.CONTINUE, "the last bracket is never judged"
 
 
@@ -119,15 +123,15 @@ def test_a_bracket_races_for_itself() -> None:
 
 def test_the_trace_of_halving_that_stops() -> None:
     p = made("asha", epochs=9)
-    p.report(0, 1, 0.5)
+    p.report(0, 1, [0.5])
     assert p.decide(0) is Decision.CONTINUE
     p.moved(0, TrialState.RUNNING)
-    p.report(1, 1, 0.4)
+    p.report(1, 1, [0.4])
     assert p.decide(1) is Decision.STOP
     p.moved(1, TrialState.PRUNED)
-    p.report(0, 2, 0.5)
+    p.report(0, 2, [0.5])
     assert p.decide(0) is Decision.CONTINUE
-    p.report(2, 1, 0.6)
+    p.report(2, 1, [0.6])
     assert p.decide(2) is Decision.CONTINUE
     assert p.decide(0) is Decision.CONTINUE
 
@@ -136,14 +140,14 @@ def test_the_trace_of_halving_that_promotes() -> None:
     p = made("asha", epochs=9, mode=HalvingMode.PROMOTE)
     promoted = []
     for trial, value in enumerate((0.5, 0.4, 0.3)):
-        p.report(trial, 1, value)
+        p.report(trial, 1, [value])
         assert p.decide(trial) is Decision.PAUSE
         p.moved(trial, TrialState.PAUSED)
         promoted.append(p.promotion(is_last=False))
     assert promoted == [None, None, 0]
     p.moved(0, TrialState.RUNNING)
     assert p.promotion(is_last=False) is None
-    p.report(0, 3, 0.7)
+    p.report(0, 3, [0.7])
     assert p.decide(0) is Decision.PAUSE
     p.moved(0, TrialState.PAUSED)
     assert p.promotion(is_last=False) is None
@@ -152,15 +156,15 @@ def test_the_trace_of_halving_that_promotes() -> None:
 
 def test_higher_rungs_are_promoted_first() -> None:
     p = HalvingPruner(
-        direction=Direction.MIN, rungs=(1, 3), reduction_factor=2, mode=HalvingMode.PROMOTE
+        directions=[Direction.MIN], rungs=(1, 3), reduction_factor=2, mode=HalvingMode.PROMOTE
     )
     for trial in range(8):
-        p.report(trial, 1, trial / 10)
+        p.report(trial, 1, [trial / 10])
         p.moved(trial, TrialState.PAUSED)
     for trial in (0, 1):
         assert p.promotion(is_last=False) == trial
         p.moved(trial, TrialState.RUNNING)
-        p.report(trial, 3, trial / 10)
+        p.report(trial, 3, [trial / 10])
         p.moved(trial, TrialState.PAUSED)
     assert p.promotion(is_last=False) == 0, "two at step 3 before two more at step 1"
     p.moved(0, TrialState.RUNNING)
@@ -169,13 +173,13 @@ def test_higher_rungs_are_promoted_first() -> None:
 
 @pytest.mark.parametrize("mode", HalvingMode)
 def test_of_a_search_that_has_learned_no_more_than_a_third_go_on(mode: HalvingMode) -> None:
-    p = HalvingPruner(direction=Direction.MAX, rungs=(1,), reduction_factor=3, mode=mode)
+    p = HalvingPruner(directions=MAX, rungs=(1,), reduction_factor=3, mode=mode)
     scatter = np.random.default_rng(1).normal(size=400)
     values = [9.0 * (trial >= 300) + float(each) for trial, each in enumerate(scatter)]
     assert sorted(values)[-100:] == sorted(values[300:]), "all of them are in the best third of all"
     went_on = []
     for trial, value in enumerate(values):
-        p.report(trial, 1, value)
+        p.report(trial, 1, [value])
         if p.decide(trial) is Decision.CONTINUE:
             went_on.append(trial)
             p.moved(trial, TrialState.RUNNING)
@@ -188,22 +192,22 @@ def test_the_median_of_the_complete_trials_counts() -> None:
     p = MedianPruner(direction=Direction.MIN, min_epochs=2, rungs=(2,), warm_up_trials=3)
     for trial, loss in enumerate((1.0, 2.0, 3.0)):
         for step in (1, 2, 3):
-            p.report(trial, step, loss)
+            p.report(trial, step, [loss])
         if trial == 2:
-            p.report(9, 3, 9.0)
+            p.report(9, 3, [9.0])
             assert p.decide(9) is Decision.CONTINUE, "two complete trials are too few"
         p.moved(trial, TrialState.COMPLETE)
     assert p.decide(9) is Decision.STOP
-    p.report(8, 1, 9.0)
+    p.report(8, 1, [9.0])
     assert p.decide(8) is Decision.CONTINUE, "before the first epoch that counts"
-    p.report(7, 2, 2.0)
+    p.report(7, 2, [2.0])
     assert p.decide(7) is Decision.CONTINUE, "as good as the median"
-    p.report(6, 2, 2.1)
+    p.report(6, 2, [2.1])
     assert p.decide(6) is Decision.STOP
     p.moved(6, TrialState.PRUNED)
-    p.report(5, 2, 2.05)
+    p.report(5, 2, [2.05])
     assert p.decide(5) is Decision.STOP, "what was stopped is no measure"
-    p.report(4, 17, 99.0)
+    p.report(4, 17, [99.0])
     assert p.decide(4) is Decision.CONTINUE, "nobody was there"
 
 
@@ -223,6 +227,7 @@ def test_every_name_makes_a_pruner() -> None:
         ({"name": "asha", "min_epochs": 0}, "whole numbers from 1 on"),
         ({"name": "asha", "min_epochs": 30}, "use a smaller --min-epochs"),
         ({"name": "asha", "brackets": 2}, "--pruner hyperband"),
+        ({"name": "median", "directions": MAX * 2}, "by one objective, and there are 2; use --pr"),
         ({"name": "hyperband", "brackets": 9}, "3 at most"),
         ({"name": "hyperband", "epochs": None}, "add --epochs"),
     ],

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from tuner.core.pruner import Decision, HalvingMode, NeverPrune, Pruner
 from tuner.core.trial import Direction, TrialState
 from tuner.pruners.halving import HalvingPruner
-from tuner.testing.pruners import EPOCHS, PrunerSuite
+from tuner.testing.pruner_races import EPOCHS
+from tuner.testing.pruners import PrunerSuite
+
+Directions = tuple[Direction, ...]
 
 
 class Sound(HalvingPruner):
@@ -20,8 +23,10 @@ class Sound(HalvingPruner):
     mode = HalvingMode.STOP
     levels: tuple[int, ...] = (1, 3, 9)
 
-    def __init__(self, direction: Direction) -> None:
-        super().__init__(direction=direction, rungs=self.levels, reduction_factor=3, mode=self.mode)
+    def __init__(self, directions: Directions) -> None:
+        super().__init__(
+            directions=directions, rungs=self.levels, reduction_factor=3, mode=self.mode
+        )
 
 
 class SoundPromoter(Sound):
@@ -58,7 +63,6 @@ class TakesTheLastValue(Sound):
     """Judges by what is told of the trial alone, so a leader may be among the worst."""
 
     def decide(self, trial: int) -> Decision:
-        self._best = None
         progress = self._progress.get(trial)
         if (
             progress is not None
@@ -73,7 +77,7 @@ class TakesTheLastValue(Sound):
 class NeverStops(NeverPrune):
     """Has rungs and ignores them."""
 
-    def __init__(self, direction: Direction) -> None:
+    def __init__(self, directions: Directions) -> None:
         pass
 
     @property
@@ -84,21 +88,21 @@ class NeverStops(NeverPrune):
 class StopsAllEquals(Sound):
     def decide(self, trial: int) -> Decision:
         decision = super().decide(trial)
-        losses = [loss for loss, _ in self._brackets[0][0].losses]
-        return Decision.STOP if len(set(losses)) == 1 else decision
+        losses = {arrival for each in self._progress.values() for _, arrival in each.arrivals}
+        return Decision.STOP if len(losses) == 1 else decision
 
 
 class TakesNoneForAValue(Sound):
     """Of those without a value it lets the first go on, as of equal ones."""
 
-    def report(self, trial: int, step: int, value: float) -> None:
-        super().report(trial, step, max(-1e9, min(1e9, value)))
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
+        super().report(trial, step, [max(-1e9, min(1e9, value)) for value in values])
 
 
 class SparesWhatHasNone(Sound):
-    def report(self, trial: int, step: int, value: float) -> None:
-        if math.isfinite(value):
-            super().report(trial, step, value)
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
+        if math.isfinite(values[0]):
+            super().report(trial, step, values)
 
 
 class ChangesItsMind(Sound):
@@ -118,7 +122,7 @@ class LetsThroughWhenAsked(Sound):
         if decision is Decision.CONTINUE:
             self.moved(trial, TrialState.RUNNING)
         else:
-            self.report(10_000 + trial, 1, 0.0)
+            self.report(10_000 + trial, 1, [0.0] * len(self._directions))
         return decision
 
 
@@ -127,9 +131,9 @@ class CountsReports(Sound):
 
     reports = 0
 
-    def report(self, trial: int, step: int, value: float) -> None:
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
         self.reports += 1
-        super().report(trial, step, value)
+        super().report(trial, step, values)
         # More and more must be there before anybody is stopped.
         self._factor = 2 + self.reports // 40
 
@@ -137,18 +141,18 @@ class CountsReports(Sound):
 class KeepsTheFirstToCome(Sound):
     """A message that was overtaken is lost."""
 
-    def report(self, trial: int, step: int, value: float) -> None:
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
         progress = self._progress.get(trial)
         if progress is None or not progress.arrivals or step > progress.arrivals[-1][0]:
-            super().report(trial, step, value)
+            super().report(trial, step, values)
 
 
 class CountsEndedTrials(Sound):
-    def report(self, trial: int, step: int, value: float) -> None:
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
         progress = self._progress.get(trial)
         if progress is not None and progress.passed == -1:
             self._factor += 1
-        super().report(trial, step, value)
+        super().report(trial, step, values)
 
     def moved(self, trial: int, state: TrialState) -> None:
         super().moved(trial, state)
@@ -157,8 +161,8 @@ class CountsEndedTrials(Sound):
 
 
 class LikesMore(Sound):
-    def __init__(self, direction: Direction) -> None:
-        super().__init__(Direction.MAX)
+    def __init__(self, directions: Directions) -> None:
+        super().__init__((Direction.MAX,) * len(directions))
 
 
 class KnowsEveryTrial(Sound):
@@ -174,7 +178,7 @@ class RoundsLogarithms(Sound):
 class JudgesAtOddSteps(Sound):
     def decide(self, trial: int) -> Decision:
         progress = self._progress.get(trial)
-        is_leader = self._best is not None and self._best[1] == trial
+        is_leader = self._leaders.leads(trial)
         if progress is not None and progress.passed and not is_leader and trial % 5 == 4:
             return Decision.STOP
         return super().decide(trial)
@@ -183,19 +187,49 @@ class JudgesAtOddSteps(Sound):
 class WantsEveryStep(Sound):
     """Stops the leader, too, if it finds a step left out."""
 
-    def __init__(self, direction: Direction) -> None:
-        super().__init__(direction)
+    def __init__(self, directions: Directions) -> None:
+        super().__init__(directions)
         self.asked_at: dict[int, int] = {}
         self.at: dict[int, int] = {}
 
-    def report(self, trial: int, step: int, value: float) -> None:
-        super().report(trial, step, value)
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
+        super().report(trial, step, values)
         self.at[trial] = step
 
     def decide(self, trial: int) -> Decision:
         left_out = self.at.get(trial, 0) - self.asked_at.get(trial, 0) > 5
         self.asked_at[trial] = self.at.get(trial, 0)
         return Decision.STOP if left_out else super().decide(trial)
+
+
+class LooksAtTheFirstObjective(Sound):
+    """Stops what is poor in it, whatever it is in the others."""
+
+    def __init__(self, directions: Directions) -> None:
+        super().__init__(directions[:1])
+
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
+        super().report(trial, step, values[:1])
+
+
+class AddsUp(Sound):
+    """Compares the sum of the objectives."""
+
+    def __init__(self, directions: Directions) -> None:
+        super().__init__((Direction.MIN,))
+        self.signs = [1 if each is Direction.MIN else -1 for each in directions]
+
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
+        loss = sum(sign * value for sign, value in zip(self.signs, values, strict=True))
+        super().report(trial, step, [loss])
+
+
+class CountsObjectives(Sound):
+    """One in as many more continues."""
+
+    def __init__(self, directions: Directions) -> None:
+        super().__init__(directions)
+        self._factor += len(directions) - 1
 
 
 CAUGHT_BY: list[tuple[type[Pruner], str]] = [
@@ -209,6 +243,12 @@ CAUGHT_BY: list[tuple[type[Pruner], str]] = [
     (StopsAllEquals, "test_equal_trials_leave_one_that_is_trained_in_full"),
     (TakesNoneForAValue, "test_while_no_trial_has_a_value_none_is_stopped"),
     (SparesWhatHasNone, "test_trials_without_a_value_are_spared_most"),
+    (CountsObjectives, "test_an_objective_in_which_all_are_equal_makes_no_difference"),
+    (CountsObjectives, "test_an_objective_that_is_named_twice_counts_once"),
+    (LooksAtTheFirstObjective, "test_what_is_best_in_any_objective_is_trained_in_full"),
+    (LooksAtTheFirstObjective, "test_every_race_ends_and_the_best_trial_is_trained_in_full"),
+    (AddsUp, "test_every_race_ends_and_the_best_trial_is_trained_in_full"),
+    (LooksAtTheFirstObjective, "test_the_best_trial_seen_so_far_is_never_stopped"),
     (ChangesItsMind, "test_asking_changes_nothing"),
     (LetsThroughWhenAsked, "test_asking_changes_nothing"),
     (CountsReports, "test_facts_that_are_reported_twice_count_once"),
@@ -223,12 +263,12 @@ CAUGHT_BY: list[tuple[type[Pruner], str]] = [
 TESTS = [name for name in vars(PrunerSuite) if name.startswith("test_")]
 
 
-def run(pruner: Callable[[Direction], Pruner], test: str) -> None:
+def run(pruner: Callable[[Directions], Pruner], test: str) -> None:
     """Run an inherited test as pytest would, with each of its arguments."""
 
     class Suite(PrunerSuite):
-        def make(self, direction: Direction) -> Pruner:
-            return pruner(direction)
+        def make(self, directions: Directions) -> Pruner:
+            return pruner(directions)
 
     method = getattr(Suite(), test)
     given: list[dict[str, object]] = [{}]
@@ -241,7 +281,7 @@ def run(pruner: Callable[[Direction], Pruner], test: str) -> None:
 
 
 @pytest.mark.parametrize(("broken", "test"), CAUGHT_BY)
-def test_a_broken_pruner_is_rejected(broken: Callable[[Direction], Pruner], test: str) -> None:
+def test_a_broken_pruner_is_rejected(broken: Callable[[Directions], Pruner], test: str) -> None:
     with pytest.raises(AssertionError):
         run(broken, test)
 

@@ -194,7 +194,8 @@ class StudyOptions:
     pruner: str | None = setting(
         kinds.text("NAME", "none, asha, hyperband and median"),
         Section.PRUNING,
-        "Method that stops poor trials early: asha, hyperband, median or none.",
+        "Method that stops poor trials early: asha, hyperband, median or none. "
+        "asha and hyperband also compare trials by several objectives.",
         default=None,
         default_text="none",
     )

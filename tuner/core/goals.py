@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .spelling import nearest_name
@@ -139,6 +139,20 @@ class Goals:
             () if self.trained is None else (self.trained,),
             tuple(each for each in self.constraints if each.metric not in MEASURED),
         )
+
+    def is_better_epoch(self, values: Sequence[float], than: Sequence[float]) -> bool:
+        """Return whether an epoch is better than an earlier one of the same trial.
+
+        The first objective that the training measures decides. If there is none, the later one is.
+
+        Args:
+            values: The objectives' values.
+            than: Those of the earlier epoch.
+        """
+        if self.trained is None:
+            return True
+        which = self.objectives.index(self.trained)
+        return self.trained.direction.better(values[which], than[which])
 
     def score(self, metrics: Mapping[str, float]) -> Score:
         """Return the score of a result that has all `metrics`."""

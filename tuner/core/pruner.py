@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .trial import Goal, TrialState
@@ -60,23 +60,23 @@ class Pruner(abc.ABC):
 
     Successive halving that stops trials; one in three continues, at steps 1 and 3; more is better::
 
-        p.report(0, 1, 0.5)    p.decide(0) -> CONTINUE    # the first one, and so the best
+        p.report(0, 1, [0.5])  p.decide(0) -> CONTINUE    # the first one, and so the best
         p.moved(0, RUNNING)                               # it passed the rung
-        p.report(1, 1, 0.4)    p.decide(1) -> STOP        # of two, one continues
+        p.report(1, 1, [0.4])  p.decide(1) -> STOP        # of two, one continues
         p.moved(1, PRUNED)
-        p.report(0, 2, 0.5)    p.decide(0) -> CONTINUE    # step 2 is no rung
-        p.report(2, 1, 0.6)    p.decide(2) -> CONTINUE    # trial 0 has passed already
+        p.report(0, 2, [0.5])  p.decide(0) -> CONTINUE    # step 2 is no rung
+        p.report(2, 1, [0.6])  p.decide(2) -> CONTINUE    # trial 0 has passed already
 
     The same that pauses and promotes::
 
-        p.report(0, 1, 0.5)    p.decide(0) -> PAUSE       # a third of one is none
+        p.report(0, 1, [0.5])  p.decide(0) -> PAUSE       # a third of one is none
         p.moved(0, PAUSED)     p.promotion(is_last=False) -> None
-        p.report(1, 1, 0.4)    p.decide(1) -> PAUSE
+        p.report(1, 1, [0.4])  p.decide(1) -> PAUSE
         p.moved(1, PAUSED)     p.promotion(is_last=False) -> None
-        p.report(2, 1, 0.3)    p.decide(2) -> PAUSE
+        p.report(2, 1, [0.3])  p.decide(2) -> PAUSE
         p.moved(2, PAUSED)     p.promotion(is_last=False) -> 0     # a third of three is one
         p.moved(0, RUNNING)    p.promotion(is_last=False) -> None
-        p.report(0, 3, 0.7)    p.decide(0) -> PAUSE       # the first one at step 3
+        p.report(0, 3, [0.7])  p.decide(0) -> PAUSE       # the first one at step 3
         p.moved(0, PAUSED)     p.promotion(is_last=False) -> None
                                p.promotion(is_last=True) -> 0      # no other will come to step 3
     """
@@ -90,16 +90,18 @@ class Pruner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def report(self, trial: int, step: int, value: float) -> None:
-        """Record the best value that a trial had by a step.
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
+        """Record the best result that a trial had by a step.
 
-        Of repeated calls for a step, the better value counts.
+        Of repeated calls for a step, the better result counts. With several objectives, the best
+        result is that of the best epoch, as at the end of the training, so another objective may
+        become worse with the steps.
 
         Args:
             trial: The trial's number.
             step: From 1; steps may be left out.
-            value: The first objective's value, finite; `Direction.worst` while all results of the
-                trial break a constraint.
+            values: The objectives' values, finite; each is `Direction.worst` while all results of
+                the trial break a constraint.
         """
 
     @abc.abstractmethod
@@ -114,7 +116,8 @@ class Pruner(abc.ABC):
     def decide(self, trial: int) -> Decision:
         """Return what a running trial is to do, by all that is known now.
 
-        Never STOP for the trial that has the best value of all.
+        Never STOP for the trial that has the best value of all; with several objectives, for a
+        trial that no other one beats by the latest results of both.
         """
 
     @abc.abstractmethod
@@ -135,7 +138,7 @@ class NeverPrune(Pruner):
         """No rungs."""
         return ()
 
-    def report(self, trial: int, step: int, value: float) -> None:
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
         """Ignore the fact."""
 
     def moved(self, trial: int, state: TrialState) -> None:
@@ -150,16 +153,16 @@ class NeverPrune(Pruner):
         return None
 
 
-PrunerMaker = Callable[[PrunerSettings, Goal], Pruner]
-"""Makes a new pruner that knows no facts."""
+PrunerMaker = Callable[[PrunerSettings, Sequence[Goal]], Pruner]
+"""Makes a new pruner that knows no facts, for the objectives of a study."""
 
 
-def never_prune(settings: PrunerSettings, goal: Goal) -> Pruner:
+def never_prune(settings: PrunerSettings, objectives: Sequence[Goal]) -> Pruner:
     """Return the pruner of a study without early stopping.
 
     Raises:
         ValueError: The settings ask for a pruner.
     """
     if settings.name != "none":
-        raise ValueError(f"there is no pruner {settings.name!r} here (for {goal})")
+        raise ValueError(f"there is no pruner {settings.name!r} here (for {objectives})")
     return NeverPrune()

@@ -121,8 +121,8 @@ class Trial:
             is PRUNED or PAUSED and has reported; otherwise None.
         step: The step at which `value` was measured, if steps were reported.
         metrics: All metrics at that step.
-        rungs: The rungs of the study's pruner that the trial has reached, each with the best value
-            that it had by then, of the epochs that break no constraint. Empty without a pruner.
+        rungs: The rungs of the study's pruner that the trial has reached, each with the objectives'
+            values in the best epoch by then that breaks no constraint. Empty without a pruner.
         extra_values: The values of the objectives after the first, in their order.
         violation: By how much it breaks the constraints; 0 if it keeps them all.
         attempts: Number of attempts so far.
@@ -137,7 +137,7 @@ class Trial:
     value: float | None = None
     step: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    rungs: Mapping[int, float] = field(default_factory=dict)
+    rungs: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     extra_values: tuple[float, ...] = ()
     violation: float = 0.0
     attempts: int = 0

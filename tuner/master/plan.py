@@ -229,13 +229,7 @@ def checked_pruner(settings: StudySettings, epochs: int | None, goals: Goals) ->
         UsageError: Its epochs or objectives do not permit that pruner.
     """
     asked = pruner_settings(settings, epochs)
-    make_pruner(asked, goals.goal)
-    if asked.name != "none" and len(goals.objectives) > 1:
-        raise UsageError(
-            f"the pruner {asked.name!r} stops trials that are poor by one objective, and there are "
-            f"{len(goals.objectives)}; name one objective (and --constraint for the others), or no "
-            "pruner"
-        )
+    make_pruner(asked, goals.objectives)
     return asked
 
 

@@ -305,6 +305,7 @@ def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> Run
         memory_bytes=plan.layout.resources.memory_bytes,
         has_checkpoint=StudyFiles(run.directory, plan.goals).can_continue,
         pruner=plan.pruner.name,
+        objectives=[goal.metric for goal in plan.goals.objectives],
         unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )
     shown = {known.packing, known.packing_advice}

@@ -5,21 +5,15 @@ ASHA has one bracket. Hyperband has several, each of which starts to judge one r
 
 from __future__ import annotations
 
-import heapq
-import math
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..core.pruner import Decision, HalvingMode, Pruner
 from ..core.trial import Direction, TrialState
+from .rungs import FrontRung, Leaders, Losses, LossRung, Rung, as_losses
 
 _UNLIMITED = 2**40
 """Steps; more than any training has."""
-
-_RECENT_PART = 4
-_MAX_RECENT = 100
-"""Trials; the recent ones are the newest quarter at a rung, at most this many."""
 
 
 def rung_levels(
@@ -72,62 +66,19 @@ def bracket_cycle(brackets: int, *, rungs: int, reduction_factor: int) -> tuple[
 
 
 @dataclass(slots=True)
-class _Rung:
-    """The trials at a rung, by loss and by number; `paused` is a heap of those paused there."""
-
-    losses: list[tuple[float, int]] = field(default_factory=list)
-    by_age: list[tuple[int, float]] = field(default_factory=list)
-    paused: list[tuple[float, int]] = field(default_factory=list)
-
-    def add(self, loss: float, trial: int) -> None:
-        insort(self.losses, _entry(loss, trial))
-        insort(self.by_age, (trial, loss))
-
-    def remove(self, loss: float, trial: int) -> None:
-        del self.losses[self._rank(loss, trial)]
-        del self.by_age[bisect_left(self.by_age, (trial, loss))]
-
-    def _rank(self, loss: float, trial: int) -> int:
-        return bisect_left(self.losses, _entry(loss, trial))
-
-    def is_among_best(self, loss: float, trial: int, *, factor: int, least: int) -> bool:
-        """Return whether a trial at this rung is good enough to continue.
-
-        Args:
-            loss: Its loss at the rung.
-            trial: Its number.
-            factor: One in `factor` trials continues, rounded down, of all trials at the rung and
-                also of the recent ones.
-            least: Minimum number of all trials that continue.
-        """
-        count = len(self.losses)
-        if self._rank(loss, trial) >= max(least, count // factor):
-            return False
-        recent = self.by_age[-min(max(count // _RECENT_PART, factor), _MAX_RECENT) :]
-        mine = _entry(loss, trial)
-        better = sum(_entry(other, number) < mine for number, other in recent)
-        return better < max(1, len(recent) // factor)
-
-
-def _entry(loss: float, trial: int) -> tuple[float, int]:
-    """Return the sort key: the first of equal losses is the best; missing values are equal."""
-    return loss, trial if loss < math.inf else -1
-
-
-@dataclass(slots=True)
 class _TrialProgress:
     """Progress of a trial.
 
     Attributes:
         bracket: Its bracket.
         arrivals: For each rung that it has reached, the first reported step at or beyond that
-            rung and the loss there.
+            rung and the losses there.
         passed: Number of rungs at which it was allowed to continue.
         state: Its state.
     """
 
     bracket: int
-    arrivals: list[tuple[int, float]] = field(default_factory=list)
+    arrivals: list[tuple[int, Losses]] = field(default_factory=list)
     passed: int = 0
     state: TrialState = TrialState.RUNNING
 
@@ -141,10 +92,14 @@ class HalvingPruner(Pruner):
     are the asynchronous Hyperband of the same paper (section 3.2, after Li et al. 2018, JMLR 18);
     with a model-based sampler this is in essence BOHB (Falkner et al. 2018).
 
+    With several objectives, trials at a rung are in the order of `FrontRung`, after Schmucker et
+    al. 2021, "Multi-objective asynchronous successive halving" (arXiv:2106.12639).
+
     Differences, written for a reduction factor of 3:
 
     - A trial is compared by its best value by the rung, because the study scores trials by their
-      best value. So the trial with the best value is never stopped.
+      best value. So the trial with the best value is never stopped. With several objectives, no
+      trial of the Pareto front is.
     - Trials without a value (see `Pruner.report`) share the last rank. They continue until as
       many trials have values as may continue.
     - A trial must be in the best third of all trials at the rung and in the best third of the
@@ -154,11 +109,12 @@ class HalvingPruner(Pruner):
       round, with the same effect.) Both thirds are rounded down, so fewer than a third continue:
       of trials in random order, a quarter of the first hundred and three in ten later.
     - With PROMOTE, a trial that is among the best when it reaches a rung continues without a
-      pause. When no other trials remain to compare with, the best one of each rung is promoted. So
-      a study that is not interrupted trains its best trial in full.
+      pause. When no other trials remain to compare with, the best one of each rung is promoted,
+      and all trials of the Pareto front. So a study that is not interrupted trains its best trials
+      in full.
 
     Args:
-        direction: Direction of the values.
+        directions: Direction of each objective.
         rungs: Steps at which trials are compared, ascending.
         reduction_factor: About one in `reduction_factor` trials continues at each rung.
         mode: What happens to the other trials.
@@ -169,13 +125,13 @@ class HalvingPruner(Pruner):
     def __init__(
         self,
         *,
-        direction: Direction,
+        directions: Sequence[Direction],
         rungs: Sequence[int],
         reduction_factor: int,
         mode: HalvingMode = HalvingMode.STOP,
         brackets: int = 1,
     ) -> None:
-        self._sign = 1.0 if direction is Direction.MIN else -1.0
+        self._directions = tuple(directions)
         self._levels = tuple(rungs)
         self._factor = reduction_factor
         self._mode = mode
@@ -184,44 +140,39 @@ class HalvingPruner(Pruner):
             if brackets > 1
             else (0,)
         )
-        self._brackets = [[_Rung() for _ in self._levels[s:]] for s in range(brackets)]
+        make_rung = LossRung if len(self._directions) == 1 else FrontRung
+        self._brackets: list[list[Rung]] = [
+            [make_rung() for _ in self._levels[skipped:]] for skipped in range(brackets)
+        ]
         self._progress: dict[int, _TrialProgress] = {}
-        self._best: tuple[float, int] | None = None
+        self._leaders = Leaders()
 
     @property
     def rungs(self) -> tuple[int, ...]:
         """Steps at which trials are compared, ascending."""
         return self._levels
 
-    def report(self, trial: int, step: int, value: float) -> None:
-        """Record a trial's best value by this step."""
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
+        """Record a trial's best values by this step."""
         progress = self._progress_of(trial)
         if progress.state.is_final:
             return
-        loss = self._sign * value
-        if self._best is None or (loss, trial) < self._best:
-            self._best = (loss, trial)
+        losses = as_losses(values, self._directions)
+        self._leaders.report(trial, step, losses)
         arrivals = progress.arrivals
         rungs = self._brackets[progress.bracket]
         for k, level in enumerate(self._levels[progress.bracket :]):
             if level > step:
                 break
             if k == len(arrivals):
-                arrivals.append((step, loss))
-                rungs[k].add(loss, trial)
-            elif (step, loss) < arrivals[k]:
+                arrivals.append((step, losses))
+                rungs[k].add(trial, losses)
+            elif (step, losses) < arrivals[k]:
                 # This report was overtaken by a later one.
-                self._amend(progress, k, trial, (step, loss))
-
-    def _amend(
-        self, progress: _TrialProgress, k: int, trial: int, arrival: tuple[int, float]
-    ) -> None:
-        rung = self._brackets[progress.bracket][k]
-        rung.remove(progress.arrivals[k][1], trial)
-        progress.arrivals[k] = arrival
-        rung.add(arrival[1], trial)
-        if progress.state is TrialState.PAUSED and k == len(progress.arrivals) - 1:
-            heapq.heappush(rung.paused, (arrival[1], trial))
+                arrivals[k] = (step, losses)
+                rungs[k].amend(trial, losses)
+                if progress.state is TrialState.PAUSED and k == len(arrivals) - 1:
+                    rungs[k].pause(trial)
 
     def moved(self, trial: int, state: TrialState) -> None:
         """Record a trial's state."""
@@ -230,9 +181,7 @@ class HalvingPruner(Pruner):
         if state in (TrialState.RUNNING, TrialState.WAITING):
             progress.passed = len(progress.arrivals)
         elif state is TrialState.PAUSED and progress.arrivals:
-            k = len(progress.arrivals) - 1
-            rung = self._brackets[progress.bracket][k]
-            heapq.heappush(rung.paused, (progress.arrivals[k][1], trial))
+            self._brackets[progress.bracket][len(progress.arrivals) - 1].pause(trial)
 
     def _progress_of(self, trial: int) -> _TrialProgress:
         progress = self._progress.get(trial)
@@ -245,15 +194,12 @@ class HalvingPruner(Pruner):
         progress = self._progress.get(trial)
         if progress is None or progress.passed == len(progress.arrivals):
             return Decision.CONTINUE
-        k = len(progress.arrivals) - 1
-        rung, loss = self._brackets[progress.bracket][k], progress.arrivals[k][1]
+        rung = self._brackets[progress.bracket][len(progress.arrivals) - 1]
         if self._mode is HalvingMode.PROMOTE:
-            continues = rung.is_among_best(loss, trial, factor=self._factor, least=0)
+            continues = rung.is_among_best(trial, factor=self._factor, least=0)
             return Decision.CONTINUE if continues else Decision.PAUSE
-        if self._best is not None and self._best[1] == trial:
-            return Decision.CONTINUE
-        continues = rung.is_among_best(loss, trial, factor=self._factor, least=1)
-        return Decision.CONTINUE if continues else Decision.STOP
+        continues = rung.is_among_best(trial, factor=self._factor, least=1)
+        return Decision.CONTINUE if continues or self._leaders.leads(trial) else Decision.STOP
 
     def promotion(self, *, is_last: bool) -> int | None:
         """Return the best paused trial of the highest rung where one may continue."""
@@ -266,18 +212,17 @@ class HalvingPruner(Pruner):
                 rung = rungs[depth - skipped]
                 best = self._best_paused(rung, depth - skipped)
                 if best is not None and rung.is_among_best(
-                    *best, factor=self._factor, least=int(is_last)
+                    best, factor=self._factor, least=int(is_last)
                 ):
-                    return best[1]
-        return None
+                    return best
+        paused = (n for n, each in self._progress.items() if each.state is TrialState.PAUSED)
+        return min(filter(self._leaders.leads, paused), default=None) if is_last else None
 
-    def _best_paused(self, rung: _Rung, k: int) -> tuple[float, int] | None:
-        """Return loss and number of the best trial paused here, and drop outdated entries."""
-        while rung.paused:
-            loss, trial = rung.paused[0]
+    def _best_paused(self, rung: Rung, k: int) -> int | None:
+        """Return the best trial that is paused at a rung, its bracket's number `k`."""
+
+        def is_paused(trial: int) -> bool:
             progress = self._progress[trial]
-            is_paused_here = progress.state is TrialState.PAUSED and k == len(progress.arrivals) - 1
-            if is_paused_here and progress.arrivals[k][1] == loss:
-                return loss, trial
-            heapq.heappop(rung.paused)
-        return None
+            return progress.state is TrialState.PAUSED and k == len(progress.arrivals) - 1
+
+        return rung.best_paused(is_paused)

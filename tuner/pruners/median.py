@@ -22,7 +22,7 @@ class MedianPruner(Pruner):
     trials do not count in the median; otherwise each step would halve the remaining trials.
 
     Args:
-        direction: Direction of the values.
+        direction: Direction of the only objective.
         min_epochs: First step at which trials are judged.
         warm_up_trials: Number of complete trials with a report at a step, 1 or more, before
             trials are judged there.
@@ -52,11 +52,11 @@ class MedianPruner(Pruner):
         """Steps whose values samplers learn from."""
         return self._rungs
 
-    def report(self, trial: int, step: int, value: float) -> None:
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
         """Record a trial's best value by this step."""
         if trial in self._ended:
             return
-        loss = self._sign * value
+        loss = self._sign * values[0]
         if self._best is None or (loss, trial) < self._best:
             self._best = (loss, trial)
         reported = self._reported.setdefault(trial, {})

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ..core.pruner import NeverPrune, Pruner, PrunerSettings
 from ..core.spelling import did_you_mean
 from ..core.trial import Direction, Goal
 from ..errors import UsageError
 
+Directions = Sequence[Direction]
 
-def _none(settings: PrunerSettings, direction: Direction) -> Pruner:  # noqa: ARG001 - as all makers
+
+def _none(settings: PrunerSettings, directions: Directions) -> Pruner:  # noqa: ARG001 - as all makers
     return NeverPrune()
 
 
-def _halving(settings: PrunerSettings, direction: Direction, brackets: int) -> Pruner:
+def _halving(settings: PrunerSettings, directions: Directions, brackets: int) -> Pruner:
     from .halving import HalvingPruner
 
     return HalvingPruner(
-        direction=direction,
+        directions=directions,
         rungs=_rungs(settings),
         reduction_factor=settings.reduction_factor,
         mode=settings.mode,
@@ -26,16 +28,16 @@ def _halving(settings: PrunerSettings, direction: Direction, brackets: int) -> P
     )
 
 
-def _asha(settings: PrunerSettings, direction: Direction) -> Pruner:
+def _asha(settings: PrunerSettings, directions: Directions) -> Pruner:
     if settings.brackets not in (None, 1):
         raise UsageError(
             f"asha has one bracket, but brackets is {settings.brackets}; "
             "use --pruner hyperband for more"
         )
-    return _halving(settings, direction, 1)
+    return _halving(settings, directions, 1)
 
 
-def _hyperband(settings: PrunerSettings, direction: Direction) -> Pruner:
+def _hyperband(settings: PrunerSettings, directions: Directions) -> Pruner:
     if settings.epochs is None:
         raise UsageError("hyperband needs the length of a full training; add --epochs")
     rungs = _rungs(settings)
@@ -46,21 +48,26 @@ def _hyperband(settings: PrunerSettings, direction: Direction) -> Pruner:
             f"brackets is {brackets}; with {settings.epochs} epochs, rungs at "
             f"{', '.join(map(str, rungs))} allow {most} at most"
         )
-    return _halving(settings, direction, brackets)
+    return _halving(settings, directions, brackets)
 
 
-def _median(settings: PrunerSettings, direction: Direction) -> Pruner:
+def _median(settings: PrunerSettings, directions: Directions) -> Pruner:
+    if len(directions) > 1:
+        raise UsageError(
+            f"median compares trials by one objective, and there are {len(directions)}; use "
+            "--pruner asha or hyperband, or name one objective (and --constraint for the others)"
+        )
     from .median import MedianPruner
 
     return MedianPruner(
-        direction=direction, min_epochs=_min_epochs(settings), rungs=_rungs(settings)
+        direction=directions[0], min_epochs=_min_epochs(settings), rungs=_rungs(settings)
     )
 
 
 _DEFAULT_MIN_PART = 20
 """The default of `min_epochs` is `epochs` divided by this (see `_min_epochs`)."""
 
-_MAKERS: Mapping[str, Callable[[PrunerSettings, Direction], Pruner]] = {
+_MAKERS: Mapping[str, Callable[[PrunerSettings, Directions], Pruner]] = {
     "none": _none,
     "asha": _asha,
     "hyperband": _hyperband,
@@ -71,8 +78,8 @@ PRUNER_NAMES: tuple[str, ...] = tuple(_MAKERS)
 """Values of `--pruner`."""
 
 
-def make_pruner(settings: PrunerSettings, goal: Goal) -> Pruner:
-    """Make a new pruner with these settings.
+def make_pruner(settings: PrunerSettings, objectives: Sequence[Goal]) -> Pruner:
+    """Make a new pruner with these settings, for one or more objectives.
 
     Raises:
         UsageError: The pruner does not exist, or does not accept these settings.
@@ -86,7 +93,7 @@ def make_pruner(settings: PrunerSettings, goal: Goal) -> Pruner:
         value = getattr(settings, name)
         if value is not None and value < least:
             raise UsageError(f"{name} is {value}; allowed are whole numbers from {least} on")
-    return _MAKERS[settings.name](settings, goal.direction)
+    return _MAKERS[settings.name](settings, [goal.direction for goal in objectives])
 
 
 def _min_epochs(settings: PrunerSettings) -> int:

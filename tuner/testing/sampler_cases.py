@@ -95,8 +95,8 @@ def raced(trial: Trial) -> Trial:
     """The trial as it would have ended where trials are compared after 1 and 3 steps."""
     if trial.value is None:
         return trial
-    rungs = {1: trial.value + 1.0, 3: trial.value + 0.5}
+    rungs = {1: (trial.value + 1.0,), 3: (trial.value + 0.5,)}
     if trial.state is TrialState.PRUNED:
         del rungs[3]
-        return replace(trial, value=rungs[1], rungs=rungs)
+        return replace(trial, value=rungs[1][0], rungs=rungs)
     return replace(trial, rungs=rungs)

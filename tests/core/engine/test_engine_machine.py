@@ -93,6 +93,7 @@ OPENINGS = st.fixed_dictionaries(
     }
 )
 SCORES = st.sampled_from([0.0, 0.5, 1.0, -1.0, math.nan, math.inf])
+SIZES = st.sampled_from([1.0, 2.0, 3.0, None, math.inf])
 ENDINGS = (
     st.builds(returned, SCORES, size=st.sampled_from([1.0, 2.0, 3.0, 4.0]))
     | st.builds(
@@ -267,17 +268,22 @@ class EngineMachine(RuleBasedStateMachine):
         assert without_study_stops(self.driver.started(self.some_attempt(data, late=False))) == []
 
     @precondition(lambda self: self.driver.running)
-    @rule(data=st.data(), step=st.integers(1, 9), score=SCORES)
-    def attempt_reports(self, data: st.DataObject, step: int, score: float) -> None:
+    @rule(data=st.data(), step=st.integers(1, 9), score=SCORES, size=SIZES)
+    def attempt_reports(
+        self, data: st.DataObject, step: int, score: float, size: float | None
+    ) -> None:
         name = self.some_attempt(data, late=False)
-        commands = without_study_stops(self.driver.report(name, step, score=score))
+        sizes = {} if size is None else {"size": size}
+        commands = without_study_stops(self.driver.report(name, step, score=score, **sizes))
         stops = [each for each in commands if isinstance(each, Stop)]
         # What is known at a rung now may promote another trial, for which there has been room.
         promotes = self.pruner.mode is HalvingMode.PROMOTE
         others = [each for each in commands if not isinstance(each, Stop | Tell)]
         assert not others or (promotes and all(isinstance(each, Start) for each in others))
         assert [each.attempt for each in stops] in ([], [name])
-        if not math.isfinite(score) or self.pruner.name == "none":
+        values = {"score": score, **sizes}
+        wanted = [values.get(goal.metric, math.nan) for goal in self.goals.objectives]
+        if not all(map(math.isfinite, wanted)) or self.pruner.name == "none":
             assert commands == []
         latest = {run.attempt.id: run.latest for run in self.driver.engine.snapshot.running}[name]
         assert latest is not None

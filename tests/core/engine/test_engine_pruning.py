@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 import pytest
-from engine_driver import GOALS, EngineDriver, returned, states
+from engine_driver import GOAL, GOALS, EngineDriver, returned, states
 
 from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Outcome
-from tuner.core.goals import Comparison, Constraint
+from tuner.core.goals import Comparison, Constraint, Goals
 from tuner.core.messages import (
     Ask,
     Command,
@@ -22,7 +22,7 @@ from tuner.core.messages import (
     Tell,
 )
 from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.trial import TrialState
+from tuner.core.trial import Direction, Goal, TrialState
 from tuner.core.user_requests import UserAction
 
 STOPS = PrunerSettings(name="asha", epochs=9)
@@ -49,13 +49,13 @@ def test_a_poor_trial_is_stopped_and_another_one_asked_for(driver: EngineDriver)
     driver.go(3, cores=2, pruner=STOPS)
     (tell,) = driver.report(name(0), 1, score=0.5)
     assert isinstance(tell, Tell)
-    assert (tell.trial.state, tell.trial.rungs) == (TrialState.RUNNING, {1: 0.5})
+    assert (tell.trial.state, tell.trial.rungs) == (TrialState.RUNNING, {1: (0.5,)})
     tell, stop = driver.report(name(1), 1, score=0.4, other=7.0)
     assert stop == Stop(name(1), Halt.PRUNE)
     tell, discarded, ask = driver.end(name(1), PRUNED)
     assert isinstance(tell, Tell)
     assert tell.trial.state is TrialState.PRUNED
-    assert (tell.trial.value, tell.trial.step, tell.trial.rungs) == (0.4, 1, {1: 0.4})
+    assert (tell.trial.value, tell.trial.step, tell.trial.rungs) == (0.4, 1, {1: (0.4,)})
     assert tell.trial.metrics == {"score": 0.4, "other": 7.0}
     assert (discarded, ask) == (Discard(1), Ask((2,)))
     assert driver.attempt(name(1)).outcome is Outcome.PRUNED
@@ -69,7 +69,7 @@ def test_reports_between_rungs_and_of_other_metrics_cost_nothing(driver: EngineD
     assert driver.report(name(1), 1, score=math.nan) == []
     (tell,) = driver.report(name(0), 4, score=0.4)
     assert isinstance(tell, Tell)
-    assert tell.trial.rungs == {1: 0.5, 3: 0.5}, "the best value so far counts"
+    assert tell.trial.rungs == {1: (0.5,), 3: (0.5,)}, "the best value so far counts"
 
 
 def test_the_value_of_a_stopped_trial_is_that_of_its_last_report(driver: EngineDriver) -> None:
@@ -81,7 +81,7 @@ def test_the_value_of_a_stopped_trial_is_that_of_its_last_report(driver: EngineD
     driver.end(name(1), PRUNED)
     trial = driver.trial(1)
     assert (trial.value, trial.step) == (0.1, 3)
-    assert trial.rungs == {1: 0.95, 3: 0.95}
+    assert trial.rungs == {1: (0.95,), 3: (0.95,)}
 
 
 def test_a_result_that_comes_in_spite_of_the_order_counts(driver: EngineDriver) -> None:
@@ -130,7 +130,7 @@ def test_a_trial_that_begins_anew_is_not_judged_again(driver: EngineDriver) -> N
     assert driver.starts[0].resume_from == 2
     driver.report(name(1), 1, score=0.9)
     assert driver.report(name(0, 1), 1, score=0.5) == []
-    assert driver.trial(0).rungs == {1: 0.5}
+    assert driver.trial(0).rungs == {1: (0.5,)}
 
 
 SMALL = replace(GOALS, constraints=(Constraint("size", Comparison.LESS, 10.0),))
@@ -144,7 +144,7 @@ def test_what_breaks_a_constraint_stops_nobody(driver: EngineDriver) -> None:
         assert driver.report(name(number), 1, score=0.9, size=99.0) == []
     (tell,) = driver.report(name(3), 1, score=0.5, size=5.0)
     assert isinstance(tell, Tell), "of those that keep the constraint it is the best"
-    assert tell.trial.rungs == {1: 0.5}
+    assert tell.trial.rungs == {1: (0.5,)}
 
 
 def test_what_breaks_a_constraint_is_worse_than_what_keeps_it(driver: EngineDriver) -> None:
@@ -168,18 +168,90 @@ def test_one_that_keeps_the_constraint_late_is_judged_by_what_it_has_then(
     driver.report(name(1), 3, score=0.2, size=5.0)
     (tell,) = driver.report(name(0), 3, score=0.4, size=9.0)
     assert isinstance(tell, Tell)
-    assert tell.trial.rungs == {3: 0.4}, "the 0.9 broke the constraint"
+    assert tell.trial.rungs == {3: (0.4,)}, "the 0.9 broke the constraint"
 
 
 def test_rungs_follow_from_the_steps_whatever_the_pruner_was_before(driver: EngineDriver) -> None:
     thirds = PrunerSettings(name="asha", epochs=27, reduction_factor=3, min_epochs=1)
     driver.go(1, pruner=thirds)
     driver.report(name(0), 3, score=0.5)
-    assert driver.trial(0).rungs == {1: 0.5, 3: 0.5}
+    assert driver.trial(0).rungs == {1: (0.5,), 3: (0.5,)}
     driver.open(1, pruner=replace(thirds, min_epochs=4))
     driver.join()
     driver.report(name(0, 1), 4, score=0.7)
-    assert driver.trial(0).rungs == {1: 0.5, 3: 0.5, 4: 0.7}
+    assert driver.trial(0).rungs == {1: (0.5,), 3: (0.5,), 4: (0.7,)}
+
+
+# --- several objectives ---------------------------------------------------------------------
+
+TWO = replace(GOALS, objectives=(GOAL, Goal("size", Direction.MIN)))
+
+
+def race_of_two(driver: EngineDriver, goals: Goals = TWO) -> None:
+    driver.open(3, pruner=STOPS, goals=goals)
+    driver.join(cores=3)
+    driver.suggest()
+
+
+def test_a_trial_is_stopped_if_others_are_better_in_every_objective(driver: EngineDriver) -> None:
+    race_of_two(driver)
+    driver.report(name(0), 1, score=0.9, size=5.0)
+    (tell,) = driver.report(name(1), 1, score=0.1, size=1.0)
+    assert isinstance(tell, Tell), "it is the smallest"
+    assert tell.trial.rungs == {1: (0.1, 1.0)}
+    _, stop = driver.report(name(2), 1, score=0.8, size=6.0)
+    assert stop == Stop(name(2), Halt.PRUNE)
+    driver.end(name(2), PRUNED)
+    assert driver.trial(2).values == (0.8, 6.0)
+    driver.check_replay()
+
+
+def test_a_report_that_lacks_an_objective_stops_nobody(driver: EngineDriver) -> None:
+    race_of_two(driver)
+    driver.report(name(0), 1, score=0.9, size=5.0)
+    assert driver.report(name(1), 1, score=0.1) == []
+    _, stop = driver.report(name(1), 2, score=0.2, size=6.0)
+    assert stop == Stop(name(1), Halt.PRUNE)
+    assert driver.trial(1).rungs == {1: (0.2, 6.0)}
+    assert driver.report(name(2), 1, score=0.1, size=math.inf) == []
+    assert driver.report(name(2), 2, score=0.1) == []
+    driver.end(name(2), Ending(Cause.KILLED))
+    assert driver.starts[2].resume_from == 2, "its steps count all the same"
+    driver.check_replay()
+
+
+def test_a_trial_is_compared_by_its_best_epoch(driver: EngineDriver) -> None:
+    race_of_two(driver)
+    driver.report(name(0), 1, score=0.5, size=2.0)
+    driver.report(name(0), 2, score=0.4, size=1.0)
+    driver.report(name(0), 3, score=0.6, size=3.0)
+    assert driver.trial(0).rungs == {1: (0.5, 2.0), 3: (0.6, 3.0)}
+
+
+def test_an_objective_that_no_epoch_changes_does_not_choose_the_best_one(
+    driver: EngineDriver,
+) -> None:
+    race_of_two(driver, replace(GOALS, objectives=(Goal("params", Direction.MIN), GOAL)))
+    for step, score in ((1, 0.2), (2, 0.5), (3, 0.4)):
+        driver.report(name(0), step, params=7.0, score=score)
+    assert driver.trial(0).rungs == {1: (7.0, 0.2), 3: (7.0, 0.5)}
+
+
+def test_what_breaks_a_constraint_is_not_on_the_front(driver: EngineDriver) -> None:
+    race_of_two(driver, replace(SMALL, objectives=TWO.objectives))
+    driver.report(name(0), 1, score=0.5, size=5.0)
+    assert driver.report(name(1), 1, score=0.9, size=99.0) == [Stop(name(1), Halt.PRUNE)]
+
+
+def test_a_new_pruner_is_told_all_objectives(driver: EngineDriver) -> None:
+    race_of_two(driver)
+    driver.report(name(0), 1, score=0.5, size=5.0)
+    driver.report(name(1), 2, score=0.1, size=1.0)
+    driver.open(3, pruner=replace(STOPS, reduction_factor=2), goals=TWO)
+    driver.join(cores=3)
+    _, stop = driver.report(name(2, 1), 2, score=0.1, size=5.0)
+    assert stop == Stop(name(2, 1), Halt.PRUNE)
+    driver.check_replay()
 
 
 # --- paused and promoted --------------------------------------------------------------------

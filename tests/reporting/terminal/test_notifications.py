@@ -14,12 +14,14 @@ from tuner.core.attempt import (
     Cause,
     Ending,
     Outcome,
+    Report,
     Usage,
 )
 from tuner.core.messages import (
     AttemptEnded,
     AttemptWaits,
     Event,
+    Reported,
     UserRequested,
     WorkerJoined,
     WorkerLeaving,
@@ -292,6 +294,23 @@ def test_a_pruner_that_no_report_reaches_is_shown_once() -> None:
     notifications.observe_ended([trial(2, value=0.5), trial(3, value=0.5)])
     (line,) = notifications.lines(0.0)
     assert line.startswith("--pruner asha can stop no trial: trial 2 reported nothing")
+
+
+def test_an_objective_that_only_results_have_is_named_once() -> None:
+    notifications = Notifications(pruner="asha", objectives=["loss", "latency"])
+
+    def ended(number: int, *reports: dict[str, float]) -> None:
+        name = AttemptId(number, 0)
+        told = [Reported(1.0, name, Report(n, each)) for n, each in enumerate(reports, start=1)]
+        notifications.observe(told, [])
+        notifications.observe_ended([trial(number, value=0.5, step=len(reports))])
+
+    ended(0, {"loss": 0.7}, {"loss": 0.5, "latency": 3.0}, {"loss": 0.6})
+    assert notifications.lines(0.0) == []
+    ended(1, {"loss": 0.7}, {"loss": 0.5})
+    ended(2, {"loss": 0.7})
+    (line,) = notifications.lines(0.0)
+    assert line.startswith("--pruner asha can stop no trial: no report of trial 1 has latency. ")
 
 
 def test_a_returned_number_that_hides_what_trials_report_is_named_once() -> None:

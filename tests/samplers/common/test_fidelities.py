@@ -85,7 +85,7 @@ def trial(
     state: TrialState,
     value: float | None = None,
     *,
-    rungs: dict[int, float] | None = None,
+    rungs: dict[int, tuple[float, ...]] | None = None,
 ) -> Trial:
     params = {"x": number / 64}
     return Trial(number, params, "test", state, value=value, step=1, rungs=rungs or {})
@@ -103,12 +103,12 @@ def test_stopped_trials_are_observations_like_others(direction: Direction) -> No
     sign = 1.0 if direction is Direction.MIN else -1.0
     seen = observed(
         [
-            trial(0, TrialState.COMPLETE, sign * 0.1, rungs={1: sign * 0.8, 3: sign * 0.5}),
-            trial(1, TrialState.RUNNING, rungs={1: sign * 0.7, 3: sign * 0.4}),
-            trial(2, TrialState.PRUNED, sign * 0.9, rungs={1: sign * 0.9}),
-            trial(3, TrialState.FAILED, rungs={1: sign * 0.6, 3: sign * 0.3}),
-            trial(4, TrialState.RUNNING, rungs={1: sign * 0.6}),
-            trial(5, TrialState.PAUSED, sign * 0.75, rungs={1: sign * 0.75}),
+            trial(0, TrialState.COMPLETE, sign * 0.1, rungs={1: (sign * 0.8,), 3: (sign * 0.5,)}),
+            trial(1, TrialState.RUNNING, rungs={1: (sign * 0.7,), 3: (sign * 0.4,)}),
+            trial(2, TrialState.PRUNED, sign * 0.9, rungs={1: (sign * 0.9,)}),
+            trial(3, TrialState.FAILED, rungs={1: (sign * 0.6,), 3: (sign * 0.3,)}),
+            trial(4, TrialState.RUNNING, rungs={1: (sign * 0.6,)}),
+            trial(5, TrialState.PAUSED, sign * 0.75, rungs={1: (sign * 0.75,)}),
         ],
         direction,
     )
@@ -124,9 +124,25 @@ def test_stopped_trials_are_observations_like_others(direction: Direction) -> No
     assert losses == pytest.approx([0.5, 0.4, 0.5 + 0.1, 0.45])
 
 
+def test_several_objectives_are_compared_at_one_rung_each_by_itself() -> None:
+    history = History(Encoding(SPACE), directions=(Direction.MIN, Direction.MAX))
+    for each in [
+        trial(0, TrialState.RUNNING, rungs={1: (0.8, 1.0), 3: (0.5, 2.0)}),
+        trial(1, TrialState.RUNNING, rungs={1: (0.6, 3.0), 3: (0.4, 4.0)}),
+        # It is projected onto (0.45, 3.0): behind trial 1, and in front of trial 0.
+        trial(2, TrialState.PRUNED, 0.7, rungs={1: (0.7, 2.0)}),
+        trial(3, TrialState.PRUNED, 0.1),
+    ]:
+        history.tell(each)
+    seen = history.observations()
+    assert history.has_rungs
+    assert seen.tiers.tolist() == [Tier.COMPLETE] * 3 + [Tier.PRUNED]
+    assert seen.losses[:3].tolist() == [2.0, 0.0, 1.0]
+
+
 def test_an_epoch_that_breaks_a_constraint_does_not_take_back_the_value_of_a_rung() -> None:
-    feasible = trial(0, TrialState.PRUNED, 0.9, rungs={1: 0.4})
-    broke_it_later = replace(trial(1, TrialState.PRUNED, 0.9, rungs={1: 0.3}), violation=2.0)
+    feasible = trial(0, TrialState.PRUNED, 0.9, rungs={1: (0.4,)})
+    broke_it_later = replace(trial(1, TrialState.PRUNED, 0.9, rungs={1: (0.3,)}), violation=2.0)
     broke_it_always = replace(trial(2, TrialState.COMPLETE, 0.1), violation=0.5)
     seen = observed([feasible, broke_it_later, broke_it_always])
     assert seen.losses[:2].tolist() == [0.4, 0.3]
@@ -144,10 +160,12 @@ def told(sampler: Sampler, *, raced: bool) -> Sampler:
     for number in range(40):
         x = (number * 0.618) % 1.0
         loss = (x - 0.3) ** 2
-        state, rungs = TrialState.COMPLETE, dict[int, float]()
+        state, rungs = TrialState.COMPLETE, dict[int, tuple[float, ...]]()
         if raced:
             state = TrialState.PRUNED
-            rungs = {1: 1.0 + loss, 3: 0.5 + loss} if loss < 0.02 else {1: 1.0 + loss}
+            rungs = {1: (1.0 + loss,)}
+            if loss < 0.02:
+                rungs[3] = (0.5 + loss,)
         sampler.tell(Trial(number, {"x": x}, "test", state, loss, 1, rungs=rungs))
     return sampler
 

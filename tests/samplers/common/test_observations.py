@@ -96,9 +96,9 @@ def test_the_order_of_the_tells_leaves_no_trace_and_the_last_standing_counts() -
 
 def test_the_rungs_of_a_trial_that_begins_again_are_forgotten() -> None:
     rungs = [
-        replace(trial(i, i / 10, None, TrialState.RUNNING), rungs={1: i / 10}) for i in range(3)
+        replace(trial(i, i / 10, None, TrialState.RUNNING), rungs={1: (i / 10,)}) for i in range(3)
     ]
-    failed = replace(trial(3, 0.9, None, TrialState.FAILED), rungs={1: -9.0, 3: -9.0})
+    failed = replace(trial(3, 0.9, None, TrialState.FAILED), rungs={1: (-9.0,), 3: (-9.0,)})
     waiting = trial(3, 0.9, None, TrialState.WAITING)
     assert table(told(*rungs, failed, waiting)) == table(told(*rungs, waiting))
 

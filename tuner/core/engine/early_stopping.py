@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..pruner import Decision, NeverPrune, Pruner, PrunerMaker, PrunerSettings
-from ..trial import Direction, Goal, Trial, TrialState
+from ..trial import Goal, Trial, TrialState
 from .records import TrialRecord
 
 
@@ -18,7 +18,7 @@ class EarlyStopping:
     def __init__(self, make_pruner: PrunerMaker) -> None:
         self._make_pruner = make_pruner
         self._pruner: Pruner = NeverPrune()
-        self._goal = Goal("", Direction.MAX)
+        self._objectives: Sequence[Goal] = ()
         self._settings: PrunerSettings | None = None
 
     def forget(self) -> None:
@@ -29,7 +29,10 @@ class EarlyStopping:
         self._settings = None
 
     def renew(
-        self, settings: PrunerSettings, goal: Goal, records: Iterable[TrialRecord]
+        self,
+        settings: PrunerSettings,
+        objectives: Sequence[Goal],
+        records: Iterable[TrialRecord],
     ) -> Iterator[tuple[TrialRecord, Decision]]:
         """Change the pruner's settings; a new pruner receives all that is known.
 
@@ -37,17 +40,17 @@ class EarlyStopping:
             A paused trial that does not stay paused, and the decision on it. The caller carries
             it out and calls `moved` before it asks for the next.
         """
-        if (self._settings, self._goal) == (settings, goal):
+        if (self._settings, self._objectives) == (settings, objectives):
             return
-        self._settings, self._goal = settings, goal
-        self._pruner = self._make_pruner(settings, goal)
+        self._settings, self._objectives = settings, objectives
+        self._pruner = self._make_pruner(settings, objectives)
         records = list(records)
         for record in records:
             if record.trial.confirms is not None:
                 continue
             for step in self._steps_to_repeat(record):
-                value = self._value(record.best_by(step))
-                self._pruner.report(record.trial.number, step, value)
+                values = self._values(record.best_by(step))
+                self._pruner.report(record.trial.number, step, values)
             if record.trial.state is not TrialState.PAUSED:
                 self._pruner.moved(record.trial.number, record.trial.state)
         for record in records:
@@ -59,33 +62,33 @@ class EarlyStopping:
                     yield record, decision
 
     def _steps_to_repeat(self, record: TrialRecord) -> list[int]:
-        """Return the steps at which a new pruner is told a trial's best value, ascending.
+        """Return the steps at which a new pruner is told a trial's best values, ascending.
 
         The last alone is not enough: at a lower rung, the end of a long training would be compared
         with the beginning of others.
         """
-        first = record.improvements[0][0] if record.improvements else record.last_step
-        rungs = (rung for rung in self._pruner.rungs if first < rung < record.last_step)
-        return sorted({first, *rungs, record.last_step} - {0})
+        first = record.improvements[0][0] if record.improvements else record.compared_step
+        rungs = (rung for rung in self._pruner.rungs if first < rung < record.compared_step)
+        return sorted({first, *rungs, record.compared_step} - {0})
 
-    def report(self, record: TrialRecord, *, since: int) -> Mapping[int, float]:
+    def report(self, record: TrialRecord, *, since: int) -> Mapping[int, tuple[float, ...]]:
         """Report a trial's progress.
 
         Args:
-            record: The trial, with its last step and its best value.
-            since: Its last step before.
+            record: The trial, after a report that it is compared by.
+            since: The step of the last such report before.
 
         Returns:
-            The rungs that the trial has reached by this, each with its value there, if it has one.
+            The rungs that the trial has reached by this, each with its best values, if it has any.
         """
-        step, best = record.last_step, record.best_value
-        self._pruner.report(record.trial.number, step, self._value(best))
+        step, best = record.compared_step, record.best
+        self._pruner.report(record.trial.number, step, self._values(best))
         if best is None:
             return {}
         return {rung: best for rung in self._pruner.rungs if since < rung <= step}
 
-    def _value(self, best: float | None) -> float:
-        return self._goal.direction.worst if best is None else best
+    def _values(self, best: tuple[float, ...] | None) -> tuple[float, ...]:
+        return tuple(goal.direction.worst for goal in self._objectives) if best is None else best
 
     def decide(self, trial: Trial) -> Decision:
         """Return the decision on a running trial; it has passed its rung if it continues."""

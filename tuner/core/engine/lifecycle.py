@@ -73,7 +73,7 @@ class Lifecycle:
         if opened.retried:
             self._early_stopping.forget()
         for record, decision in self._early_stopping.renew(
-            config.pruner, config.goals.goal, self.records
+            config.pruner, config.goals.objectives, self.records
         ):
             commands += self._prune(record) if decision is Decision.STOP else self._promote(record)
         for number in opened.go_on:
@@ -138,7 +138,7 @@ class Lifecycle:
         """Take in a report of a running attempt."""
         run, record = self.records.running[name], self.records[name.trial]
         run.latest = report
-        since = record.last_step
+        since = record.compared_step
         if not record.observe(report, self._goals) or record.trial.confirms is not None:
             return []
         commands: list[Command] = []

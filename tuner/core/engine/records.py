@@ -34,8 +34,10 @@ class TrialRecord:
             last reported a later step than ever before.
         running: The running attempt, if there is one.
         last_step: The highest step of the reports that have the first goal's metric.
-        best_value: The best value of those reports that break no constraint.
-        improvements: Each such report that was better than those before it: step and value.
+        compared_step: The highest step of the reports that trials are compared by: those that have
+            the metrics of all goals.
+        best: The goals' values in the best of those reports that break no constraint.
+        improvements: Each such report that was better than those before it: step and values.
         last: The last of those reports, until the trial is over.
         before: The complete trial, while it trains on.
         resources: What its configuration needs, if the user said so of it alone.
@@ -50,8 +52,9 @@ class TrialRecord:
     losses: dict[Cause, int] = field(default_factory=dict)
     running: AttemptId | None = None
     last_step: int = 0
-    best_value: float | None = None
-    improvements: list[tuple[int, float]] = field(default_factory=list)
+    compared_step: int = 0
+    best: tuple[float, ...] | None = None
+    improvements: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     last: Report | None = None
     before: Trial | None = None
     resources: Resources | None = None
@@ -101,25 +104,28 @@ class TrialRecord:
         return wanted
 
     def observe(self, report: Report, goals: Goals) -> bool:
-        """Record a report; return whether it says anything new.
+        """Record a report; return whether the trial can be compared with others by it.
 
-        A report without the first goal's metric does not, nor one of a step that the trial has
+        It cannot by a report that lacks a goal's metric, nor by one of a step that the trial has
         reported before (an attempt that had to start over).
         """
-        value = report.metrics.get(goals.goal.metric, math.nan)
-        if not math.isfinite(value) or report.step <= self.last_step:
+        values = tuple(report.metrics.get(goal.metric, math.nan) for goal in goals.objectives)
+        if not math.isfinite(values[0]) or report.step <= self.last_step:
             return False
         self.last_step, self.last = report.step, report
         for cause in _FROM_OUTSIDE:
             self.losses.pop(cause, None)
-        is_better = goals.goal.direction.better(value, self.best_value)
+        if not all(map(math.isfinite, values)):
+            return False
+        self.compared_step = report.step
+        is_better = self.best is None or goals.is_better_epoch(values, self.best)
         if is_better and not goals.broken(report.metrics):
-            self.best_value = value
-            self.improvements.append((report.step, value))
+            self.best = values
+            self.improvements.append((report.step, values))
         return True
 
-    def best_by(self, step: int) -> float | None:
-        """Return what `best_value` was after a step; None if there was none yet."""
+    def best_by(self, step: int) -> tuple[float, ...] | None:
+        """Return what `best` was after a step; None if there was none yet."""
         count = bisect_right(self.improvements, step, key=itemgetter(0))
         return self.improvements[count - 1][1] if count else None
 
@@ -276,7 +282,7 @@ class TrialRecords:
         """Let a failed trial run as if it never had; only its attempts are remembered."""
         record.losses.clear()
         record.improvements.clear()
-        record.last_step, record.best_value = 0, None
+        record.last_step, record.compared_step, record.best = 0, 0, None
         record.releases_without_report = 0
         self.put(record, replace(record.trial, rungs={}, reason="", detail=""))
         self.wait(record, TrialEvent.RETRY)

@@ -15,6 +15,7 @@ from ...core.messages import (
     AttemptEnded,
     AttemptWaits,
     Event,
+    Reported,
     UserRequested,
     WorkerJoined,
     WorkerLeaving,
@@ -52,6 +53,7 @@ class Notifications:
         memory_bytes: The user's `--memory-per-trial`; 0 if left out.
         has_checkpoint: Returns whether a trial has a checkpoint to continue from.
         pruner: Name of the pruner.
+        objectives: The metrics that the pruner compares trials by.
         unnamed: Whether the objective is the number that a function returns, which is minimised
             because the user named neither a metric nor a direction.
     """
@@ -63,9 +65,12 @@ class Notifications:
         memory_bytes: int = 0,
         has_checkpoint: Callable[[int], bool] = lambda _trial: False,
         pruner: str = "none",
+        objectives: Sequence[str] = (),
         unnamed: bool = False,
     ) -> None:
         self._pruner = pruner
+        self._objectives = objectives
+        self._lacking: dict[int, set[str]] = {}
         self._unnamed = unnamed
         self._shows_joins = not workers_are_known
         self._memory_bytes = memory_bytes
@@ -117,6 +122,11 @@ class Notifications:
                 case AttemptWaits():
                     trial = f"trial {event.attempt.trial}"
                     self._show_once("waits", f"{trial} {event.reason}; other trials may wait, too")
+                case Reported() if self._pruner != "none":
+                    lacking = set(self._objectives) - set(event.report.metrics)
+                    self._lacking.setdefault(event.attempt.trial, lacking).intersection_update(
+                        lacking
+                    )
                 case UserRequested(refused=""):
                     self._urgent += _requested(event)
                 case _:
@@ -151,6 +161,14 @@ class Notifications:
         for trial in trials:
             if trial.state is not TrialState.COMPLETE:
                 continue
+            lacking = sorted(self._lacking.pop(trial.number, ()))
+            if lacking:
+                self._show_once(
+                    "pruner",
+                    f"--pruner {self._pruner} can stop no trial: no report of trial {trial.number} "
+                    f"has {' and '.join(lacking)}. Report all objectives at each step, or make "
+                    "those a --constraint",
+                )
             if self._pruner != "none" and trial.step is None:
                 self._show_once(
                     "pruner",

@@ -105,7 +105,7 @@ class History:
                 ("is_stopped", np.bool_),
             ],
         )
-        self._fidelities = Fidelities()
+        self._fidelities = [Fidelities() for _ in directions]
 
     def tell(self, trial: Trial) -> None:
         """Add a trial, or update it. A configuration outside the space is ignored."""
@@ -125,14 +125,15 @@ class History:
             bounded(trial.violation),
             trial.state in (TrialState.PRUNED, TrialState.PAUSED),
         )
-        sign = float(self._signs[0])
-        losses = {step: bounded(sign * value) for step, value in trial.rungs.items()}
-        self._fidelities.record(slot, losses)
+        for j, fidelities in enumerate(self._fidelities):
+            sign = float(self._signs[j])
+            losses = {step: bounded(sign * at[j]) for step, at in trial.rungs.items()}
+            fidelities.record(slot, losses)
 
     @property
     def has_rungs(self) -> bool:
         """Whether trials are compared at rungs, as with early stopping."""
-        return bool(self._fidelities)
+        return bool(self._fidelities[0])
 
     def observations(self) -> Observations:
         """Return the observations in new arrays."""
@@ -140,10 +141,10 @@ class History:
         trials = self._trials[order]
         rows, tiers, costs = trials["row"], trials["tier"], trials["costs"]
         violations = trials["violation"]
-        if self._fidelities and len(self._signs) == 1:
+        if self.has_rungs:
             # At a rung, only epochs that break no constraint have values (`Trial.rungs`).
             violations = np.where(tiers == Tier.COMPLETE, violations, 0.0)
-            tiers, costs[:, 0] = self._at_common_rung(order, tiers, costs[:, 0])
+            tiers, costs = self._at_common_rung(order, tiers, costs)
         _, first, which = np.unique(trials["group"], return_index=True, return_inverse=True)
         if len(first) == len(order):
             losses = _losses(tiers, costs, violations)
@@ -171,17 +172,25 @@ class History:
         )
 
     def _at_common_rung(
-        self, slots: Integers, tiers: Integers, losses: Floats
+        self, slots: Integers, tiers: Integers, costs: Floats
     ) -> tuple[Integers, Floats]:
-        """Return tiers and losses with early stopping; a loss at the common rung is COMPLETE."""
-        found = self._fidelities.at_common_rung(
-            slots,
-            np.where(tiers == Tier.COMPLETE, losses, np.nan),
-            is_stopped=self._trials["is_stopped"][slots],
-            enough=len(self._encoding) + 1,
+        """Return tiers and costs with early stopping; costs at the common rung are COMPLETE."""
+        found = np.column_stack(
+            [
+                fidelities.at_common_rung(
+                    slots,
+                    np.where(tiers == Tier.COMPLETE, column, np.nan),
+                    is_stopped=self._trials["is_stopped"][slots],
+                    enough=len(self._encoding) + 1,
+                )
+                for fidelities, column in zip(self._fidelities, costs.T, strict=True)
+            ]
         )
-        compared = ~np.isnan(found) & (tiers != Tier.FAILED)
-        return np.where(compared, Tier.COMPLETE, tiers), np.where(compared, found, losses)
+        compared = ~np.isnan(found).any(axis=1) & (tiers != Tier.FAILED)
+        return (
+            np.where(compared, Tier.COMPLETE, tiers),
+            np.where(compared[:, np.newaxis], found, costs),
+        )
 
     def _scored(self, trial: Trial) -> tuple[Tier, Floats]:
         nothing = np.full(len(self._signs), math.inf)

@@ -1,0 +1,249 @@
+"""The order of trials at a rung, and the trials that lead over all steps.
+
+All values here are losses: lower is better, and a trial without a value has infinite ones.
+"""
+
+from __future__ import annotations
+
+import abc
+import heapq
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
+
+from ..core.trial import Direction
+
+Losses = tuple[float, ...]
+"""One loss for each objective."""
+
+_RECENT_PART = 4
+_MAX_RECENT = 100
+"""Trials; the recent ones are the newest quarter at a rung, at most this many."""
+
+
+def as_losses(values: Sequence[float], directions: Sequence[Direction]) -> Losses:
+    """Return values as losses.
+
+    >>> as_losses((0.9, 3.0), (Direction.MAX, Direction.MIN))
+    (-0.9, 3.0)
+    """
+    return tuple(
+        value if direction is Direction.MIN else -value
+        for value, direction in zip(values, directions, strict=True)
+    )
+
+
+def dominates(one: Losses, other: Losses) -> bool:
+    """Return whether a result is as good as another in every objective, and better in one.
+
+    >>> dominates((1.0, 2.0), (1.0, 3.0)), dominates((1.0, 2.0), (0.0, 3.0))
+    (True, False)
+    """
+    return one != other and all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
+
+
+class Leaders:
+    """The latest losses of all trials, and which of them no other trial dominates.
+
+    Of trials with equal losses, the one with the lowest number leads. With one objective, the
+    best trial leads; with several, the trials of the Pareto front do.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[int, tuple[int, Losses]] = {}
+
+    def report(self, trial: int, step: int, losses: Losses) -> None:
+        """Record a trial's losses by a step; steps may come in any order."""
+        before = self._latest.get(trial)
+        if before is None or (-step, losses) < (-before[0], before[1]):
+            self._latest[trial] = step, losses
+
+    def leads(self, trial: int) -> bool:
+        """Return whether no trial dominates this one; False if it has reported nothing."""
+        if trial not in self._latest:
+            return False
+        _, mine = self._latest[trial]
+        return not any(
+            dominates(losses, mine) or (losses == mine and number < trial)
+            for number, (_, losses) in self._latest.items()
+        )
+
+
+class Rung(abc.ABC):
+    """The trials at a rung, in an order that depends on their losses and numbers alone."""
+
+    def __init__(self) -> None:
+        self._losses: dict[int, Losses] = {}
+        self._by_age: list[int] = []
+
+    def add(self, trial: int, losses: Losses) -> None:
+        """Add a trial that has reached this rung."""
+        insort(self._by_age, trial)
+        self._insert(trial, losses)
+
+    def amend(self, trial: int, losses: Losses) -> None:
+        """Change a trial's losses."""
+        self._delete(trial)
+        self._insert(trial, losses)
+
+    def is_among_best(self, trial: int, *, factor: int, least: int) -> bool:
+        """Return whether a trial at this rung is good enough to continue.
+
+        Args:
+            trial: Its number.
+            factor: One in `factor` trials continues, rounded down, of all trials at the rung and
+                also of the recent ones.
+            least: Minimum number of all trials that continue.
+        """
+        count, place = len(self._by_age), self._place(trial)
+        if place >= max(least, count // factor):
+            return False
+        recent = self._by_age[-min(max(count // _RECENT_PART, factor), _MAX_RECENT) :]
+        better = sum(self._place(other) < place for other in recent)
+        return better < max(1, len(recent) // factor)
+
+    @abc.abstractmethod
+    def pause(self, trial: int) -> None:
+        """Record that a trial is paused here. To be repeated if its losses change."""
+
+    @abc.abstractmethod
+    def best_paused(self, is_paused: Callable[[int], bool]) -> int | None:
+        """Return the best trial that is paused here; None if there is none.
+
+        Args:
+            is_paused: Returns whether a trial that was paused here still is.
+        """
+
+    @abc.abstractmethod
+    def _insert(self, trial: int, losses: Losses) -> None:
+        """Put a trial in its place."""
+
+    @abc.abstractmethod
+    def _delete(self, trial: int) -> None:
+        """Take a trial out."""
+
+    @abc.abstractmethod
+    def _place(self, trial: int) -> int:
+        """Return how many trials are better; trials without a value share the last place."""
+
+
+class LossRung(Rung):
+    """Trials in the order of one loss; the first of equal ones is the best."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ordered: list[tuple[Losses, int]] = []
+        self._paused: list[tuple[Losses, int]] = []
+
+    def pause(self, trial: int) -> None:
+        """Record that a trial is paused here."""
+        heapq.heappush(self._paused, (self._losses[trial], trial))
+
+    def best_paused(self, is_paused: Callable[[int], bool]) -> int | None:
+        """Return the best trial that is paused here; None if there is none."""
+        while self._paused:
+            losses, trial = self._paused[0]
+            if is_paused(trial) and self._losses[trial] == losses:
+                return trial
+            heapq.heappop(self._paused)
+        return None
+
+    def _insert(self, trial: int, losses: Losses) -> None:
+        self._losses[trial] = losses
+        insort(self._ordered, self._entry(trial))
+
+    def _delete(self, trial: int) -> None:
+        del self._ordered[self._place(trial)]
+
+    def _place(self, trial: int) -> int:
+        return bisect_left(self._ordered, self._entry(trial))
+
+    def _entry(self, trial: int) -> tuple[Losses, int]:
+        losses = self._losses[trial]
+        return losses, trial if losses[0] < math.inf else -1
+
+
+class FrontRung(Rung):
+    """Trials in the order of how many others dominate each.
+
+    This is the rank of MOGA (Fonseca and Fleming 1993, "Genetic algorithms for multiobjective
+    optimization"); with one objective it is the order by loss. Of equal trials, those in less
+    crowded regions are better (the crowding distance of NSGA-II, Deb et al. 2002, section III-B),
+    and then those with lower numbers.
+
+    Schmucker et al. 2021 ("Multi-objective asynchronous successive halving", arXiv:2106.12639)
+    order by fronts, and a front so that its first trials are spread over it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dominators: dict[int, int] = {}
+        self._places: dict[int, int] | None = None
+        self._paused: set[int] = set()
+
+    def pause(self, trial: int) -> None:
+        """Record that a trial is paused here."""
+        self._paused.add(trial)
+
+    def best_paused(self, is_paused: Callable[[int], bool]) -> int | None:
+        """Return the best trial that is paused here; None if there is none."""
+        self._paused = {trial for trial in self._paused if is_paused(trial)}
+        return min(self._paused, key=lambda trial: (self._place(trial), trial), default=None)
+
+    def _insert(self, trial: int, losses: Losses) -> None:
+        dominators = 0
+        for other, others in self._losses.items():
+            if dominates(others, losses):
+                dominators += 1
+            elif dominates(losses, others):
+                self._dominators[other] += 1
+        self._losses[trial], self._dominators[trial] = losses, dominators
+        self._places = None
+
+    def _delete(self, trial: int) -> None:
+        losses = self._losses.pop(trial)
+        del self._dominators[trial]
+        for other, others in self._losses.items():
+            self._dominators[other] -= dominates(losses, others)
+        self._places = None
+
+    def _place(self, trial: int) -> int:
+        if self._places is None:
+            self._places = self._ordered()
+        return self._places[trial]
+
+    def _ordered(self) -> dict[int, int]:
+        """Return the place of each trial."""
+        groups: dict[int, dict[int, Losses]] = {}
+        for trial, count in self._dominators.items():
+            groups.setdefault(count, {})[trial] = self._losses[trial]
+        places: dict[int, int] = {}
+        for _, group in sorted(groups.items()):
+            if all(math.isinf(loss) for losses in group.values() for loss in losses):
+                return places | dict.fromkeys(group, len(places))
+            distances = crowding_distances(group)
+            for trial in sorted(group, key=lambda trial: (-distances[trial], trial)):
+                places[trial] = len(places)
+        return places
+
+
+def crowding_distances(results: Mapping[int, Losses]) -> dict[int, float]:
+    """Return how far each result's neighbours are apart, in sum over the objectives.
+
+    The distance in an objective is relative to the range of its losses, and infinite for the best
+    and the worst. Equal losses are in the order of the keys.
+
+    >>> crowding_distances({0: (0.0, 3.0), 1: (1.0, 1.0), 2: (3.0, 0.0)})
+    {0: inf, 1: 2.0, 2: inf}
+    """
+    distances = dict.fromkeys(results, 0.0)
+    for column in zip(*results.values(), strict=True):
+        ordered = sorted(zip(column, results, strict=True))
+        (least, first), (most, last) = ordered[0], ordered[-1]
+        distances[first] = distances[last] = math.inf
+        if most > least:
+            for (before, _), (_, trial), (after, _) in zip(
+                ordered, ordered[1:], ordered[2:], strict=False
+            ):
+                distances[trial] += (after - before) / (most - least)
+    return distances
