@@ -90,17 +90,18 @@ def curves(trials: StudyTrials) -> Panel | None:
     plot = blank_figure(step, trials.metric, height=360, counts=True)
     best = trials.view.best
     groups = (
-        (trials.pruned, PRUNED, Shown.WITH_PRUNED, 0.3),
-        (trials.complete, COMPLETE, Shown.ALWAYS, 0.3),
+        (trials.pruned, PRUNED, Shown.WITH_PRUNED),
+        (trials.complete, COMPLETE, Shown.ALWAYS),
     )
-    for group, color, shown, alpha in groups:
+    for group, color, shown in groups:
         drawn = [known[trial.number] for trial in group if trial.number in known]
         if drawn:
             lines = plot.multi_line(
                 [encodable(steps) for steps, _ in drawn],
                 [encodable(values) for _, values in drawn],
                 color=color,
-                alpha=alpha,
+                # A few are as legible as the best one; of many, none hides the others.
+                alpha=min(0.8, max(0.3, 20 / len(drawn))),
             )
             mark(lines, shown)
     middle = _median_curve([known[t.number] for t in trials.complete if t.number in known])
