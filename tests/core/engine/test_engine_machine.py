@@ -68,7 +68,7 @@ CAPACITIES = st.builds(
 )
 PRUNERS = st.just(PrunerSettings()) | st.builds(
     PrunerSettings,
-    name=st.sampled_from(["asha", "hyperband", "median"]),
+    name=st.sampled_from(["asha", "hyperband"]),
     epochs=st.sampled_from([4, 9]),
     reduction_factor=st.sampled_from([2, 3]),
     mode=st.sampled_from(HalvingMode),
