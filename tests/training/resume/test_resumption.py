@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from attempts import Attempts
-from interrupted_training import EPOCHS, FIT, MODEL, Put
+from interrupted_training import EPOCHS, FIT, MODEL, SMALL, Put
 from requirements import require
 
 from tuner.config.model_file import check_path
@@ -71,7 +71,7 @@ def kill_in_every_epoch(put: Put) -> None:
 def test_killed_between_epochs_and_while_a_checkpoint_is_written(
     attempts: Attempts, tmp_path: Path, where: str
 ) -> None:
-    put = Put(attempts, tmp_path, MODEL + FIT)
+    put = Put(attempts, tmp_path, SMALL + FIT)
     expected = put.whole()
     put.begin()
     put.die(3, where)
@@ -130,7 +130,7 @@ def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, p
 def test_a_trial_that_is_told_to_stop_keeps_its_last_epoch(
     attempts: Attempts, tmp_path: Path, halt: Halt, every: int | None
 ) -> None:
-    put = Put(attempts, tmp_path, MODEL + FIT)
+    put = Put(attempts, tmp_path, SMALL + FIT)
     expected = put.whole()
     put.begin()
     result = put.attempt(halt=(3, halt), checkpoint_every=every)
@@ -143,7 +143,7 @@ def test_a_trial_that_is_told_to_stop_keeps_its_last_epoch(
 
 
 def test_a_pruned_trial_stops_at_once(attempts: Attempts, tmp_path: Path) -> None:
-    result = Put(attempts, tmp_path, MODEL + FIT).attempt(halt=(1, Halt.PRUNE), checkpoint_every=0)
+    result = Put(attempts, tmp_path, SMALL + FIT).attempt(halt=(1, Halt.PRUNE), checkpoint_every=0)
     assert result.ending.cause is Cause.PRUNED
     assert not (result.directory / "resume").exists()
 
@@ -152,7 +152,7 @@ def test_reports_that_the_study_never_received_are_sent_again(
     attempts: Attempts, tmp_path: Path
 ) -> None:
     """The master died, and the trial continued for a moment."""
-    put = Put(attempts, tmp_path, MODEL + FIT)
+    put = Put(attempts, tmp_path, SMALL + FIT)
     expected = put.whole()
     put.begin()
     put.die(4, "begin")
@@ -164,17 +164,17 @@ def test_reports_that_the_study_never_received_are_sent_again(
 
 
 def test_a_first_attempt_uses_no_checkpoint(attempts: Attempts, tmp_path: Path) -> None:
-    put = Put(attempts, tmp_path, MODEL + FIT)
+    put = Put(attempts, tmp_path, SMALL + FIT)
     put.die(3, "batch")
     put.attempt()
     assert put.attempt().steps == [1, 2, 3, 4, 5, 6]
 
 
 def test_another_model_starts_again_and_says_so(attempts: Attempts, tmp_path: Path) -> None:
-    put = Put(attempts, tmp_path, MODEL + FIT)
+    put = Put(attempts, tmp_path, SMALL + FIT)
     put.die(3, "batch")
     put.attempt()
-    put.text = put.text.replace("Conv2D(4", "Conv2D(5")
+    put.text = put.text.replace("Dense(4", "Dense(5")
     put.reports = {}
     result = put.attempt(number=1)
     assert result.steps == [1, 2, 3, 4, 5, 6]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from attempts import Attempts
-from interrupted_training import EPOCHS, FIT, MODEL, Put
+from interrupted_training import EPOCHS, FIT, SMALL, Put
 
 from tuner.core.attempt import Cause, Halt
 
@@ -41,11 +41,13 @@ def build_model(hp):
 TWO_PHASES = """
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
-    model.layers[2].trainable = False
-    model.compile(keras.optimizers.Adam(0.02), "sparse_categorical_crossentropy")
+    model.layers[1].trainable = False
+    both = keras.optimizers.OptimizerMap(
+        keras.optimizers.Adam(0.02), {".*bias": keras.optimizers.SGD(0.1, momentum=0.9)})
+    model.compile(keras.optimizers.MultiOptimizer(both), "sparse_categorical_crossentropy")
     first = model.fit(x, y, validation_data=validation, epochs=3, callbacks=[*callbacks, END])
     assert len(first.history["val_loss"]) == 3
-    model.layers[2].trainable = True
+    model.layers[1].trainable = True
     model.compile(keras.optimizers.Adam(0.001), "sparse_categorical_crossentropy")
     return model.fit(x, y, validation_data=validation, epochs=epochs, initial_epoch=3,
                      callbacks=[*callbacks, END])
@@ -53,6 +55,8 @@ def fit(hp, model, data, callbacks, epochs):
 MANY_FITS = """
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
+    averaged = keras.optimizers.AdamW(0.01, use_ema=True, ema_momentum=0.8)
+    model.compile(averaged, "sparse_categorical_crossentropy")
     for epoch in range(epochs):
         last = model.fit(x, y, validation_data=validation, initial_epoch=epoch, epochs=epoch + 1,
                          callbacks=[*callbacks, END])
@@ -151,14 +155,14 @@ def load_data():
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param(MODEL.replace("build_model", "_build") + HYPERMODEL, id="hypermodel"),
-        pytest.param(MODEL + SUBCLASSED + FIT, id="subclassed"),
-        pytest.param(MODEL + TWO_PHASES, id="two phases"),
-        pytest.param(MODEL + MANY_FITS, id="many fits"),
-        pytest.param(MODEL + OWN_CALLBACK, id="own callback"),
-        pytest.param(MODEL + OWN_OPTIMIZERS + FIT, id="own optimizers"),
-        pytest.param(MODEL + STOPS_EARLY, id="stops early"),
-        pytest.param(MODEL + BATCHES, id="batches"),
+        pytest.param(SMALL.replace("build_model", "_build") + HYPERMODEL, id="hypermodel"),
+        pytest.param(SMALL + SUBCLASSED + FIT, id="subclassed"),
+        pytest.param(SMALL + TWO_PHASES, id="two phases"),
+        pytest.param(SMALL + MANY_FITS, id="many fits"),
+        pytest.param(SMALL + OWN_CALLBACK, id="own callback"),
+        pytest.param(SMALL + OWN_OPTIMIZERS + FIT, id="own optimizers"),
+        pytest.param(SMALL + STOPS_EARLY, id="stops early"),
+        pytest.param(SMALL + BATCHES, id="batches"),
     ],
 )
 def test_every_way_to_train_may_be_picked_up(attempts: Attempts, tmp_path: Path, text: str) -> None:
@@ -218,7 +222,7 @@ def fit(hp, model, data, callbacks, epochs):
 def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
     attempts: Attempts, tmp_path: Path
 ) -> None:
-    put = Put(attempts, tmp_path, MODEL + MANY_FITS)
+    put = Put(attempts, tmp_path, SMALL + MANY_FITS)
     expected = put.whole()
     put.begin()
     stopped = put.attempt(halt=(4, Halt.RELEASE), checkpoint_every=100)
@@ -231,9 +235,9 @@ def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        pytest.param(MODEL + SEVERAL_MODELS, [1, "batch of 1"], id="several models"),
-        pytest.param(MODEL + OWN_LOOP, [3, "batch"], id="own loop"),
-        pytest.param(MODEL + SMALLER_BATCHES, [3, "batch"], id="fit after a failed one"),
+        pytest.param(SMALL + SEVERAL_MODELS, [1, "batch of 1"], id="several models"),
+        pytest.param(SMALL + OWN_LOOP, [3, "batch"], id="own loop"),
+        pytest.param(SMALL + SMALLER_BATCHES, [3, "batch"], id="fit after a failed one"),
     ],
 )
 def test_what_cannot_be_picked_up_begins_anew_and_says_so(
@@ -255,7 +259,7 @@ def test_what_cannot_be_picked_up_begins_anew_and_says_so(
 def test_only_a_training_of_all_its_epochs_keeps_the_last_one(
     attempts: Attempts, tmp_path: Path, stops_early: bool
 ) -> None:
-    put = Put(attempts, tmp_path, MODEL + (STOPS_EARLY if stops_early else FIT))
+    put = Put(attempts, tmp_path, SMALL + (STOPS_EARLY if stops_early else FIT))
     result = put.attempt(keep_last=True)
     assert result.ending.cause is Cause.RETURNED, result.log
     assert (result.steps[-1] < EPOCHS) == stops_early
@@ -271,9 +275,9 @@ BACKUP = FIT.replace("*callbacks", '*callbacks, keras.callbacks.BackupAndRestore
 def test_a_backup_of_keras_is_left_out_as_another_trial_may_have_made_it(
     attempts: Attempts, tmp_path: Path
 ) -> None:
-    put = Put(attempts, tmp_path, MODEL + FIT)
+    put = Put(attempts, tmp_path, SMALL + FIT)
     expected = put.whole()
-    put.text = MODEL + BACKUP
+    put.text = SMALL + BACKUP
     put.begin()
     pruned = put.attempt(halt=(3, Halt.PRUNE))
     assert pruned.ending.cause is Cause.PRUNED, pruned.log
@@ -286,7 +290,7 @@ def test_a_backup_of_keras_is_left_out_as_another_trial_may_have_made_it(
 def test_without_checkpoints_of_hptune_a_backup_of_keras_continues_the_trial(
     attempts: Attempts, tmp_path: Path
 ) -> None:
-    put = Put(attempts, tmp_path, MODEL + BACKUP)
+    put = Put(attempts, tmp_path, SMALL + BACKUP)
     put.begin()
     put.die(3, "batch")
     assert put.attempt(checkpoint_every=0).ending.cause is Cause.KILLED

@@ -31,6 +31,51 @@ def test_a_limit_holds_for_the_gradients_of_the_loss_whatever_scales_it(
     np.testing.assert_allclose(trained(weighted=True), trained(weighted=False), rtol=1e-6)
 
 
+class OneOfTwo:
+    """The context of a replica beside another one that has the same gradients."""
+
+    num_replicas_in_sync = 2
+
+    def all_reduce(self, _: object, gradients: Any) -> Any:
+        return [each + each for each in gradients]
+
+
+def test_each_of_several_optimizers_limits_the_gradients_of_all_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import keras
+    import tensorflow as tf
+
+    def trained(factor: float | None) -> Any:
+        weights = [keras.Variable(np.zeros(2), dtype="float32", name=name) for name in ("a", "b")]
+        some = keras.optimizers.SGD(1.0, clipvalue=1.0)
+        chosen = keras.optimizers.OptimizerMap(some, {"b": keras.optimizers.SGD(1.0, clipnorm=2.0)})
+        gradients = [tf.constant(each) for each in ([1.6, -0.4], [3.0, 4.0])]
+        optimizer = keras.optimizers.MultiOptimizer(chosen)
+        with weighted_gradients(optimizer) as share:
+            share.factor = factor
+            optimizer.apply(gradients, weights)
+        return np.concatenate([keras.ops.convert_to_numpy(each + 0.0) for each in weights])
+
+    expected = trained(None)
+    np.testing.assert_allclose(expected, [-1.0, 0.4, -1.2, -1.6], rtol=1e-6)
+    monkeypatch.setattr(tf.distribute, "get_replica_context", OneOfTwo)
+    np.testing.assert_allclose(trained(0.5), expected, rtol=1e-6)
+
+
+def test_a_limit_of_0_is_none() -> None:
+    import keras
+    import tensorflow as tf
+
+    for name in ("clipnorm", "global_clipnorm", "clipvalue"):
+        weights = keras.Variable(np.zeros(2), dtype="float32")
+        optimizer = keras.optimizers.SGD(1.0, **{name: 0.0})
+        with weighted_gradients(optimizer) as share:
+            share.factor = 1.0
+            optimizer.apply([tf.constant([3.0, 4.0])], [weights])
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(weights + 0.0), [-3.0, -4.0])
+
+
 @pytest.mark.parametrize("limits", [{}, {"clipnorm": 0.1}])
 def test_the_gradient_of_an_embedding_may_have_a_row_twice(limits: dict[str, float]) -> None:
     import keras
@@ -59,12 +104,29 @@ def test_what_keras_cannot_do_on_several_devices_is_refused() -> None:
     import keras
 
     inner = keras.optimizers.SGD(gradient_accumulation_steps=3)
-    for optimizer in (inner, keras.optimizers.LossScaleOptimizer(inner)):
+    several = keras.optimizers.MultiOptimizer(keras.optimizers.OptimizerMap(inner))
+    for optimizer in (inner, several, keras.optimizers.LossScaleOptimizer(inner)):
         with (
             pytest.raises(ModelFileError, match=r"gradient_accumulation_steps=3, .* leave it out"),
             weighted_gradients(optimizer),
         ):
             pass
+
+
+def test_limits_of_several_optimizers_below_the_scale_of_a_loss_are_refused() -> None:
+    import keras
+
+    both = keras.optimizers.OptimizerMap(
+        keras.optimizers.SGD(), {".*bias": keras.optimizers.SGD(clipvalue=0.5)}
+    )
+    several = keras.optimizers.MultiOptimizer(both)
+    with weighted_gradients(several):
+        pass
+    with (
+        pytest.raises(ModelFileError, match=r"clipvalue=0.5, .* leave it out"),
+        weighted_gradients(keras.optimizers.LossScaleOptimizer(several)),
+    ):
+        pass
 
 
 def test_an_option_that_keras_does_not_use_is_not_refused() -> None:

@@ -72,6 +72,13 @@ def restore(model: Any, state: ModelState) -> None:
         variable.assign(value)
 
 
+def build_optimizer(model: Any) -> None:
+    """Build a model's optimizer before its first step, in which Keras may do it otherwise."""
+    optimizer = model.optimizer
+    if model.built and optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+
+
 def _copies(variables: Iterable[Any]) -> list[Any]:
     from keras import ops
 

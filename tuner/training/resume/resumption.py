@@ -271,6 +271,7 @@ class Resumption:
             log.warning("No checkpoint is kept, so an interrupted trial starts again: %s.", reason)
         self._is_possible = False
         self._unwritten = self._resume_from = None
+        self._models.clear()  # each may hold the memory of a GPU
         self._checkpoints.remove()
 
     def _find_first_epoch(self, model: Any) -> None:
@@ -279,6 +280,7 @@ class Resumption:
             return
         if self._phase < state.phase:
             model._initial_epoch = self._epochs  # this phase is over
+            model_state.build_optimizer(model)  # Keras finalizes the weights all the same
             for each in self._callbacks:
                 if type(each).__name__ == "History":
                     callback_state.restore(each, state.histories[self._phase])

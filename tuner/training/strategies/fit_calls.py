@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ModelFileError
+from ..resume.model_state import build_optimizer
 from . import batches, learning_rate
 from .base import Strategy
 from .equal_weights import equal_weights_callback
@@ -107,6 +108,7 @@ def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict
     """Return the arguments with the global batch size and our callbacks."""
     import keras
 
+    build_optimizer(model)  # a MultiOptimizer may not know those within it before
     scales = learning_rate.is_scaled(strategy)
     if batches.is_arrays(arguments.get("x")):
         size = arguments.get("batch_size")

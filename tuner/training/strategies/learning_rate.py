@@ -9,6 +9,7 @@ from typing import Any
 from ...core.data_parallel import BatchRule
 from ...errors import ModelFileError
 from .base import Strategy
+from .optimizer_calls import innermost
 
 
 def check_rate(strategy: Strategy, model: Any, callbacks: Iterable[Any]) -> None:
@@ -25,8 +26,7 @@ def check_rate(strategy: Strategy, model: Any, callbacks: Iterable[Any]) -> None
     import keras
 
     schedule = keras.optimizers.schedules.LearningRateSchedule
-    optimizers = [each for each in _with_rates(model.optimizer) if each is not None]
-    rates = [each.get_config().get("learning_rate") for each in optimizers]
+    rates = [each.get_config().get("learning_rate") for each in innermost(model.optimizer)]
     if any(isinstance(rate, dict | schedule) for rate in rates):
         raise ModelFileError(
             f"--batch-rule {strategy.asked.rule} multiplies the learning rate, but that of the "
@@ -59,13 +59,6 @@ def is_scaled(strategy: Strategy) -> bool:
     return strategy.asked.rule is not BatchRule.GLOBAL
 
 
-def _with_rates(optimizer: Any) -> list[Any]:
-    """Return the optimizers within a compiled one that have a learning rate each."""
-    # With mixed precision, Keras puts one that scales the loss around it.
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    return list(getattr(inner, "optimizers", [inner]))  # those of a MultiOptimizer
-
-
 @functools.cache
 def _callback_class() -> Any:
     import keras
@@ -91,7 +84,7 @@ def _callback_class() -> Any:
 
         def multiply(self, factor: float) -> None:
             if factor != self._factor:
-                for optimizer in _with_rates(self.model.optimizer):
+                for optimizer in innermost(self.model.optimizer):
                     rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
                     optimizer.learning_rate = rate * factor / self._factor
                 self._factor = factor

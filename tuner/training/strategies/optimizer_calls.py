@@ -9,12 +9,26 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
+def innermost(optimizer: Any) -> list[Any]:
+    """Return the optimizers that update weights: those within a compiled one, or itself.
+
+    With mixed precision, Keras puts one that scales the loss around it.
+    """
+    import keras
+
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(inner, keras.optimizers.MultiOptimizer):
+        return list(inner.optimizers)
+    return [] if inner is None else [inner]
+
+
 @contextlib.contextmanager
 def replaced_apply(optimizer: Any, change: Callable[[Any, list[Any]], list[Any]]) -> Iterator[None]:
     """Change the gradients that any optimizer gets, before it does anything with them.
 
-    So a `train_step` of the user's own, with one optimizer or several, takes part. Keras has no
-    hook for it, so this replaces the method of the classes, and puts it back at the end.
+    So a `train_step` of the user's own, with one optimizer or several, takes part. Those of a
+    `MultiOptimizer` get theirs one by one. Keras has no hook for it, so this replaces the method of
+    the classes, and puts it back at the end.
 
     Args:
         optimizer: An optimizer whose class may have an `apply` of its own.
@@ -27,7 +41,9 @@ def replaced_apply(optimizer: Any, change: Callable[[Any, list[Any]], list[Any]]
     def changing(original: Any) -> Any:
         @functools.wraps(original)
         def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-            if getattr(within, "is_so", False):  # an optimizer within another, or a call of super
+            is_several = isinstance(self, keras.optimizers.MultiOptimizer)
+            # An optimizer within another, or a call of super.
+            if is_several or getattr(within, "is_so", False):
                 return original(self, grads, trainable_variables)
             within.is_so = True
             try:

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...errors import ModelFileError
-from .optimizer_calls import replaced_apply
+from .optimizer_calls import innermost, replaced_apply
+
+_LIMITS = ("clipnorm", "global_clipnorm", "clipvalue")
 
 
 class Share(threading.local):
@@ -50,8 +52,8 @@ def weighted_gradients(optimizer: Any) -> Iterator[Share]:
         elif called.loss_scale_factor is not None:
             scale = called.loss_scale_factor
         found = [_multiplied(each, factor) for each in gradients if each is not None]
-        limits = (called.clipnorm, called.global_clipnorm, called.clipvalue)
-        if any(each is not None for each in limits):
+        limits = [getattr(called, name) for name in _LIMITS]
+        if any(limits):
             found = _clipped(found, limits, scale)
         rest = iter(found)
         return [None if each is None else next(rest) for each in gradients]
@@ -61,16 +63,20 @@ def weighted_gradients(optimizer: Any) -> Iterator[Share]:
 
 
 def _check(optimizer: Any) -> None:
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    names = ["gradient_accumulation_steps"]
-    if getattr(inner, "use_ema", False):
-        names.append("ema_overwrite_frequency")
-    for name in names:
-        if value := getattr(inner, name, None):
-            raise ModelFileError(
-                f"the optimizer has {name}={value}, which Keras on TensorFlow cannot use on "
-                "several devices; leave it out, or use KERAS_BACKEND=jax or torch"
-            )
+    found = innermost(optimizer)
+    for each in found:
+        names = ["gradient_accumulation_steps"]
+        if getattr(each, "use_ema", False):
+            names.append("ema_overwrite_frequency")
+        if len(found) > 1 and hasattr(optimizer, "inner_optimizer"):
+            # They get their gradients after the scale of the loss is removed, which is too late.
+            names += _LIMITS
+        for name in names:
+            if value := getattr(each, name, None):
+                raise ModelFileError(
+                    f"the optimizer has {name}={value}, which Keras on TensorFlow cannot use on "
+                    "several devices; leave it out, or use KERAS_BACKEND=jax or torch"
+                )
 
 
 def _multiplied(gradient: Any, factor: Any) -> Any:
@@ -109,11 +115,11 @@ def _clipped(gradients: list[Any], limits: Sequence[Any], scale: Any) -> list[An
     # Equal shares of a list of rows would be several lists to Keras, which squares each alone.
     whole = [tf.convert_to_tensor(each) for each in gradients]
     gradients = replica.all_reduce("SUM", whole)
-    limits = [None if each is None else each * tf.cast(scale, "float32") for each in limits]
-    norm, global_norm, value = limits
-    if norm is not None:
+    # Keras takes 0 for no limit.
+    norm, global_norm, value = (each and each * tf.cast(scale, "float32") for each in limits)
+    if limits[0]:
         gradients = [tf.clip_by_norm(each, norm) for each in gradients]
-    elif global_norm is not None:
+    elif limits[1]:
         gradients, _ = tf.clip_by_global_norm(gradients, global_norm)
     else:
         gradients = [tf.clip_by_value(each, -value, value) for each in gradients]

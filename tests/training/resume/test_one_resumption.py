@@ -1,8 +1,9 @@
-"""The ranks of a trial continue from one checkpoint, which all of them have, or begin again."""
+"""A resumption on its own: which checkpoint it continues from, and which models it keeps."""
 
 from __future__ import annotations
 
 import shutil
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,21 +21,25 @@ from tuner.training.resume.checkpoint import Checkpoints
 from tuner.training.resume.resumption import Resumption
 
 
+def new_trial(directory: Path, attempt: int) -> TrialContext:
+    return TrialContext(
+        attempt=AttemptId(0, attempt),
+        params={},
+        seed=5,
+        directory=directory,
+        goals=Goals((Goal("val_loss", Direction.MIN),)),
+        epochs=5,
+        send=lambda _: None,
+    )
+
+
 def test_without_a_checkpoint_on_each_node_all_ranks_begin_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(checkpoint, "_APPEARS_SECONDS", 0.0)
 
     def is_resumed(ranks: Ranks) -> bool:
-        trial = TrialContext(
-            attempt=AttemptId(0, 1),
-            params={},
-            seed=5,
-            directory=tmp_path / str(ranks.rank),
-            goals=Goals((Goal("val_loss", Direction.MIN),)),
-            epochs=5,
-            send=lambda _: None,
-        )
+        trial = new_trial(tmp_path / str(ranks.rank), attempt=1)
         trial.join(ranks)
         recorder: Any = SimpleNamespace(step=0)
         checkpoints = Checkpoints(trial.directory, is_read_only=ranks.rank > 0)
@@ -47,3 +52,21 @@ def test_without_a_checkpoint_on_each_node_all_ranks_begin_again(
     shutil.copytree(tmp_path / "0", tmp_path / "1")
     assert together(2, is_resumed) == [True, True]
     assert not caplog.text
+
+
+class Model:
+    """One of several, as of a cross-validation, each with weights of its own."""
+
+    def __init__(self) -> None:
+        self.variables = [object()]
+
+
+def test_of_several_models_the_last_alone_is_kept_in_memory(tmp_path: Path) -> None:
+    recorder: Any = SimpleNamespace(step=0)
+    resumption = Resumption(new_trial(tmp_path, attempt=0), recorder, Checkpoints(tmp_path))
+    models = [Model() for _ in range(4)]
+    for each in models:
+        resumption.fit_begins(each, [], {"epochs": 1, "steps": 1, "verbose": 0})
+    seen = [weakref.ref(each) for each in models]
+    del models, each
+    assert [each() is not None for each in seen] == [False, False, False, True]
