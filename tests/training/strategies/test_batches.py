@@ -142,3 +142,13 @@ def test_datasets_give_each_rank_its_part_of_their_batches() -> None:
 def test_other_data_is_refused() -> None:
     with pytest.raises(ModelFileError, match="returned a generator, which cannot be divided"):
         batches.local_arguments({"x": (each for each in X)}, rank=0, world_size=2)
+
+
+def test_ragged_tensors_are_refused() -> None:
+    import tensorflow as tf
+
+    ragged = tf.ragged.constant([[1.0], [2.0, 3.0]])
+    arguments = {"x": np.ones((2, 1)), "y": np.ones(2), "batch_size": 2}
+    for more in ({"x": ragged}, {"validation_data": (ragged, np.ones(2))}):
+        with pytest.raises(ModelFileError, match=r"a RaggedTensor cannot .* its to_tensor\(\), or"):
+            batches.local_arguments({**arguments, **more}, rank=0, world_size=2)

@@ -149,6 +149,11 @@ def _as_arrays(data: Any) -> Any:
     import keras
 
     def array(each: Any) -> Any:
+        if type(each).__name__ == "RaggedTensor":
+            raise ModelFileError(
+                "a RaggedTensor cannot be divided among the processes of a trial; pad it with "
+                "its to_tensor(), or train in one process"
+            )
         if hasattr(each, "iloc"):  # of pandas
             return each.to_numpy()
         # A tensor of TensorFlow, which a layer may have returned, takes no list of rows.
