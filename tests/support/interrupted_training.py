@@ -14,9 +14,10 @@ from tuner.core.attempt import Cause
 EPOCHS = 6
 
 _TRAINING = """
-import json, os, pathlib, signal
+import json, os, pathlib, signal, time
 import keras
 import numpy as np
+from tuner.training import context
 
 OBJECTIVE = "val_loss"
 STOPPING = keras.callbacks.EarlyStopping(patience=50, restore_best_weights=True)
@@ -54,6 +55,8 @@ class End(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
         self.die_if_told("begin")
+        if pathlib.Path("halt.json").exists():
+            self.wait_for_order(json.loads(pathlib.Path("halt.json").read_text()))
 
     def on_train_end(self, logs=None):
         optimizer = self.model.optimizer
@@ -70,6 +73,11 @@ class End(keras.callbacks.Callback):
         if order.exists() and json.loads(order.read_text()) == [self.epoch, where]:
             order.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def wait_for_order(self, epoch):
+        "Begin no other epoch before the order to stop is here, which takes a moment."
+        while self.epoch == epoch and context._current.halt is None:
+            time.sleep(0.01)
 
 END = End()
 sync = os.fsync
@@ -88,7 +96,7 @@ MODEL = _TRAINING.replace(
         layers.BatchNormalization(), layers.Activation("relu"), layers.Flatten()""",
 )
 SMALL = _TRAINING.replace("LAYERS", 'layers.Flatten(), layers.Dense(4, activation="relu")')
-"""A model that trains in half the time; too fast for a test that stops it in the middle."""
+"""A model that trains in half the time."""
 
 FIT = """
 def fit(hp, model, data, callbacks, epochs):
@@ -135,6 +143,9 @@ class Put:
         self.reports = {}
 
     def attempt(self, number: int = 0, **how: Any) -> Result:
+        (self.directory / "halt.json").unlink(missing_ok=True)
+        if "halt" in how:
+            (self.directory / "halt.json").write_text(json.dumps(how["halt"][0]))
         result = self.attempts.run(
             self.text,
             epochs=EPOCHS,

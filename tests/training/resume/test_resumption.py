@@ -130,7 +130,7 @@ def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, p
 def test_a_trial_that_is_told_to_stop_keeps_its_last_epoch(
     attempts: Attempts, tmp_path: Path, halt: Halt, every: int | None
 ) -> None:
-    put = Put(attempts, tmp_path, MODEL + FIT)
+    put = Put(attempts, tmp_path, SMALL + FIT)
     expected = put.whole()
     put.begin()
     result = put.attempt(halt=(3, halt), checkpoint_every=every)
@@ -143,7 +143,7 @@ def test_a_trial_that_is_told_to_stop_keeps_its_last_epoch(
 
 
 def test_a_pruned_trial_stops_at_once(attempts: Attempts, tmp_path: Path) -> None:
-    result = Put(attempts, tmp_path, MODEL + FIT).attempt(halt=(1, Halt.PRUNE), checkpoint_every=0)
+    result = Put(attempts, tmp_path, SMALL + FIT).attempt(halt=(1, Halt.PRUNE), checkpoint_every=0)
     assert result.ending.cause is Cause.PRUNED
     assert not (result.directory / "resume").exists()
 

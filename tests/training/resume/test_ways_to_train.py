@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from attempts import Attempts
-from interrupted_training import EPOCHS, FIT, MODEL, SMALL, Put
+from interrupted_training import EPOCHS, FIT, SMALL, Put
 
 from tuner.core.attempt import Cause, Halt
 
@@ -222,7 +222,7 @@ def fit(hp, model, data, callbacks, epochs):
 def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
     attempts: Attempts, tmp_path: Path
 ) -> None:
-    put = Put(attempts, tmp_path, MODEL + MANY_FITS)
+    put = Put(attempts, tmp_path, SMALL + MANY_FITS)
     expected = put.whole()
     put.begin()
     stopped = put.attempt(halt=(4, Halt.RELEASE), checkpoint_every=100)
@@ -275,9 +275,9 @@ BACKUP = FIT.replace("*callbacks", '*callbacks, keras.callbacks.BackupAndRestore
 def test_a_backup_of_keras_is_left_out_as_another_trial_may_have_made_it(
     attempts: Attempts, tmp_path: Path
 ) -> None:
-    put = Put(attempts, tmp_path, MODEL + FIT)
+    put = Put(attempts, tmp_path, SMALL + FIT)
     expected = put.whole()
-    put.text = MODEL + BACKUP
+    put.text = SMALL + BACKUP
     put.begin()
     pruned = put.attempt(halt=(3, Halt.PRUNE))
     assert pruned.ending.cause is Cause.PRUNED, pruned.log
