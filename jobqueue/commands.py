@@ -179,9 +179,10 @@ class Slurm:
             nodes: The nodes, in Slurm's short form; empty for all.
             partitions: The partitions that they are in, with commas; empty for all.
         """
-        chosen = [f"--nodes={nodes}"] if nodes else []
-        chosen += [f"--partition={partitions}"] if partitions else []
-        shown = self._ask("sinfo", "--all", "--noheader", "--Node", *chosen, "-o", "%o")
+        # sinfo refuses --all together with partitions, of which it shows hidden ones anyway.
+        chosen = [f"--partition={partitions}"] if partitions else ["--all"]
+        chosen += [f"--nodes={nodes}"] if nodes else []
+        shown = self._ask("sinfo", *chosen, "--noheader", "--Node", "-o", "%o")
         return tuple(sorted(set(shown.split())))
 
     def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
@@ -327,7 +328,7 @@ class Slurm:
         done = self._run(list(command), timeout_seconds=timeout_seconds)
         if done.returncode:
             # The last line has the error; those before it lead to it.
-            words = _message(done.stderr).rpartition("; ")[2]
+            words = _message(done.stderr).rpartition("; ")[2].rstrip(".")
             raise SlurmUnavailableError(f"{command[0]} failed: {words}")
         return done.stdout
 

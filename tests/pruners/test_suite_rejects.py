@@ -273,8 +273,11 @@ def run(pruner: Callable[[Directions], Pruner], test: str) -> None:
     method = getattr(Suite(), test)
     given: list[dict[str, object]] = [{}]
     for mark in getattr(method, "pytestmark", []):
-        name, values = mark.args
-        given = [{**each, name: value} for each in given for value in values]
+        names, values = mark.args
+        if isinstance(names, str):
+            names, values = (names,), [(value,) for value in values]
+        cases = [dict(zip(names, value, strict=True)) for value in values]
+        given = [{**each, **case} for each in given for case in cases]
     assert set(inspect.signature(method).parameters) == set(given[0])
     for arguments in given:
         method(**arguments)

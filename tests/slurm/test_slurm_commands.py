@@ -31,6 +31,8 @@ def test_partitions_and_nodes_are_read_from_a_real_sinfo(slurm: PrivateSlurm) ->
     assert (shape.cpus, shape.gpus, count) == (4, (("small", 2),), 2)
     assert shape.memory_bytes == 4000 * 2**20
     assert partitions["cpu"].nodes[0][0].gpus == ()
+    for chosen in ({}, {"nodes": "g1,g2"}, {"partitions": "gpu,closed"}):
+        assert Slurm().node_addresses(**chosen) == ("127.0.0.1",)
 
 
 def test_what_init_writes_is_what_script_takes(cli: InProcess, slurm: PrivateSlurm) -> None:

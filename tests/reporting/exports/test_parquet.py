@@ -18,7 +18,7 @@ def test_the_trials_and_the_curves(tmp_path: Path) -> None:
     study.export_parquet(tmp_path / "trials.parquet")
     table = pd.read_parquet(tmp_path / "trials.parquet")
     assert list(table.columns) == list(study.trials_dataframe().columns)
-    assert list(table.number) == list(range(9))
+    assert list(table.trial) == list(range(9))
     assert (table.state[2], table.value[0], table["param.units"][1]) == ("PRUNED", 0.9, 48)
     assert table["param.units"].dtype.kind == "i"
     assert table["param.dropout"][1]
