@@ -14,7 +14,7 @@ import math
 import os
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,6 +186,18 @@ def run(task: tuple[str, str, int, int]) -> list[float]:
     return [covered(found[:trials], problem.reference) / problem.most for trials in SHOWN]
 
 
+def row(runs: Iterable[Iterable[Sequence[float]]]) -> list[str]:
+    """Return the cells of a search: its mean shares on each problem, and their mean.
+
+    Args:
+        runs: For each problem, the shares of its runs after each budget.
+    """
+    means = [[statistics.mean(each) for each in zip(*shares, strict=True)] for shares in runs]
+    overall = [statistics.mean(each) for each in zip(*means, strict=True)]
+    cells = [" / ".join(f"{share:.0%}" for share in shares) for shares in means]
+    return [*cells, " / ".join(f"{share:.1%}" for share in overall)]
+
+
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description="Who covers the Pareto front in fewer trials?")
@@ -206,14 +218,10 @@ def main() -> None:
     print("|---:|---|" + "---|" * (len(names) + 1))
     with ProcessPoolExecutor(options.jobs) as pool:
         for batch, sampler in itertools.product(options.batch, options.samplers):
-            cells, means = [], []
-            for name in names:
-                tasks = [(sampler, name, batch, seed) for seed in range(options.seeds)]
-                by_trials = [*zip(*pool.map(run, tasks), strict=True)]
-                means.append([statistics.mean(shares) for shares in by_trials])
-                cells.append(" / ".join(f"{mean:.0%}" for mean in means[-1]))
-            overall = [statistics.mean(each) for each in zip(*means, strict=True)]
-            cells.append(" / ".join(f"{mean:.1%}" for mean in overall))
+            cells = row(
+                pool.map(run, [(sampler, name, batch, seed) for seed in range(options.seeds)])
+                for name in names
+            )
             print(f"| {batch} | {sampler} | {' | '.join(cells)} |", flush=True)
 
 

@@ -12,14 +12,13 @@ import itertools
 import math
 import os
 import random
-import statistics
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # before numpy is loaded
 
-from pareto_quality import Costs, Problem, covered, problems
+from pareto_quality import Costs, Problem, covered, problems, row
 
 from tuner.core.attempt import Attempt
 from tuner.core.goals import Goals
@@ -148,14 +147,10 @@ def main() -> None:
     print("|---|---|" + "---|" * (len(names) + 1))
     with ProcessPoolExecutor(options.jobs) as pool:
         for search, pruner in itertools.product(options.search, options.pruners):
-            cells, means = [], []
-            for name in names:
-                tasks = [(search, pruner, name, seed) for seed in range(options.seeds)]
-                by_budget = [*zip(*pool.map(run, tasks), strict=True)]
-                means.append([statistics.mean(shares) for shares in by_budget])
-                cells.append(" / ".join(f"{mean:.0%}" for mean in means[-1]))
-            overall = [statistics.mean(each) for each in zip(*means, strict=True)]
-            cells.append(" / ".join(f"{mean:.1%}" for mean in overall))
+            cells = row(
+                pool.map(run, [(search, pruner, name, seed) for seed in range(options.seeds)])
+                for name in names
+            )
             print(f"| {search} | {pruner} | {' | '.join(cells)} |", flush=True)
 
 

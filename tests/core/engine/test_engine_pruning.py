@@ -122,7 +122,7 @@ def test_a_lost_worker_and_a_lost_master_undo_no_decision(driver: EngineDriver) 
     driver.check_replay()
 
 
-def test_a_trial_that_begins_anew_is_not_judged_again(driver: EngineDriver) -> None:
+def test_a_trial_that_begins_again_is_not_judged_again(driver: EngineDriver) -> None:
     driver.go(2, cores=2, pruner=STOPS)
     driver.report(name(0), 1, score=0.5)
     driver.report(name(0), 2, score=0.6)
