@@ -14,12 +14,17 @@ def innermost(optimizer: Any) -> list[Any]:
 
     With mixed precision, Keras puts one that scales the loss around it.
     """
-    import keras
-
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if isinstance(inner, keras.optimizers.MultiOptimizer):
+    if _is_several(inner):
         return list(inner.optimizers)
     return [] if inner is None else [inner]
+
+
+def _is_several(optimizer: Any) -> bool:
+    import keras
+
+    several = getattr(keras.optimizers, "MultiOptimizer", None)  # of Keras 3.15
+    return several is not None and isinstance(optimizer, several)
 
 
 @contextlib.contextmanager
@@ -41,9 +46,8 @@ def replaced_apply(optimizer: Any, change: Callable[[Any, list[Any]], list[Any]]
     def changing(original: Any) -> Any:
         @functools.wraps(original)
         def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-            is_several = isinstance(self, keras.optimizers.MultiOptimizer)
             # An optimizer within another, or a call of super.
-            if is_several or getattr(within, "is_so", False):
+            if _is_several(self) or getattr(within, "is_so", False):
                 return original(self, grads, trainable_variables)
             within.is_so = True
             try:
