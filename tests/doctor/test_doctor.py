@@ -100,6 +100,34 @@ def test_an_interrupt_ends_all_of_it(hptune: Hptune) -> None:
     assert list(hptune.directory.glob("*")) == []
 
 
+def test_an_interrupt_while_checks_are_started_ends_all_of_it(hptune: Hptune) -> None:
+    ended = hptune.script(
+        """
+        import os, signal, subprocess, threading
+        from hptune.doctor.examination import examine
+        from hptune.doctor.findings import Subject
+
+        handled, start, started = threading.Event(), subprocess.Popen, []
+
+        def interrupted(_, **options):
+            started.append(start(["sleep", "60"], **options))
+            if len(started) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+                handled.wait(1)
+            return started[-1]
+
+        subprocess.Popen = interrupted
+        try:
+            list(examine(Subject(study="study")))
+        except KeyboardInterrupt:
+            print([each.returncode for each in started])
+            handled.set()
+        """
+    ).wait()
+    assert ended.out == "[-9, -9]\n"
+    hptune.assert_nothing_left()
+
+
 def test_a_file_that_is_not_there_is_a_usage_error(cli: InProcess) -> None:
     ended = cli("doctor", "modle.py")
     assert ended.code == 2

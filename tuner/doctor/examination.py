@@ -80,8 +80,8 @@ def examine(subject: Subject, checks: Sequence[Check] = CHECKS) -> Iterator[Find
             running.append(_RunningCheck(check, *files))
             stack.callback(running[-1].kill)
         # In a thread, because an interrupt of the main thread within `Popen` would leave a process.
+        # After an interrupt the thread may still run: `kill` keeps it from starting more.
         starting = threading.Thread(target=_start, args=(running, subject))
-        stack.callback(starting.join)
         starting.start()
         starting.join()
         for each in running:
@@ -101,24 +101,28 @@ class _RunningCheck:
         self._output, self._errors = output, errors
         self._deadline = 0.0
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
         self._is_over = False
 
     def start(self, subject: Subject) -> None:
-        """Start the process."""
+        """Start the process, unless the check is over."""
         arguments = [self._check.name, json.dumps(asdict(subject))]
-        self._deadline = time.monotonic() + self._check.limit_seconds
-        try:
-            self._process = subprocess.Popen(
-                # -P: a file random.py in the current directory must not hide the library's.
-                [sys.executable, "-P", "-m", "hptune.doctor", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._errors,
-                env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ},
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._errors.write(f"cannot start a process: {error}".encode())
+        with self._lock:
+            if self._is_over:
+                return
+            self._deadline = time.monotonic() + self._check.limit_seconds
+            try:
+                self._process = subprocess.Popen(
+                    # -P: a file random.py in the current directory must not hide the library's.
+                    [sys.executable, "-P", "-m", "hptune.doctor", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._output,
+                    stderr=self._errors,
+                    env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._errors.write(f"cannot start a process: {error}".encode())
 
     def findings(self) -> Iterator[Finding]:
         """Wait for the end of the check, or for its time limit, and yield its findings."""
@@ -141,10 +145,11 @@ class _RunningCheck:
 
     def kill(self) -> None:
         """End the process and all that it started; may be repeated."""
-        if self._process is not None and not self._is_over:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        with self._lock:
+            if self._process is not None and not self._is_over:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
             self._is_over = True
 
 
