@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from in_process import signals_kept
 
 from tuner.core.clock import SystemClock
 from tuner.core.messages import StopRequested
-from tuner.master.stop_requests import StopRequests
+from tuner.master.stop_requests import StopRequests, interrupt_on_signals
 from tuner.storage.directory import StudyDirectory
 
 
@@ -45,6 +47,56 @@ def test_a_master_that_may_not_let_go_yet_goes_on_and_bears_further_signals(tmp_
             assert event.reason == "interrupted by SIGUSR1"
             os.kill(os.getpid(), signal.SIGTERM)
     assert (asked, left) == ([signal.SIGUSR1] * 3, ["left"])
+
+
+def drop_an_interrupt() -> None:
+    """Receive a signal in a destructor, where Python drops exceptions."""
+
+    class Dropping:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Dropping()
+
+
+def wait_after_a_dropped_interrupt() -> None:
+    drop_an_interrupt()
+    threading.Event().wait()
+
+
+def test_an_interrupt_that_python_drops_is_repeated(capfd: pytest.CaptureFixture[str]) -> None:
+    left, hook = list[str](), sys.unraisablehook
+    with signals_kept():
+        with interrupt_on_signals(lambda: left.append("left")):
+            with pytest.raises(KeyboardInterrupt):
+                wait_after_a_dropped_interrupt()
+            assert not left
+            drop_an_interrupt()
+            assert left == ["left"]
+        assert sys.unraisablehook is hook
+    assert capfd.readouterr().err == ""
+
+
+def test_an_interrupt_that_python_drops_stops_the_study_that_has_started_meanwhile(
+    tmp_path: Path,
+) -> None:
+    woken, left = threading.Event(), list[str]()
+    directory = StudyDirectory(tmp_path).create()
+    with (
+        directory.acquire() as lock,
+        signals_kept(),
+        interrupt_on_signals(lambda: left.append("left")),
+    ):
+        requests = StopRequests(lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        drop_an_interrupt()
+        with requests.from_signals(wake=woken.set, leave_at_once=lambda: left.append("left")):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+            woken.wait()
+            (event,) = requests()
+    assert isinstance(event, StopRequested)
+    assert event.reason == "interrupted by SIGTERM"
+    assert not left
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

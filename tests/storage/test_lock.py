@@ -12,13 +12,14 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from tuner.errors import StudyError, StudyLockedError
 from tuner.storage.directory import StudyDirectory
-from tuner.storage.lease import HEARTBEAT_SECONDS, STALE_SECONDS
+from tuner.storage.lease import HEARTBEAT_SECONDS, STALE_SECONDS, Lease, LockOwner
 
 NO_LOCKS = """
 import errno, fcntl, os
@@ -235,6 +236,39 @@ def test_a_master_without_space_for_its_lease_leaves_none(directory: StudyDirect
     with child(script, directory) as process:
         assert process.wait(60) == 1
     directory.acquire().release()
+
+
+def test_a_lease_names_its_owner_from_the_first_moment_on(directory: StudyDirectory) -> None:
+    lease, owner = Lease(directory.path / "lease"), LockOwner.this_process()
+    seen, ended = set[LockOwner | None](), threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            seen.add(lease.read())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(300):
+            assert lease.create(owner)
+            lease.remove(owner)
+    finally:
+        ended.set()
+        reader.join()
+    assert seen <= {None, owner}
+
+
+def test_a_lease_where_there_are_no_hard_links(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with directory.acquire() as lock:
+        assert directory.owner() == lock.owner
+        assert "refused" in result_of_another(directory, setup=NO_LOCKS)
+    assert not (directory.path / "lease").exists()
 
 
 def test_a_directory_that_is_renamed(directory: StudyDirectory) -> None:

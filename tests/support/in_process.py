@@ -17,7 +17,7 @@ from real_runs import Ended
 from tuner.cli import main
 from tuner.worker.forkserver.client import ForkServer
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM)
 
 
 class SharedForkServer:
@@ -43,7 +43,7 @@ class InProcess:
     def __call__(self, *arguments: object) -> Ended:
         self._capture.readouterr()
         try:
-            with _signals_kept():
+            with signals_kept():
                 main([str(each) for each in arguments], prog_name="hptune")
             code: Any = 0
         except SystemExit as end:
@@ -56,7 +56,7 @@ class InProcess:
         self._capture.readouterr()
         code = 0
         try:
-            with _signals_kept():
+            with signals_kept():
                 runpy.run_path(str(path), run_name="__main__")
         except Exception:
             traceback.print_exc()
@@ -90,7 +90,7 @@ def refused(ended: Ended, directory: Path, *words: str) -> None:
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
+def signals_kept() -> Iterator[None]:
     """Undo what a command does to this process's signals."""
     kept = {each: signal.getsignal(each) for each in SIGNALS}
     try:

@@ -358,24 +358,23 @@ def _leaving(directory: StudyDirectory) -> Callable[[], None]:
 def _run_and_close(
     directory: StudyDirectory, go: Callable[[Progress], RunResult], *, quiet: bool
 ) -> None:
-    from ..master.stop_requests import end_on_signals, interrupt_on_signals
+    from ..master.stop_requests import interrupt_on_signals
     from ..reporting.terminal.display import make_progress
 
-    # Until the study runs and handles signals itself.
-    interrupt_on_signals(_leaving(directory))
     # Python warns of what it cleans up after a process that ended at once; users need not know.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
-    progress = make_progress(sys.stderr, quiet=quiet)
-    try:
-        result = go(progress)
-    except KeyboardInterrupt:
-        progress.stop()
-        print_last(f"interrupted; {what_next(directory)}", sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
-    finally:
-        # The progress display must be complete before anything else is printed.
-        progress.stop()
-        end_on_signals()
+    # Until the study runs and handles signals itself.
+    with interrupt_on_signals(_leaving(directory)):
+        progress = make_progress(sys.stderr, quiet=quiet)
+        try:
+            result = go(progress)
+        except KeyboardInterrupt:
+            progress.stop()
+            print_last(f"interrupted; {what_next(directory)}", sys.stderr)
+            raise SystemExit(INTERRUPTED) from None
+        finally:
+            # The progress display must be complete before anything else is printed.
+            progress.stop()
     _close(directory, result)
 
 

@@ -301,7 +301,7 @@ def _request(
 
 def _measured(requests: Sequence[ScalingRequest]) -> list[ScalingCurve]:
     from ..master.scaling import curves_of
-    from ..master.stop_requests import end_on_signals, end_process, interrupt_on_signals
+    from ..master.stop_requests import end_process, interrupt_on_signals
     from ..storage.file_errors import storage_errors
     from ..worker.private_folder import NAME, create_folder
 
@@ -324,12 +324,11 @@ def _measured(requests: Sequence[ScalingRequest]) -> list[ScalingCurve]:
         end_process()
 
     # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that workers and folders are removed.
-    interrupt_on_signals(leave)
-    try:
-        return list(curves_of(requests, scratch, lambda line: click.echo(line, err=True)))
-    finally:
-        end_on_signals()
-        clear()
+    with interrupt_on_signals(leave):
+        try:
+            return list(curves_of(requests, scratch, lambda line: click.echo(line, err=True)))
+        finally:
+            clear()
 
 
 def _write(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -16,6 +17,9 @@ from ..storage.lock import MasterLock
 
 STOP_POLL_SECONDS = 1.0
 """How often the study directory is checked for requests of users."""
+
+_REPEAT_SECONDS = 0.01
+"""After how many seconds a signal whose exception was dropped is repeated."""
 
 _REASONS = {
     signal.SIGINT: "by Ctrl-C",
@@ -127,10 +131,14 @@ class StopRequests:
                 signal.signal(each, handler)
 
 
-def interrupt_on_signals(leave_at_once: Callable[[], object]) -> None:
-    """From now on, a signal raises KeyboardInterrupt, and a second one leaves at once.
+@contextlib.contextmanager
+def interrupt_on_signals(leave_at_once: Callable[[], object]) -> Iterator[None]:
+    """Within the context, a signal raises KeyboardInterrupt, and a second one leaves at once.
 
-    The signals are those of `StopRequests.from_signals`.
+    After it, a signal ends the process: Python at its own end would show a traceback. A closed
+    terminal, which sends several signals, does not: the process ends by itself, with its code.
+
+    The signals are those of `StopRequests.from_signals`, which may take them over for a while.
     """
     received: list[int] = []
 
@@ -142,16 +150,26 @@ def interrupt_on_signals(leave_at_once: Callable[[], object]) -> None:
         if number != signal.SIGHUP:
             leave_at_once()
 
+    def repeat(*_: object) -> None:
+        signal.raise_signal(received.pop())
+
+    def on_unraisable(lost: sys.UnraisableHookArgs) -> None:
+        if not received or not issubclass(lost.exc_type, KeyboardInterrupt):
+            others(lost)
+            return
+        # In a destructor or a callback of the garbage collector, Python drops an exception. The
+        # signal is repeated when that has returned.
+        signal.signal(signal.SIGALRM, repeat)
+        signal.setitimer(signal.ITIMER_REAL, _REPEAT_SECONDS)
+
+    others, sys.unraisablehook = sys.unraisablehook, on_unraisable
     _handle(on_signal)
-
-
-def end_on_signals() -> None:
-    """From now on, a signal ends the process: Python at its own end would show a traceback.
-
-    A closed terminal, which sends several, does not: the process ends by itself, with its code.
-    """
-    _handle(lambda _: end_process())
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        _handle(lambda _: end_process())
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        sys.unraisablehook = others
 
 
 def _handle(on_signal: Callable[[int], None]) -> dict[signal.Signals, Any]:

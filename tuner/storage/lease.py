@@ -79,6 +79,21 @@ class Lease:
 
     def create(self, owner: LockOwner) -> bool:
         """Create the file, and return whether it did not exist before."""
+        fresh = self._temporary()
+        try:
+            fresh.write_bytes(_encoded(owner))
+            # A link is atomic, on NFS too, and the lease names its owner from the first moment on.
+            self.path.hardlink_to(fresh)
+        except FileExistsError:
+            # An NFS server whose answer was lost refuses the repeated request.
+            return self.read() == owner
+        except OSError:  # the file system may have no hard links
+            return self._create_without_link(owner)
+        finally:
+            fresh.unlink(missing_ok=True)
+        return True
+
+    def _create_without_link(self, owner: LockOwner) -> bool:
         try:
             # O_EXCL is atomic on NFS (from version 3 on) and on Lustre.
             file = self.path.open("xb")
