@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -97,6 +99,21 @@ def test_an_interrupt_that_python_drops_stops_the_study_that_has_started_meanwhi
     assert isinstance(event, StopRequested)
     assert event.reason == "interrupted by SIGTERM"
     assert not left
+
+
+def test_an_interrupted_process_ends_with_its_own_exit_code() -> None:
+    """Python keeps in mind that an `exec` was interrupted, and would end it by the signal."""
+    script = """
+        import sys
+        from tuner.master.stop_requests import interrupt_on_signals
+        try:
+            with interrupt_on_signals(lambda: None):
+                exec("import signal; signal.raise_signal(signal.SIGINT)")
+        except KeyboardInterrupt:
+            sys.exit(130)
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
+    assert ended.returncode == 130
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

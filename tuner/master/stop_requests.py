@@ -131,6 +131,14 @@ class StopRequests:
                 signal.signal(each, handler)
 
 
+class _Interrupt(KeyboardInterrupt):
+    """A KeyboardInterrupt of `interrupt_on_signals`.
+
+    If a plain one passes through an `exec`, with which dataclasses are made, Python ends the
+    process by SIGINT instead of with its exit code, even if the exception is caught.
+    """
+
+
 @contextlib.contextmanager
 def interrupt_on_signals(leave_at_once: Callable[[], object]) -> Iterator[None]:
     """Within the context, a signal raises KeyboardInterrupt, and a second one leaves at once.
@@ -145,7 +153,7 @@ def interrupt_on_signals(leave_at_once: Callable[[], object]) -> Iterator[None]:
     def on_signal(number: int) -> None:
         if not received:
             received.append(number)
-            raise KeyboardInterrupt
+            raise _Interrupt
         # The kernel and the shell both send SIGHUP when a terminal is closed.
         if number != signal.SIGHUP:
             leave_at_once()
@@ -154,7 +162,7 @@ def interrupt_on_signals(leave_at_once: Callable[[], object]) -> Iterator[None]:
         signal.raise_signal(received.pop())
 
     def on_unraisable(lost: sys.UnraisableHookArgs) -> None:
-        if not received or not issubclass(lost.exc_type, KeyboardInterrupt):
+        if not issubclass(lost.exc_type, _Interrupt):
             others(lost)
             return
         # In a destructor or a callback of the garbage collector, Python drops an exception. The
