@@ -101,7 +101,7 @@ def test_an_interrupt_that_python_drops_stops_the_study_that_has_started_meanwhi
     assert not left
 
 
-def test_an_interrupted_process_ends_with_its_own_exit_code() -> None:
+def test_an_interrupted_module_ends_with_its_own_exit_code(tmp_path: Path) -> None:
     """Python keeps in mind that an `exec` was interrupted, and would end it by the signal."""
     script = """
         import sys
@@ -112,7 +112,8 @@ def test_an_interrupted_process_ends_with_its_own_exit_code() -> None:
         except KeyboardInterrupt:
             sys.exit(130)
     """
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
+    (tmp_path / "interrupted.py").write_text(textwrap.dedent(script), encoding="utf-8")
+    ended = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, check=False)
     assert ended.returncode == 130
 
 

@@ -134,8 +134,8 @@ class StopRequests:
 class _Interrupt(KeyboardInterrupt):
     """A KeyboardInterrupt of `interrupt_on_signals`.
 
-    If a plain one passes through an `exec`, with which dataclasses are made, Python ends the
-    process by SIGINT instead of with its exit code, even if the exception is caught.
+    If a plain one passes through an `exec`, with which dataclasses are made, `python -m hptune`
+    ends by SIGINT instead of with its exit code, even if the exception is caught.
     """
 
 
