@@ -81,7 +81,7 @@ def check(study: Path, *, cells: int) -> None:
             died = f"(rank {trial['params']['rank']})"
             assert trial["params"]["manner"] in attempts[0]["reason"]
             assert attempts[0]["reason"].endswith(died), attempts[0]["reason"]
-        assert all(row["ended"] - row["started"] < 30.0 for row in attempts)
+        assert all(row["ended"] - row["started"] < 120.0 for row in attempts)
         steps = rows(study, f"SELECT step FROM reports WHERE trial = {number} ORDER BY rowid")
         assert [row["step"] for row in steps] == [1, 2, 3, 4], "an epoch was trained twice"
 

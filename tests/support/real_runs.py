@@ -198,7 +198,7 @@ class Hptune:
         """Return the folders of runs in the temporary directory."""
         return [path.name for path in self.temporary.glob("hptune-*")]
 
-    def assert_nothing_left(self, *, seconds: float = 10.0) -> None:
+    def assert_nothing_left(self, *, seconds: float = 60.0) -> None:
         """Check that no process (so no port either) and no temporary folder is left."""
         deadline = time.monotonic() + seconds
         while (self.processes() or self.leftovers()) and time.monotonic() < deadline:
@@ -231,7 +231,7 @@ def rows(study: Path, query: str) -> list[dict[str, Any]]:
     if not (study / "study.db").exists():
         return []
     with contextlib.closing(
-        sqlite3.connect(f"{(study / 'study.db').as_uri()}?mode=rw", uri=True)
+        sqlite3.connect(f"{(study / 'study.db').as_uri()}?mode=rw", uri=True, timeout=60.0)
     ) as db:
         db.row_factory = sqlite3.Row
         return [dict(row) for row in db.execute(query)]
