@@ -27,7 +27,7 @@ COMMAND = Path(sys.executable).with_name("hptune")
 MARK = "HPTUNE_TEST_MARK"
 
 
-def wait_for(condition: Callable[[], Any], what: str, *, seconds: float = 120.0) -> Any:
+def wait_for(condition: Callable[[], Any], what: str, *, seconds: float = 200.0) -> Any:
     """Wait until a condition is true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -80,7 +80,7 @@ class Started:
         assert ended.code == 0, ended
         return ended.out
 
-    def wait(self, *, seconds: float = 120.0) -> Ended:
+    def wait(self, *, seconds: float = 240.0) -> Ended:
         out, err = self.process.communicate(timeout=seconds)
         return Ended(self.process.returncode, out, err)
 
@@ -171,7 +171,7 @@ class Hptune:
         self._started.append(started)
         return started
 
-    def __call__(self, *arguments: object, seconds: float = 120.0, **environment: str) -> Ended:
+    def __call__(self, *arguments: object, seconds: float = 240.0, **environment: str) -> Ended:
         return self.start(*arguments, **environment).wait(seconds=seconds)
 
     def environment(self, **more: str) -> dict[str, str]:
