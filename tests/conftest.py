@@ -35,7 +35,7 @@ BASE_IMAGE_SECONDS = 900
 if TYPE_CHECKING:
     from data_cache_node import Calls, Node
     from engine_driver import EngineDriver
-    from file_network import Network
+    from file_network import Clock, Network
     from in_process import InProcess
     from real_containers import Containers
     from xdist.remote import Producer
@@ -295,6 +295,19 @@ def calls(tmp_path: Path) -> Calls:
     from data_cache_node import Calls
 
     return Calls(tmp_path / "calls")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return the clock of all workers in the test that exchange files."""
+    from file_network import Clock
+
+    from tuner.worker.transport import file_requests, remote_study
+
+    clock = Clock()
+    for module in (file_requests, remote_study):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
 
 
 @pytest.fixture

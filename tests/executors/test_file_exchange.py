@@ -7,12 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from file_network import FIRST, SECOND, Network, write
+from file_network import FIRST, SECOND, Clock, Network, write
 from real_runs import wait_for
 
 from tuner.core.attempt import AttemptId
@@ -64,19 +65,25 @@ def test_a_worker_whose_trial_runs_elsewhere_by_now_changes_nothing(network: Net
 
 
 def test_a_lost_notice_is_repeated_and_a_master_that_is_gone_ends_the_wait(
-    network: Network, monkeypatch: pytest.MonkeyPatch
+    network: Network, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_requests, "SILENT_SECONDS", 0.2)
-    lost: list[FileNotice] = []
-    tell = network.tell
-    monkeypatch.setattr(
-        network, "tell", lambda notice: tell(notice) if lost else lost.append(notice)
-    )
+    told: list[FileNotice] = []
+    tell, is_gone = network.tell, threading.Event()
+
+    def first_is_lost(notice: FileNotice) -> None:
+        told.append(notice)
+        if len(told) > 1:
+            tell(notice)
+        if len(told) == 1 or is_gone.is_set():
+            clock.ahead += file_requests.SILENT_SECONDS
+
+    monkeypatch.setattr(network, "tell", first_is_lost)
     one = network.worker("one")
     one.fetch_code()
-    assert len(lost) == 1
+    assert len(told) == 2
     here = network.begin("one", FIRST)
     network.exchange.close()
+    is_gone.set()
     write(here / "resume" / "5.ckpt", b"x")
     not_sent = network.finish("one", FIRST)
     assert not_sent is not None
@@ -130,16 +137,22 @@ def test_rank_0_ends_when_its_files_are_sent_though_other_ranks_run(network: Net
 
 
 def test_a_slow_master_keeps_its_workers_waiting(
-    network: Network, monkeypatch: pytest.MonkeyPatch
+    network: Network, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_requests, "SILENT_SECONDS", 0.2)
     monkeypatch.setattr(file_exchange, "_AT_WORK_SECONDS", 0.05)
     network.worker("one")
     here = network.begin("one", FIRST)
     commit = files.Incoming.commit
 
+    def has_said(words: int) -> bool:
+        return network.calls.count("master_at_work") >= words
+
     def slow(incoming: files.Incoming) -> None:
-        time.sleep(0.5)
+        for _ in range(3):
+            before = network.calls.count("master_at_work")
+            clock.ahead += 0.75 * file_requests.SILENT_SECONDS
+            # The second of them was sent after that, and has arrived when the third is sent.
+            wait_for(partial(has_said, before + 3), "the master's word")
         commit(incoming)
 
     monkeypatch.setattr(files.Incoming, "commit", slow)
@@ -221,15 +234,14 @@ def test_a_worker_that_hangs_keeps_the_masters_word_from_no_other(
 def test_a_worker_that_does_not_answer_is_named(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_exchange, "_CALL_SECONDS", 0.05)
     network.worker("one")
     here = network.begin("one", FIRST)
     run = network.run
 
-    async def hang(function: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
-        if function.__name__ == "read_files":
-            await asyncio.Event().wait()
-        return await run(function, *arguments, **options)
+    def hang(function: Any, *arguments: Any, **options: Any) -> Any:
+        hangs = function.__name__ == "read_files"
+        monkeypatch.setattr(file_exchange, "_CALL_SECONDS", 0.05 if hangs else 60.0)
+        return asyncio.Event().wait() if hangs else run(function, *arguments, **options)
 
     monkeypatch.setattr(network, "run", hang)
     write(here / "model.keras", b"x")

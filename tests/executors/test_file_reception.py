@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from file_network import FIRST, LIMIT_BYTES, SECOND, Network, save, write
+from file_network import FIRST, LIMIT_BYTES, SECOND, Clock, Network, save, write
 from real_runs import wait_for
 
 from tuner.executors import file_exchange
@@ -184,9 +184,8 @@ def test_a_file_that_changed_while_it_was_read_is_sent_in_the_end(network: Netwo
 
 
 def test_a_part_of_a_log_is_written_once_though_the_answer_is_lost(
-    network: Network, monkeypatch: pytest.MonkeyPatch
+    network: Network, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_requests, "SILENT_SECONDS", 0.2)
     monkeypatch.setattr(remote_study, "LOG_SECONDS", 0.0)
     network.worker("one")
     write(network.trial / "log.txt", b"before\n")
@@ -196,6 +195,7 @@ def test_a_part_of_a_log_is_written_once_though_the_answer_is_lost(
     def lose(function: str) -> None:
         if function == "files_taken" and len(lost) < 2:
             lost.append(function)
+            clock.ahead += file_requests.SILENT_SECONDS
             raise OSError(errno.ECONNRESET, "the worker is gone")
 
     network.before_call = lose

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,20 @@ from tuner.worker.transport.remote_study import NotSent, RemoteStudy
 
 FIRST, SECOND = AttemptId(3, 0), AttemptId(3, 1)
 LIMIT_BYTES = 20_000_000
+
+
+class Clock:
+    """A clock that a test can set ahead.
+
+    Attributes:
+        ahead: By how many seconds.
+    """
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
 
 
 class Network:
@@ -93,10 +108,21 @@ class Network:
     def close(self) -> None:
         for each in self.workers.values():
             each.close()
+        wait_for(lambda: not self.exchange._busy, "the end of what is on its way")
+        asyncio.run_coroutine_threadsafe(self._end_calls(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
-        assert not (self.root / INCOMING).exists() or not [*(self.root / INCOMING).iterdir()]
+        left = [each.name for each in (self.root / INCOMING).glob("*")]
+        assert left == []
+
+    async def _end_calls(self) -> None:
+        """End what still runs: a coroutine that outlives its loop fails whichever test is next."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for each in others:
+            each.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self.loop.shutdown_default_executor()
 
 
 def write(path: Path, contents: bytes) -> None:
