@@ -36,7 +36,7 @@ import pytest
 
 from ..config.model_file import ObjectiveSource, SourceKind
 from ..core.attempt import AttemptId, Cause, Halt
-from ..core.messages import AttemptEnded, Reported, WorkerJoined
+from ..core.messages import AttemptEnded, Measured, Reported, WorkerJoined
 from ..executors.base import Executor
 from ..worker.forkserver.client import ForkServer
 from ..worker.runner_state import GRACE_SECONDS
@@ -64,7 +64,7 @@ class ExecutorSuite(abc.ABC):
     ranks = 1
     replaces_workers = True
     limit_seconds = 60.0
-    tidy_seconds = 10.0
+    tidy_seconds = 30.0
 
     @abc.abstractmethod
     def executor(self, stage: Stage, cores: int) -> AbstractContextManager[Executor]:
@@ -161,8 +161,7 @@ class ExecutorSuite(abc.ABC):
         shared.executor.stop(name, Halt.STOP)  # the first reason counts
         ending = shared.ending(name)
         assert ending.cause is cause, ending
-        times = {type(event): event.at for event in shared.story}
-        assert times[AttemptEnded] - times[Reported] < 2.0
+        assert self.seconds_to_end(shared) < GRACE_SECONDS, "it was killed"
         self.check_gone(shared.pid(name))
 
     def test_an_attempt_can_be_killed_at_once(self, shared: Driver) -> None:
@@ -170,8 +169,7 @@ class ExecutorSuite(abc.ABC):
         shared.executor.stop(name, Halt.ABORT)
         ending = shared.ending(name)
         assert ending.cause in (Cause.RANK_LOST, Cause.WORKER_LOST), ending
-        times = {type(event): event.at for event in shared.story}
-        assert times[AttemptEnded] - times[Reported] < 2.0
+        assert self.seconds_to_end(shared) < GRACE_SECONDS, "it was killed later"
         self.check_gone(shared.pid(name))
 
     def test_an_attempt_can_be_stopped_before_it_has_begun(self, shared: Driver) -> None:
@@ -188,8 +186,7 @@ class ExecutorSuite(abc.ABC):
         shared.executor.stop(name)
         ending = shared.ending(name)
         assert ending.cause is Cause.STOPPED, ending
-        times = {type(event): event.at for event in shared.story}
-        assert times[AttemptEnded] - times[Reported] < GRACE_SECONDS + 5
+        assert self.seconds_to_end(shared) < GRACE_SECONDS + self.limit_seconds
         self.check_gone(shared.pid(name))
 
     def test_stopping_again_or_too_late_does_nothing(self, shared: Driver) -> None:
@@ -240,9 +237,14 @@ class ExecutorSuite(abc.ABC):
 
     def test_a_wake_makes_a_waiting_call_return(self, shared: Driver) -> None:
         name = shared.running("wait")
-        shared.executor.wake()
         begun = time.monotonic()
-        assert shared.listen(60.0) == []
+        while True:
+            shared.executor.wake()
+            events = shared.listen(60.0)
+            if not events:
+                break
+            # What is measured of the attempt may come at any time.
+            assert all(isinstance(event, Measured) for event in events), events
         assert time.monotonic() - begun < 30.0
         shared.executor.stop(name)
         shared.ending(name)
@@ -302,6 +304,12 @@ class ExecutorSuite(abc.ABC):
         with self.driver(stage) as driver:
             driver.executor.close()
             driver.executor.close()
+
+    @staticmethod
+    def seconds_to_end(driver: Driver) -> float:
+        """The time between the latest report and the latest end of an attempt."""
+        times = {type(event): event.at for event in driver.story}
+        return times[AttemptEnded] - times[Reported]
 
     def check_gone(self, pid: int) -> None:
         """An attempt's process is gone, or is gone in a moment."""
