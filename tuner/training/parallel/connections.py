@@ -19,7 +19,7 @@ from collections.abc import Callable
 _HEADER = struct.Struct("!IB")
 _NONCE_BYTES = 32
 _RANK = struct.Struct("!I")
-_GREETING_SECONDS = 10.0
+_GREETING_SECONDS = 60.0
 """Longest time for one greeting, so that a stranger who connects keeps no thread."""
 _POLL_SECONDS = 0.2
 _MOST_BYTES = 2**30
