@@ -25,7 +25,7 @@ _LAST_SHARE = 0.03
 _IDLE_SHARE = 0.005
 """Share of one core that an idle attempt may use."""
 
-_DUMP_SECONDS = 2.0
+_DUMP_SECONDS = 5.0
 """Seconds that an attempt that hangs gets to write its stacks."""
 
 _GROWTH = 1.1
