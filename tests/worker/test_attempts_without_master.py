@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import pytest
+from real_runs import wait_for
 
 from tuner.config.model_file import check_path
 from tuner.config.objectives import resolve_goals
@@ -185,9 +187,13 @@ def test_an_attempt_leaves_whose_worker_alone_was_cut_off(
             waiting.start()
             waiting.join(timeout=1.0)
             assert waiting.is_alive(), "it left before the master gave a sign of life"
-            os.utime(directory.path / "lease", (1, 1))
-            waiting.join(timeout=60)
-            assert not waiting.is_alive()
+            beats = itertools.count(1)
+
+            def leaves() -> bool:
+                os.utime(directory.path / "lease", ns=(0, next(beats)))
+                return not waiting.is_alive()
+
+            wait_for(leaves, "the attempt to leave")
         ended = running.journal[-1]
         assert isinstance(ended, AttemptEnded)
         assert ended.ending.cause is Cause.RELEASED
