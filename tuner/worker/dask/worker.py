@@ -198,15 +198,15 @@ class _Joining:
             address = address_of(self._options.scheduler)
             if address and (worker := await self._started(address)):
                 return worker
+            if not is_waiting:
+                self._say(f"waiting for a scheduler at {self._options.scheduler}")
+                is_waiting = True
             if deadline is not None and time.monotonic() > deadline:
                 raise StudyError(
                     self._refusal
                     or f"no scheduler answered at {self._options.scheduler} within {seconds:g} s. "
                     "Start one with `hptune scheduler`."
                 )
-            if not is_waiting:
-                self._say(f"waiting for a scheduler at {self._options.scheduler}")
-                is_waiting = True
             await _first(self._leave.wait(), asyncio.sleep(_POLL_SECONDS))
         return None
 
