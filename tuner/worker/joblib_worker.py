@@ -113,8 +113,12 @@ def _end_if_orphaned(master_pid: int) -> None:
     if not multiprocessing.current_process().name.startswith("LokyProcess"):
         return
     deadline = time.monotonic() + ORPHANED_SECONDS
-    while time.monotonic() < deadline:
+    while True:
+        # First, whether time is over: this process may have stalled since.
+        is_late = time.monotonic() > deadline
         # Not compared with an earlier parent: the master may have died before this worker began.
         if os.getppid() != master_pid:
             os._exit(1)
+        if is_late:
+            return
         time.sleep(0.05)
