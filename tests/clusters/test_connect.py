@@ -109,12 +109,15 @@ class Remembering(SchedulerCluster):
 
     Args:
         dask: The scheduler, a `LocalCluster`.
+
+    Attributes:
+        connected: What was called, and the state of the run's client then.
     """
 
     def __init__(self, dask: Any) -> None:
         super().__init__()
         self._dask = dask
-        self.connected: list[tuple[str, int]] = []
+        self.connected: list[tuple[str, str]] = []
 
     @property
     def address(self) -> str:
@@ -131,8 +134,7 @@ class Remembering(SchedulerCluster):
         self._note("close")
 
     def _note(self, word: str) -> None:
-        clients = self._dask.scheduler.clients
-        self.connected.append((word, sum("hptune" in name for name in clients)))
+        self.connected.append((word, self._client.status))
 
 
 def test_workers_stop_before_anything_that_may_hang() -> None:
@@ -140,8 +142,8 @@ def test_workers_stop_before_anything_that_may_hang() -> None:
         cluster = Remembering(dask)
         with Workforce(settings(), cluster) as workers:
             cluster.executor(workers.layout({}), None)
-    assert cluster.connected[0] == ("scale_down", 1)
-    assert cluster.connected[-1] == ("close", 0)
+    assert cluster.connected[0] == ("scale_down", "running")
+    assert cluster.connected[-1] == ("close", "closed")
 
 
 def test_the_study_of_a_scheduler_is_found(tmp_path: Path) -> None:

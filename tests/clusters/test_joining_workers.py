@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from typing import IO, Any
 import psutil
 import pytest
 from in_process import InProcess
+from private_slurm import free_ports
 from real_runs import Hptune, Started, is_alive, rows, trials, wait_for
 
 from tuner.core.seeds import training_seed
@@ -99,7 +101,7 @@ class RealScheduler:
         self.started.leave()
 
 
-def open_scheduler(hptune: Hptune, port: int = 0) -> RealScheduler:
+def open_scheduler(hptune: Hptune, port: int) -> RealScheduler:
     scheduler = hptune.start("scheduler", "--port", port)
     assert scheduler.process.stdout is not None
     found = re.search(r"tls://\S+", scheduler.process.stdout.readline())
@@ -109,7 +111,9 @@ def open_scheduler(hptune: Hptune, port: int = 0) -> RealScheduler:
 
 @pytest.fixture
 def scheduler(hptune: Hptune) -> Iterator[RealScheduler]:
-    opened = open_scheduler(hptune)
+    # One that a test can open again: no connection of this machine has it meanwhile.
+    (port,) = free_ports(1)
+    opened = open_scheduler(hptune, port)
     yield opened
     if opened.started.process.poll() is None:
         opened.end()
@@ -117,7 +121,10 @@ def scheduler(hptune: Hptune) -> Iterator[RealScheduler]:
 
 def listening(hptune: Hptune) -> set[str]:
     """Return the addresses on which the test's processes accept connections."""
-    found = [each for pid in hptune.processes() for each in psutil.Process(pid).net_connections()]
+    found = []
+    for pid in hptune.processes():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += psutil.Process(pid).net_connections()
     return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
 
 
@@ -165,6 +172,22 @@ def undisturbed(trial: dict[str, Any], *, seed: int) -> float:
     return value
 
 
+# The beginning of a script that says when a study has connected to its scheduler.
+CONNECTS = """
+import distributed, pathlib
+from tuner.executors import dask_client
+
+connect = dask_client.connect
+
+def connect_and_say_so(*arguments, **options):
+    client = connect(*arguments, **options)
+    pathlib.Path("connected").touch()
+    return client
+
+dask_client.connect = connect_and_say_so
+"""
+
+
 @pytest.mark.parametrize(
     "when", ["its model is read", pytest.param("it is registered", marks=pytest.mark.slow)]
 )
@@ -172,19 +195,23 @@ def test_a_scheduler_that_dies_while_a_study_starts_is_one_clean_ending(
     scheduler: RealScheduler, when: str
 ) -> None:
     # Each time after the study has connected to it.
-    kill = f"import os, time; time.sleep(2); os.kill({scheduler.started.pid}, 9); time.sleep(1)"
+    kill = (
+        "import os, pathlib, time\n"
+        "while not pathlib.Path('connected').exists(): time.sleep(0.02)\n"
+        f"os.kill({scheduler.started.pid}, 9); time.sleep(1)"
+    )
     text = "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n"
     if when == "its model is read":
         text = f"{kill}\n{text}"
     model = scheduler.hptune.file("model.py", text)
-    script = "import distributed\n"
+    script = CONNECTS
     if when == "it is registered":
         register = f"lambda *_, **__: exec({kill!r})"
         script += f"distributed.Client.register_plugin = {register}\n"
     arguments = ["run", str(model), "--connect", scheduler.address, "--study", "study"]
     ended = scheduler.hptune.script(f"{script}from tuner.cli import main\nmain({arguments})").wait()
-    assert ended.code == 1
-    assert "Error: the connection to the Dask scheduler is lost" in ended.err
+    assert ended.code == 1, ended
+    assert "Error: the connection to the Dask scheduler is lost" in ended.err, ended.err
     assert "Traceback" not in ended.err
     is_study = (scheduler.hptune.study() / "study.db").exists()
     assert is_study == (when == "it is registered")
@@ -210,14 +237,15 @@ def test_a_study_waits_for_workers_uses_who_comes_and_loses_nothing_with_who_goe
     first = attempts(study)[0]
     said = small.leave()
     assert "released" in said
-    again = wait_for(lambda: attempts(study)[1:2], "the trial to be placed again")
+    again = "SELECT * FROM attempts WHERE trial = 0 AND number = 1"
+    wait_for(lambda: rows(study, again), "the trial to be placed again")
     (hptune.directory / "go").touch()
     ended = run.wait()
     assert ended.code == 0, ended
     for trial in trials(study):
         assert trial["value"] == undisturbed(trial, seed=5)
     one, two = attempts(study)[:2]
-    assert (one["outcome"], two["outcome"]) == ("RELEASED", "FINISHED"), (one, two, again)
+    assert (one["outcome"], two["outcome"]) == ("RELEASED", "FINISHED"), (one, two)
     assert first["worker"] == one["worker"] != two["worker"]
     reports = rows(
         study, "SELECT attempt, min(step) AS step FROM reports WHERE trial = 0 GROUP BY attempt"
@@ -303,16 +331,24 @@ def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
     (hptune.directory / "go").touch()
     for run in (first, second):
         assert run.wait().code == 0
-    worker.leave()
+    said = worker.leave()
     holds = [json.loads(line) for line in (hptune.directory / "holds").read_text().splitlines()]
     assert len(holds) == 12
     for gpu in ("GPU-a", "GPU-b"):
         here = sorted((h for h in holds if h["gpu"] == gpu), key=lambda hold: hold["from"])
         for one, other in pairwise(here):
             assert one["to"] <= other["from"], "two trials had one GPU at a time"
-        order = "".join(hold["study"][0] for hold in here)
-        assert "sss" not in order, f"the study that came first starved: {order}"
-        assert "fff" not in order, f"the study that came later starved: {order}"
+    # In the order of the worker: masters that stall have nothing there that could wait.
+    lines = re.findall(r"study (\S+): (trial \d+) (?:(waits)|starts with .*GPU (\S+))", said)
+    overtaken = []
+    for at, (study, trial, _, gpu) in enumerate(lines):
+        waiting = (study, trial, "waits", "")
+        if gpu and waiting in lines[:at]:
+            meanwhile = lines[lines.index(waiting) : at]
+            others = [who for who, _, _, where in meanwhile if where == gpu and who != study]
+            overtaken.append(len(others))
+    assert overtaken
+    assert max(overtaken) <= 2, f"a study starved: {said}"
 
 
 def test_a_worker_with_another_version_is_refused_with_both_named(

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -48,8 +49,11 @@ def ports(started: Started) -> set[int]:
     """Return the TCP ports on which a command and its children listen, all on loopback."""
     process = psutil.Process(started.pid)
     family = [process, *process.children(recursive=True)]
-    found = [each for one in family for each in one.net_connections()]
-    listening = [each.laddr for each in found if each.status == psutil.CONN_LISTEN]
+    listening = []
+    for one in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = one.net_connections()
+            listening += [each.laddr for each in found if each.status == psutil.CONN_LISTEN]
     assert {each.ip for each in listening} == {"127.0.0.1"}
     return {each.port for each in listening}
 
@@ -57,7 +61,7 @@ def ports(started: Started) -> set[int]:
 def answers_http(port: int, page: str) -> int | None:
     """Return the status of a page; None if the port does not speak HTTP."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=60) as answer:
             status: int = answer.status
             return status
     except urllib.error.HTTPError as error:
@@ -82,11 +86,11 @@ def scan(port: int) -> bytes:
     return answered
 
 
-def is_let_in(address: str, identity: Identity | None) -> bool:
+def is_let_in(address: str, identity: Identity | None, *, seconds: float = 2.0) -> bool:
     """Return whether a client of Dask's own, with this certificate, is accepted."""
     with (
         contextlib.suppress(OSError),
-        Client(address, security=security(identity), timeout=2, set_as_default=False),
+        Client(address, security=security(identity), timeout=seconds, set_as_default=False),
     ):
         return True
     return False
@@ -103,6 +107,7 @@ def test_strangers_are_refused_and_told_why_while_the_study_goes_on(
     assert scheduler.process.stdout is not None
     found = re.search(r"tls://\S+", scheduler.process.stdout.readline())
     assert found
+    began = time.monotonic()
     address, plain = found[0], found[0].replace("tls://", "tcp://")
     worker = hptune.start("worker", address, "--certs", member, "--cpus", 1)
     model = hptune.file("model.py", WAITING.format(go=str(tmp_path / "go")))
@@ -128,7 +133,7 @@ def test_strangers_are_refused_and_told_why_while_the_study_goes_on(
             ("tls", read(expired)),
         ):
             assert not is_let_in(f"{scheme}://127.0.0.1:{port}", identity), (scheme, identity)
-    assert is_let_in(address, read(member)), "the test refuses everybody"
+    assert is_let_in(address, read(member), seconds=60.0), "the test refuses everybody"
 
     said = {
         (address, "--certs", expired): r"expired.pem were valid until 20\d\d-",
@@ -158,7 +163,8 @@ def test_strangers_are_refused_and_told_why_while_the_study_goes_on(
     scheduler.process.terminate()
     told = scheduler.wait()
     assert told.code == 0, told
-    assert told.out.count("refused a connection from 127.0.0.1: ") == 1, told.out
+    minutes = int((time.monotonic() - began) / 60)
+    assert 1 <= told.out.count("refused a connection from 127.0.0.1: ") <= 1 + minutes, told.out
     # A worker that only looks whether there is a scheduler closes its connection, as others may.
     assert "EOF" not in told.out
 

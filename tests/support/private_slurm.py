@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -82,12 +83,20 @@ def _which(command: str) -> str | None:
     return shutil.which(command, path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATHS}")
 
 
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+def free_ports(count: int) -> list[int]:
+    """Return ports for servers that start later, perhaps again and again.
+
+    The kernel gives none of them to anything else, such as a connection of another test.
+    """
+    its_own = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(10_000, max(int(its_own[0]), 11_000))
+        with contextlib.suppress(OSError), socket.socket() as tried:
+            tried.bind(("0.0.0.0", port))
+            if port not in found:
+                found.append(port)
+    return found
 
 
 def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
@@ -122,7 +131,7 @@ class PrivateSlurm:
         (here / "state").mkdir()
         for node in NODES:
             (here / f"spool.{node}").mkdir()
-        ports = _free_ports(1 + len(NODES))
+        ports = free_ports(1 + len(NODES))
         (here / "slurm.conf").write_text(
             CONFIGURATION.format(
                 host=socket.gethostname().partition(".")[0],
