@@ -52,7 +52,8 @@ def test_no_colour_where_it_is_not_wanted(hptune: Hptune) -> None:
     for wish, mark in ({}, "\x1b["), ({"NO_COLOR": "1"}, "Error: "):
         terminal = Terminal()
         assert hptune.at(terminal, "status", "nowhere", TERM="xterm", **wish).wait().code == 2
-        assert terminal.read().startswith(mark)
+        shown = terminal.rest()
+        assert shown.startswith(mark), shown
         terminal.close()
 
 

@@ -26,6 +26,16 @@ def objective(hp, trial):
     time.sleep(0.1)
     return a + 10 * (b == "y") + 100 * c
 """
+# All but the first trial wait for a gate.
+GATED = MODEL.replace("import time", "import os, time").replace(
+    "    time.sleep(0.1)\n",
+    """\
+    while trial.number and not os.path.exists("gate"):
+        if trial.should_stop():
+            return None
+        time.sleep(0.02)
+""",
+)
 LIGHT = ("--executor", "joblib")
 ALL = set(itertools.product([1, 2, 3], ["x", "y"], [False, True]))
 
@@ -38,17 +48,18 @@ def tried(command: Hptune | InProcess, study: str = "study") -> list[tuple[objec
 def test_the_grid_says_how_many_and_continues_without_repeating_one(
     hptune: Hptune, cli: InProcess
 ) -> None:
-    model = hptune.file("model.py", MODEL)
+    model = hptune.file("model.py", GATED)
     started = hptune.start("run", model, "--search", "grid", "--study", hptune.study())
-    wait_for(lambda: states(hptune.study()).get("COMPLETE"), "the first trials")
+    wait_for(lambda: states(hptune.study()).get("COMPLETE"), "the first trial")
     started.interrupt()
     ended = started.wait()
-    assert ended.code == 130
+    assert ended.code == 130, ended
     assert "the grid has 12 configurations" in ended.err
     assert len(tried(hptune)) < 12
     plain = json.loads(cli("status", hptune.study(), "--json").out)
     assert plain["master"] is None
 
+    (hptune.directory / "gate").touch()
     ended = hptune("resume", hptune.study())
     assert ended.code == 0, ended.err
     assert len(tried(hptune)) == 12

@@ -16,6 +16,15 @@ QUICK = """
     """
 
 
+# All but the first trial wait for a gate.
+GATED = QUICK.replace(
+    "def objective(hp, trial):",
+    """def objective(hp, trial):
+        import os, time
+        while trial.number and not os.path.exists("gate"):
+            time.sleep(0.02)""",
+)
+
 LONG = """
     import time
 
@@ -59,17 +68,18 @@ def test_a_terminal_that_nobody_reads_holds_up_neither_the_study_nor_its_end(
 def test_a_terminal_that_is_read_late_gets_every_line_that_stays(
     hptune: Hptune, full: Terminal, term: str
 ) -> None:
-    model = hptune.file("quick.py", QUICK)
+    model = hptune.file("gated.py", GATED)
     arguments = (model, "--study", hptune.study(), "--trials", 12, *LIGHT)
     started = hptune.at(full, "run", *arguments, TERM=term)
     wait_for(lambda: states(hptune.study()).get("COMPLETE"), "a trial that is complete")
-    assert started.process.poll() is None
+    full.read()
+    (hptune.directory / "gate").touch()
     while started.process.poll() is None:
         full.read()
-    shown = full.read()
-    assert started.wait().code == 0
+    shown = full.rest()
+    assert started.wait().code == 0, shown
     for words in ("random search for score (max), 12 trials", "Done: 12/12 trials", "next"):
-        assert words in shown
+        assert words in shown, shown
     if term == "dumb":
         assert all(f"trial {number} complete" in shown for number in range(12))
     else:
@@ -99,13 +109,17 @@ def test_a_status_that_is_watched_follows_the_study_to_its_end(
     watching = hptune.at(terminal, "status", study, "--watch", TERM="xterm")
     plain = hptune.start("status", study, "--watch")
     wait_for(lambda: "step" in terminal.read(), "the trial's first report")
+    assert plain.process.stdout is not None
+    shown = plain.process.stdout.readline()  # it has read the study that runs
     assert hptune("stop", study).code == 0
     run.wait()
-    assert watching.wait().code == 0
-    ended = plain.wait()
-    assert ended.code == 0
+    ended = watching.wait()
+    shown_last = terminal.rest()
+    assert ended.code == 0, shown_last
+    shown += plain.process.stdout.read()
+    assert plain.wait().code == 0, shown
     # In a pipe: once at the start, and once at the end.
-    assert ended.out.count("\nstate ") == 2
-    assert "state    running" in ended.out.partition("\n\n")[0]
-    assert "not running: asked by" in ended.out.rpartition("\nstate ")[2]
-    assert "not running: asked by" in terminal.read()
+    assert shown.count("\nstate ") == 2, shown
+    assert "state    running" in shown.partition("\n\n")[0], shown
+    assert "not running: asked by" in shown.rpartition("\nstate ")[2], shown
+    assert "not running: asked by" in shown_last

@@ -81,7 +81,11 @@ class Started:
         return ended.out
 
     def wait(self, *, seconds: float = 240.0) -> Ended:
-        out, err = self.process.communicate(timeout=seconds)
+        """Wait until it has ended; fail, with its output until then, if that takes too long."""
+        try:
+            out, err = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as late:
+            pytest.fail(f"not ended after {seconds:g} s; output {late.output!r}, {late.stderr!r}")
         return Ended(self.process.returncode, out, err)
 
 
@@ -113,6 +117,17 @@ class Terminal:
                 self._read += os.read(self._master, 65536)
             except OSError:  # all who could write have gone
                 break
+        return self._read.decode()
+
+    def rest(self) -> str:
+        """Return all that was written by commands that have ended.
+
+        The kernel hands on what is written to a terminal a moment later, in order.
+        """
+        self.read()
+        os.write(self.slave, b"\0")
+        wait_for(lambda: self.read().endswith("\0"), "what was written to the terminal")
+        del self._read[-1:]
         return self._read.decode()
 
     def close(self) -> None:
