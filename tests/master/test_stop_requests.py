@@ -80,9 +80,10 @@ def test_an_interrupt_that_python_drops_is_repeated(capfd: pytest.CaptureFixture
 
 
 def test_an_interrupt_that_python_drops_stops_the_study_that_has_started_meanwhile(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    woken, left = threading.Event(), list[str]()
+    woken, left, timers = threading.Event(), list[str](), list[float]()
+    monkeypatch.setattr(signal, "setitimer", lambda _, seconds: timers.append(seconds))
     directory = StudyDirectory(tmp_path).create()
     with (
         directory.acquire() as lock,
@@ -90,11 +91,11 @@ def test_an_interrupt_that_python_drops_stops_the_study_that_has_started_meanwhi
         interrupt_on_signals(lambda: left.append("left")),
     ):
         requests = StopRequests(lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
         drop_an_interrupt()
+        assert len(timers) == 1
         with requests.from_signals(wake=woken.set, leave_at_once=lambda: left.append("left")):
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-            woken.wait()
+            signal.raise_signal(signal.SIGALRM)  # the timer, late
+            assert woken.is_set()
             (event,) = requests()
     assert isinstance(event, StopRequested)
     assert event.reason == "interrupted by SIGTERM"
@@ -114,6 +115,24 @@ def test_an_interrupted_module_ends_with_its_own_exit_code(tmp_path: Path) -> No
     """
     (tmp_path / "interrupted.py").write_text(textwrap.dedent(script), encoding="utf-8")
     ended = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, check=False)
+    assert ended.returncode == 130
+
+
+def test_a_signal_at_the_very_end_changes_no_exit_code() -> None:
+    """Python deletes its last objects when it has forgotten the handlers of signals."""
+    script = """
+        import builtins, os, signal, sys
+        from tuner.master.stop_requests import interrupt_on_signals
+
+        class Last:
+            def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGINT):
+                kill(pid, number)
+
+        builtins.last = Last()
+        with interrupt_on_signals(lambda: None):
+            sys.exit(130)
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
     assert ended.returncode == 130
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -171,6 +172,8 @@ def interrupt_on_signals(leave_at_once: Callable[[], object]) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, _REPEAT_SECONDS)
 
     others, sys.unraisablehook = sys.unraisablehook, on_unraisable
+    # Early, so that it comes after what the libraries do at the end of the process.
+    atexit.register(_ignore_late_signals)
     _handle(on_signal)
     try:
         yield
@@ -178,6 +181,15 @@ def interrupt_on_signals(leave_at_once: Callable[[], object]) -> Iterator[None]:
         _handle(lambda _: end_process())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         sys.unraisablehook = others
+
+
+def _ignore_late_signals() -> None:
+    """Keep a signal from ending a process that ends by itself, with its own code.
+
+    Python forgets its handlers some milliseconds before the end.
+    """
+    for each in _REASONS:
+        signal.signal(each, signal.SIG_IGN)
 
 
 def _handle(on_signal: Callable[[int], None]) -> dict[signal.Signals, Any]:
