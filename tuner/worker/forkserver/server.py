@@ -20,6 +20,7 @@ import contextlib
 import gc
 import importlib
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -226,7 +227,7 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
     code = None
     before = _threads()
     # A file that cannot be imported says so again in the child, where it is reported.
-    with contextlib.suppress(BaseException), _ending_with_the_owner():
+    with contextlib.suppress(BaseException):
         if with_source:
             data_cache.note_import(source)
             code = load(source)
@@ -251,12 +252,19 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
 
 
 @contextlib.contextmanager
-def _ending_with_the_owner() -> Iterator[None]:
-    """End this process with its owner during the import, as a file may train when imported."""
-    owner = os.getppid()
+def _ending_with(owner: int, folder: Path) -> Iterator[None]:
+    """End this process with its owner during the import, as a file may train when imported.
+
+    Args:
+        owner: The pipe whose other end the owner has. Its process may be gone already.
+        folder: The server's folder, which is then removed.
+    """
+    pipe = select.poll()
+    pipe.register(owner, 0)  # a hang-up is always told
 
     def look(*_: object) -> None:
-        if os.getppid() != owner:
+        if pipe.poll(0):
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(1)
 
     signal.signal(signal.SIGALRM, look)
@@ -281,7 +289,8 @@ def main(address: str, source_kind: str, source_path: str, entry: str, mode: str
     os.dup2(2, 1)
     server = _Server(address, owner)
     source = ObjectiveSource(SourceKind(source_kind), source_path, entry)
-    server.may_load_data = _preload(source, with_source=mode != FRAMEWORKS_ONLY)
+    with _ending_with(owner, Path(address).parent):
+        server.may_load_data = _preload(source, with_source=mode != FRAMEWORKS_ONLY)
     # The children share these pages until one writes to them; the collector would.
     gc.collect()
     gc.freeze()
