@@ -48,14 +48,15 @@ class Check:
 
 
 CHECKS = (
-    Check("versions", "machine:check_versions", 15, "install hptune into a new environment"),
-    Check("machine", "machine:check_machine", 30, "check the GPU driver with nvidia-smi"),
+    # They all start at once, and on a cold network file system Python's imports alone take long.
+    Check("versions", "machine:check_versions", 60, "install hptune into a new environment"),
+    Check("machine", "machine:check_machine", 60, "check the GPU driver with nvidia-smi"),
     Check(
-        *("file system", "storage:check_storage", 60),
+        *("file system", "storage:check_storage", 90),
         "the file system is slow or does not answer: choose another directory with --study DIR",
     ),
     Check(
-        *("a worker", "workers:check_workers", 60),
+        *("a worker", "workers:check_workers", 90),
         "check that processes can be started and that the network works",
     ),
     Check(
