@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from in_process import InProcess
-from real_runs import Hptune, states, trials, wait_for
+from real_runs import Hptune, rows, states, trials, wait_for
 
 PLAIN = """
     import json
@@ -169,7 +169,8 @@ def test_ctrl_c_stops_the_study_and_resume_continues(hptune: Hptune) -> None:
         print("not reached")
     """
     started = hptune.script(script.replace("SECONDS", "0.05"))
-    wait_for((hptune.study() / "trials/0/log.txt").exists, "the first trial")
+    reporting = "SELECT DISTINCT trial FROM reports"
+    wait_for(lambda: len(rows(hptune.study(), reporting)) == 2, "both trials")
     started.interrupt()
     ended = started.wait()
     call = "Tuner(objective, directory='study', resume=True).fit()"

@@ -65,6 +65,26 @@ def objective(hp, trial):
     return x
 """
 
+# Reading it takes longer than any test.
+NEVER_READ = f"import time\ntime.sleep(600)\n{QUICK}"
+
+# Two trials end by themselves. The others write to the ledger until their gate is there.
+WRITING = """\
+import os, time
+
+def objective(hp, trial):
+    x = hp.Float("x", 0, 1)
+    step = 1
+    trial.report(step, value=x)
+    while trial.number >= 2 and not os.path.exists({gate!r}):
+        if trial.should_stop():
+            return None
+        time.sleep(0.1)
+        step += 1
+        trial.report(step, value=x)
+    return x
+"""
+
 LIGHT = ("--executor", "joblib")
 """A study that is begun so can be resumed by `cli`, where only its ledger matters."""
 
@@ -74,7 +94,7 @@ SLOW_TO_READ = """\
 import os, time
 
 beat = os.stat("study/lease").st_mtime_ns
-for _ in range(500):
+for _ in range(3000):
     if os.stat("study/lease").st_mtime_ns != beat:
         break
     time.sleep(0.02)
@@ -194,7 +214,7 @@ def test_it_stops_and_is_resumed(hptune: Hptune, cli: InProcess, how: str) -> No
 )
 def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> None:
     """There is no study yet: the framework is imported, or Dask's worker starts."""
-    model = hptune.file("model.py", QUICK)
+    model = hptune.file("model.py", NEVER_READ)
     started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
     wait_for(lambda: any(instant in each for each in hptune.processes().values()), instant)
     signals = {
@@ -205,12 +225,12 @@ def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> 
     for each in signals[how]:
         os.killpg(started.pid, each)
     ended = started.wait()
-    assert ended.code == 130
+    assert ended.code == 130, ended
     assert re.fullmatch(
         r" *\d+s  reading model.py and its data …\n"
         r"(interrupted|Stopped at once); no study was made yet\n",
         ended.err,
-    )
+    ), ended.err
     assert not hptune.study().exists()
 
 
@@ -301,7 +321,7 @@ def objective(hp, trial):
 
 def test_killed_again_and_again(hptune: Hptune, cli: InProcess) -> None:
     """`kill -9` before, at and after the first trial; every trial is run exactly once."""
-    model = hptune.file("model.py", HALF_GATED)
+    model = hptune.file("model.py", NEVER_READ)
     study = hptune.study()
 
     started = hptune.start("run", model, "--trials", "8", "--study", study)
@@ -313,6 +333,7 @@ def test_killed_again_and_again(hptune: Hptune, cli: InProcess) -> None:
     resumed = cli("resume", study)
     assert (resumed.code, "ended before its first trial" in resumed.err) == (2, True)
 
+    hptune.file("model.py", HALF_GATED)
     command: tuple[object, ...] = ("run", model, "--trials", "8", "--study", study)
     for instant in (
         (study / "study.db").exists,
@@ -395,7 +416,8 @@ def fill(path: Path) -> None:
 
 def test_a_full_disk(hptune: Hptune, cli: InProcess) -> None:
     require_root("mount a small file system")
-    model = hptune.file("model.py", QUICK)
+    gate = hptune.directory / "gate"
+    model = hptune.file("model.py", WRITING.format(gate=str(gate)))
     small = hptune.directory / "small"
     small.mkdir()
     mounted = subprocess.run(
@@ -419,6 +441,7 @@ def test_a_full_disk(hptune: Hptune, cli: InProcess) -> None:
         assert "Traceback" not in ended.err
         hptune.assert_nothing_left()
         ballast.unlink()
+        gate.touch()
         ended = cli("resume", study, "--trials", "8")
         assert ended.code == 0, ended.err
         found = trials(study)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from attempts import Attempts
 from real_runs import Hptune, is_alive, states, trials
 
@@ -113,8 +114,8 @@ def objective(hp, trial):
     start = "setsid sleep 600 > /dev/null 2>&1 & echo $!"
     daemon = subprocess.run(["sh", "-c", start], capture_output=True, text=True).stdout.strip()
     name = pathlib.Path(f"/proc/{daemon}/comm")
-    end = time.monotonic() + 20
-    while (zombies() > 1 or name.read_text() != "sleep\\n") and time.monotonic() < end:
+    end = time.monotonic() + 60
+    while (zombies() != 1 or name.read_text() != "sleep\\n") and time.monotonic() < end:
         time.sleep(0.01)
     found = zombies()
     assert name.read_text() == "sleep\\n"
@@ -132,12 +133,17 @@ def test_a_trial_keeps_no_zombies_of_what_it_did_not_start_itself(attempts: Atte
 
 def test_the_next_master_ends_what_a_killed_one_left(hptune: Hptune) -> None:
     model = hptune.file("model.py", MODEL.format(ways=["everything"]))
-    study = hptune.study()
-    ended = hptune("run", model, "--search", "grid", "--workers", "1", "--executor", "joblib",
-                   "--study", study, STUDY=str(study))  # fmt: skip
-    assert ended.code == -9
-    pids, semaphore = json.loads((hptune.directory / "orphans").read_text())
-    assert [*filter(is_alive, pids[:2])] == pids[:2]
+    # The next study of this machine ends them as well; where tests run side by side, at any time.
+    for attempt in range(10):
+        study = hptune.study(f"study{attempt}")
+        ended = hptune("run", model, "--search", "grid", "--workers", "1", "--executor", "joblib",
+                       "--study", study, STUDY=str(study))  # fmt: skip
+        assert ended.code == -9, ended
+        pids, semaphore = json.loads((hptune.directory / "orphans").read_text())
+        if [*filter(is_alive, pids[:2])] == pids[:2]:
+            break
+    else:
+        pytest.fail("they ended without a next master")
     ended = hptune("resume", study, STUDY=str(study))
     assert ended.code == 0, ended.err
     assert states(study) == {"COMPLETE": 1}

@@ -143,7 +143,7 @@ def test_what_is_told_after_a_question_is_heard_after_it() -> None:
     thread.ask([1])
     thread.tell(trial(0, TrialState.COMPLETE))
     thread.ask([2])
-    assert time.monotonic() - begin < 5.0, "nothing waits for the sampler"
+    assert time.monotonic() - begin < 25.0, "nothing waits for the sampler"
     assert sampler.asked.wait(30.0)
     assert thread.events() == []
     go.set()

@@ -211,8 +211,9 @@ def test_the_collector_does_not_wait_for_the_dead_nor_for_ever(directory: StudyD
     with directory.acquire():
         began = time.monotonic()
         assert plain(collect(directory, [NAME], {}, patience_seconds=0.3)) == [1]
-        assert 0.3 <= time.monotonic() - began < 5
+        assert 0.3 <= time.monotonic() - began < 30
         long_ago = time.time() - 60
         os.utime(path, (long_ago, long_ago))
+        began = time.monotonic()
         assert plain(collect(directory, [NAME], {}, patience_seconds=60)) == [1]
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
