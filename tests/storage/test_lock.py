@@ -343,6 +343,26 @@ def test_a_lease_protects_until_it_is_stale_and_then_its_owner_stops(
             assert found["pid"] == second.pid, "the first must not remove the lease of the second"
 
 
+def test_a_stale_lease_that_another_master_took_over_meanwhile(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This master was held up after it had read the lease, for longer than others wait."""
+    refuse_locks(monkeypatch, errno.ENOLCK)
+    (directory.path / "lease").write_text("damaged", encoding="utf-8")
+    age_heartbeat(directory, seconds=STALE_SECONDS + 1)
+    age_seconds = Lease.age_seconds
+
+    def age_and_wait(lease: Lease) -> float:
+        found = age_seconds(lease)
+        lease_of_another_machine(directory)
+        return found
+
+    monkeypatch.setattr(Lease, "age_seconds", age_and_wait)
+    with pytest.raises(StudyLockedError, match="4711 on node7"):
+        directory.acquire()
+    assert "node7" in (directory.path / "lease").read_text(encoding="utf-8")
+
+
 def test_one_of_many_takes_over_a_stale_lease(directory: StudyDirectory) -> None:
     lease_of_another_machine(directory)
     age_heartbeat(directory, seconds=STALE_SECONDS + 1)

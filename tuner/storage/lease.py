@@ -117,6 +117,21 @@ class Lease:
         finally:
             fresh.unlink(missing_ok=True)
 
+    def take_over(self, owner: LockOwner, found: LockOwner | None) -> bool:
+        """Replace the owner that was found, and return whether it was still there.
+
+        Several may do so at the same moment; the last one keeps it.
+        """
+        fresh = self._temporary()
+        try:
+            fresh.write_bytes(_encoded(owner))
+            if self.read() != found:  # until here, others may have had any time
+                return False
+            fresh.replace(self.path)
+        finally:
+            fresh.unlink(missing_ok=True)
+        return True
+
     def remove(self, owner: LockOwner) -> None:
         """Remove the file if it names this owner."""
         with contextlib.suppress(OSError):

@@ -177,8 +177,8 @@ class MasterLock:
         died_here = self._has_posix_lock and found is not None and found.boot == self._owner.boot
         if not died_here and left_seconds > 0:
             raise _locked(self._directory, found, left_seconds=left_seconds)
-        self._lease.replace(self._owner)
-        if not died_here:
+        was_taken = self._lease.take_over(self._owner, found)
+        if was_taken and not died_here:
             time.sleep(_SETTLE_SECONDS)
         if (now := self._lease.read()) != self._owner:
             raise _locked(self._directory, now)
