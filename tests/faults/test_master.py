@@ -235,12 +235,23 @@ def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> 
 
 
 def test_a_study_that_is_starting_can_be_stopped(hptune: Hptune, cli: InProcess) -> None:
-    model = hptune.file("model.py", f"import time\ntime.sleep(2)\n{QUICK}")
+    reached, gate = hptune.directory / "reached", hptune.directory / "gate"
+    reads = f"""\
+import os, time
+open({str(reached)!r}, "w").close()
+while not os.path.exists({str(gate)!r}):
+    time.sleep(0.02)
+"""
+    model = hptune.file("model.py", reads + QUICK)
     started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
-    wait_for((hptune.study() / "lease").exists, "the start")
+    wait_for(reached.exists, "its code to be read")
     status = cli("status", "study")
-    assert (status.code, "is being started by process" in status.err) == (2, True)
-    stopped = hptune("stop", hptune.study())
+    assert (status.code, "is being started by process" in status.err) == (2, True), status
+    stop = hptune.start("stop", hptune.study())
+    requests = hptune.study() / "requests"
+    wait_for(lambda: requests.read_bytes() or stop.process.poll() is not None, "the request")
+    gate.touch()
+    stopped = stop.wait()
     assert (stopped.code, stopped.err) == (0, "")
     assert f"continue with: hptune resume {hptune.study().name}" in stopped.out
     assert started.wait().code == 130
