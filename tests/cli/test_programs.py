@@ -171,4 +171,4 @@ def test_a_space_is_read_as_utf_8_in_any_locale(tmp_path: Path) -> None:
         f"read_space(Path({str(space)!r}))",
     )
     strict = ("-X", "warn_default_encoding", "-W", "error::EncodingWarning")
-    subprocess.run([sys.executable, *strict, "-c", "\n".join(lines)], check=True, timeout=60)
+    subprocess.run([sys.executable, *strict, "-c", "\n".join(lines)], check=True, timeout=240)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -385,11 +386,12 @@ def test_a_dead_fork_server_and_a_dead_worker_are_replaced(hptune: Hptune) -> No
     wait_until_running(hptune, started, trials=2)
 
     def children(of: int, what: str) -> list[int]:
-        return [
-            child.pid
-            for child in psutil.Process(of).children()
-            if is_alive(child.pid) and any(what in argument for argument in child.cmdline())
-        ]
+        found = []
+        for child in psutil.Process(of).children():
+            with contextlib.suppress(psutil.Error):  # it has ended since
+                if is_alive(child.pid) and any(what in argument for argument in child.cmdline()):
+                    found.append(child.pid)
+        return found
 
     def running(attempts: int) -> bool:
         found = rows(

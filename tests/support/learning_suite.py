@@ -32,7 +32,7 @@ class LearningSuite(SamplerSuite):
         ten_thousand_seconds: How long the first question after 10,000 trials may take.
     """
 
-    ten_thousand_seconds = 1.0
+    ten_thousand_seconds = 5.0
 
     @abc.abstractmethod
     def make_for(self, space: SearchSpace, seed: int, direction: Direction) -> Sampler:
@@ -158,7 +158,7 @@ class LearningSuite(SamplerSuite):
         sampler = self.taught(space, lambda params: float(str(params["x"])))
         begin = time.process_time()
         assert all(space.contains(s.params) for s in sampler.ask(range(100, 110)))
-        assert time.process_time() - begin < 2.0
+        assert time.process_time() - begin < 10.0
 
     def test_ten_thousand_trials_are_no_burden(self) -> None:
         sampler = self.taught(ALL_TYPES, lambda params: float(str(params["rate"])), count=10_000)

@@ -26,7 +26,7 @@ from tuner.testing.spaces import ALL_TYPES, BRANIN, branin
 class TestBayesianSampler(LearningSuite):
     branin_tolerance = -2.0
     branin_seeds = 3
-    ten_thousand_seconds = 5.0  # twice a kernel for 400 trials, from nothing
+    ten_thousand_seconds = 20.0  # twice a kernel for 400 trials, from nothing
 
     def make_for(self, space: SearchSpace, seed: int, direction: Direction) -> Sampler:
         return BayesianSampler(space, seed, directions=(direction,))

@@ -40,7 +40,7 @@ _ANSWER_SECONDS = 60.0
 """Longest time for RESOURCES(hp) to answer for some configurations, or for a model to load."""
 _LOOK_SECONDS = 0.2
 """Time between two checks whether another thread has closed the server."""
-_DYING_SECONDS = 1.0
+_DYING_SECONDS = 5.0
 """Longest time between the end of a process's connections and its own end."""
 _IMPORTED_EACH_TIME = (
     "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
