@@ -172,11 +172,14 @@ def test_a_useful_job_clears_its_shape(queue: Queue, tmp_path: Path) -> None:
     """Every third job is useful for a while, and is lost."""
     queue.change["a"] = in_turn(ran_and_ended("FAILED"), ran_and_ended("FAILED"), running)
 
+    there: dict[str, bool] = {}
+
     def useful(queue: Queue) -> dict[str, bool]:
-        there = dict.fromkeys(queue.alive, True)
-        for identity in there:
+        for identity in there:  # as was told the last time
             queue.there[identity] = ended("FAILED")(queue.there[identity])
-        return there
+        there.clear()
+        there.update(dict.fromkeys(queue.alive, True))
+        return dict(there)
 
     drive(jobs_of(queue, tmp_path), queue, useful=useful)
     assert len(queue.there) > 6

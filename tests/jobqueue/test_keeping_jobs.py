@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -95,9 +96,12 @@ def test_as_many_jobs_are_submitted_as_slurm_takes(queue: Queue, tmp_path: Path)
 def test_the_end_of_a_walltime_is_told_as_such(queue: Queue, tmp_path: Path) -> None:
     queue.change["a"] = lambda job: replace(running(job), ends_at=time.time() + 100)
 
+    told: list[str] = []
+
     def useful(queue: Queue) -> dict[str, bool]:
         there = dict.fromkeys(queue.alive, True)
-        if queue.looks > 5:
+        told.extend(there)
+        if told.count("1_0") > 5:
             queue.there["1_0"] = ended("COMPLETED")(queue.there["1_0"])
         return there
 
@@ -112,10 +116,18 @@ def test_slurm_is_asked_seldom_but_soon_after_a_submission(
 ) -> None:
     monkeypatch.setattr(polling, "POLL_SECONDS", 60.0)
     looks: list[int] = []
+    noted = threading.Event()
+
+    def wait_until_noted() -> None:
+        if queue.looks:
+            noted.wait(60)
+
+    queue.before_answer = wait_until_noted
     jobs = jobs_of(queue, tmp_path)
     try:
         jobs.open(1)
         looks.append(queue.looks)
+        noted.set()
         while queue.looks < 2:
             queue.wait_for_a_look()
         for wanted in range(2, 9):  # changes of the demand do not make it ask more often

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 from commands import Commands
+from real_runs import wait_for
 
 from jobqueue.config import parse_config
 from jobqueue.errors import ConfigError
@@ -107,27 +107,35 @@ SILENT = "sleep 0.1; echo 'squeue: error: Unable to contact slurm controller' >&
 
 @pytest.fixture
 def squeue(commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a squeue that answers each call with the next line of the returned file."""
+    """Make a squeue that answers each call with the next line of the returned file.
+
+    It waits for the file `go` beside it.
+    """
     monkeypatch.setattr("jobqueue.master._PAUSE_SECONDS", 0.01)
     answers = tmp_path / "answers"
-    commands.make("squeue", f'line=$(head -n 1 {answers}); sed -i 1d {answers}; eval "$line"')
+    commands.make(
+        "squeue",
+        f"until [ -e {tmp_path}/go ]; do sleep 0.02; done\n"
+        f'line=$(head -n 1 {answers}); sed -i 1d {answers}; eval "$line"',
+    )
     commands.make("scontrol", f'echo "$@" >> {tmp_path}/requeued')
     return answers
 
 
-def outcome(seconds: float = 30.0) -> RequeueOutcome:
-    answer = asked(seconds).answer
+def outcome(squeue: Path, seconds: float = 60.0) -> RequeueOutcome:
+    answer = asked(squeue, seconds).answer
     assert answer is not None
     return answer
 
 
-def asked(seconds: float = 30.0) -> RequeueInquiry:
+def asked(squeue: Path, seconds: float = 60.0) -> RequeueInquiry:
+    go = squeue.with_name("go")
+    go.unlink(missing_ok=True)
     inquiry = RequeueInquiry(seconds, JOB)
     at_once = inquiry.answer
     assert at_once is None, "the loop continues meanwhile"
-    deadline = time.monotonic() + 30
-    while inquiry.answer is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    go.touch()
+    wait_for(lambda: inquiry.answer, "Slurm's answer")
     return inquiry
 
 
@@ -139,13 +147,13 @@ def test_a_slurm_that_is_silent_for_a_while_is_asked_again(
     squeue: Path, said: str, expected: RequeueOutcome
 ) -> None:
     squeue.write_text(f"{SILENT}\n{SILENT}\necho '{said}'\n")
-    assert outcome() is expected
+    assert outcome(squeue) is expected
     assert not (squeue.parent / "requeued").exists()
 
 
 def test_a_job_whose_end_is_only_near_is_requeued(squeue: Path) -> None:
     squeue.write_text("echo '1 RUNNING'\n")
-    assert outcome() is RequeueOutcome.REQUEUED
+    assert outcome(squeue) is RequeueOutcome.REQUEUED
     assert (squeue.parent / "requeued").read_text() == "requeue 7\n"
 
 
@@ -155,14 +163,14 @@ def test_a_job_that_slurm_refuses_to_requeue_ends_and_says_why(
     refused = "echo 'Requested operation is presently disabled for job 7' >&2; exit 1"
     commands.make("scontrol", refused)
     squeue.write_text("echo '1 RUNNING'\n" * 2)
-    inquiry = asked()
+    inquiry = asked(squeue)
     assert inquiry.answer is RequeueOutcome.ENDS
     assert inquiry.refusal == (
         "Slurm refuses to requeue job 7: Requested operation is presently disabled for job 7"
     )
     # One that was cancelled, or is requeued already, cannot be requeued either.
     squeue.write_text("echo '1 RUNNING'\necho '2 COMPLETING'\n")
-    inquiry = asked()
+    inquiry = asked(squeue)
     assert (inquiry.answer, inquiry.refusal) == (RequeueOutcome.REQUEUED, "")
 
 
@@ -180,7 +188,7 @@ def test_a_requeue_that_nobody_hears_is_asked_for_again(
 ) -> None:
     commands.make("scontrol", silence)
     squeue.write_text("echo '1 RUNNING'\n" * 100)
-    assert outcome(seconds=1.5) is RequeueOutcome.UNKNOWN
+    assert outcome(squeue, seconds=1.5) is RequeueOutcome.UNKNOWN
 
 
 @pytest.mark.parametrize("silence", [SILENT, "exec sleep 60"])
@@ -188,4 +196,4 @@ def test_nobody_knows_what_becomes_of_a_job_while_slurm_is_silent(
     squeue: Path, silence: str
 ) -> None:
     squeue.write_text(f"{silence}\n" * 100)
-    assert outcome(seconds=0.5) is RequeueOutcome.UNKNOWN
+    assert outcome(squeue, seconds=0.5) is RequeueOutcome.UNKNOWN

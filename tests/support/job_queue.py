@@ -132,13 +132,15 @@ def drive(
     useful: Useful = lambda queue: {},
     refused: Refused = lambda queue: {},
 ) -> None:
-    """Ask for trials until this many polls are over; raise the error of a failure."""
+    """Ask for trials at least this often, for as many polls; raise the error of a failure."""
     try:
         jobs.open(wanted)
         end = queue.looks + looks
-        while queue.looks < end:
+        asked = 0
+        while queue.looks < end or asked < looks:
             jobs.set_demand(wanted, useful(queue), refused(queue))
             queue.wait_for_a_look()
+            asked += 1
     finally:
         jobs.close()
     assert not queue.alive
