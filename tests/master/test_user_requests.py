@@ -29,8 +29,8 @@ class Asked:
     def __init__(self, path: Path, engine: Engine) -> None:
         self.path = path
         self.file = RequestFile(path, locks_work=True)
-        self.file.clear()
         read = RequestFile(path, locks_work=True)
+        read.skip()
         self.answers = UserRequests(read, engine, lambda: SPACE, lambda _, added: added)
 
     def add(self, *points: Mapping[str, object]) -> None:

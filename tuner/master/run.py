@@ -85,9 +85,9 @@ def start(
         check_request(settings)
         workers = Workforce(settings, choose_cluster(settings, directory.path, client))
         directory.create()
-        # From here on, `hptune stop` finds this master and waits for it.
+        # `hptune stop` finds this master, and waits for it, as soon as it has the lock.
+        directory.requests.skip()
         with directory.acquire() as lock:
-            directory.requests.clear()
             try:
                 return _start(settings, directory, lock, workers, display)
             except UnknownMetricError as error:
@@ -161,10 +161,10 @@ def resume(
         StudyError: The study had to stop; it can be resumed.
     """
     directory.open()
+    # Requests are meant for this master as soon as it has the lock.
+    directory.requests.skip()
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(directory.acquire())
-        # From here on, requests are meant for this master.
-        directory.requests.clear()
         ledger = stack.enter_context(
             Ledger.open(directory, lock=lock, while_locked=_patience(display))
         )

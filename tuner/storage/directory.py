@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import shlex
 import shutil
@@ -401,9 +402,9 @@ class StudyDirectory:
     def _requests_file(self) -> Path:
         return self._path / "requests"
 
-    @property
+    @functools.cached_property
     def requests(self) -> RequestFile:
-        """What users ask of the study's master; each caller reads from the beginning."""
+        """What users ask of the study's master."""
         return RequestFile(self._requests_file, locks_work=self.locks_work())
 
 

@@ -78,11 +78,14 @@ class RequestFile:
         self._read_bytes += len(whole)
         return [request for line in whole.splitlines() if (request := _request(line)) is not None]
 
-    def clear(self) -> None:
-        """Remove all requests, such as those to the previous master."""
-        with storage_errors(self._path):
-            self._path.write_bytes(b"")
-        self._read_bytes = 0
+    def skip(self) -> None:
+        """Let `read` begin after the present requests, which were meant for an earlier master.
+
+        Raises:
+            StorageFullError: There is no space, or writing is forbidden.
+        """
+        with storage_errors(self._path), self._path.open("ab") as file:
+            self._read_bytes = file.tell()
 
 
 def _request(line: bytes) -> UserRequest | None:
