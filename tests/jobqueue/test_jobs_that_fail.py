@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,12 +91,20 @@ def test_a_job_whose_worker_takes_trials_is_no_other_job_because_squeue_hides_it
     """As at a site that renames jobs: the user asked for one, and it works."""
     monkeypatch.setattr(job_records, "UNSHOWN_SECONDS", 0.0)
     queue.change["a"] = lambda job: replace(job, name="renamed")
+    has_joined = threading.Event()
+
+    def wait_for_the_worker() -> None:
+        if queue.looks > 0:
+            has_joined.wait(60)
+
+    queue.before_answer = wait_for_the_worker
     notes: list[str] = []
     jobs = jobs_of(queue, tmp_path, notes=notes)
     jobs.open(2)
     try:
         while queue.looks < 20:
             jobs.set_demand(2, {"1_0": True})
+            has_joined.set()
             queue.wait_for_a_look()
         assert [job.state for job in jobs.snapshot()] == [JobState.RUNNING]
         assert queue.alive == queue.there.keys() == {"1_0"}
