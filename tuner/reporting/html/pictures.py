@@ -79,6 +79,7 @@ class _Drawing:
 
     def draw(self) -> None:
         axes, figure = self._axes, self._figure
+        axes.set_title(_plain(figure.title.text or ""), loc="left", fontsize=9, color=_INK)
         for of, name in ((figure.xaxis[0], "x"), (figure.yaxis[0], "y")):
             if type(of).__name__ == "LogAxis":
                 axes.set(**{f"{name}scale": "log"})
@@ -135,13 +136,16 @@ class _Drawing:
     # --- glyphs ---------------------------------------------------------------------------------
 
     def _scatter(self, glyph: Any, source: Any, label: str | None) -> None:
+        from matplotlib.colors import to_rgba, to_rgba_array
+
         x, y = self._points(glyph, source)
         marker = _MARKERS.get(str(_given(glyph.marker)), "o")
         size = float(_given(glyph.size)) * _POINTS_PER_PIXEL
-        edge = None if marker == "x" else _given(glyph.line_color)
+        fill = to_rgba_array(_given(glyph.fill_color), _column(glyph.fill_alpha, source))
+        edge = to_rgba(_given(glyph.line_color), _given(glyph.line_alpha))
         self._axes.scatter(
-            x, y, s=size**2, marker=marker, c=_given(glyph.fill_color), edgecolors=edge,
-            linewidths=0.5, alpha=_given(glyph.fill_alpha), label=label, zorder=2,
+            x, y, s=size**2, marker=marker, c=fill, edgecolors=None if marker == "x" else edge,
+            linewidths=_width(glyph), label=label, zorder=2,
         )  # fmt: skip
 
     def _line(self, glyph: Any, source: Any, label: str | None) -> None:
@@ -254,12 +258,16 @@ def _given(spec: Any, source: Any = None) -> Any:
     return getattr(spec, "value", spec)
 
 
+def _width(glyph: Any) -> float:
+    return float(_given(glyph.line_width)) * _POINTS_PER_PIXEL
+
+
 def _stroke(glyph: Any) -> dict[str, Any]:
     dashes = _given(glyph.line_dash)
     return {
         "color": _given(glyph.line_color),
         "alpha": _given(glyph.line_alpha),
-        "linewidth": float(_given(glyph.line_width)) * _POINTS_PER_PIXEL,
+        "linewidth": _width(glyph),
         "linestyle": (0, tuple(dashes)) if isinstance(dashes, list) and dashes else "-",
     }
 
