@@ -109,6 +109,16 @@ def test_a_slow_reader_is_waited_for_while_it_reads(
     assert sum(map(len, got)) > 80_000 - PIPE_BYTES
 
 
+def test_a_stream_that_another_program_made_non_blocking_loses_nothing(pipe: Pipe) -> None:
+    assert pipe.writer._file is not None
+    os.set_blocking(pipe.writer._file, False)
+    lines = ["." * 999] * 90
+    for line in lines:
+        pipe.writer.write(line + "\n")
+    pipe.wait_until_taken()
+    assert pipe.read(90) == lines
+
+
 def test_errors_end_the_output_and_not_the_writer() -> None:
     reads, writes = os.pipe()
     os.close(reads)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import select
 import threading
 import time
 from typing import TextIO
@@ -119,7 +120,13 @@ class BackgroundWriter(io.TextIOBase):
             left = text.encode(self._encoding, "replace")
             try:
                 while left:
-                    left = left[os.write(file, left[:_PIECE_BYTES]) :]
+                    try:
+                        written = os.write(file, left[:_PIECE_BYTES])
+                    except BlockingIOError:
+                        # Another program, such as ssh, has made the terminal non-blocking.
+                        select.select((), (file,), ())
+                        continue
+                    left = left[written:]
                     with self._changed:
                         self._progressed_at = time.monotonic()
             except OSError:
