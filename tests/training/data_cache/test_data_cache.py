@@ -375,6 +375,25 @@ def test_a_full_disk_fails_no_trial(node: Node, monkeypatch: pytest.MonkeyPatch)
     assert not list(node.place.glob("*/unfinished"))
 
 
+def test_a_kernel_that_promises_no_memory_for_copies_shares_read_only(
+    node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With vm.overcommit_memory=2, copy-on-write counts in full."""
+    load = np.load
+
+    def load_or_refuse(path: Path, mmap_mode: Any) -> Any:
+        if mmap_mode == "c":
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return load(path, mmap_mode=mmap_mode)
+
+    monkeypatch.setattr(np, "load", load_or_refuse)
+    for _ in range(2):
+        (x, _), _ = node.load(calls.load_data)
+        np.testing.assert_array_equal(x, arrays()[0][0])
+        assert is_mapped(x)
+    assert calls.count == 1
+
+
 def test_a_node_without_a_place_for_the_cache_fails_no_trial(node: Node) -> None:
     data_cache.leave()
     node.place.rmdir()

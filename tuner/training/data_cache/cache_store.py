@@ -78,8 +78,16 @@ class Entry:
 
         @functools.cache  # a result may hold one array twice
         def mapped(number: int) -> Any:
+            path = self.folder / f"{number}.npy"
+            try:
+                array = np.load(path, mmap_mode="c")
+            except OSError as error:
+                # The kernel refuses copy-on-write for more than its memory; read-only needs none.
+                if error.errno != errno.ENOMEM:
+                    raise
+                array = np.load(path, mmap_mode="r")
             # A plain array, not a numpy.memmap: the user's code need not see a difference.
-            return np.asarray(np.load(self.folder / f"{number}.npy", mmap_mode="c"))
+            return np.asarray(array)
 
         return _replace(
             self.structure,
