@@ -351,9 +351,11 @@ class StandInTrial(OtherTuners):
 
 
 def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics that are numbers, as floats; others (lists, None) are left out."""
+    """Return the metrics that are numbers, as floats; others (lists, texts) are left out."""
     measured = {}
     for name, value in metrics.items():
+        if isinstance(value, str | bytes):  # which `float` would read
+            continue
         try:
             measured[str(name)] = float(value)
         except (TypeError, ValueError, OverflowError):
