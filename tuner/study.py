@@ -20,7 +20,7 @@ from .config.objectives import goals_of
 from .config.reference import given_options, resume_call
 from .config.resolved import possible_trials
 from .config.settings import StudySettings
-from .core.attempt import AttemptId, Report, ReportedValue
+from .core.attempt import ReportedValue
 from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
@@ -307,7 +307,7 @@ class Study(Reports, Exports):
             budget_trials=_total(settings.budget_trials, listed),
             trials=listed,
             attempts=self._reader.attempts(),
-            latest=self._latest_reports(listed),
+            latest=self._reader.last_reports(TO_CONTINUE),
             master=master,
             epochs=facts["epochs"],
             models={number: str(path) for number, path in files.models().items()},
@@ -397,19 +397,6 @@ class Study(Reports, Exports):
         """Return the summary that ends a run; for Python if the model function is named."""
         translated = {"command": lambda each: resume_call(each, function)} if function else {}
         return summary.closing_text(self.view(), finish, seconds=seconds, **translated)
-
-    def _latest_reports(self, trials: Sequence[Trial]) -> dict[AttemptId, Report]:
-        metrics: dict[tuple[AttemptId, int], dict[str, float]] = {}
-        begun = (t for t in trials if t.attempts and t.state in TO_CONTINUE)
-        for trial in begun:
-            for row in self._reader.reports(trial.number):
-                name = AttemptId(row.trial, row.attempt)
-                metrics.setdefault((name, row.step), {})[row.metric] = row.value
-        latest: dict[AttemptId, Report] = {}
-        for (name, step), measured in metrics.items():
-            if name not in latest or step > latest[name].step:
-                latest[name] = Report(step, measured)
-        return latest
 
 
 _MOST_TRIALS = 2**63 - 1

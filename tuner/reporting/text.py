@@ -258,6 +258,21 @@ def at_step(step: int | None, epochs: int | None) -> str:
     return "" if step is None else f"{step_word(epochs)} {step}"
 
 
+def steps_of(step: int, params: Params, epochs: int | None) -> str:
+    """Return the progress of a trial: its step, and of how many.
+
+    Args:
+        step: The last step that it reported.
+        params: Its configuration; a hyperparameter `epochs` is its own number of epochs.
+        epochs: The study's number of epochs; None if unknown.
+
+    >>> steps_of(3, {}, 10), steps_of(3, {"epochs": 50}, 10), steps_of(3, {}, None)
+    ('3/10', '3/50', '3')
+    """
+    of = params.get("epochs", epochs)
+    return f"{step}/{of}" if isinstance(of, int) and of >= step else str(step)
+
+
 def attempt_where(attempt: Attempt) -> str:
     """Return what an attempt holds: its machines, its GPUs or cores, and how many ranks it has.
 

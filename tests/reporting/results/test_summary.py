@@ -121,6 +121,13 @@ def test_status_marks_a_running_confirmation() -> None:
     assert "      5    3/5        0.8000  1m30s  node01 GPU 0, confirms trial 0\n" in shown
 
 
+def test_a_trial_has_its_own_number_of_epochs() -> None:
+    again = [*VIEW.trials[:5], trial(5, TrialState.RUNNING, params={"epochs": 50})]
+    assert "      5   3/50  " in status_text(replace(VIEW, trials=again), now=1100.0)
+    unknown = replace(VIEW, trials=VIEW.trials[:5])  # it began after the trials were read
+    assert "      5    3/5  " in status_text(unknown, now=1100.0)
+
+
 def test_status_of_a_study_whose_master_is_gone() -> None:
     gone = replace(VIEW, master=None)
     lines = status_text(gone, now=1100.0).splitlines()

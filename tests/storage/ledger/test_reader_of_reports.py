@@ -1,11 +1,17 @@
-"""Reports, of which a follower reads each once."""
+"""Reports that are read from the ledger: each once by a follower, and the last of an attempt."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import pytest
+from fake_study import trial
 from stored_study import curve, stored
 
+from tuner.core.attempt import AttemptId, Report
+from tuner.core.messages import Reported
+from tuner.core.trial import TrialState
 from tuner.storage.ledger import FollowedReports, Ledger, LedgerReader
 
 
@@ -23,3 +29,27 @@ def test_a_follower_reads_each_report_of_its_metric_once(tmp_path: Path) -> None
     rest, end = reader.reports_after(last, metric="val_loss", most=2)
     assert [row.trial for row in (*first, *rest)] == [0, 0, 1]
     assert reader.reports_after(end, metric="val_loss") == ([], end)
+
+
+def test_the_last_report_of_each_attempt_of_trials_in_some_states(tmp_path: Path) -> None:
+    events = [
+        *curve(0, [0.1, 0.2]),
+        *curve(1, [0.5, 0.6, 0.7]),
+        *curve(1, [0.8], attempt_number=1),
+        *curve(2, [0.9]),
+        Reported(2000.0, AttemptId(2, 0), Report(1, {"val_accuracy": math.nan})),
+    ]
+    states = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.WAITING, TrialState.WAITING)
+    trials = [trial(number, state) for number, state in enumerate(states)]
+    reader = LedgerReader(stored(tmp_path / "study", trials, events=events))
+    found = reader.last_reports([TrialState.RUNNING, TrialState.WAITING])
+    assert {(name.trial, name.number): each.step for name, each in found.items()} == {
+        (1, 0): 3,
+        (1, 1): 1,
+        (2, 0): 1,
+    }
+    assert found[AttemptId(1, 1)].metrics["val_accuracy"] == 0.8
+    again = found[AttemptId(2, 0)].metrics
+    assert math.isnan(again["val_accuracy"])
+    assert again["val_loss"] == pytest.approx(0.1)
+    assert reader.last_reports([TrialState.PAUSED]) == {}

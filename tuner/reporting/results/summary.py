@@ -326,20 +326,21 @@ def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
 
 def running_rows(view: StudyView, now: float) -> list[Sequence[str]]:
     """Return the running trials as a table, whose first row has the names of its columns."""
-    confirms = {trial.number: trial.confirms for trial in view.trials}
+    trials = {trial.number: trial for trial in view.trials}
     rows: list[Sequence[str]] = [
         ("trial", text.step_word(view.epochs), view.goal.metric, "time", "where")
     ]
     for attempt in sorted(view.open_attempts, key=lambda attempt: attempt.id):
         report = view.latest.get(attempt.id)
-        of = "" if view.epochs is None else f"/{view.epochs}"
         where = text.attempt_where(attempt)
-        if (confirmed := confirms.get(attempt.id.trial)) is not None:
-            where += f", confirms trial {confirmed}"
+        trial = trials.get(attempt.id.trial)  # None if it began after the trials were read
+        params = {} if trial is None else trial.params
+        if trial is not None and trial.confirms is not None:
+            where += f", confirms trial {trial.confirms}"
         rows.append(
             (
                 str(attempt.id.trial),
-                text.NOTHING if report is None else f"{report.step}{of}",
+                text.NOTHING if report is None else text.steps_of(report.step, params, view.epochs),
                 text.measured(None if report is None else report.metrics.get(view.goal.metric)),
                 text.duration(attempt.seconds(now)),
                 f"{where}, {attempt.reason}" if attempt.reason else where,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from ...core.attempt import Attempt, Report, ReportedValue
+from ...core.attempt import Attempt, AttemptId, Report, ReportedValue
 from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from .. import text
@@ -299,8 +299,8 @@ def _latest(view: StudyView, trial: Trial) -> Report | None:
     """Return the last report of a trial that runs or is interrupted."""
     if trial.state not in TO_CONTINUE:
         return None
-    of_trial = [name for name in view.latest if name.trial == trial.number]
-    return view.latest[max(of_trial, key=attrgetter("number"))] if of_trial else None
+    attempts = (AttemptId(trial.number, number) for number in reversed(range(trial.attempts)))
+    return next((view.latest[each] for each in attempts if each in view.latest), None)
 
 
 def _value(view: StudyView, trial: Trial) -> float | None:

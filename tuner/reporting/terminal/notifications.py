@@ -159,9 +159,9 @@ class Notifications:
     def observe_ended(self, trials: Sequence[Trial]) -> None:
         """Observe trials that ended."""
         for trial in trials:
+            lacking = sorted(self._lacking.pop(trial.number, ()))
             if trial.state is not TrialState.COMPLETE:
                 continue
-            lacking = sorted(self._lacking.pop(trial.number, ()))
             if lacking:
                 self._show_once(
                     "pruner",

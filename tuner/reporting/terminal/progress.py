@@ -228,7 +228,4 @@ def step_of(run: RunningAttempt, epochs: int | None) -> str:
         return "waits"
     if run.latest is None:
         return text.NOTHING
-    # A trial may have its own number of epochs; never show more steps than there are.
-    of = run.trial.params.get("epochs") if epochs is None else epochs
-    known = isinstance(of, int) and of >= run.latest.step
-    return f"{run.latest.step}/{of}" if known else str(run.latest.step)
+    return text.steps_of(run.latest.step, run.trial.params, epochs)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...core.attempt import Attempt, ReportedValue
+from ...core.attempt import Attempt, AttemptId, Report, ReportedValue
 from ...core.messages import Event, StudyOpened, UserRequested, WorkerJoined, WorkerLeft
-from ...core.trial import Trial
+from ...core.trial import Trial, TrialState
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
 from .database import (
@@ -85,6 +85,24 @@ class LedgerReader:
             return self._rows(f"{SELECT_REPORTS} ORDER BY rowid", read=_report_row)
         query = f"{SELECT_REPORTS} WHERE trial = ? ORDER BY rowid"
         return self._rows(query, trial, read=_report_row)
+
+    def last_reports(self, states: Collection[TrialState]) -> dict[AttemptId, Report]:
+        """Return the last report of each attempt, of the trials in these states."""
+        marks = ", ".join("?" for _ in states)
+        query = f"""
+            WITH last AS (
+                SELECT trial, attempt, max(step) AS step FROM reports
+                WHERE trial IN (SELECT number FROM trials WHERE state IN ({marks}))
+                GROUP BY trial, attempt
+            )
+            {SELECT_REPORTS} JOIN last USING (trial, attempt, step) ORDER BY reports.rowid
+        """  # noqa: S608 - names of our own
+        found: dict[AttemptId, Report] = {}
+        for row in self._rows(query, *(state.value for state in states), read=_report_row):
+            name = AttemptId(row.trial, row.attempt)
+            before = found[name].metrics if name in found else {}
+            found[name] = Report(row.step, {**before, row.metric: row.value})
+        return found
 
     def reports_after(
         self, row: int, *, metric: str, most: int = 100_000
