@@ -20,6 +20,7 @@ from real_runs import Hptune
 from xdist.scheduler import LoadFileScheduling
 
 from tuner.config.model_file import check_path
+from tuner.samplers.common.one_thread import one_thread
 from tuner.security.certificates import default_folder, ensure
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import Ledger
@@ -49,6 +50,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("XDG_CONFIG_HOME", str(config))
         ensure(default_folder())
         yield default_folder()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _linear_algebra_has_one_thread() -> Iterator[None]:
+    """Keep the threads of test processes that share cores from waiting for each other."""
+    with one_thread():
+        yield
 
 
 def is_jax_used() -> bool:
