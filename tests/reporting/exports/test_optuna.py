@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import datetime
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
 import pytest
 from exported_study import SPACE, varied
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 from optuna_storage import storage
 
 from tuner.errors import UsageError
@@ -80,33 +80,6 @@ def test_every_trial_with_its_distributions_values_and_state(tmp_path: Path) -> 
     # The space was changed after trial 8.
     assert foreign.params["lr (outside the space)"] == 0.5
     assert foreign.params["old (outside the space)"] == "x"
-
-
-@pytest.mark.parametrize("is_other_optuna", [False, True], ids=["at once", "one by one"])
-def test_all_trials_are_written_at_once_unless_optuna_reads_something_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_other_optuna: bool
-) -> None:
-    from optuna.storages._rdb import models
-
-    one_by_one: list[FrozenTrial] = []
-    add_trials = optuna.Study.add_trials
-
-    def counted(study: optuna.Study, trials: Sequence[FrozenTrial]) -> None:
-        one_by_one.extend(trials)
-        add_trials(study, trials)
-
-    monkeypatch.setattr(optuna.Study, "add_trials", counted)
-    if is_other_optuna:  # whose rows mean something else
-        stored = models.TrialValueModel.value_to_stored_repr
-        monkeypatch.setattr(
-            models.TrialValueModel, "value_to_stored_repr", lambda value: stored(value + 1.0)
-        )
-        monkeypatch.setattr(
-            models.TrialValueModel, "stored_repr_to_value", lambda value, _: value + 1.0
-        )
-    varied(tmp_path / "one").export_to("optuna", tmp_path / "optuna.db")
-    assert len(one_by_one) == (9 if is_other_optuna else 0)
-    assert len(read(tmp_path / "optuna.db").trials) == 9
 
 
 def test_a_password_is_not_shown(tmp_path: Path) -> None:

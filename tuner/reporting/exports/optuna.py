@@ -25,7 +25,6 @@ from ...core.trial import Direction, ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
 from ...samplers.adapters.optuna import quiet
 from .. import text
-from .optuna_rows import add_trials
 from .source import ExportedStudy
 from .sqlite_files import sqlite_url
 
@@ -43,8 +42,8 @@ _ROUNDING = 1e-8
 def export_optuna(study: ExportedStudy, place: str) -> str:
     """Write the study into an Optuna storage, in place of an earlier export of it.
 
-    A thousand trials of 25 reports take some two seconds. A study that has not changed since its
-    last export is not written again.
+    Optuna takes some 60 ms for a trial of 30 reports. A study that has not changed since its last
+    export is not written again.
 
     A study of another origin that has the same name stays: this one gets a number.
 
@@ -133,7 +132,7 @@ def _write(optuna: Any, study: ExportedStudy, storage: Any) -> str:
     written.set_metric_names([text.clean(goal.metric) for goal in goals])
     for key, value in study.facts.items():
         written.set_user_attr(key, value)
-    add_trials(written, storage, trials)
+    written.add_trials(trials)
     written.set_user_attr(_DIGEST, digest)
     return name
 
