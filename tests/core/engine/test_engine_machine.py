@@ -341,7 +341,7 @@ class EngineMachine(RuleBasedStateMachine):
         after = self.driver.engine.snapshot
         expected = replace(before, stall_reason=after.stall_reason)
         if self.opening["budget"] and after.stopping and not before.stopping:
-            assert after.sizes.total() == len(after.running), "others will not begin"
+            assert sum(after.sizes.values()) == len(after.running), "others will not begin"
             expected = replace(expected, stopping=after.stopping, sizes=after.sizes)
         assert after == expected
 

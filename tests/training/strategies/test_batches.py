@@ -139,6 +139,32 @@ def test_datasets_give_each_rank_its_part_of_their_batches() -> None:
         assert {len(each) for part in parts for each in part} <= {2, 3}
 
 
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_a_small_batch_is_trained_by_each_rank_and_validated_sample_by_sample(size: int) -> None:
+    import keras
+    import tensorflow as tf
+
+    class Own(keras.utils.PyDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, index: int) -> Any:
+            return X[:size], X[:size]
+
+    for data in (Own(), tf.data.Dataset.from_tensor_slices((X[:size], X[:size])).batch(8)):
+        trained: list[list[float]] = []
+        validated: list[list[float]] = []
+        for rank in range(8):
+            arguments = {"x": data, "validation_data": data}
+            local = batches.local_arguments(arguments, rank=rank, world_size=8)
+            for name, found in (("x", trained), ("validation_data", validated)):
+                part = local[name]
+                ((x, _),) = part if hasattr(part, "map") else [part[0]]
+                found.append(np.asarray(x).ravel().tolist())
+        assert trained == [X[:size].ravel().tolist()] * 8
+        assert validated == [[min(rank, size - 1)] for rank in range(8)]
+
+
 def test_other_data_is_refused() -> None:
     with pytest.raises(ModelFileError, match="returned a generator, which cannot be divided"):
         batches.local_arguments({"x": (each for each in X)}, rank=0, world_size=2)

@@ -2,8 +2,11 @@
 
 Every rank makes the same global batches (of one permutation, seeded by the trial's seed and the
 epoch) and trains a contiguous part of each. A batch whose size does not divide, as the last one of
-an epoch, has parts that differ by one sample. Nothing is left out or counted twice, with one
-exception: each rank gets the whole of a training batch that has fewer samples than there are ranks.
+an epoch, has parts that differ by one sample. Nothing is left out or counted twice, unless a batch
+has fewer samples than there are ranks, all of which must take part in the step:
+
+- To train, each rank gets the whole of it, which gives the right gradient.
+- To validate, each rank gets one sample of it: the metrics of the epoch count a few samples twice.
 """
 
 from __future__ import annotations
@@ -19,17 +22,22 @@ DEFAULT_BATCH_SIZE = 32
 """Keras's, for arrays."""
 
 
-def part_of(size: int, *, rank: int, world_size: int) -> slice:
-    """Return the samples of a batch that a rank trains.
+def part_of(size: int, *, rank: int, world_size: int, validates: bool = False) -> slice:
+    """Return the samples of a batch that a rank trains or validates.
 
     >>> [part_of(10, rank=rank, world_size=3) for rank in range(3)]
     [slice(0, 3, None), slice(3, 6, None), slice(6, 10, None)]
     >>> part_of(2, rank=1, world_size=3)
     slice(0, 2, None)
+    >>> [part_of(2, rank=rank, world_size=3, validates=True) for rank in range(3)]
+    [slice(0, 1, None), slice(1, 2, None), slice(1, 2, None)]
     """
-    if size < world_size:
+    if size >= world_size:
+        return slice(size * rank // world_size, size * (rank + 1) // world_size)
+    if not validates:
         return slice(0, size)
-    return slice(size * rank // world_size, size * (rank + 1) // world_size)
+    first = max(0, min(rank, size - 1))
+    return slice(first, min(first + 1, size))
 
 
 def check_divides(batch_size: int, replicas: int) -> None:
@@ -105,7 +113,7 @@ def local_arguments(
         ModelFileError: The data is of a kind that cannot be divided.
     """
     local = _split_off_validation(dict(arguments))
-    divided: dict[str, int] = {"rank": rank, "world_size": world_size}
+    divided: dict[str, Any] = {"rank": rank, "world_size": world_size}
     x, batch_size = local.get("x"), local.get("batch_size")
     if is_arrays(x):
         data = _as_arrays(tuple(local.pop(name, None) for name in ("x", "y", "sample_weight")))
@@ -128,7 +136,7 @@ def local_arguments(
         own = part_of(size_of(validation) or 0, **divided)
         local["validation_data"] = _take(validation, own)
     elif validation is not None:
-        local["validation_data"] = _part_of_each(validation, **divided)
+        local["validation_data"] = _part_of_each(validation, **divided, validates=True)
     return local
 
 
@@ -168,27 +176,31 @@ def _take(data: Any, which: Any) -> Any:
     return keras.tree.map_structure(lambda each: None if each is None else each[which], data)
 
 
-def _part_of_each(x: Any, *, rank: int, world_size: int) -> Any:
+def _part_of_each(x: Any, *, rank: int, world_size: int, validates: bool = False) -> Any:
     import keras
 
+    how: dict[str, Any] = {"rank": rank, "world_size": world_size, "validates": validates}
     if isinstance(x, keras.utils.PyDataset):
-        return _kinds().batches(x, rank=rank, world_size=world_size)
+        return _kinds().batches(x, functools.partial(part_of, **how))
     if is_tf_dataset(x):
-        return _part_of_tf_dataset(x, rank=rank, world_size=world_size)
+        return _part_of_tf_dataset(x, **how)
     raise ModelFileError(
         f"load_data() returned a {type(x).__name__}, which cannot be divided among the processes "
         "of a trial; allowed are arrays, a keras.utils.PyDataset, and a tf.data.Dataset"
     )
 
 
-def _part_of_tf_dataset(dataset: Any, *, rank: int, world_size: int) -> Any:
+def _part_of_tf_dataset(dataset: Any, *, rank: int, world_size: int, validates: bool) -> Any:
+    """Do what `part_of` does, in TensorFlow's graph."""
     import tensorflow as tf
 
     def part(*batch: Any) -> Any:
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
+        first = tf.minimum(rank, size - 1)
+        small = (first, first + 1) if validates else (0, size)
         is_small = size < world_size
-        start = tf.where(is_small, 0, size * rank // world_size)
-        stop = tf.where(is_small, size, size * (rank + 1) // world_size)
+        start = tf.where(is_small, small[0], size * rank // world_size)
+        stop = tf.where(is_small, small[1], size * (rank + 1) // world_size)
         taken = tf.nest.map_structure(lambda each: each[start:stop], batch)
         return taken if len(taken) > 1 else taken[0]
 
@@ -221,7 +233,7 @@ class _Kinds:
                 self._batch_size = batch_size
                 self._shuffle = shuffle
                 self._permutation = permutation
-                self._divided = {"rank": rank, "world_size": world_size}
+                self._divided: dict[str, Any] = {"rank": rank, "world_size": world_size}
                 self._order: Any = None
 
             def __len__(self) -> int:
@@ -253,12 +265,12 @@ class _Kinds:
         class PartOfBatches(keras.utils.PyDataset):
             """Parts of the batches of another `PyDataset`, which are global ones."""
 
-            def __init__(self, dataset: Any, *, rank: int, world_size: int) -> None:
+            def __init__(self, dataset: Any, part: Callable[[int], slice]) -> None:
                 super().__init__(
                     dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size
                 )
                 self._dataset = dataset
-                self._divided = {"rank": rank, "world_size": world_size}
+                self._part = part
 
             @property
             def num_batches(self) -> int | None:
@@ -273,7 +285,7 @@ class _Kinds:
 
             def __getitem__(self, index: int) -> Any:
                 batch = self._dataset[index]
-                return _take(batch, part_of(size_of(batch) or 0, **self._divided))
+                return _take(batch, self._part(size_of(batch) or 0))
 
         self.arrays = PartOfArrays
         self.batches = PartOfBatches
