@@ -9,25 +9,35 @@ from tuner.core.attempt import Cause
 from tuner.worker.monitoring import trial_log
 
 
-def test_values_that_the_code_has_set_arrive_as_plain_ones(attempts: Attempts) -> None:
-    result = attempts.run(
-        """
-        import enum
-        import numpy as np
+SETS_VALUES = """
+import enum
+import numpy as np
 
-        class Own(enum.IntEnum):
-            TWO = 2
+class Own(enum.IntEnum):
+    TWO = 2
 
-        def objective(hp, trial):
-            hp.Int("n", 1, 16)
-            hp.values.update(n=np.int64(8), own=Own.TWO, text=np.str_("a"))
-            return 1.0
-        """
-    )
+def objective(hp, trial):
+    if 2.5 < hp.Float("x", 0, 3) < 3:  # which the search for parameters does not try
+        hp.Int("late", 1, 16)
+        hp.Choice("own", [1, 2])
+        hp.values.update(late=np.int64(8), own=Own.TWO)
+    hp.values.update(x=99.0, derived=0.5)
+    return 1.0
+"""
+
+
+def test_values_of_new_parameters_arrive_as_plain_ones(attempts: Attempts) -> None:
+    result = attempts.run(SETS_VALUES, x=2.7)
     assert result.ending.cause is Cause.RETURNED
     assert result.used is not None
-    assert result.used.values == {"n": 8, "own": "2", "text": "a"}
-    assert {type(value) for value in result.used.values.values()} == {int, str}
+    assert result.used.values == {"x": 2.7, "late": 8, "own": "2"}
+    assert {type(value) for value in result.used.values.values()} == {float, int, str}
+
+
+def test_other_values_that_the_code_sets_are_no_suggestion(attempts: Attempts) -> None:
+    result = attempts.run(SETS_VALUES, x=1.0)
+    assert result.ending.cause is Cause.RETURNED
+    assert result.used is None
 
 
 @pytest.mark.parametrize(

@@ -138,11 +138,11 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True)
 class ParametersUsed:
-    """The objective drew other hyperparameters than were suggested.
+    """The objective drew more hyperparameters than were suggested.
 
     Attributes:
-        declared: Declarations of the new ones, in the space's JSON form.
-        values: All values drawn.
+        declared: Declarations of those that the space lacks, in its JSON form.
+        values: The values that were suggested, and those of the others.
     """
 
     at: float

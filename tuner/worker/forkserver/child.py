@@ -280,10 +280,14 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
         halt = trial.halt or Halt.PRUNE
         return Ending(halt.cause, reason=one_line(error))
     finally:
-        new = hp.get_config()["space"][declared:]
-        used = {str(name): _plain_value(value) for name, value in hp.values.items()}
-        if (new or used != dict(order.params)) and not order.attempt.rank:
-            send(ParametersUsed(0.0, order.attempt, tuple(new), used))
+        space = hp.get_config()["space"]
+        names = {str(each["config"]["name"]) for each in space}.intersection(hp.values)
+        # The result is that of what was suggested, also where the user's code sets other values: it
+        # does so each time, and a search could not learn from values outside of its space.
+        drawn = {name: _plain_value(hp.values[name]) for name in names.difference(order.params)}
+        if drawn and not order.attempt.rank:
+            new = tuple(space[declared:])
+            send(ParametersUsed(0.0, order.attempt, new, {**order.params, **drawn}))
 
 
 def _strategy(order: AttemptOrder, trial: Any) -> Any:
