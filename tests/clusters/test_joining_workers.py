@@ -207,7 +207,7 @@ def test_a_scheduler_that_dies_while_a_study_starts_is_one_clean_ending(
     script = CONNECTS
     if when == "it is registered":
         register = f"lambda *_, **__: exec({kill!r})"
-        script += f"distributed.Client.register_plugin = {register}\n"
+        script += f"distributed.Client.set_metadata = {register}\n"
     arguments = ["run", str(model), "--connect", scheduler.address, "--study", "study"]
     ended = scheduler.hptune.script(f"{script}from tuner.cli import main\nmain({arguments})").wait()
     assert ended.code == 1, ended

@@ -6,6 +6,7 @@ import asyncio
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ from tuner.core.messages import (
     AttemptWaits,
     WorkerJoined,
     WorkerLeaving,
+    WorkerLeft,
     WorkerRefused,
 )
 from tuner.core.resources import Capacity
@@ -40,6 +42,7 @@ from tuner.testing.executor_driver import wait_until
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
 from tuner.worker.dask import study_access
 from tuner.worker.dask.announcement import Announcement
+from tuner.worker.dask.calls import leave
 from tuner.worker.dask.study_access import StudyAccess, StudyAccessError, prepare_access
 from tuner.worker.orders import AttemptOrder, StopOrder
 
@@ -232,11 +235,69 @@ class TestDaskExecutor(ExecutorSuite):
                 ended = driver.ending(driver.start("return", worker=ours))
                 assert ended.cause is Cause.RETURNED
 
+    def test_a_plain_dask_worker_can_start_at_the_scheduler_of_a_study(self, stage: Stage) -> None:
+        """Nothing that needs hptune waits there for workers, also not after a killed master."""
+        script = (
+            "import asyncio, sys\n"
+            "sys.modules['tuner'] = None\n"
+            "from distributed import Worker\n"
+            "async def work():\n"
+            "    async with Worker(sys.argv[1], dashboard=False) as worker:\n"
+            "        print(worker.address, flush=True)\n"
+            "        await worker.finished()\n"
+            "asyncio.run(work())\n"
+        )
+        with cluster_of(1) as (cluster, client), on_dask(stage, client=client) as executor:
+            driver = Driver(executor, stage.brief, self.limit_seconds)
+            driver.any_worker()
+            with subprocess.Popen(
+                [sys.executable, "-c", script, cluster.scheduler_address],
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as started:
+                try:
+                    assert started.stdout is not None
+                    address = started.stdout.readline().strip()
+                    driver.wait(
+                        lambda: address in {getattr(each, "worker", "") for each in driver.story},
+                        "the plain worker has answered",
+                    )
+                finally:
+                    started.kill()
+            assert "is it installed?" in next(
+                each.reason for each in driver.story if isinstance(each, WorkerRefused)
+            )
+            assert driver.ending(driver.start("return")).cause is Cause.RETURNED
+
+    def test_a_worker_that_left_without_a_word_joins_again_and_no_attempt_is_charged(
+        self, stage: Stage
+    ) -> None:
+        """It leaves an idle study whose master is suspended."""
+        with cluster_of(1) as (_, client), on_dask(stage, client=client) as executor:
+            driver = Driver(executor, stage.brief, self.limit_seconds, may_return=True)
+            worker = driver.any_worker()
+            client.run(leave, executor._name)
+            attempts = [driver.start("return", worker=worker) for _ in range(2)]
+            for each in attempts:
+                assert driver.ending(each).cause is Cause.RELEASED
+            driver.wait(
+                lambda: isinstance(driver.story[-1], WorkerJoined), "the worker has joined again"
+            )
+            assert [type(each) for each in driver.story] == [
+                WorkerJoined,
+                WorkerLeaving,
+                AttemptEnded,
+                AttemptEnded,
+                WorkerLeft,
+                WorkerJoined,
+            ]
+            assert driver.ending(driver.start("return", worker=worker)).cause is Cause.RETURNED
+
     def test_a_worker_that_hangs_holds_nobody_up(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(dask_executor, "_STEP_SECONDS", 2.0)
-        monkeypatch.setattr(dask_executor, "_ANNOUNCE_SECONDS", 1.0)
+        monkeypatch.setattr(dask_executor, "_ASK_SECONDS", 1.0)
         with cluster_of(2) as (_, client):
             pids = client.run(os.getpid)
             hanging, other = pids

@@ -22,9 +22,9 @@ class Executor(abc.ABC):
     clock:
 
     - `WorkerJoined` before any attempt is placed on a worker, `WorkerLeft` when it is gone. A
-      worker that left and returns has another name. Having no worker is a state, never an error.
-      `WorkerLeaving` announces that a worker will go; `WorkerRefused` reports one that cannot be
-      used.
+      worker that left and returns has another name, unless it had only given up a master that was
+      suspended. Having no worker is a state, never an error. `WorkerLeaving` announces that a
+      worker will go; `WorkerRefused` reports one that cannot be used.
     - for each `start`, at most one `AttemptWaits`, then at most one `AttemptStarted`, then any
       number of `Reported`, then exactly one `AttemptEnded`, unless all its workers left before.
 

@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import importlib.util
-import logging
 import pickle
 import shlex
 import threading
@@ -31,7 +30,14 @@ from ..errors import StudyError
 from ..worker.addresses import page_from_here
 from ..worker.dask import versions
 from ..worker.dask.announcement import Announcement
-from ..worker.dask.calls import announcement, refuse, run_attempt, tell_attempt
+from ..worker.dask.calls import (
+    PluginGone,
+    announcement,
+    leave,
+    refuse,
+    run_attempt,
+    tell_attempt,
+)
 from ..worker.dask.plugin import StudyPlugin, task_key
 from ..worker.dask.study_access import StudyAccess
 from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
@@ -45,18 +51,14 @@ from .local_cluster import interrupts_held_back, start_cluster
 _SCHEDULER_TOPIC = "all"
 """The topic to which Dask's scheduler logs workers that are added and removed."""
 
-_ANNOUNCE_SECONDS = 15.0
-"""Time for a new Dask worker's plugin to announce itself; after that, the worker is asked."""
+_ASK_SECONDS = 15.0
+"""Time for a worker to join when asked, which may import a lot; after that, it is asked again."""
 
 _AGAIN_SECONDS = 5.0
 """Seconds until an order that did not reach its worker is sent again."""
 
 _STEP_SECONDS = 30.0
 """How long a call to all workers may take; one of them may hang."""
-
-_TRIES = 5
-
-log = logging.getLogger(__name__)
 
 
 class DaskExecutor(Executor):
@@ -126,7 +128,7 @@ class DaskExecutor(Executor):
         )
 
     def open(self) -> None:
-        """Start the cluster, if it is ours, and install the plugin in every worker."""
+        """Start the cluster, if it is ours, and ask every worker to join."""
         with interrupts_held_back() if self._is_ours else contextlib.nullcontext():
             if self._is_ours:
                 with contextlib.ExitStack() as stack:
@@ -147,11 +149,8 @@ class DaskExecutor(Executor):
             with self._connected():
                 self._client.subscribe_topic(self._name, self._on_plugin_event)
                 self._client.subscribe_topic(_SCHEDULER_TOPIC, self._on_scheduler_event)
-                self._install_plugin()
                 self._tell_scheduler(None if self._access is None else self._access.directory)
-                # Announcements of present workers may have come before the subscription.
-                for worker in self._client.nthreads():
-                    self._client.loop.add_callback(self._ask_who, worker)
+                self._client.loop.add_callback(self._ask_to_join, *self._client.nthreads())
 
     def _tell_scheduler(self, directory: str | None) -> None:
         """Tell the scheduler where the study is, for `studies_of`; None when it ends."""
@@ -165,27 +164,6 @@ class DaskExecutor(Executor):
             f"continue with `hptune resume {study}` (and `--connect`, if it has another address "
             "now); what the trials reported is stored"
         )
-
-    def _install_plugin(self) -> None:
-        for left in reversed(range(_TRIES)):
-            try:
-                _limited(lambda: self._client.register_plugin(self._plugin, name=self._name))
-                return
-            except TimeoutError:
-                log.warning("Not every Dask worker answers; the study uses those that do.")
-                return
-            except OSError as error:
-                # A worker died during the call, so others may lack the plugin.
-                if not left:
-                    raise StudyError(
-                        f"the study cannot be registered with the Dask workers: {error}"
-                    ) from error
-            except Exception as error:  # whatever a worker may raise
-                if self._client.status != "running":
-                    raise
-                # Each worker is asked later: this one is refused, the others get the plugin.
-                log.warning("The study cannot be registered with a Dask worker: %r", error)
-                return
 
     def start(self, order: AttemptOrder) -> None:
         """Submit the attempt as a task to the worker of its placement."""
@@ -270,7 +248,7 @@ class DaskExecutor(Executor):
         self._futures.clear()
         steps: list[Callable[[], Any]] = [lambda: self._tell_scheduler(None)]
         if not self._workers_end:
-            steps.append(lambda: client.unregister_worker_plugin(self._name))
+            steps.append(lambda: client.run(leave, self._name, on_error="ignore"))
         steps += [
             lambda: client.unsubscribe_topic(self._name),
             lambda: client.unsubscribe_topic(_SCHEDULER_TOPIC),
@@ -366,31 +344,44 @@ class DaskExecutor(Executor):
         if message.get("action") == "add-worker":
             with self._lock:
                 self._gone.discard(message["worker"])
-            self._client.loop.call_later(_ANNOUNCE_SECONDS, self._ask_who, message["worker"])
+            self._client.loop.add_callback(self._ask_to_join, message["worker"])
         elif message.get("action") == "remove-worker":
             worker = message["worker"]
             with self._lock:
-                was_ours = worker in self._workers
-                self._workers.discard(worker)
                 self._refused.pop(worker, None)
-                self._drained.discard(worker)
                 self._gone.add(worker)
+                was_ours = self._forget(worker)
             if was_ours:
-                if self._files is not None:
-                    self._files.left(worker)
                 self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone"))
 
-    async def _ask_who(self, worker: str) -> None:
-        """Ask a worker that has not announced itself, again and again until it does or leaves."""
+    def _forget(self, worker: str) -> bool:
+        """Forget a worker that has left, and return whether it had joined; call with the lock."""
+        if worker not in self._workers:
+            return False
+        self._workers.discard(worker)
+        self._drained.discard(worker)
+        if self._files is not None:
+            self._files.left(worker)
+        return True
+
+    async def _ask_to_join(self, *workers: str) -> None:
+        """Install the plugin in these workers, again and again until each has joined or left.
+
+        Dask's own registration would also give it to workers that come after this process was
+        killed, and no worker without hptune could start then.
+        """
         with self._lock:
-            is_known = self._is_known(worker)
-        if is_known or not self._opened:
+            asked = [each for each in workers if not self._is_known(each)]
+        if not asked or not self._opened:
             return
-        asked = self._client.run(announcement, self._plugin, workers=[worker], on_error="return")
+        # A worker that is still starting answers when it has.
+        call = self._client.run(announcement, self._plugin, workers=asked, on_error="return")
         with contextlib.suppress(OSError, TimeoutError):
-            for answer in (await asyncio.wait_for(asked, _ANNOUNCE_SECONDS)).values():
+            for worker, answer in (await asyncio.wait_for(call, _ASK_SECONDS)).items():
                 self._on_answer(worker, answer)
-        self._client.loop.call_later(_ANNOUNCE_SECONDS, self._ask_who, worker)
+        for worker in asked:
+            # One by one: none of them waits for another that hangs.
+            self._client.loop.call_later(_ASK_SECONDS, self._ask_to_join, worker)
 
     def _on_answer(self, worker: str, answer: Any) -> None:
         if isinstance(answer, Announcement):
@@ -409,9 +400,40 @@ class DaskExecutor(Executor):
 
     def _on_done(self, attempt: AttemptId, future: Future[None]) -> None:
         """Report the end of an attempt whose task failed, so that no plugin reports it."""
-        if future.status == "error":
-            reason = f"the worker could not run it: {future.exception()!r}"
+        if future.status != "error":
+            return
+        error = future.exception()
+        if isinstance(error, PluginGone):
+            self._client.loop.add_callback(self._on_plugin_gone, attempt)
+        else:
+            reason = f"the worker could not run it: {error!r}"
             self._queue.put(AttemptEnded(0.0, attempt, Ending(Cause.WORKER_LOST, reason=reason)))
+
+    async def _on_plugin_gone(self, attempt: AttemptId) -> None:
+        """Ask a worker to join again that left without a word while this master was suspended."""
+        with self._lock:
+            worker, _ = self._futures.get(attempt, ("", None))
+            if not self._forget(worker):
+                return  # this was reported with another attempt, or the worker has left Dask
+            # A plugin leaves only when nothing runs, so these attempts have not begun.
+            stuck = {
+                name: future
+                for name, (where, future) in [*self._futures.items()]
+                if where == worker and future.status != "finished"
+            }
+            for name in stuck:
+                self._futures.pop(name, None)
+        reason = "it left the study while the master was suspended, and is asked to join again"
+        # In this order: the released attempts, which are not charged, must not return there.
+        self._queue.put(WorkerLeaving(0.0, worker, reason))
+        released = Ending(Cause.RELEASED, reason="its worker left while the master was suspended")
+        for name in stuck:
+            self._queue.put(AttemptEnded(0.0, name, released))
+        self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone: {reason}"))
+        # Else one of them might begin when the plugin is back.
+        pending = [each for each in stuck.values() if each.status == "pending"]
+        await self._client.cancel(pending, force=True)
+        await self._ask_to_join(worker)
 
 
 def _limited(step: Callable[[], object]) -> None:

@@ -140,12 +140,20 @@ class Driver:
         brief: What every attempt needs to know of the study.
         limit_seconds: Longest wait for what must happen.
         ranks: The number of processes of each attempt.
+        may_return: Whether a worker that left may join again under its name.
     """
 
     def __init__(
-        self, executor: Executor, brief: StudyBrief, limit_seconds: float, *, ranks: int = 1
+        self,
+        executor: Executor,
+        brief: StudyBrief,
+        limit_seconds: float,
+        *,
+        ranks: int = 1,
+        may_return: bool = False,
     ) -> None:
         self._ranks = ranks
+        self._may_return = may_return
         self.executor = executor
         self.workers: dict[str, Capacity] = {}
         self.story: list[Event] = []
@@ -247,7 +255,9 @@ class Driver:
         assert event.at >= latest, f"{event} is stamped with an earlier time than the one before"
         match event:
             case WorkerJoined(worker=worker, capacity=capacity):
-                assert worker not in self._names, f"a second worker has the name {worker}"
+                assert worker not in self.workers, f"{worker} joined twice"
+                is_new = self._may_return or worker not in self._names
+                assert is_new, f"a second worker has the name {worker}"
                 self._names.add(worker)
                 self.workers[worker] = capacity
             case WorkerLeft(worker=worker):

@@ -12,11 +12,15 @@ from .announcement import Announcement
 from .plugin import StudyPlugin
 
 
+class PluginGone(Exception):
+    """The worker has left the study, so this attempt cannot begin before the worker joins again."""
+
+
 async def announcement(plugin: StudyPlugin, dask_worker: Any = None) -> Announcement | None:
     """Return what this worker has announced; None if it is not ready.
 
     Args:
-        plugin: Installed if the worker lacks it, because an installation on all workers failed.
+        plugin: Installed if the worker lacks it.
         dask_worker: Dask's worker.
     """
     name = plugin.name
@@ -27,6 +31,12 @@ async def announcement(plugin: StudyPlugin, dask_worker: Any = None) -> Announce
     return announced
 
 
+async def leave(name: str, dask_worker: Any = None) -> None:
+    """Remove a study's plugin from this worker, because the study ends."""
+    if name in dask_worker.plugins:
+        await dask_worker.plugin_remove(name=name)
+
+
 def refuse(name: str, announcement: Announcement, dask_worker: Any = None) -> None:
     """Tell this worker's plugin that the master refused it."""
     plugin = dask_worker.plugins.get(name)
@@ -35,8 +45,14 @@ def refuse(name: str, announcement: Announcement, dask_worker: Any = None) -> No
 
 
 def run_attempt(name: str, order: AttemptOrder) -> None:
-    """Run one attempt; this is its Dask task."""
-    plugin: Any = get_worker().plugins[name]
+    """Run one attempt; this is its Dask task.
+
+    Raises:
+        PluginGone: The plugin has removed itself, as it does when the master seems dead.
+    """
+    plugin: Any = get_worker().plugins.get(name)
+    if plugin is None:
+        raise PluginGone
     # The placement limits the attempts on a worker, not its number of threads.
     secede()
     plugin.run(order)

@@ -81,7 +81,7 @@ class _Task:
 
 
 class StudyPlugin(WorkerPlugin):
-    """A study's plugin, which Dask installs in each worker, also in those that join later.
+    """A study's plugin, which its master installs in each worker when that joins the scheduler.
 
     Args:
         name: The study's name, which is also the plugin's and the event topic's.

@@ -47,6 +47,9 @@ Slurm sends none if an administrator has given the job more time. Studies start 
 worker nevertheless, because it told them its end when it joined.
 """
 
+_OTHERS_SECONDS = 5.0
+"""Seconds for other studies to ask for a worker that one has refused because of its versions."""
+
 _START_SECONDS = 30.0
 """Seconds to wait for the scheduler to accept the worker."""
 
@@ -103,7 +106,7 @@ class _Worker(Worker):
     def was_refused(self, *, is_of_versions: bool) -> None:
         """Note that a study refused this worker; called by its plugin."""
         if is_of_versions:
-            self.loop.call_later(1.0, self._look_for_studies)
+            self.loop.call_later(_OTHERS_SECONDS, self._look_for_studies)
 
     def _look_for_studies(self) -> None:
         if not any(plugin.is_accepted for plugin in self.study_plugins):
@@ -222,7 +225,7 @@ class _Joining:
             return None
 
         def say_of_study(line: str) -> None:
-            # The plugins of studies are set up before Dask returns the worker.
+            # A study may have asked for the worker before Dask returns it.
             self._say_joined(address)
             self._say_of_trials(line)
 
