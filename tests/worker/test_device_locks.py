@@ -30,11 +30,11 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Hide the workers of other tests on this machine."""
     monkeypatch.setenv("SLURMD_NODENAME", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(GPUS))
-    held: dict[str, socket.socket] = {}
+    held: dict[str, device_locks._Lock] = {}
     monkeypatch.setattr(device_locks, "_held", held)
     yield
-    for claim in held.values():
-        claim.close()
+    for lock in held.values():
+        lock.socket.close()
 
 
 def of_another_process(most: int) -> subprocess.Popen[str]:
@@ -67,7 +67,7 @@ def test_a_lock_stays_this_users_however_often_others_look(monkeypatch: pytest.M
     identity = device_locks._seen_here("GPU-a")
     for _ in range(10):
         wait_for(lambda: device_locks._holder(identity) is None, "the lock's holder to be known")
-    device_locks.release(GPUS, ())
+    device_locks.release()
     assert device_locks._holder(identity) == "an unknown user"  # nobody
     assert device_locks.lock_gpus(GPUS, 3) == GPUS
 
@@ -99,7 +99,7 @@ input()
         who = "an unknown user" if then != "listen()" else f"user nobody, process {other.pid}"
         assert f"hold locks in your name: GPU-b ({who})" in offer.note
         other.kill()
-    device_locks.release(GPUS, ())
+    device_locks.release()
     assert device_locks.others_locks() == ""
     assert device_locks.lock_gpus(GPUS, 3) == GPUS
 
@@ -162,8 +162,10 @@ def test_a_gpu_is_the_same_by_its_number_and_by_its_uuid(
         assert device_locks.lock_gpus(("0", "1", "2"), 3) == ("2",)
         assert device_locks.lock_gpus(("2",), 1) == ("2",)
         other.kill()
-    assert device_locks.lock_gpus(("0", "1", "7"), 3) == ("0", "1", "7"), "the last one is unknown"
-    device_locks.release(("0", "1"), ())
+    study = "another study of this process"
+    numbers = ("0", "1", "7")
+    assert device_locks.lock_gpus(numbers, 3, study) == numbers, "the last one is unknown"
+    device_locks.release(study)
     assert device_locks.lock_gpus(GPUS, 3) == ("GPU-a", "GPU-b")
 
 
@@ -171,6 +173,20 @@ def test_the_agents_of_one_worker_offer_the_same() -> None:
     assert device_locks.lock_gpus(GPUS, 2) == device_locks.lock_gpus(GPUS, 2) == ("GPU-a", "GPU-b")
     assert device_locks.lock_gpus(GPUS, 1) == ("GPU-a",)
     assert device_locks.lock_gpus((), 3) == ()
+
+
+def test_two_studies_of_one_process_share_no_gpu() -> None:
+    assert device_locks.lock_gpus(GPUS, 2, "one") == ("GPU-a", "GPU-b")
+    assert device_locks.lock_core_set((0, 1), "one")
+    assert device_locks.lock_gpus(GPUS, 3, "two") == ("GPU-c",)
+    assert not device_locks.lock_core_set((0, 1), "two")
+    device_locks.release("two")
+    with of_another_process(3) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline().strip() == "GPU-c", "what the first one has stays locked"
+        other.kill()
+    device_locks.release("one")
+    assert device_locks.lock_gpus(GPUS, 3, "two") == GPUS
 
 
 def test_devices_of_another_job_that_have_the_same_names_are_others(

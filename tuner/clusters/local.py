@@ -128,12 +128,13 @@ class LocalWorkers(Cluster):
             StudyError: None is free, or too few for a trial.
         """
         has = self._machine
-        self._stack.callback(device_locks.release, has.gpus, has.cpus)
-        if not device_locks.lock_core_set(has.cpus):
+        self._stack.callback(device_locks.release, self)
+        if not device_locks.lock_core_set(has.cpus, self):
             shared = "another study or worker of this user runs on the same cores"
             self._notes += (f"{shared}, so both are slower; `taskset` can divide the cores",)
         uses_gpus = has.gpus and self._settings.fixed_gpus != 0
-        free = device_locks.lock_gpus(has.gpus, len(has.gpus)) if uses_gpus else has.gpus
+        most = len(has.gpus)
+        free = device_locks.lock_gpus(has.gpus, most, self) if uses_gpus else has.gpus
         self._notes += tuple(filter(None, [device_locks.others_locks()]))
         if free == has.gpus:
             return

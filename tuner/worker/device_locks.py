@@ -27,11 +27,21 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from . import devices
 from .monitoring.gpu import GpuUsage
 
-_held: dict[str, socket.socket] = {}
+PROCESS = "this process"
+"""The owner of the locks of a worker, and of the cores of an attempt."""
+
+
+class _Lock(NamedTuple):
+    owner: object
+    socket: socket.socket
+
+
+_held: dict[str, _Lock] = {}
 """The locks of this process, by the names that it uses."""
 
 _not_ours: dict[str, str] = {}
@@ -44,7 +54,7 @@ _PAUSE_SECONDS = 0.02
 """Pause between tries to see whose a lock is; another process of ours may be about to listen."""
 
 
-def lock_gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
+def lock_gpus(names: Iterable[str], most: int, owner: object = PROCESS) -> tuple[str, ...]:
     """Lock GPUs that no other worker or study of this user on this machine has locked.
 
     They stay locked until `release` or the end of this process. A second call returns the same
@@ -53,20 +63,22 @@ def lock_gpus(names: Iterable[str], most: int) -> tuple[str, ...]:
     Args:
         names: GPUs as in CUDA_VISIBLE_DEVICES.
         most: The number of GPUs to lock at most.
+        owner: Who locks them; a process may run several studies.
 
     Returns:
-        The GPUs that this process has locked, `most` of them or fewer.
+        The GPUs that the owner has locked, `most` of them or fewer.
     """
     names = list(names)
     with _guard:
         # A number and a UUID may name the same GPU.
         has_numbers = any(name.isdecimal() and name not in _held for name in names)
         usage = GpuUsage() if has_numbers else None
-        for name in sorted(names, key=lambda each: each not in _held):
-            if sum(each in _held for each in names) >= most:
+        for name in sorted(names, key=lambda each: not _has(owner, each)):
+            if sum(_has(owner, each) for each in names) >= most:
                 break
-            _lock(name, _seen_here(usage.uuid(name) if usage and name.isdecimal() else name))
-        return tuple(name for name in names if name in _held)[:most]
+            device = usage.uuid(name) if usage and name.isdecimal() else name
+            _lock(name, _seen_here(device), owner)
+        return tuple(name for name in names if _has(owner, name))[:most]
 
 
 def others_locks() -> str:
@@ -81,25 +93,25 @@ def others_locks() -> str:
     )
 
 
-def lock_core_set(numbers: Iterable[int]) -> bool:
+def lock_core_set(numbers: Iterable[int], owner: object = PROCESS) -> bool:
     """Lock a set of cores to share out; return False if another study shares out the same set.
 
     Both may use the cores nevertheless. The lock lasts until `release` or the end of this process.
     """
-    name = _core_set(numbers)
+    name = f"cores {sorted(numbers)}"
     with _guard:
-        return _lock(name, _seen_here(name))
+        return _lock(name, _seen_here(name), owner)
 
 
-def release(gpus: Iterable[str], numbers: Iterable[int]) -> None:
-    """Release these GPUs and this set of cores."""
+def release(owner: object = PROCESS) -> None:
+    """Release the locks of an owner."""
     with _guard:
-        for name in (*gpus, _core_set(numbers)):
+        for name in [each for each in _held if _has(owner, each)]:
             _not_ours.pop(name, None)
-            if (held := _held.pop(name, None)) is not None:
-                with contextlib.suppress(OSError):
-                    held.shutdown(socket.SHUT_RDWR)  # ends `_answer`, which would keep it open
-                held.close()
+            lock = _held.pop(name).socket
+            with contextlib.suppress(OSError):
+                lock.shutdown(socket.SHUT_RDWR)  # ends `_answer`, which would keep it open
+            lock.close()
 
 
 def lock_cores(wanted: Iterable[int], allowed: Iterable[int]) -> tuple[int, ...]:
@@ -123,39 +135,40 @@ def lock_cores(wanted: Iterable[int], allowed: Iterable[int]) -> tuple[int, ...]
 def _lock_core(core: int) -> bool:
     # Unlike GPUs, cores have the same numbers in all jobs and containers of a machine. Whose lock
     # it is does not matter: where no core is free, a locked one is used.
-    return _bind(f"core {core}", f"core-{core}-{os.getuid()}-{devices.node()}")
+    return _bind(f"core {core}", f"core-{core}-{os.getuid()}-{devices.node()}", PROCESS)
 
 
-def _core_set(numbers: Iterable[int]) -> str:
-    return f"cores {sorted(numbers)}"
+def _has(owner: object, name: str) -> bool:
+    return name in _held and _held[name].owner == owner
 
 
-def _lock(name: str, identity: str) -> bool:
-    """Take a lock unless another process of this user has it; return whether it is free for us.
+def _lock(name: str, identity: str, owner: object) -> bool:
+    """Take a lock unless another owner of this user has it; return whether it is free for this one.
 
     Args:
         name: The name in `_held`.
         identity: The name of the device that all processes use.
+        owner: Who is to have it.
     """
     who: str | None = ""
+    if name in _held:
+        return _has(owner, name)
     for _ in range(_TRIES):
-        if name in _held:
-            return True
-        if _bind(name, identity):
-            threading.Thread(target=_answer, args=(_held[name],), daemon=True).start()
+        if _bind(name, identity, owner):
+            threading.Thread(target=_answer, args=(_held[name].socket,), daemon=True).start()
             return True
         if (who := _holder(identity)) is None:
             return False
         time.sleep(_PAUSE_SECONDS)
     _not_ours[name] = str(who)
-    _held[name] = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    _held[name] = _Lock(owner, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
     return True
 
 
-def _bind(name: str, identity: str) -> bool:
-    """Take a lock unless another process has it; return whether this process has it now."""
+def _bind(name: str, identity: str, owner: object) -> bool:
+    """Take a lock unless another owner has it; return whether this one has it now."""
     if name in _held:
-        return True
+        return _has(owner, name)
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         lock.bind(_address(identity))
@@ -164,7 +177,7 @@ def _bind(name: str, identity: str) -> bool:
         if error.errno == errno.EADDRINUSE:
             lock.close()
             return False
-    _held[name] = lock
+    _held[name] = _Lock(owner, lock)
     return True
 
 
