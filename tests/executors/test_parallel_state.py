@@ -247,6 +247,16 @@ def test_a_rank_that_is_not_ready_in_time_ends_the_attempt() -> None:
     assert "rank 1 was not ready 300 s after" in late.ending.reason
 
 
+def test_ranks_that_never_met_and_do_not_stop_when_told_are_killed() -> None:
+    ranks = two(ready=False)
+    ranks.ready(0)
+    ranks.stop(Halt.PAUSE)
+    ranks.ready(1)
+    ranks.wait(READY_SECONDS)
+    assert ranks.ending.cause is Cause.PAUSED
+    assert not ranks.met()
+
+
 def test_two_attempts_that_wait_for_each_other_give_way_at_different_times() -> None:
     times = set()
     for secret in (b"\0" * 16, b"\x80" * 16, b"\xff" * 16):

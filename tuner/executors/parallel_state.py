@@ -424,7 +424,12 @@ def _give_way_seconds(secret: bytes) -> float:
 
 
 def _not_ready(attempt: _Attempt) -> Ending:
-    late = next(i for i, rank in enumerate(attempt.ranks) if rank.member is None)
+    late = next((i for i, rank in enumerate(attempt.ranks) if rank.member is None), None)
+    if late is None:
+        # The last rank was ready when the attempt had been told to stop, so they never met.
+        halt = attempt.halt or Halt.STOP
+        reason = f"{halt.reason}; killed {READY_SECONDS:g} s after its first rank was ready"
+        return Ending(halt.cause, reason=reason)
     if attempt.ranks[late].waits:
         reason = f"rank {late} waits for devices that another process holds"
         return Ending(Cause.RELEASED, reason=reason)
