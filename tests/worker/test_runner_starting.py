@@ -19,6 +19,7 @@ from tuner.core.attempt import AttemptId, Cause, Halt
 from tuner.core.messages import AttemptEnded, AttemptStarted, Event
 from tuner.worker.forkserver.channel import Channel
 from tuner.worker.forkserver.client import ForkServer
+from tuner.worker.orders import AttemptLimits
 from tuner.worker.runner import AttemptRunner
 
 SLOW = """
@@ -107,6 +108,38 @@ def test_one_that_was_told_to_stop_before_is_not_begun(slow: Slow) -> None:
     assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Halt.RELEASE.cause)
     assert slow.events.empty()
     assert not slow.began.exists()
+
+
+def test_an_order_to_stop_does_not_wait_for_the_file_system_of_the_journal(
+    tmp_path: Path, warm: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def hangs(*_: object) -> None:
+        asked.set()
+        assert answers.wait(60)
+
+    monkeypatch.setattr("tuner.worker.runner.AttemptJournal", hangs)
+    (tmp_path / "model.py").write_text(WAITS.format(done=str(tmp_path / "done")))
+    order = order_of(tmp_path / "model.py")
+    limits = AttemptLimits(master_grace_seconds=600.0)
+    order = replace(order, brief=replace(order.brief, limits=limits))
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    runner = AttemptRunner(order.brief.source, events.put, fork_server_address=warm.address)
+    with contextlib.closing(runner):
+        starting = threading.Thread(target=runner.start, args=(order,))
+        starting.start()
+        assert asked.wait(60)
+        stopping = threading.Thread(target=runner.stop, args=(ATTEMPT,))
+        stopping.start()
+        try:
+            ended = events.get(timeout=10)
+        finally:
+            answers.set()
+            starting.join(60)
+            stopping.join(60)
+        assert isinstance(ended, AttemptEnded)
+        assert ended.ending.cause is Cause.STOPPED
 
 
 def test_one_that_finds_no_free_descriptor_ends_alone(

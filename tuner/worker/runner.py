@@ -135,9 +135,12 @@ class AttemptRunner:
         try:
             # This takes some seconds if a framework must be imported; `stop` does not wait for it.
             client = self._server.client()
+            # Without the lock, too: the study's file system may not answer.
+            may_outlive = order.brief.limits.master_grace_seconds > 0
+            journal = AttemptJournal(order.directory, attempt) if may_outlive else None
             with self._lock:
                 if self._state.is_starting(attempt):
-                    self._fork(order, client)
+                    self._fork(order, client, journal)
         except (OSError, StudyError) as error:
             reason = error.message if isinstance(error, StudyError) else str(error)
             if client is not None and isinstance(error, OSError):
@@ -236,15 +239,13 @@ class AttemptRunner:
             case Kill(attempt):
                 process.client.kill(attempt)
 
-    def _fork(self, order: AttemptOrder, client: Client) -> None:
+    def _fork(self, order: AttemptOrder, client: Client, journal: AttemptJournal | None) -> None:
         attempt, brief = order.attempt, order.brief
         if order.parallel is not None:
             order = replace(order, parallel=replace(order.parallel, host=self._host or outward()))
-        process = _Process(order, client.fork(attempt, order), client)
-        if brief.limits.master_grace_seconds:
-            process.journal = AttemptJournal(order.directory, attempt)
-            if self._master is None:
-                self._master = MasterLiveness(Path(brief.directory), brief.master)
+        process = _Process(order, client.fork(attempt, order), client, journal=journal)
+        if journal is not None and self._master is None:
+            self._master = MasterLiveness(Path(brief.directory), brief.master)
         self._processes[attempt] = process
         self._state.forked(attempt, now=time.monotonic())
 
