@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import AuthenticationError
@@ -86,6 +88,29 @@ class TestJoblibExecutor(ExecutorSuite):
             self.wait_for_workers(Driver(executor, stage.brief, self.limit_seconds), 2)
             assert len(strangers) == 1
             strangers[0].close()
+
+    def test_a_listener_without_a_free_descriptor_waits_for_one(self, stage: Stage) -> None:
+        waits: list[float | None] = []
+
+        class Closing(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                waits.append(timeout)
+                return super().wait(0)
+
+        class Full:
+            calls = 0
+
+            def accept(self) -> None:
+                self.calls += 1
+                if self.calls == 3:
+                    closing.set()
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        executor: Any = JoblibExecutor(source=stage.source, clock=SystemClock(), cores=[(0,)])
+        executor._closing = closing = Closing()
+        executor._listener = Full()
+        executor._accept()
+        assert waits == [0.1] * 3
 
     def test_a_stranger_is_not_listened_to(self, stage: Stage, tmp_path: Path) -> None:
         mark = tmp_path / "mark"

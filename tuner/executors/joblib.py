@@ -39,6 +39,9 @@ from .base import EventQueue, Executor
 _ON_THIS_MACHINE = ("LokyBackend", "MultiprocessingBackend", "ThreadingBackend")
 _MAX_RESTARTS = 5
 
+_ACCEPT_AGAIN_SECONDS = 0.1
+"""Seconds until connections are accepted again after that failed."""
+
 log = logging.getLogger(__name__)
 
 
@@ -230,7 +233,9 @@ class JoblibExecutor(Executor):
         while not self._closing.is_set():
             try:
                 connection: Connection[Any, Any] = self._listener.accept()
-            except Exception:  # noqa: S112 - a stranger's connection must not stop the listener
+            except Exception:  # a stranger's connection must not stop the listener
+                # Where no descriptor is free, the next call fails at once, too.
+                self._closing.wait(_ACCEPT_AGAIN_SECONDS)
                 continue
             threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
 
