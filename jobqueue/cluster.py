@@ -180,8 +180,8 @@ class SlurmCluster:
         security: Dask's object with the scheduler's certificate; None for no encryption.
 
     Raises:
-        JobQueueError: Slurm would refuse a job, or the scheduler cannot listen on the network
-            interface.
+        JobQueueError: Slurm would refuse a job, the scheduler cannot listen on the network
+            interface, or its address cannot be written.
     """
 
     def __init__(
@@ -199,8 +199,12 @@ class SlurmCluster:
             interface=order.config.interface,
             security=security,
         )
-        if may_have_jobs(order.directory):
-            self._write_address(self.address)  # before workers of an earlier master leave
+        try:
+            if may_have_jobs(order.directory):
+                self._write_address(self.address)  # before workers of an earlier master leave
+        except BaseException:
+            self._scheduler.close()
+            raise
 
     @property
     def address(self) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
+import psutil
 import pytest
 from commands import Commands
 
 from jobqueue.cluster import ClusterOrder, SlurmCluster
 from jobqueue.config import parse_config
+from jobqueue.errors import JobQueueError
 from jobqueue.scheduler import address_towards
 
 
@@ -44,6 +47,32 @@ def test_it_is_the_one_to_the_nodes_of_the_studys_partitions(
     )
     SlurmCluster(order, notify=print).close()
     assert "--partition=gpu" in asked.read_text().splitlines()[-1]
+
+
+def test_nobody_listens_for_a_cluster_that_cannot_be_opened(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """As on a full disk, on which an earlier master's jobs wait for this one's address."""
+    commands.make("sinfo", 'echo "gpu|up|infinite|8|64000|(null)|3|idle"')
+    commands.make("sbatch", "cat > /dev/null; echo 7")
+    order = ClusterOrder(
+        config=parse_config('partition = "gpu"\nwalltime = "01:00:00"'),
+        name="hptune-a",
+        directory=tmp_path,
+        module="worker",
+        max_jobs=1,
+    )
+    (tmp_path / "scheduler.json").touch()
+    (tmp_path / f"scheduler.{os.getpid()}").mkdir()
+
+    def ports() -> set[int]:
+        connections = psutil.Process().net_connections(kind="tcp")
+        return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+
+    before = ports()
+    with pytest.raises(JobQueueError, match="cannot be written"):
+        SlurmCluster(order, notify=print)
+    assert ports() <= before
 
 
 @pytest.mark.parametrize(
