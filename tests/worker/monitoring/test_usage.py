@@ -441,6 +441,29 @@ def test_where_the_driver_names_no_process_only_who_is_alone_holds_all(
     assert meter.usage.peak_gpu_memory_bytes == expected
 
 
+def test_rows_of_nvidia_smi_that_say_nothing_are_skipped(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = "Unable to determine the device handle"
+    of_gpus = f"{message}\\n0, GPU-a, 3000, [Unknown Error], 8192\\n"
+    of_apps = f"{message}\\nGPU-a, [Not Found], 7\\nGPU-a, 11, 1000\\n"
+    commands.make(
+        "nvidia-smi",
+        f"""
+case "$1" in
+--query-gpu=*) printf '{of_gpus}' ;;
+--query-compute-apps=*) printf '{of_apps}' ;;
+esac
+""",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    gpus = GpuUsage()
+    assert gpus.memory_bytes(["0"], None) == 3000 * MB
+    assert gpus.memory_bytes(["0"], {11}) == 1000 * MB
+    assert not gpus.is_busy(["0"])
+    assert gpus.total_bytes(["GPU-a"]) == 8192 * MB
+
+
 def test_gpus_by_nvidia_smi(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     commands.make("nvidia-smi", SMI)
     monkeypatch.setitem(sys.modules, "pynvml", None)

@@ -87,7 +87,8 @@ class GpuUsage:
         else:
             uuids = {row[1] for row in self._gpu_rows() if name in row[:2]}
             rows = self._ask("--query-compute-apps=gpu_uuid,pid,used_memory")
-            used = [row[2] for row in rows if row[0] in uuids and int(row[1]) in pids]
+            wanted = {str(each) for each in pids}
+            used = [row[2] for row in rows if row[0] in uuids and row[1] in wanted]
         numbers = [int(each) for each in used if each.isdigit()]
         return sum(numbers) * 2**20 if numbers else None
 
@@ -107,7 +108,8 @@ class GpuUsage:
                 return bool(rates.gpu > 0)
             except self._nvml.NVMLError:
                 return False
-        return any(row[3] not in ("0", "[N/A]") for row in self._gpu_rows() if name in row[:2])
+        rates = [row[3] for row in self._gpu_rows() if name in row[:2]]
+        return any(each.isdigit() and int(each) > 0 for each in rates)
 
     def _gpu_rows(self) -> list[list[str]]:
         return self._ask("--query-gpu=index,uuid,memory.used,utilization.gpu,memory.total")
@@ -127,7 +129,9 @@ class GpuUsage:
         except (OSError, subprocess.SubprocessError):
             self._command = None
             return []
-        rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line]
+        rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+        # Without the driver's messages, such as that it has lost a GPU.
+        rows = [row for row in rows if len(row) == query.count(",") + 1]
         self._asked[query] = (time.monotonic(), rows)
         return rows
 
