@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from in_process import InProcess
-from stored_study import typical
+from stored_study import stored, typical
 
 from tuner.storage.artifacts import StudyFiles
 from tuner.study import Study
@@ -96,6 +96,14 @@ def test_events_that_do_not_fit_together_are_no_traceback(cli: InProcess) -> Non
     for command in ("replay", "resume"):
         ended = cli(command, "study")
         assert (ended.code, "before the study was opened" in ended.err) == (1, True), ended
+
+
+def test_a_model_file_with_a_syntax_error_is_no_traceback(cli: InProcess) -> None:
+    stored(cli.directory / "study")
+    cli.file("model.py", "def objective(hp, trial):\nreturn 1\n")
+    ended = cli("resume", "study")
+    assert ended.code == 2
+    assert "model.py:2: IndentationError: expected an indented block" in ended.err
 
 
 def test_a_best_model_that_was_damaged_or_deleted_is_noticed(cli: InProcess) -> None:

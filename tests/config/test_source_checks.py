@@ -23,6 +23,8 @@ BUILD = "def build_model(hp): ...\n"
         ("class Mine(kt.HyperModel): ...", "no load_data()"),
         ("def load(): return 1\ndef build_cnn(hp, width=3): ...", ""),
         ("def build_cnn(hp): ...", "no load_data()"),
+        ("X = 1\ndef f(:", "model.py:2: SyntaxError: invalid syntax: def f(:"),
+        ("X = 1\nreturn X", "model.py:2: SyntaxError: 'return' outside function"),
     ],
 )
 def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from tuner.config.model_file import check_path
+from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.settings import StudySettings
 from tuner.core.trial import Trial, TrialState
-from tuner.errors import UsageError
+from tuner.errors import ModelFileError, UsageError
 from tuner.master.resume_checks import ResumeState, check_changes
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.ledger import StudyFacts
@@ -20,11 +20,16 @@ def facts_with(settings: StudySettings) -> StudyFacts:
     return cast("StudyFacts", {"settings": settings.to_json()})
 
 
+def of_file(directory: Path) -> ObjectiveSource:
+    """Return the source of a model file, which is made if it does not exist."""
+    model = directory / "model.py"
+    model.touch()
+    return ObjectiveSource(SourceKind.FILE, str(model))
+
+
 def check(tmp_path: Path, *, before: str | None, now: str | None, used_seconds: float) -> None:
     """Check a study that has run for a while, and whose timeout is changed."""
-    model = tmp_path / "model.py"
-    model.touch()
-    new = StudySettings(source=check_path(model), working_directory=str(tmp_path))
+    new = StudySettings(source=of_file(tmp_path), working_directory=str(tmp_path))
     stored = new.changed({"timeout_seconds": before})
     directory = StudyDirectory(tmp_path / "study")
     state = ResumeState(directory, facts_with(stored), (), active_seconds=used_seconds)
@@ -49,11 +54,16 @@ def test_a_longer_or_unchanged_timeout_is_allowed(
     check(tmp_path, before=before, now=now, used_seconds=3600)
 
 
+def test_a_model_file_that_is_no_longer_python_is_refused(tmp_path: Path) -> None:
+    check(tmp_path, before=None, now=None, used_seconds=0)
+    (tmp_path / "model.py").write_text("def objective(:")
+    with pytest.raises(ModelFileError, match=r"model\.py:1: SyntaxError: invalid syntax"):
+        check(tmp_path, before=None, now=None, used_seconds=0)
+
+
 def confirm(tmp_path: Path, **changes: object) -> None:
     """Check a study whose trial 0 was confirmed with 3 repeats, and whose settings are changed."""
-    model = tmp_path / "model.py"
-    model.touch()
-    new = StudySettings(source=check_path(model), working_directory=str(tmp_path))
+    new = StudySettings(source=of_file(tmp_path), working_directory=str(tmp_path))
     stored = new.changed({"confirm": 1, "confirm_repeats": 3})
     origins = ["random", *["confirm of 0"] * 3]
     trials = [

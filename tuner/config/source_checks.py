@@ -29,18 +29,22 @@ _NEED_NO_LOAD_DATA = ("load_data", "objective", "fit")
 _VERSION = "import hptune, importlib.metadata as m; print(m.version('hptune'))"
 
 
-def check_syntax(path: Path) -> None:
-    """Check that the file is Python.
+def check_syntax(path: Path) -> ast.Module:
+    """Check that the file is Python, and return its syntax tree.
 
     Raises:
         ModelFileError: It is not.
     """
     try:
-        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        source = path.read_bytes()
+        compile(source, str(path), "exec", dont_inherit=True)  # refuses more than `ast.parse`
+        return ast.parse(source)
     except SyntaxError as error:
         place = f"{path}:{error.lineno}" if error.lineno else str(path)
         raise ModelFileError(syntax_error(error) or f"{place}: {error.msg}") from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ModelFileError(f"the model file {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise ModelFileError(f"{path} cannot be read as Python: {error}") from error
 
 
@@ -54,7 +58,7 @@ def syntax_error(error: SyntaxError) -> str:
 
 
 def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
-    """Check the imports at the top of a model file, and that there is a `load_data`.
+    """Check a model file's syntax and the imports at its top, and that there is a `load_data`.
 
     Args:
         path: The file.
@@ -62,13 +66,10 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
         python: The Python that runs the file, whose modules are not known here; empty for this one.
 
     Raises:
-        ModelFileError: A module does not exist, or a model has no data.
+        ModelFileError: The file is not Python, a module does not exist, or a model has no data.
         UsageError: The other Python cannot run trials.
     """
-    try:
-        tree = ast.parse(path.read_bytes())
-    except OSError as error:
-        raise ModelFileError(f"the model file {path} cannot be read: {error.strerror}") from error
+    tree = check_syntax(path)
     if python:
         _check_python(python)
     for line, name in () if python else _first_imports(tree):

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..config.model_file import SourceKind
 from ..config.objectives import goals_of, read_constraint, read_objective
 from ..config.settings import BY_NAME, StudySettings
+from ..config.source_checks import check_syntax
 from ..core.attempt import Attempt
 from ..core.budget import DeviceBudget, hours_of
 from ..core.messages import FinishReason
@@ -65,14 +66,16 @@ def check_changes(settings: StudySettings, state: ResumeState) -> None:
     """Check that the study can still be changed to these settings.
 
     Raises:
-        UsageError: It cannot, or its model file is gone.
+        UsageError: It cannot, or its model file is gone or not Python.
     """
     source, directory = settings.source, state.directory
-    if source.kind is SourceKind.FILE and not Path(source.path).exists():
-        raise ModelFileError(
-            f"the model file {source.path} is gone. If it was moved, name it: "
-            f"`hptune resume {directory} --model-file FILE`"
-        )
+    if source.kind is SourceKind.FILE:
+        if not Path(source.path).exists():
+            raise ModelFileError(
+                f"the model file {source.path} is gone. If it was moved, name it: "
+                f"`hptune resume {directory} --model-file FILE`"
+            )
+        check_syntax(Path(source.path))
     _check_budget(settings, state)
     _check_timeout(settings, state)
     _check_device_budget(settings, state)
