@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import signal
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from in_process import InProcess, refused
 from real_runs import Ended, Hptune, rows, wait_for
 from requirements import require
+
+from tuner.core.scaling.curve import Sample, ScalingCurve
+from tuner.core.scaling.points import Point
+from tuner.errors import StudyError
+from tuner.master import scaling
+from tuner.master.scaling import Note, ScalingRequest
+from tuner.storage.directory import StudyDirectory
 
 MODEL = """
 import numpy as np
@@ -88,6 +97,32 @@ def test_wrong_input_is_refused_before_anything_is_trained(
         lambda name, *more: None if name == "jax" else find(name, *more),
     )
     refused(cli(*arguments), cli.directory, *words)
+
+
+def test_a_backend_that_fails_takes_neither_time_nor_results_from_the_others(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.file("model.py", MODEL)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    # As if each backend waited for hours in Slurm's queue.
+    clock = mock.Mock(monotonic=mock.Mock(side_effect=itertools.count(step=3600.0)))
+    monkeypatch.setattr(scaling, "time", clock)
+    seconds = []
+
+    def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> ScalingCurve:
+        seconds.append(request.seconds)
+        if request.settings.source.backend == "torch":
+            raise StudyError("the workers were refused")
+        sample = Sample(Point(1, 32), step_seconds=0.25, steps=8)
+        return ScalingCurve(backend="jax", device="core", batch=32, devices=(1,), samples=(sample,))
+
+    monkeypatch.setattr(scaling, "measure", measure)
+    ended = cli(*SCALING, "--compare", "jax,torch", "--timeout", "10m", "--json", "found.json")
+    assert (ended.code, ended.err) == (1, "Error: the workers were refused\n")
+    assert seconds == [300.0, 300.0]
+    assert "jax" in ended.out
+    content = json.loads((cli.directory / "found.json").read_text())
+    assert [each["backend"] for each in content["curves"]] == ["jax"]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,9 +220,13 @@ def scaling(
     ]  # fmt: skip
     if batch_size is not None:
         check_divides(batch_size, requests[0].divisors)
-    curves = _measured(requests)
-    echo(scaling_text(curves, modes=modes, efficiency=efficiency / 100))
-    _write(curves, modes, efficiency / 100, json_file=json_file, output=output, study=study)
+    curves: list[ScalingCurve] = []
+    try:
+        _measure(requests, curves.append)
+    finally:
+        if curves:  # a backend that fails takes nothing from those before it
+            echo(scaling_text(curves, modes=modes, efficiency=efficiency / 100))
+            _write(curves, modes, efficiency / 100, json_file=json_file, output=output, study=study)
 
 
 def _check_files(json_file: Path | None, output: Path | None, study: Path | None) -> None:
@@ -299,7 +303,8 @@ def _request(
     return ScalingRequest(settings=settings, **asked)
 
 
-def _measured(requests: Sequence[ScalingRequest]) -> list[ScalingCurve]:
+def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], object]) -> None:
+    """Measure all backends; `keep` takes the curve of each as soon as it is known."""
     from ..master.scaling import curves_of
     from ..master.stop_requests import end_process, interrupt_on_signals
     from ..storage.file_errors import storage_errors
@@ -326,7 +331,8 @@ def _measured(requests: Sequence[ScalingRequest]) -> list[ScalingCurve]:
     # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that workers and folders are removed.
     with interrupt_on_signals(leave):
         try:
-            return list(curves_of(requests, scratch, lambda line: click.echo(line, err=True)))
+            for curve in curves_of(requests, scratch, lambda line: click.echo(line, err=True)):
+                keep(curve)
         finally:
             clear()
 

@@ -289,16 +289,16 @@ def measure_curve(
         if not curve.batch:
             return curve
     order = points(request.devices, curve.batch, request.modes)
-    for number in range(request.repeats):
-        for point in order if number % 2 == 0 else reversed(order):
-            is_done = sum(each.point == point for each in curve.samples) > number
-            if is_done or curve.failure(point) is not None:
-                continue
-            if time.monotonic() > until:
-                return _out_of_time(curve, request)
-            step = StepRequest(point.batch_per_device, seconds=STEPS_SECONDS)
-            curve = _added(curve, point, runner.run(point.devices, step, until), until, note)
-    return curve
+    rounds = [order if number % 2 == 0 else order[::-1] for number in range(request.repeats)]
+    for number, point in ((number, each) for number, one in enumerate(rounds) for each in one):
+        is_done = sum(each.point == point for each in curve.samples) > number
+        if is_done or curve.failure(point) is not None:
+            continue
+        if time.monotonic() > until:
+            break
+        step = StepRequest(point.batch_per_device, seconds=STEPS_SECONDS)
+        curve = _added(curve, point, runner.run(point.devices, step, until), until, note)
+    return _with_missing_runs(curve, order, request.repeats)
 
 
 def _with_own_batch(
@@ -341,12 +341,16 @@ def _added(
     return curve.with_result(failure)
 
 
-def _out_of_time(curve: ScalingCurve, request: ScalingRequest) -> ScalingCurve:
-    counts = [sum(e.point == p for e in curve.samples) for p in {e.point for e in curve.samples}]
-    least = min(counts, default=0)
+def _with_missing_runs(curve: ScalingCurve, planned: Sequence[Point], repeats: int) -> ScalingCurve:
+    """Return the curve with a note if the time was up before all runs were done."""
+    able = [point for point in planned if curve.failure(point) is None]
+    counts = [sum(each.point == point for each in curve.samples) for point in able]
+    least = min(counts, default=repeats)
+    if least >= repeats:
+        return curve
     line = (
-        f"the time was up after {least} of {request.repeats} runs of each point; a longer "
-        "--timeout measures all"
+        f"the time was up after {least} of {repeats} runs of each point; a longer --timeout "
+        "measures all"
     )
     return replace(curve, notes=(*curve.notes, line))
 
@@ -354,17 +358,12 @@ def _out_of_time(curve: ScalingCurve, request: ScalingRequest) -> ScalingCurve:
 def curves_of(
     requests: Sequence[ScalingRequest], folder: Path, note: Note
 ) -> Iterator[ScalingCurve]:
-    """Yield the curve of each backend; time that one does not use goes to the next ones.
+    """Yield the curve of each backend.
 
     Args:
         requests: What to measure, one for each backend.
         folder: Where the attempts keep their logs; the caller removes it.
         note: Takes a line on each run.
     """
-    left = sum(each.seconds for each in requests)
-    for number, request in enumerate(requests):
-        began = time.monotonic()
-        share = left / (len(requests) - number)
-        place = StudyDirectory(folder / f"scaling-{number + 1}")
-        yield measure(replace(request, seconds=share), place, note)
-        left = max(0.0, left - (time.monotonic() - began))
+    for number, request in enumerate(requests, start=1):
+        yield measure(request, StudyDirectory(folder / f"scaling-{number}"), note)
