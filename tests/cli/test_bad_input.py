@@ -337,6 +337,37 @@ def test_a_hyperparameter_that_the_probe_did_not_reach_is_kept(cli: InProcess) -
     assert [set(trial["params"]) for trial in trials(cli.study())] == [{"x", "n"}] * 6
 
 
+def test_a_hyperparameter_that_a_trial_declared_and_the_user_removed_stays_away(
+    cli: InProcess,
+) -> None:
+    model = """
+        import pathlib
+
+        def objective(hp, trial):
+            x = hp.Float("x", 0, 1)
+            if (hides := pathlib.Path("hides")).exists():
+                hides.unlink()
+                return x
+            return x + hp.Int("n", 1, 4)
+        """
+    plain = """
+        def objective(hp, trial):
+            return hp.Float("x", 0, 1)
+        """
+    file = cli.file("model.py", model)
+    cli.file("hides", "")
+    assert cli("run", file, *LIGHT, "--study", cli.study()).code == 0
+    known = trials(cli.study())
+    assert "n" in known[-1]["params"], "a trial has declared it"
+    assert cli("resume", cli.study(), "--trials", "4").code == 0
+    cli.file("model.py", plain)
+    removed = cli("resume", cli.study(), "--trials", "5", "--accept-space")
+    assert (removed.code, "n was removed" in removed.err) == (0, True), removed.err
+    assert cli("resume", cli.study(), "--trials", "6").code == 0
+    names = [set(trial["params"]) for trial in trials(cli.study())]
+    assert names[3:] == [{"x", "n"}, {"x"}, {"x"}]
+
+
 def test_no_hyperparameters_means_one_trial(cli: InProcess) -> None:
     model = cli.file("model.py", "def objective(hp, trial):\n    return 1.5")
     ended = cli("run", model, *LIGHT, "--study", cli.study())

@@ -40,7 +40,8 @@ class Past:
         directory: Where the study is.
         facts: The ledger's facts on the study as a whole.
         engine: The engine, in the state that the last master left.
-        found_later: Parameters that trials declared beyond the space that was known first.
+        found_later: Parameters that trials of the last master declared beyond the space in which
+            it opened the study.
     """
 
     directory: StudyDirectory

@@ -15,7 +15,7 @@ from ..core.attempt import AttemptId
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
 from ..core.goals import RETURNED_NUMBER
-from ..core.messages import Finish, FinishReason, GrowSpace, Reported, StudyClosed
+from ..core.messages import Finish, FinishReason, GrowSpace, Reported, StudyClosed, StudyOpened
 from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import StudyError, UnknownMetricError
@@ -226,6 +226,8 @@ def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[At
             commands = engine.handle(event)
             if isinstance(event, Reported):
                 reports[event.attempt] += 1
+            elif isinstance(event, StudyOpened):
+                found_later.clear()  # it has the whole space, as the user accepted it
             found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
     engine.take_changes()
     ledger.check(engine.trials)
