@@ -7,6 +7,7 @@ from pathlib import Path
 
 from in_process import InProcess
 from real_runs import Hptune, rows, trials, wait_for
+from stored_study import stored
 
 from tuner.study import Study
 
@@ -89,6 +90,15 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(
     ]
     gone = cli("enqueue", study, "x=0.5")
     assert (gone.code, "add a trial when it continues" in gone.err) == (1, True)
+
+
+def test_a_value_that_is_too_long_for_a_name_is_not_taken_for_a_directory(cli: InProcess) -> None:
+    stored(cli.directory / "studies" / "newest")
+    for value in (json.dumps({"activation": 300 * "a"}), "activation=" + 300 * "a"):
+        ended = cli("enqueue", value)
+        assert (ended.code, "study in studies/newest is not running" in ended.err) == (1, True), (
+            ended.err
+        )
 
 
 def what_was_asked_in(study: Path) -> list[tuple[str, ...]]:

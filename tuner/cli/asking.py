@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -198,7 +199,8 @@ def enqueue(words: tuple[str, ...]) -> None:
     from ..storage.ledger import LedgerReader
 
     is_value = bool(words) and ("=" in words[0] or words[0].startswith(("@", "{")))
-    has_directory = bool(words) and (Path(words[0]).is_dir() or not is_value)
+    # Unlike Path.is_dir, it is false for a text that is too long for a name.
+    has_directory = bool(words) and (not is_value or os.path.isdir(words[0]))  # noqa: PTH112
     directory, values = (words[0], words[1:]) if has_directory else (None, words)
     if not values:
         raise UsageError(
