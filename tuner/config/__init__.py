@@ -6,7 +6,7 @@ The fields of `options.StudyOptions` are the table of all options: the command l
 
 Offers: `settings.StudySettings`, `settings.SETTINGS`, `resolved`, `reference`, `model_file.load`,
 `source_checks.check_source`, `entry_points.read_entry`,
-`objectives.resolve_goals`, `start_points.read_points`.
+`objectives.resolve_goals`, `start_points.read_points`, `record_formats`.
 
 May import: `errors`, `core`, `security`, `samplers`, `storage`.
 """

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import UsageError
+from .record_formats import csv_records, json_value
 
 Point = Mapping[str, object]
 
@@ -39,7 +37,7 @@ def read_points(text: str, given_to: str = "--try") -> list[Point]:
     if text.startswith("@"):
         return _from_file(Path(text[1:]), forms)
     if text.startswith("{"):
-        return _from_json(text, f"{text!r}, given to {given_to},", forms)
+        return _from_json(text, f"{text!r}, given to {given_to}", forms)
     point: dict[str, object] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))
@@ -71,18 +69,9 @@ def _from_file(path: Path, forms: str) -> list[Point]:
 
 def _from_json(text: str, where: str, forms: str) -> list[Point]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        found = []
-        for number, line in enumerate(text.splitlines(), start=1):
-            try:
-                found += [json.loads(line)] if line.strip() else []
-            except (ValueError, RecursionError) as of_line:
-                # The first line of an object on several lines is no object by itself.
-                where, why = (
-                    (f"{where.rstrip(',')}, line {number}", of_line) if found else (where, error)
-                )
-                raise UsageError(f"{where} is not valid JSON: {why}; {forms}") from error
+        found = json_value(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}; {forms}") from error
     points = found if isinstance(found, list) else [found]
     for point in points:
         if not isinstance(point, dict):
@@ -94,20 +83,8 @@ def _from_json(text: str, where: str, forms: str) -> list[Point]:
 
 
 def _from_csv(text: str, path: Path) -> list[Point]:
-    rows = csv.DictReader(io.StringIO(text), skipinitialspace=True)
     try:
-        read = list(rows)
-    except csv.Error as error:
-        raise UsageError(f"{path}, line {rows.line_num}: {error}") from error
-    # A spreadsheet may end each line with commas.
-    names = [name.strip() for name in rows.fieldnames or () if name.strip()]
-    if len(set(names)) < len(names):
-        raise UsageError(f"{path} names a hyperparameter twice: {', '.join(names)}; name each once")
-    points: list[Point] = []
-    for number, row in enumerate(read, start=2):
-        if None in row:
-            raise UsageError(
-                f"{path}, line {number}: there are more cells than names in the first line"
-            )
-        points.append({name.strip(): value.strip() for name, value in row.items() if value})
-    return points
+        rows = csv_records(text)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return [{name: value for name, value in row.items() if value} for row in rows]

@@ -76,6 +76,18 @@ def test_a_csv_of_ones_own(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lr,units,val_loss,,\n0.25,32,0.3,,\n0.5,64,0.2,,\n",  # written by a spreadsheet
+        ",lr,units,val_loss\n0,0.25,32,0.3\n1,0.5,64,0.2\n",  # by pandas, with its index
+    ],
+)
+def test_a_column_without_a_name_is_not_mentioned(tmp_path: Path, text: str) -> None:
+    table = written(tmp_path / "past.csv", text)
+    assert note(table) == "warm start: 2 of 2 trials of IT; not searched there: act, dropout, rate"
+
+
 @pytest.mark.parametrize("ending", [".csv", ".json"])
 def test_an_export_of_hptune(ending: str, tmp_path: Path) -> None:
     study = varied(tmp_path / "one")
@@ -242,6 +254,7 @@ def test_an_export_of_hptune_to_optuna_comes_back_whole(tmp_path: Path) -> None:
 def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     short = written(tmp_path / "short.csv", "lr,val_loss\n0.1,0.2,0.3\n")
+    twice = written(tmp_path / "twice.csv", "lr,val_loss,lr\n0.1,0.2,0.3\n")
     broken = written(tmp_path / "broken.json", "{")
     numbers = written(tmp_path / "numbers.json", "[1, 2]")
     foreign = written(tmp_path / "foreign.csv", "size,val_loss\n1,0.2\n")
@@ -255,6 +268,7 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
         (broken, "broken.json cannot be read"),
         (numbers, "it is not a list of records"),
         (foreign, "no hyperparameter in common with this study: there are size in it"),
+        (twice, "twice.csv cannot be read: the first line has a name twice: lr, val_loss, lr"),
         (empty, "has no complete trial to learn from"),
     ):
         with pytest.raises(UsageError, match=words):

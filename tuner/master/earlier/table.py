@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from ...config.record_formats import csv_records, json_value
 from ...errors import UsageError
 from .found import NOT_COMPLETE, FoundTrial, FoundTrials
 
@@ -52,12 +50,12 @@ def read_table(path: Path, *, hyperparameters: Set[str], metrics: Sequence[str])
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        rows = _csv(text) if path.suffix.lower() == ".csv" else _json(text)
-    except (OSError, ValueError, csv.Error, RecursionError) as error:
+        rows = csv_records(text) if path.suffix.lower() == ".csv" else _json(text)
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"the trials in {path} cannot be read: {reason}") from error
     complete = [row for row in rows if _state(row) in _COMPLETE]
-    names = dict.fromkeys(name for row in complete for name in row)
+    names = dict.fromkeys(name for row in complete for name in row if name)
     params = {name: _bare(name, _PARAMS) for name in names}
     searched = {name: bare for name, bare in params.items() if bare in hyperparameters}
     measured = {name: _bare(name, _METRICS) for name in names}
@@ -79,20 +77,8 @@ def read_table(path: Path, *, hyperparameters: Set[str], metrics: Sequence[str])
     )
 
 
-def _csv(text: str) -> list[_Row]:
-    rows: list[_Row] = []
-    for number, row in enumerate(csv.DictReader(io.StringIO(text), skipinitialspace=True), start=2):
-        if None in row:
-            raise ValueError(f"line {number} has more cells than the first line has names")
-        rows.append({name.strip(): (value or "").strip() for name, value in row.items()})
-    return rows
-
-
 def _json(text: str) -> list[_Row]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    found = json_value(text)
     if isinstance(found, dict):
         found = found.get("trials", [found])
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
