@@ -7,28 +7,22 @@ does not learn from results.
 
 from __future__ import annotations
 
-import enum
-
 import numpy as np
 
-
-class Purpose(enum.IntEnum):
-    """The purpose of a stream of random numbers; two purposes never share a stream."""
-
-    SUGGESTION = 1
-    TRAINING = 2
+_SUGGESTION = 1
+_TRAINING = 2
+"""What a stream of random numbers is for; two purposes never share a stream."""
 
 
-def generator(study_seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
-    """Return the generator for one purpose, for example one trial's suggestion.
+def generator(study_seed: int, *keys: int) -> np.random.Generator:
+    """Return the generator for one use by a sampler, for example for one trial's suggestion.
 
     Args:
         study_seed: The study's seed, 0 or more.
-        purpose: The purpose of the numbers.
         keys: Numbers that distinguish this use from others, such as the trial number; each 0 or
             more.
     """
-    return np.random.default_rng(np.random.SeedSequence([study_seed, int(purpose), *keys]))
+    return np.random.default_rng(np.random.SeedSequence([study_seed, _SUGGESTION, *keys]))
 
 
 def training_seed(study_seed: int, trial: int) -> int:
@@ -39,5 +33,5 @@ def training_seed(study_seed: int, trial: int) -> int:
     >>> training_seed(1, 0) == training_seed(1, 0) != training_seed(1, 1)
     True
     """
-    words = np.random.SeedSequence([study_seed, int(Purpose.TRAINING), trial])
+    words = np.random.SeedSequence([study_seed, _TRAINING, trial])
     return int(words.generate_state(1)[0]) & 0x7FFF_FFFF

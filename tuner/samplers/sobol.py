@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..core.sampler import Sampler
-from ..core.seeds import Purpose, generator
+from ..core.seeds import generator
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion, Trial
 from .common.encoding import Encoding, Floats
@@ -64,7 +64,7 @@ class _Sobol:
         if self._dimensions and number >= len(self._computed):
             from scipy.stats.qmc import Sobol
 
-            rng = generator(self._seed, Purpose.SUGGESTION, 0, 2)
+            rng = generator(self._seed, 0, 2)
             # Only a power of two of points is balanced.
             self._computed = Sobol(self._dimensions, rng=rng).random(1 << number.bit_length())
         found: Floats = self._computed[number if self._dimensions else 0]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...core.sampler import Sampler
-from ...core.seeds import Purpose, generator
+from ...core.seeds import generator
 from ...core.space.enumeration import is_open
 from ...core.space.space import SearchSpace
 from ...core.spelling import did_you_mean
@@ -130,7 +130,7 @@ class OptunaSampler(Sampler):
     # --- conversion ---------------------------------------------------------------------------
 
     def _new_study(self, number: int) -> Any:
-        rng = generator(self._seed, Purpose.SUGGESTION, number)
+        rng = generator(self._seed, number)
         options: dict[str, Any] = {"seed": int(rng.integers(2**31))}
         if self._is_constrained:
             options["constraints_func"] = _constraints_of

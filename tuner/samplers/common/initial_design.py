@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterator
 
 import numpy as np
 
-from ...core.seeds import Purpose, generator
+from ...core.seeds import generator
 from .encoding import Encoding, Floats
 from .untried import Keyed, Untried
 
@@ -21,7 +21,7 @@ class InitialDesign:
     def __init__(self, encoding: Encoding, seed: int, untried: Untried) -> None:
         self._encoding = encoding
         self._untried = untried
-        self._points = Halton(len(encoding), generator(seed, Purpose.SUGGESTION, 0, 1))
+        self._points = Halton(len(encoding), generator(seed, 0, 1))
 
     def propose(
         self, number: int, _: np.random.Generator, pending: Collection[Hashable]

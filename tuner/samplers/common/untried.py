@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 
 import numpy as np
 
-from ...core.seeds import Purpose, generator
+from ...core.seeds import generator
 from ...core.space.enumeration import Configurations
 from ...core.space.space import SearchSpace
 from ...core.trial import Params, Suggestion, Trial
@@ -86,7 +86,7 @@ class Untried:
         pending: dict[Hashable, Params] = {}
         suggestions = []
         for number in numbers:
-            rng = generator(seed, Purpose.SUGGESTION, number)
+            rng = generator(seed, number)
             is_random = number * _IRRATIONAL % 1.0 < random_share
             found = None if propose is None or is_random else propose(number, rng, pending)
             found = found or self.draw(rng, pending)
