@@ -78,6 +78,7 @@ class EngineDriver:
         running: What attempts that were started and are not over hold.
         over: The attempts that are over.
         starts: The latest start of every trial.
+        total: How many trials the sampler and the user are to suggest; None for no limit.
         ask: The question that is not answered yet.
         finish: How the study ended, if it has.
     """
@@ -91,6 +92,7 @@ class EngineDriver:
         self.running: dict[AttemptId, Placement] = {}
         self.over: list[AttemptId] = []
         self.starts: dict[int, Start] = {}
+        self.total: int | None = None
         self.ask: Ask | None = None
         self.finish: Finish | None = None
         self.at = 1_000.0
@@ -124,6 +126,7 @@ class EngineDriver:
         self.leaving.clear()
         self.over.extend(self.running)
         self.running.clear()
+        self.total = trials
         self.ask = self.finish = None
         self._stopping = False
         return self.feed(opened)
@@ -287,6 +290,8 @@ class EngineDriver:
                 first = len(self._trial_rows)
                 assert [*numbers] == [*range(first, first + len(numbers))]
                 assert numbers
+                searched = sum(each.confirms is None for each in self._trial_rows.values())
+                assert self.total is None or searched + len(numbers) <= self.total
                 self.ask = command
             case KeepBest(trials=trials):
                 assert trials == self.engine.front

@@ -462,7 +462,6 @@ class Engine:
         self._lifecycle.validate(
             is_done=self._finished and self._stop_reason is None and self._dispatch.is_affordable
         )
-        self._requests.validate()
         is_placing = self._is_starting and not self._is_closed and not self._finished
         self._dispatch.validate(is_placing=is_placing, at=self._latest_at)
         confirms = sum(record.trial.confirms is not None for record in records)

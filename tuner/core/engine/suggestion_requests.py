@@ -27,7 +27,7 @@ class SuggestionRequests:
     ) -> None:
         self._trials = trials
         self._ask_ahead = ask_ahead
-        self._searched = self._most_before = searched
+        self._searched = searched
         self._asked = 0
         self._exhausted = False
         self._grown = False
@@ -63,7 +63,6 @@ class SuggestionRequests:
     def added(self, count: int) -> None:
         """Count trials that the user added; they may exceed the total."""
         self._searched += count
-        self._most_before = max(self._most_before, self._searched)
 
     def space_grew(self) -> None:
         """Record that the search space has grown."""
@@ -97,13 +96,3 @@ class SuggestionRequests:
         if self._trials is None:
             return at_most
         return min(at_most, max(0, self._trials - self._searched))
-
-    def validate(self) -> None:
-        """Check that no more trials were suggested than asked for.
-
-        Raises:
-            AssertionError: There were more.
-        """
-        allowed = None if self._trials is None else max(self._trials, self._most_before)
-        if allowed is not None and self._searched > allowed:
-            raise AssertionError(f"{self._searched} trials were suggested of {self._trials}")
