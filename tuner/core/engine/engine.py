@@ -360,12 +360,12 @@ class Engine:
     @property
     def front(self) -> tuple[Trial, ...]:
         """The best trials so far, sorted by the first objective; at most one for one objective."""
-        return self._lifecycle.retention.front
+        return self._lifecycle.retention.ranking.best
 
     @property
     def kept(self) -> frozenset[int]:
         """The trials whose models are or may be needed."""
-        return self._lifecycle.retention.models
+        return self._lifecycle.retention.ranking.kept
 
     @property
     def able_to_go_on(self) -> tuple[int, ...]:
@@ -390,7 +390,7 @@ class Engine:
     @property
     def ended_early(self) -> frozenset[int]:
         """The complete trials that ended by themselves before their last epoch."""
-        return self._lifecycle.retention.ended_early
+        return frozenset(self._lifecycle.retention.ended_early)
 
     @property
     def epochs(self) -> int | None:

@@ -11,7 +11,7 @@ from ..messages import Command, Finish, KeepBest, Start, Stop, StudyOpened, Tell
 from ..pruner import Decision, PrunerMaker
 from ..resources import Placement
 from ..seeds import training_seed
-from ..trial import CONFIRMS, Params, Suggestion, TrialState
+from ..trial import CONFIRMS, Params, Suggestion, Trial, TrialState
 from .early_stopping import EarlyStopping
 from .failures import FailureTally
 from .records import AttemptRecord, TrialRecord, TrialRecords
@@ -57,7 +57,7 @@ class Lifecycle:
             ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
             commands += self.end(lost_at, name, ending)[0]
         config = self.config = opened.config
-        front = self.retention.front
+        front = self.retention.ranking.best
         self._failures = FailureTally(
             max_failures=config.max_failures,
             same_failure_limit=config.same_failure_limit,
@@ -88,7 +88,7 @@ class Lifecycle:
         """Create a trial for each suggestion."""
         trials = [self.records.add(suggestion) for suggestion in suggestions]
         for trial in trials:
-            self.retention.expect(trial)
+            self.retention.ranking.expect(trial)
         return [Tell(trial) for trial in trials]
 
     def confirm(self) -> list[Command]:
@@ -97,8 +97,12 @@ class Lifecycle:
             Suggestion(
                 trial.params, f"{CONFIRMS}{trial.number}", self.records[trial.number].resources
             )
-            for trial in self.retention.to_confirm(self.config.confirm, self.config.confirm_repeats)
+            for trial in self._to_confirm
         )
+
+    @property
+    def _to_confirm(self) -> list[Trial]:
+        return self.retention.ranking.to_confirm(self.config.confirm, self.config.confirm_repeats)
 
     def drew(self, name: AttemptId, params: Params) -> list[Command]:
         """Record that an attempt drew other hyperparameters than were suggested."""
@@ -127,7 +131,7 @@ class Lifecycle:
             placement=placement,
             seed=training_seed(self.config.seed, number),
             # A repeat keeps its model: it may have to stand for its configuration.
-            incumbents=() if confirms else self.retention.scores,
+            incumbents=() if confirms else self.retention.ranking.scores,
             resume_from=record.last_step or None,
             keep_last=self.retention.limit > 0 and not confirms,
         )
@@ -344,6 +348,5 @@ class Lifecycle:
         self.retention.validate(record.result for record in self.records)
         if is_done and self.records.count(TrialState.PAUSED):
             raise AssertionError("all is done, and trials are paused")
-        left = self.retention.to_confirm(self.config.confirm, self.config.confirm_repeats)
-        if is_done and left:
-            raise AssertionError(f"all is done, and {left} are not confirmed")
+        if is_done and self._to_confirm:
+            raise AssertionError(f"all is done, and {self._to_confirm} are not confirmed")

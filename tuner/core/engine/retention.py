@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ..goals import Goals
 from ..messages import Command, Discard, KeepBest
 from ..ranking import Ranking
-from ..trial import Score, Trial, TrialState
+from ..trial import Trial, TrialState
 
 
 class Retention:
@@ -17,78 +17,47 @@ class Retention:
     A complete trial may train on from its checkpoint, unless it ended by itself before its last
     epoch: it would do so again. It keeps its old result until it has a better one, and its files
     are not touched meanwhile.
+
+    Attributes:
+        ranking: Which trials are the best, and whose models are kept.
+        limit: How many complete trials keep their last checkpoint.
+        ended_early: The complete trials that ended by themselves before their last epoch.
     """
 
     def __init__(self, goals: Goals) -> None:
+        self.ranking = Ranking(goals)
+        self.limit = 0
+        self.ended_early: set[int] = set()
         self._goals = goals
-        self._ranking = Ranking(goals)
-        self._limit = 0
         # The best complete trials, best first, whose last checkpoints are kept.
         self._checkpoints: list[tuple[float, float, int]] = []
         self._training_on: set[int] = set()
-        self._ended_early: set[int] = set()
-
-    # --- what is kept -----------------------------------------------------------------------
-
-    @property
-    def front(self) -> tuple[Trial, ...]:
-        """The best trials so far, sorted by the first objective; at most one for one objective."""
-        return self._ranking.best
-
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        """The scores of the best trials."""
-        return self._ranking.scores
-
-    @property
-    def models(self) -> frozenset[int]:
-        """The trials whose models are or may be needed."""
-        return self._ranking.kept
 
     @property
     def checkpoints(self) -> tuple[int, ...]:
         """The complete trials whose last checkpoint is kept and not in use, the best first."""
         return tuple(n for *_, n in self._checkpoints if n not in self._training_on)
 
-    @property
-    def ended_early(self) -> frozenset[int]:
-        """The complete trials that ended by themselves before their last epoch."""
-        return frozenset(self._ended_early)
-
-    @property
-    def limit(self) -> int:
-        """How many complete trials keep their last checkpoint."""
-        return self._limit
-
-    def to_confirm(self, count: int, repeats: int) -> list[Trial]:
-        """Return the trials to confirm, each once for every missing repeat, the best first."""
-        return self._ranking.to_confirm(count, repeats)
-
-    # --- what happens -----------------------------------------------------------------------
-
     def set_limit(self, checkpoints: int, training_on: Iterable[int]) -> list[Command]:
         """Change how many last checkpoints are kept."""
-        self._limit = checkpoints
+        self.limit = checkpoints
         self._training_on.update(training_on)
         return [Discard(number) for number in sorted(self._drop_checkpoints())]
 
-    def expect(self, trial: Trial) -> None:
-        """Record that a trial was created."""
-        self._ranking.expect(trial)
-
     def ended(self, trial: Trial, *, ended_early: bool) -> list[Command]:
         """Keep the model of an ended trial if it is one of the best; discard what is not needed."""
-        best, kept = self.front, self.models
+        ranking = self.ranking
+        best, kept = ranking.best, ranking.kept
         self._training_on.discard(trial.number)
-        self._ranking.ended(trial)
-        commands: list[Command] = [KeepBest(self.front)] if self.front != best else []
+        ranking.ended(trial)
+        commands: list[Command] = [KeepBest(ranking.best)] if ranking.best != best else []
         if trial.state is TrialState.COMPLETE and trial.confirms is None:
             self._checkpoints = [each for each in self._checkpoints if each[-1] != trial.number]
             if ended_early:
-                self._ended_early.add(trial.number)
+                self.ended_early.add(trial.number)
             else:
                 insort(self._checkpoints, self._sort_key(trial))
-        unneeded = {*kept, trial.number} - self.models
+        unneeded = {*kept, trial.number} - ranking.kept
         unneeded |= self._drop_checkpoints()
         commands.extend(map(self._discard, sorted(unneeded - self._training_on)))
         return commands
@@ -112,28 +81,27 @@ class Retention:
 
         Some may be of the best trials: `KeepBest` has put their models away.
         """
-        dropped = {number for *_, number in self._checkpoints[self._limit :]}
-        del self._checkpoints[self._limit :]
+        dropped = {number for *_, number in self._checkpoints[self.limit :]}
+        del self._checkpoints[self.limit :]
         # If none are kept, `KeepBest` leaves none behind.
-        untouched = self._training_on if self._limit else self._training_on | self.models
+        untouched = self._training_on if self.limit else self._training_on | self.ranking.kept
         return dropped - untouched
 
-    # --- for tests --------------------------------------------------------------------------
-
     def validate(self, trials: Iterable[Trial]) -> None:
-        """Check that the front holds the best of these trials.
+        """Check that the front holds the best of these trials; for tests.
 
         Raises:
             AssertionError: It does not.
         """
         complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
         scores = {(trial.number, trial.score) for trial in complete}
-        for trial in self.front:
-            if (trial.number, trial.score) not in scores or trial.number not in self.models:
+        front = self.ranking.best
+        for trial in front:
+            if (trial.number, trial.score) not in scores or trial.number not in self.ranking.kept:
                 raise AssertionError(f"trial {trial.number} is in the front, but not complete")
-        if self._ranking.confirmed:
+        if self.ranking.confirmed:
             return
-        best = [trial.score for trial in self.front]
+        best = [trial.score for trial in front]
         for trial in complete:
             if trial.confirms is None and self._goals.is_nondominated(trial.score, best):
-                raise AssertionError(f"trial {trial.number} is missing in the front {self.front}")
+                raise AssertionError(f"trial {trial.number} is missing in the front {front}")
