@@ -32,7 +32,7 @@ from tuner.core.resources import Capacity, Resources
 from tuner.core.scaling.curve import ScalingCurve
 from tuner.core.scaling.points import BATCH, STEP_SECONDS, STEPS, Mode
 from tuner.core.scaling.sizes import TrialSizes
-from tuner.core.scaling.split import StepTimes
+from tuner.core.scaling.split import SplitTimes
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction, Goal, Params, TrialState
 from tuner.errors import UsageError
@@ -78,7 +78,7 @@ def study(
     engine, memory = Engine(), Memory()
     known: list[str] = [] if lines is None else lines
     splitter = Splitter(
-        StepTimes({} if fixed else times),
+        SplitTimes({} if fixed else times),
         "core",
         sizes=sizes,
         trials_left=lambda: trials - sum(t.state.is_final for t in engine.trials),
@@ -134,11 +134,13 @@ def test_a_trial_that_begins_again_is_counted_once(driver: EngineDriver) -> None
     layout = SimpleNamespace(resources=Resources(), measured=frozenset())
     plan: Any = SimpleNamespace(settings=settings, go_on=(), retried=(3,), layout=layout)
     run = Run(plan, mock.Mock(), mock.Mock(), mock.Mock(), mock.Mock(), driver.engine)
+    curve = ScalingCurve(backend="jax", device="core", batch=32, devices=(1,))
+    split = ChosenSplit(run, print)
     with (
         mock.patch("tuner.master.chosen_split.Splitter") as splitter,
-        mock.patch("tuner.master.chosen_split.stored_curve", return_value=None),
+        mock.patch("tuner.master.chosen_split.stored_curve", return_value=curve),
     ):
-        split = ChosenSplit(run, print)
+        assert split.measured(mock.Mock(), mock.Mock()) == []
     trials_left = splitter.call_args.kwargs["trials_left"]
     assert trials_left() == 2, "trial 3 again, and a new one"
     split([])
@@ -182,7 +184,7 @@ def test_a_replay_of_the_events_makes_the_same_choices() -> None:
 
 
 def splitter(
-    times: StepTimes, sizes: TrialSizes, *, device: str = "core", trials: int = 100
+    times: SplitTimes, sizes: TrialSizes, *, device: str = "core", trials: int = 100
 ) -> Splitter:
     return Splitter(
         times, device, sizes=sizes, trials_left=lambda: trials, learns=False, note=lambda _: None
@@ -197,7 +199,7 @@ def chosen_on(splits: Splitter, capacity: Capacity) -> Resources:
 
 
 def test_a_trial_keeps_what_the_user_asked_for_and_as_many_are_counted_as_fit() -> None:
-    times = StepTimes(CURVES["scales well"])
+    times = SplitTimes(CURVES["scales well"])
     few = splitter(times, TrialSizes(memory_bytes=10**9), trials=1)
     assert chosen_on(few, Capacity((0, 1))) == Resources(processes=2, memory_bytes=10**9)
     # Of many trials with a core each, eight would run at once; memory holds two.
@@ -216,13 +218,13 @@ def test_a_trial_keeps_what_the_user_asked_for_and_as_many_are_counted_as_fit() 
 
 def test_without_an_amount_trials_ask_for_the_memory_that_was_measured() -> None:
     gigabyte = 10**9
-    measured = StepTimes({1: 1.0, 2: 0.6, 4: 0.35}, {1: 4 * gigabyte, 2: 5 * gigabyte})
+    measured = SplitTimes({1: 1.0, 2: 0.6, 4: 0.35}, {1: 4 * gigabyte, 2: 5 * gigabyte})
     worker = Capacity(tuple(range(4)), memory_bytes=12 * gigabyte)
     # Three trials of one core would fit without the margin. Of the two that fit with it, each has
     # one core, so one trial after another on all four ends the study sooner.
     wanted = chosen_on(splitter(measured, TrialSizes()), worker)
     assert wanted == Resources(processes=4)
-    known = StepTimes(measured.seconds, {**measured.memory_bytes, 4: 7 * gigabyte})
+    known = SplitTimes(measured.seconds, {**measured.memory_bytes, 4: 7 * gigabyte})
     wanted = chosen_on(splitter(known, TrialSizes()), worker)
     assert wanted == Resources(processes=4, memory_bytes=8_750_000_000)
     # What was measured fits, so it is not refused for the margin.
@@ -232,7 +234,7 @@ def test_without_an_amount_trials_ask_for_the_memory_that_was_measured() -> None
 
 def test_when_the_largest_worker_leaves_trials_ask_for_what_the_others_have() -> None:
     gigabyte = 10**9
-    splits = splitter(StepTimes({1: 1.0}, {1: 4 * gigabyte}), TrialSizes())
+    splits = splitter(SplitTimes({1: 1.0}, {1: 4 * gigabyte}), TrialSizes())
     assert chosen_on(splits, Capacity((0,), memory_bytes=8 * gigabyte)).memory_bytes == 5 * gigabyte
     # The margin would not fit here, and need not as long as the other worker is there.
     joined = WorkerJoined(2.0, "small", "node", Capacity((0,), memory_bytes=4 * gigabyte))
@@ -338,7 +340,7 @@ def test_the_user_is_told_which_numbers_of_devices_are_left_out(tmp_path: Path) 
     notes: list[str] = []
     curve, _ = measured(_LosesWorkers(0, batch=31), tmp_path, notes)
     assert curve is not None
-    assert StepTimes.of(curve).seconds == {1: 1.0}
+    assert SplitTimes.of(curve).seconds == {1: 1.0}
     first, second = notes
     assert first.startswith("measuring training steps on 1 and 2 cores, a process for each, ")
     assert second == "leaving out 2 cores: the batch of 31 does not divide by 2"

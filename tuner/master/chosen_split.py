@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.messages import Event
+from ..core.scaling.curve import ScalingCurve
+from ..core.scaling.points import Mode
 from ..core.scaling.sizes import TrialSizes
-from ..core.scaling.split import StepTimes
+from ..core.scaling.split import SplitTimes
 from ..executors.base import Executor
 from ..samplers.registry import learns
 from ..storage.scaling_file import MEASURING
@@ -27,35 +29,16 @@ class ChosenSplit:
         self._run = run
         self._note = note
         self._is_opened = False
-        self._mode = mode_of(run.plan.settings)
-        self._curve = stored_curve(run.ledger.facts)
-        self._splitter = self._make_splitter() if run.plan.settings.chooses_split else None
-
-    def _make_splitter(self) -> Splitter:
-        plan, curve = self._run.plan, self._curve
-        has_end = plan.settings.budget_trials is not None
-        return Splitter(
-            StepTimes() if curve is None else StepTimes.of(curve, self._mode),
-            "core" if curve is None else curve.device,
-            sizes=TrialSizes.of(plan.layout.resources),
-            trials_left=lambda: self._trials_left() if has_end else None,
-            learns=learns(plan.settings.search),
-            note=self._note,
-        )
+        self._splitter: Splitter | None = None
 
     def __call__(self, events: Sequence[Event]) -> Sequence[Event]:
         """Return the events, with the choice that follows from them."""
-        if self._splitter is None:
-            return events
-        found = self._splitter(events)
+        found = events if self._splitter is None else self._splitter(events)
         self._is_opened = True  # by the first event of the run
         return found
 
-    def _trials_left(self) -> int:
-        return self._run.trials_left if self._is_opened else self._run.trials_to_run
-
     def measured(self, executor: Executor, requests: StopRequests) -> Sequence[Event]:
-        """Measure the model's steps, unless an earlier run did.
+        """Choose from now on, by the model's steps; they are measured unless an earlier run did.
 
         Args:
             executor: Open.
@@ -64,8 +47,20 @@ class ChosenSplit:
         Returns:
             The events that the study's loop must still handle.
         """
-        if self._splitter is None or self._curve is not None:
+        if not self._run.plan.settings.chooses_split:
             return ()
+        mode = mode_of(self._run.plan.settings)
+        curve, seen = stored_curve(self._run.ledger.facts), list[Event]()
+        if curve is None:
+            curve, seen = self._measure(mode, executor, requests)
+        if curve is not None:
+            self._splitter = self._make_splitter(SplitTimes.of(curve, mode), curve.device)
+        return seen
+
+    def _measure(
+        self, mode: Mode, executor: Executor, requests: StopRequests
+    ) -> tuple[ScalingCurve | None, list[Event]]:
+        """Return the curve, None if it could not be measured, and the events that were seen."""
         run, plan, cluster = self._run, self._run.plan, self._run.workers.cluster
         usual = plan.layout.resources
         run.ledger.set_facts({MEASURING: True})
@@ -76,7 +71,7 @@ class ChosenSplit:
         curve = measure_split(
             runner,
             run.directory,
-            mode=self._mode,
+            mode=mode,
             backend=plan.backend,
             required_workers=cluster.required_workers,
             scale=lambda: cluster.scale_to({usual: run.trials_to_run}, executor.workers),
@@ -84,13 +79,24 @@ class ChosenSplit:
         )
         measured = {} if curve is None else {FACT: curve.to_json()}
         run.ledger.set_facts({**measured, MEASURING: False})
-        if curve is None:
-            return runner.seen
-        times = StepTimes.of(curve, self._mode)
-        if not times.seconds:
+        if curve is not None and not SplitTimes.of(curve, mode).seconds:
             why = curve.failures[0].reason if curve.failures else "the time was up"
             self._note(
                 f"no training step could be measured ({why}); each trial gets 1 {curve.device}"
             )
-        self._splitter.learn(times, curve.device)
-        return runner.seen
+        return curve, runner.seen
+
+    def _make_splitter(self, times: SplitTimes, device: str) -> Splitter:
+        plan = self._run.plan
+        has_end = plan.settings.budget_trials is not None
+        return Splitter(
+            times,
+            device,
+            sizes=TrialSizes.of(plan.layout.resources),
+            trials_left=lambda: self._trials_left() if has_end else None,
+            learns=learns(plan.settings.search),
+            note=self._note,
+        )
+
+    def _trials_left(self) -> int:
+        return self._run.trials_left if self._is_opened else self._run.trials_to_run

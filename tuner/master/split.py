@@ -30,7 +30,7 @@ from ..core.resources import Resources
 from ..core.scaling.curve import Failure, Sample, ScalingCurve
 from ..core.scaling.points import STEP_SECONDS, Mode, Point, StepRequest
 from ..core.scaling.sizes import TrialSizes
-from ..core.scaling.split import StepTimes, choose_split, split_words
+from ..core.scaling.split import SplitTimes, choose_split, split_words
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
@@ -87,7 +87,7 @@ class Splitter:
     """Adds to the events of a study how many devices each trial gets from then on.
 
     Args:
-        times: Step times; empty until they are measured.
+        times: Step times; no choice follows if it has no times.
         device: What a device is: "core", "GPU" or "process".
         sizes: What trials hold. Where it names no memory, they ask for what was measured.
         trials_left: Returns how many trials are left to start; None without an end.
@@ -97,7 +97,7 @@ class Splitter:
 
     def __init__(
         self,
-        times: StepTimes,
+        times: SplitTimes,
         device: str,
         *,
         sizes: TrialSizes,
@@ -114,10 +114,6 @@ class Splitter:
         self._places = ClusterState()
         self._devices = 0
         self._chosen: Resources | None = None
-
-    def learn(self, times: StepTimes, device: str) -> None:
-        """Choose by these step times from now on."""
-        self._times, self._device = times, device
 
     def __call__(self, events: Sequence[Event]) -> Sequence[Event]:
         """Return the events, with a choice before the first one that changes the pool.

@@ -15,7 +15,7 @@ from tuner.core.scaling import sizes as sizes_module
 from tuner.core.scaling import split as split_module
 from tuner.core.scaling.curve import Failure, Sample, ScalingCurve
 from tuner.core.scaling.points import Mode, Point
-from tuner.core.scaling.split import Split, StepTimes, choose_split, split_words
+from tuner.core.scaling.split import Split, SplitTimes, choose_split, split_words
 from tuner.core.space.space import FloatParameter, SearchSpace
 from tuner.core.trial import Direction, Goal, Params
 from tuner.executors.simulated import SimulatedExecutor
@@ -40,7 +40,7 @@ def rooms(workers: Sequence[int]) -> Callable[[int], int]:
 
 
 def test_repeats_that_come_after_the_last_trial_get_devices_too() -> None:
-    times = StepTimes(CURVES["scales well"])
+    times = SplitTimes(CURVES["scales well"])
     for workers, learns in itertools.product(((1,), (4,), (4, 2)), (False, True)):
         chosen = choose_split(times, rooms(workers), 0, learns=learns)
         assert chosen == choose_split(times, rooms(workers), 1, learns=learns)
@@ -81,7 +81,7 @@ def seconds(times: Mapping[int, float], pool: Sequence[int], trials: int, device
 
 @pytest.mark.parametrize("model", CURVES)
 def test_a_study_ends_within_5_percent_of_the_best_fixed_split(model: str) -> None:
-    times = StepTimes(CURVES[model])
+    times = SplitTimes(CURVES[model])
     chosen = set()
     for pool, trials in itertools.product(POOLS, TRIALS):
         choice = choose_split(times, rooms(pool), trials, learns=False)
@@ -100,7 +100,7 @@ def test_a_study_ends_within_5_percent_of_the_best_fixed_split(model: str) -> No
 @pytest.mark.parametrize("model", CURVES)
 def test_a_search_that_learns_ends_within_5_percent_with_as_much_known(model: str) -> None:
     # Of k trials at once, each is suggested without k - 1 results: as many more trials make up.
-    times = StepTimes(CURVES[model])
+    times = SplitTimes(CURVES[model])
     for pool, trials in itertools.product(POOLS, TRIALS):
         choice = choose_split(times, rooms(pool), trials, learns=True)
         assert choice is not None
@@ -113,7 +113,7 @@ def test_a_search_that_learns_ends_within_5_percent_with_as_much_known(model: st
 
 
 def test_learning_and_few_trials_favour_more_devices_for_each() -> None:
-    times, pool = StepTimes({1: 1.0, 2: 0.51, 4: 0.265, 8: 0.14}), rooms((8,))
+    times, pool = SplitTimes({1: 1.0, 2: 0.51, 4: 0.265, 8: 0.14}), rooms((8,))
     blind = [choose_split(times, pool, n, learns=False) for n in (16, 4, 2, 1)]
     assert [each.devices for each in blind if each] == [1, 2, 4, 8]
     learning = choose_split(times, pool, 16, learns=True)
@@ -123,11 +123,11 @@ def test_learning_and_few_trials_favour_more_devices_for_each() -> None:
     assert endless is not None
     assert endless.devices == 1
     assert choose_split(times, rooms(()), 4, learns=False) is None
-    assert choose_split(StepTimes({4: 1.0}), rooms((2, 2)), 4, learns=False) is None
+    assert choose_split(SplitTimes({4: 1.0}), rooms((2, 2)), 4, learns=False) is None
 
 
 def test_the_words_compare_with_the_fewest_devices_that_the_workers_hold() -> None:
-    times = StepTimes({1: 4.0, 2: 2.0, 4: 1.0})
+    times = SplitTimes({1: 4.0, 2: 2.0, 4: 1.0})
     chosen = choose_split(times, {1: 0, 2: 1, 4: 1}.__getitem__, 2, learns=False)
     assert chosen == Split(4, 1, fewest=2, share=0.5)
     assert split_words(chosen, times, "process") == (
@@ -142,6 +142,6 @@ def test_step_times_leave_out_a_size_that_ran_out_of_memory() -> None:
         samples=(Sample(Point(2, 4), 2.0, 9, 5), Sample(Point(4, 2), 1.0, 9, 7)),
         failures=(Failure(Point(1, 8), "out of memory", is_too_large=True),),
     )  # fmt: skip
-    assert StepTimes.of(curve) == StepTimes({2: 2.0, 4: 1.0}, {2: 5, 4: 7})
-    weak = StepTimes.of(curve, Mode.WEAK)
-    assert weak == StepTimes({}), "no run had a whole batch on each device"
+    assert SplitTimes.of(curve) == SplitTimes({2: 2.0, 4: 1.0}, {2: 5, 4: 7})
+    weak = SplitTimes.of(curve, Mode.WEAK)
+    assert weak == SplitTimes({}), "no run had a whole batch on each device"

@@ -19,7 +19,7 @@ times are not exact."""
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
+class SplitTimes:
     """The time of a trial by the number of its devices, as it was measured.
 
     Attributes:
@@ -32,7 +32,7 @@ class StepTimes:
     memory_bytes: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, curve: ScalingCurve, mode: Mode = Mode.STRONG) -> StepTimes:
+    def of(cls, curve: ScalingCurve, mode: Mode = Mode.STRONG) -> SplitTimes:
         """Return the times of the steps that train as many samples.
 
         Args:
@@ -70,7 +70,7 @@ class Split:
 
 
 def choose_split(
-    times: StepTimes,
+    times: SplitTimes,
     at_once: Callable[[int], int],
     trials: int | None,
     *,
@@ -83,7 +83,7 @@ def choose_split(
     suggested without the results of the k - 1 others; the search needs as many more trials to know
     as much, so those are added to what is left.
 
-    >>> times = StepTimes({1: 8.0, 2: 4.4, 4: 2.6})
+    >>> times = SplitTimes({1: 8.0, 2: 4.4, 4: 2.6})
     >>> four = lambda devices: 4 // devices
     >>> choose_split(times, four, 100, learns=False).devices
     1
@@ -120,10 +120,10 @@ def _length(at_once: int, trials: int | None, *, learns: bool) -> float:
     return float(math.ceil(count / at_once))
 
 
-def split_words(split: Split, times: StepTimes, device: str) -> str:
+def split_words(split: Split, times: SplitTimes, device: str) -> str:
     """Return what was chosen and why, in a line for the user.
 
-    >>> split_words(Split(2, 4, share=0.72), StepTimes({1: 3.0, 2: 1.6}), "GPU")
+    >>> split_words(Split(2, 4, share=0.72), SplitTimes({1: 3.0, 2: 1.6}), "GPU")
     '2 GPUs for each trial, 4 at once: 72 % of the time with 1 each (2 train 1.88 times as fast)'
 
     Args:
