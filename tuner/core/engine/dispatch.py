@@ -59,7 +59,7 @@ class Dispatch:
     def open(self, config: StudyConfig) -> None:
         """Begin with a new master: there is no worker yet, and nothing runs."""
         self.budget.hours.all_ended()
-        self.budget.allow(config.budget)
+        self.budget.limit = config.budget
         search_trials = config.trials if config.learns else None
         self._packing.open(config.resources, config.measured, search_trials=search_trials)
         self._unshared = 0
@@ -85,7 +85,7 @@ class Dispatch:
     def usual_changed(self) -> None:
         """Observe that trials ask for something else by default; those that run keep theirs."""
         usual = self._lifecycle.config.resources
-        self._packing.request(usual)
+        self._packing.requested = usual
         self._unshared = sum(self.places.rooms_when_empty(each, usual) for each in self.places)
         self._packing.limit_for(self._unshared)
         self._waiting.sort_again()

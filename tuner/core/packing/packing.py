@@ -106,16 +106,15 @@ class Packing:
 
     Attributes:
         reason: The latest change and its reason, for the user; empty if nothing changed yet.
-        advice: The advice of the plan in force; see `PackingPlan`.
+        requested: What the user asks for, where no configuration says otherwise.
         revision: A number that changes whenever trials may be given something else.
     """
 
     def __init__(self) -> None:
         self.reason = ""
-        self.advice = ""
+        self.requested = Resources()
         self.revision = 0
         self._plan = PackingPlan()
-        self._requested = Resources()
         self._measured: tuple[Amount, ...] = ()
         self._search_trials: int | None = None
         self._limit = sys.maxsize
@@ -138,17 +137,13 @@ class Packing:
             search_trials: The total number of trials of a search that learns; None if it does not
                 learn, or has no end.
         """
-        self._requested = requested
+        self.requested = requested
         self._measured = tuple(sorted(set(measured)))
         self._search_trials = search_trials
         self._watched.clear()
         self.limit_for(0)
         # The last master may have ended before it answered.
         self._is_due = True
-
-    def request(self, requested: Resources) -> None:
-        """Change what the user asks for, where no configuration says otherwise."""
-        self._requested = requested
 
     def limit_for(self, unshared: int) -> None:
         """Limit the trials on a device where a search is to learn from them (`ONE_IN`).
@@ -183,7 +178,6 @@ class Packing:
         before = self.most
         if plan.reason != self._plan.reason:
             self.reason = plan.reason
-        self.advice = plan.advice
         self._plan = plan
         self._changed(before)
 
@@ -192,6 +186,11 @@ class Packing:
         for device, most in self.most.items():
             if most != before[device]:
                 self._settled[device] = 0
+
+    @property
+    def advice(self) -> str:
+        """The advice of the plan in force; see `PackingPlan`."""
+        return self._plan.advice
 
     @property
     def most(self) -> Mapping[Amount, int]:
@@ -211,7 +210,7 @@ class Packing:
 
     def usual(self, *, most_memory_bytes: int) -> Resources:
         """Return what a trial is given whose hyperparameters are not known yet."""
-        return self.sized(None, self._requested, most_memory_bytes=most_memory_bytes)
+        return self.sized(None, self.requested, most_memory_bytes=most_memory_bytes)
 
     def sized(
         self, params: Params | None, requested: Resources, *, most_memory_bytes: int
