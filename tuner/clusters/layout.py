@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config.kinds import AUTO
@@ -32,6 +32,11 @@ class WorkerLayout:
     def at_once(self) -> int:
         """How many trials the cores can hold at once."""
         return fitting(self.resources, map(len, self.cores))
+
+    def without_sharing(self) -> WorkerLayout:
+        """Return the layout in which trials share no device: only their memory is measured."""
+        measured = tuple(each for each in self.measured if each is Amount.MEMORY)
+        return replace(self, measured=measured)
 
 
 def resolve_layout(

@@ -14,7 +14,6 @@ from ..config.resolved import pruner_settings, resolve_epochs
 from ..config.settings import StudySettings
 from ..core.goals import Goals
 from ..core.pruner import PrunerSettings
-from ..core.resources import Amount
 from ..core.space.completion import completed
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
@@ -196,10 +195,7 @@ def with_entry(settings: StudySettings, found: Found) -> StudySettings:
 def layout_for(workers: Workforce, found: Found, goals: Goals) -> WorkerLayout:
     """Return how cores are divided; trials share no device if their times are compared."""
     layout = workers.layout(found.constants)
-    if "seconds_per_epoch" not in goals.metrics:
-        return layout
-    measured = tuple(each for each in layout.measured if each is Amount.MEMORY)
-    return replace(layout, measured=measured)
+    return layout.without_sharing() if "seconds_per_epoch" in goals.metrics else layout
 
 
 def _with_search(
