@@ -81,7 +81,7 @@ def compose(
     )
     return StudyLoop(
         engine=run.engine,
-        recorder=StudyRecorder(run.ledger, workers, observers.notifications),
+        recorder=StudyRecorder(run.ledger, workers.cluster, observers.notifications),
         make_sampler=sized(make_sampler, workers.code.sized),
         space=plan.space,
         executor=executor,

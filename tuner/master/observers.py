@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..clusters.base import Cluster
 from ..core.attempt import Attempt
 from ..core.messages import Event
 from ..core.snapshot import StudySnapshot
@@ -94,7 +95,7 @@ class StudyRecorder:
     """The ledger, and those that act on what it records."""
 
     ledger: Ledger
-    workers: Workforce
+    cluster: Cluster
     notifications: Notifications
 
     def append(
@@ -103,7 +104,7 @@ class StudyRecorder:
         """Record events and what they changed; durable when this returns."""
         changed = tuple(attempts)
         self.ledger.append(events, trials=trials, attempts=changed)
-        self.workers.on_events(events, changed)
+        self.cluster.on_events(events, changed)
         self.notifications.observe(events, changed)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,10 +16,8 @@ from ..clusters.local import LocalWorkers
 from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
 from ..config.source_checks import check_source
-from ..core.attempt import Attempt
 from ..core.clock import SystemClock
-from ..core.messages import Event
-from ..core.resources import Amount, Resources
+from ..core.resources import Resources
 from ..core.snapshot import StudySnapshot
 from ..executors.base import Executor
 from ..reporting.terminal.display import is_notebook
@@ -151,8 +148,7 @@ class Workforce:
             self._settings, constants, cluster.capacity, is_certain=cluster.is_local
         )
         if self.code.is_sized:  # the user's code states the cores and GPUs of each trial
-            measured = tuple(each for each in layout.measured if each is Amount.MEMORY)
-            layout = replace(layout, measured=measured)
+            layout = layout.without_sharing()
         cluster.check_trial(layout.resources)
         return layout
 
@@ -166,10 +162,6 @@ class Workforce:
         for worker, why in self.cluster.drained().items():
             executor.drain(worker, why)
         return lines
-
-    def on_events(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
-        """Observe what happened, and the attempts that it changed."""
-        self.cluster.on_events(events, attempts)
 
 
 def _runnable(snapshot: StudySnapshot) -> dict[Resources, int]:
