@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -255,14 +255,11 @@ def _recover(ledger: Ledger, past: Past, reports: Mapping[AttemptId, int]) -> No
 def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     """Run the study; the workers stop while this process still holds its lock."""
     try:
-        result = _run(run, display)
+        return _run(run, display)
     except BaseException:
-        run.workers.close()
         if left := run.workers.cluster.left_behind:
             display.progress.note(left)
         raise
-    run.workers.close()
-    return replace(result, left_behind=run.workers.cluster.left_behind)
 
 
 def _run(run: Run, display: RunDisplay) -> RunResult:
@@ -297,7 +294,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
         if finish.finish_reason is not FinishReason.INTERRUPTED:
             _try_best_model(run)
     raise_finish(finish, run)
-    return RunResult(finish, run.engine.active_seconds)
+    return RunResult(finish, run.engine.active_seconds, cluster.left_behind)
 
 
 def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> RunObservers:
