@@ -28,8 +28,8 @@ from .output import INTERRUPTED, echo, print_last
 if TYPE_CHECKING:
     from ..config.model_file import ObjectiveSource
     from ..config.settings import StudySettings
+    from ..master.observers import RunDisplay
     from ..master.run import RunResult
-    from ..reporting.terminal.progress import Progress
     from ..storage.directory import StudyDirectory
 
 
@@ -230,7 +230,6 @@ def _start(
     quiet: bool,
     detach: bool,
 ) -> None:
-    from ..master.observers import RunDisplay
     from ..master.run import start
 
     if detach:
@@ -241,9 +240,7 @@ def _start(
         return
     _run_and_close(
         directory,
-        lambda progress: start(
-            settings, directory, display=RunDisplay(progress, _leaving(directory), is_quiet=quiet)
-        ),
+        lambda display: start(settings, directory, display=display),
         quiet=quiet,
     )
 
@@ -300,7 +297,6 @@ def resume(
     refuse_while_it_runs(directory, changes)
     if model_file is not None:
         changes["source"] = check_path(model_file)
-    from ..master.observers import RunDisplay
     from ..master.run import resume as resume_study
     from ..storage.directory import StudyDirectory
 
@@ -326,10 +322,10 @@ def resume(
         return
     _run_and_close(
         study,
-        lambda progress: resume_study(
+        lambda display: resume_study(
             study,
             changes,
-            display=RunDisplay(progress, _leaving(study), is_quiet=quiet),
+            display=display,
             accept_space=accept_space,
             tries=tries,
             retry_failed=retry_failed,
@@ -356,18 +352,20 @@ def _leaving(directory: StudyDirectory) -> Callable[[], None]:
 
 
 def _run_and_close(
-    directory: StudyDirectory, go: Callable[[Progress], RunResult], *, quiet: bool
+    directory: StudyDirectory, go: Callable[[RunDisplay], RunResult], *, quiet: bool
 ) -> None:
+    from ..master.observers import RunDisplay
     from ..master.stop_requests import interrupt_on_signals
     from ..reporting.terminal.display import make_progress
 
     # Python warns of what it cleans up after a process that ended at once; users need not know.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     # Until the study runs and handles signals itself.
-    with interrupt_on_signals(_leaving(directory)):
+    leave = _leaving(directory)
+    with interrupt_on_signals(leave):
         progress = make_progress(sys.stderr, quiet=quiet)
         try:
-            result = go(progress)
+            result = go(RunDisplay(progress, leave, is_quiet=quiet))
         except KeyboardInterrupt:
             progress.stop()
             print_last(f"interrupted; {what_next(directory)}", sys.stderr)
