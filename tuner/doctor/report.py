@@ -9,7 +9,7 @@ from typing import Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from ..reporting.text import clean
+from ..reporting.text import clean, is_utf8
 from .findings import Finding, Status
 
 _MARKS = {
@@ -29,8 +29,7 @@ class DoctorReport:
 
     def __init__(self, stream: TextIO) -> None:
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
-        is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
-        self._draws = is_utf8 and self._console.is_terminal
+        self._draws = is_utf8(stream) and self._console.is_terminal
         self._status = self._console.status("checking …", spinner="dots")
         self._counts: Counter[Status] = Counter()
         self._where = ""

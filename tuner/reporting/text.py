@@ -9,6 +9,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from ..core.attempt import Attempt
 from ..core.resources import Placement
@@ -23,6 +24,11 @@ FAILURE_CHARACTERS = 160
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"(?<![A-Za-z\d])[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _TEMPORARY = re.compile(r"(?<=/)tmp[a-z0-9_]{8}\b")
+
+
+def is_utf8(stream: TextIO) -> bool:
+    """Return whether all characters can be written to a stream."""
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def clean(text: str) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TextIO
 
+from ..text import is_utf8
 from .background_writer import BackgroundWriter
 from .plain import PlainProgress, QuietProgress
 from .progress import Progress
@@ -25,8 +26,7 @@ def make_progress(stream: TextIO, *, quiet: bool) -> Progress:
 
         return NotebookProgress(stream)
     is_capable = os.environ.get("TERM", "") not in ("", "dumb", "unknown")
-    is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
-    if stream.isatty() and is_capable and is_utf8:
+    if stream.isatty() and is_capable and is_utf8(stream):
         from .live import LiveProgress
 
         return LiveProgress(stream)
