@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .spelling import nearest_name
-from .trial import Direction, Goal, Score, Trial
+from .trial import Goal, Score, Trial
 
 MEASURED = ("params", "seconds_per_epoch", "model_bytes")
 """Metrics that hptune measures of every Keras trial if an objective or a constraint names them:
@@ -192,8 +192,7 @@ class Goals:
 
     def first_goal_key(self, score: Score) -> float:
         """Return a key that sorts results by the first objective, the best first."""
-        value = score.values[0]
-        return value if self.goal.direction is Direction.MIN else -value
+        return self.goal.direction.sign * score.values[0]
 
 
 def _shown(value: float) -> str:

@@ -62,6 +62,15 @@ class Direction(enum.StrEnum):
         """
         return -math.inf if self is Direction.MAX else math.inf
 
+    @property
+    def sign(self) -> float:
+        """The factor that makes a loss of a value: 1 if less is better, -1 if more is.
+
+        >>> Direction.MIN.sign * 0.9, Direction.MAX.sign * 0.9
+        (0.9, -0.9)
+        """
+        return 1.0 if self is Direction.MIN else -1.0
+
     def better(self, value: float, than: float | None) -> bool:
         """Return whether `value` beats `than`; NaN beats nothing, any number beats None or NaN.
 

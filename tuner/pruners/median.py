@@ -37,7 +37,7 @@ class MedianPruner(Pruner):
         rungs: Sequence[int],
         warm_up_trials: int = WARM_UP_TRIALS,
     ) -> None:
-        self._sign = 1.0 if direction is Direction.MIN else -1.0
+        self._sign = direction.sign
         self._min_epochs = min_epochs
         self._warm_up_trials = warm_up_trials
         self._rungs = tuple(rungs)

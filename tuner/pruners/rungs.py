@@ -28,8 +28,7 @@ def as_losses(values: Sequence[float], directions: Sequence[Direction]) -> Losse
     (-0.9, 3.0)
     """
     return tuple(
-        value if direction is Direction.MIN else -value
-        for value, direction in zip(values, directions, strict=True)
+        direction.sign * value for value, direction in zip(values, directions, strict=True)
     )
 
 

@@ -167,7 +167,7 @@ class Race:
     def told(self, values: Values) -> Values:
         """Return values as the pruner is told them."""
         return tuple(
-            value if direction is Direction.MAX else -value
+            -direction.sign * value
             for value, direction in zip(values, self.directions, strict=True)
         )
 

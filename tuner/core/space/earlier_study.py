@@ -79,7 +79,7 @@ class EarlierStudy:
 
     def best_within(self, space: SearchSpace) -> Params | None:
         """Return the best of `within` by the first objective; None if there is none."""
-        sign = 1.0 if self.direction is Direction.MIN else -1.0
+        sign = self.direction.sign
         best = min(
             self.within(space), key=lambda each: (each.violation, sign * each.value), default=None
         )

@@ -81,8 +81,7 @@ def importances(
     regimes = _regimes(space, [params for params, _ in known])
     if len(known) < MIN_TRIALS or not regimes or len({value for _, value in known}) == 1:
         return []
-    sign = 1.0 if direction is Direction.MIN else -1.0
-    losses = sign * np.array([value for _, value in known])
+    losses = direction.sign * np.array([value for _, value in known])
     names = list(dict.fromkeys(regime.name for regime in regimes))
     rng = np.random.default_rng(0)  # the same trials give the same report
     weights = [np.ones(len(known))]

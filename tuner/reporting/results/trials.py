@@ -36,13 +36,12 @@ def ranked(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
     def key(trial: Trial) -> tuple[float, ...]:
         value = _value(view, trial)
         has_value = value is not None and not math.isnan(value)
-        sign = 1.0 if view.goal.direction.better(0.0, 1.0) else -1.0
         return (
             front.get(trial.number, len(front)),
             trial.state is not TrialState.COMPLETE,
             trial.violation,
             not has_value,
-            sign * value if has_value and value is not None else 0.0,
+            view.goal.direction.sign * value if has_value and value is not None else 0.0,
             trial.number,
         )
 

@@ -90,7 +90,7 @@ class History:
 
     def __init__(self, encoding: Encoding, *, directions: Sequence[Direction]) -> None:
         self._encoding = encoding
-        self._signs = np.array([1.0 if each is Direction.MIN else -1.0 for each in directions])
+        self._signs = np.array([each.sign for each in directions])
         self._slots: dict[int, int] = {}
         self._groups: dict[bytes, int] = {}
         self._trials = np.zeros(

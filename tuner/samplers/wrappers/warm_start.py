@@ -73,7 +73,7 @@ class WarmStart(Sampler):
     ) -> None:
         self._inner = inner
         self._space = space
-        self._signs = np.array([_sign(each) for each in directions])
+        self._signs = np.array([each.sign for each in directions])
         self._studies = [
             results for study in studies if (results := self._results(study)) is not None
         ]
@@ -101,7 +101,7 @@ class WarmStart(Sampler):
         if not trials:
             return None
         losses = bounded(np.array([trial.values for trial in trials]) * self._signs)
-        losses[:, 0] *= self._signs[0] * _sign(study.direction)
+        losses[:, 0] *= self._signs[0] * study.direction.sign
         violations = np.array([trial.violation for trial in trials])
         best = int(np.lexsort((losses[:, 0], violations))[0])
         return _EarlierResults(
@@ -184,7 +184,3 @@ def _spread(losses: Floats) -> float:
     """Return the interquartile range."""
     low, high = np.quantile(losses, (0.25, 0.75))
     return float(high - low)
-
-
-def _sign(direction: Direction) -> float:
-    return 1.0 if direction is Direction.MIN else -1.0
