@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config.kinds import duration
+from ..config.kinds import Kind, duration
 from ..config.table import Section
 from ..errors import UsageError, how_to_install
 from .options import KindType, SectionedCommand, option_in, setting_option
@@ -30,48 +30,33 @@ _BACKENDS = ("tensorflow", "jax", "torch")
 _FORMATS = (".md", ".html")
 
 
-class _Devices(click.ParamType[tuple[int, ...]]):
-    """Numbers of devices with commas between, increasing."""
-
-    name = "N,N,…"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Return the numbers of a text."""
-        if isinstance(value, tuple):
-            return value
-        parts = [each.strip() for each in value.split(",")]
-        numbers = [int(each) for each in parts if each.isdecimal()]
-        is_increasing = all(a < b for a, b in zip([0, *numbers], numbers, strict=False))
-        if len(numbers) < len(parts) or not is_increasing:
-            self.fail(
-                f"{value!r} is given; allowed are increasing whole numbers from 1 on, such as "
-                "1,2,4",
-                param,
-                ctx,
-            )
-        return tuple(numbers)
+def _devices(given: str | tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of devices in a text, with commas between, increasing."""
+    if isinstance(given, tuple):
+        return given
+    parts = [each.strip() for each in given.split(",")]
+    numbers = [int(each) for each in parts if each.isdecimal()]
+    is_increasing = all(a < b for a, b in zip([0, *numbers], numbers, strict=False))
+    if len(numbers) < len(parts) or not is_increasing:
+        raise ValueError
+    return tuple(numbers)
 
 
-class _Backends(click.ParamType[tuple[str, ...]]):
-    """Names of Keras's backends with commas between."""
+def _backends(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of Keras's backends in a text, with commas between."""
+    if isinstance(given, tuple):
+        return given
+    names = tuple(each.strip() for each in given.split(","))
+    for name in names:
+        if name not in _BACKENDS:
+            raise ValueError(f"{name!r} is given; allowed are {', '.join(_BACKENDS)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{given!r} names a backend twice")
+    return names
 
-    name = "NAME,…"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Return the names in a text."""
-        if isinstance(value, tuple):
-            return value
-        names = tuple(each.strip() for each in value.split(","))
-        for name in names:
-            if name not in _BACKENDS:
-                self.fail(f"{name!r} is given; allowed are {', '.join(_BACKENDS)}", param, ctx)
-        if len(set(names)) < len(names):
-            self.fail(f"{value!r} names a backend twice", param, ctx)
-        return names
+_DEVICES = Kind("N,N,…", "increasing whole numbers from 1 on, such as 1,2,4", _devices)
+_COMPARE = Kind("NAME,…", ", ".join(_BACKENDS), _backends)
 
 
 @click.command(
@@ -81,7 +66,7 @@ class _Backends(click.ParamType[tuple[str, ...]]):
 @option_in(
     Section.AMOUNT,
     "--devices",
-    type=_Devices(),
+    type=KindType(_DEVICES),
     default="1,2",
     show_default=True,
     help="Numbers of devices to measure: GPUs, or cores of workers without GPUs. Each has a "
@@ -106,8 +91,7 @@ class _Backends(click.ParamType[tuple[str, ...]]):
 @option_in(
     Section.AMOUNT,
     "--compare",
-    type=_Backends(),
-    metavar="NAME,…",
+    type=KindType(_COMPARE),
     help="Backends of Keras to measure: tensorflow, jax, torch.  [default: that of the model file]",
 )
 @option_in(
