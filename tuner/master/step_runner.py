@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from ..core.messages import (
@@ -149,13 +149,16 @@ class StepRunner:
                 measure=request,
             )
         )
-        found = _Found(devices)
-        ending = self._watch(name, placement, found, until)
+        found = self._watch(name, placement, devices, until)
         self.places.give_back(placement)
-        return found.sample or ending
+        return found
 
-    def _watch(self, name: AttemptId, placement: Placement, found: _Found, until: float) -> Ending:
+    def _watch(
+        self, name: AttemptId, placement: Placement, devices: int, until: float
+    ) -> Sample | Ending:
         """Collect what an attempt reports until it ends."""
+        metrics: Mapping[str, float] | None = None
+        usage: Usage | None = None
         is_stopped = False
         while True:
             self._observe_requests()
@@ -163,13 +166,13 @@ class StepRunner:
                 self._take_in(event)
                 match event:
                     case Reported(attempt=attempt) if attempt == name:
-                        found.metrics = dict(event.report.metrics)
-                    case Measured(attempt=attempt, usage=usage) if attempt == name:
-                        found.usage = usage
+                        metrics = event.report.metrics
+                    case Measured(attempt=attempt) if attempt == name:
+                        usage = event.usage
                     case AttemptEnded(attempt=attempt, ending=ending) if attempt == name:
-                        if ending.cause is not Cause.RETURNED:
-                            found.metrics = None
-                        return ending
+                        if metrics is None or ending.cause is not Cause.RETURNED:
+                            return ending
+                        return _sample(devices, metrics, usage)
             if all(worker not in self.places for worker in placement.workers):
                 return Ending(Cause.WORKER_LOST, reason="its worker is gone")
             now = time.monotonic()
@@ -200,23 +203,11 @@ class StepRunner:
                 self.places.remove(worker)
 
 
-@dataclass(slots=True)
-class _Found:
-    """What one attempt has reported."""
-
-    devices: int
-    metrics: dict[str, float] | None = None
-    usage: Usage | None = None
-
-    @property
-    def sample(self) -> Sample | None:
-        if self.metrics is None:
-            return None
-        usage = self.usage
-        return Sample(
-            Point(self.devices, int(self.metrics[BATCH]) // self.devices),
-            step_seconds=self.metrics[STEP_SECONDS],
-            steps=int(self.metrics[STEPS]),
-            memory_bytes=0 if usage is None else usage.peak_memory_bytes,
-            gpu_memory_bytes=None if usage is None else usage.peak_gpu_memory_bytes,
-        )
+def _sample(devices: int, metrics: Mapping[str, float], usage: Usage | None) -> Sample:
+    return Sample(
+        Point(devices, int(metrics[BATCH]) // devices),
+        step_seconds=metrics[STEP_SECONDS],
+        steps=int(metrics[STEPS]),
+        memory_bytes=0 if usage is None else usage.peak_memory_bytes,
+        gpu_memory_bytes=None if usage is None else usage.peak_gpu_memory_bytes,
+    )
