@@ -87,10 +87,10 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
             f"--curves writes CSV or Parquet; the export to {found.pop()} of all trials holds the "
             "curves too"
         )
-    if given in _TOOLS and ending in _FILES:
+    if ending in _FILES and given not in (None, ending):
         raise UsageError(
             f"--format is {given}, but the ending of {output} is .{ending}; name another place, or "
-            "none for one in the study's directory"
+            "leave out one of them"
         )
     if given in _TOOLS:
         return given
@@ -103,6 +103,4 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
             f"the format of {output} is not clear from its ending; allowed are .csv, .json and "
             f".parquet, or --format {', '.join(_FILES + _TOOLS)}"
         )
-    if ending in _FILES and given not in (None, ending):
-        raise UsageError(f"--format is {given}, but the ending of {output} is .{ending}")
     return given or ending
