@@ -106,12 +106,9 @@ class StudyOptions:
     start_points: Sequence[Mapping[str, object]] = setting(
         kinds.start_points(),
         Section.SEARCH,
-        'Configuration to try first (on resume: next), such as "lr=0.001,units=64", or @FILE.json '
-        "or @FILE.csv with several. What it does not name takes the value that a search tries "
-        "first.",
-        in_python='Configuration to try first (on resume: next), such as {"lr": 0.001, "units": '
-        '64}, or "@known.csv" for those in a file. What it does not name takes the value that a '
-        "search tries first.",
+        'Configuration to try first (on resume: next), such as "lr=0.001,units=64", {"lr": '
+        '0.001, "units": 64}, or "@FILE.csv" or "@FILE.json" with several. What it does not name '
+        "takes the value that a search tries first.",
         default=(),
         flag="--try",
         argument="start_points",

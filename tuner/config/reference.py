@@ -119,7 +119,7 @@ def arguments_text() -> str:
                 continue
             default = f" Default: {in_python(each.default_text)}." if each.default_text else ""
             several = " May be a list." if each.kind.is_repeated else ""
-            text = f"{each.argument}: {each.in_python or in_python(each.help)}{several}{default}"
+            text = f"{each.argument}: {in_python(each.help)}{several}{default}"
             lines += textwrap.wrap(text, 92, initial_indent="    ", subsequent_indent=" " * 8)
         lines.append("")
     return "\n".join(lines)

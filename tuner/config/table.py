@@ -39,7 +39,6 @@ class Setting:
         section: Heading under which it is listed.
         resumable: Whether a study that is resumed may be given another value.
         pruners: The pruners that use it; empty for a setting that is not about pruning.
-        in_python: The text for `help(Tuner)`, if `help` is not fit for it.
     """
 
     name: str
@@ -52,7 +51,6 @@ class Setting:
     section: Section
     resumable: bool
     pruners: tuple[str, ...]
-    in_python: str = ""
 
     def read(self, value: object) -> Any:
         """Return the value that was meant.
@@ -84,7 +82,6 @@ def setting(
     default_text: str = "",
     resumable: bool = True,
     pruners: tuple[str, ...] = (),
-    in_python: str = "",
 ) -> Any:
     """Return a field of `StudyOptions` that is a row of the settings table.
 
@@ -101,7 +98,6 @@ def setting(
         "section": section,
         "resumable": resumable,
         "pruners": pruners,
-        "in_python": in_python,
     }
     given: dict[str, Any] = {"default": default}
     if isinstance(default, dict):
