@@ -227,7 +227,7 @@ def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[At
             if isinstance(event, Reported):
                 reports[event.attempt] += 1
             elif isinstance(event, StudyOpened):
-                found_later.clear()  # it has the whole space, as the user accepted it
+                found_later.clear()  # the event has the whole space
             found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
     engine.take_changes()
     ledger.check(engine.trials)
