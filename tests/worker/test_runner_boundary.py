@@ -8,7 +8,6 @@ from attempts import Attempts
 from tuner.core.attempt import Cause
 from tuner.worker.monitoring import trial_log
 
-
 SETS_VALUES = """
 import enum
 import numpy as np
