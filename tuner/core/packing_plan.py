@@ -52,7 +52,7 @@ class Term:
     Attributes:
         name: The hyperparameter.
         kind: How it becomes a number.
-        usual: The mean of a numeric hyperparameter; a configuration without it counts as that.
+        usual: The mean size of a number; a configuration without it counts as that.
         choice: The value that makes a CHOICE 1; any other makes it 0.
         weight: The change of the predicted logarithm per unit of the feature.
     """
@@ -72,15 +72,21 @@ class Term:
                 return float(self.name in params and params[self.name] == self.choice)
         number = as_number(params.get(self.name))
         if self.kind is TermKind.LINEAR:
-            return (self.usual if number is None else number) / (abs(self.usual) or 1.0)
+            return (self.usual if number is None else number) / (self.usual or 1.0)
         if number is None or number <= 0.0:
             return 0.0
         return math.log(number) - math.log(self.usual)  # their ratio may be too small for a float
 
 
+_LARGEST = 1e150
+"""Larger numbers count as this one, whose square is still a float."""
+
+
 def as_number(value: object) -> float | None:
     """Return a numeric value as a float; None for anything else, booleans included."""
-    return float(value) if isinstance(value, int | float) and type(value) is not bool else None
+    if not isinstance(value, int | float) or type(value) is bool:
+        return None
+    return float(max(-_LARGEST, min(value, _LARGEST)))
 
 
 def traits(params: Params) -> set[str]:

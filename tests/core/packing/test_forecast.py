@@ -6,6 +6,7 @@ import math
 import random
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from tuner.core.messages import PackingDecided
@@ -51,10 +52,17 @@ def configurations(count: int) -> list[Params]:
     ]
 
 
-def test_hyperparameters_may_span_all_that_a_float_can_hold() -> None:
-    points: list[tuple[Params, float]] = [({"rate": 1e-300}, 1.0), ({"rate": 1e300}, 2.0)]
+@pytest.mark.parametrize("largest", [1e300, 1.7e308, 10**400])
+def test_hyperparameters_may_span_all_that_a_float_can_hold(largest: float) -> None:
+    points: list[tuple[Params, float]] = [
+        ({"rate": 1e-300}, 1.0),
+        ({"rate": largest}, 2.0),
+        ({"rate": -largest}, 2.0),
+    ]
     estimate = fit(points * 3)
     assert math.isfinite(estimate.upper({"rate": 1.0}))
+    assert math.isfinite(estimate.upper({"rate": largest}))
+    assert math.isfinite(fit([({"rate": largest}, 1.0)] * 6).upper({"rate": largest}))
 
 
 def test_a_rate_far_above_those_seen_does_not_take_all_memory_away() -> None:

@@ -125,11 +125,11 @@ def _candidates(configurations: Sequence[Params]) -> tuple[list[Term], _Array]:
         values = [params[name] for params in configurations if name in params]
         numbers = [number for each in values if (number := as_number(each)) is not None]
         if len(numbers) == len(values):
-            usual = statistics.fmean(numbers)
+            usual = statistics.fmean(map(abs, numbers))
             column = np.full(len(has), usual)
             column[has] = numbers
             terms.append(Term(name, TermKind.LINEAR, usual))
-            columns.append(column / (abs(usual) or 1.0))
+            columns.append(column / (usual or 1.0))
             if min(numbers) > 0.0:
                 terms.append(Term(name, TermKind.LOG, usual))
                 columns.append(np.log(column) - math.log(usual))
