@@ -219,6 +219,23 @@ def fit(hp, model, data, callbacks, epochs):
 """
 
 
+def test_a_second_phase_that_does_not_fit_starts_again_with_the_first(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    put = Put(attempts, tmp_path, SMALL + TWO_PHASES)
+    put.begin()
+    put.die(4, "batch")
+    assert put.attempt().steps == [1, 2, 3, 4]
+    put.text = put.text.replace("Adam(0.001)", "SGD(0.001)")
+    result = put.attempt(number=1)
+    assert "starts again, as its checkpoint does not fit" in result.log
+    assert (result.ending.cause, result.steps) == (Cause.RELEASED, [])
+    put.reports = {}
+    result = put.attempt(number=2)
+    assert result.ending.cause is Cause.RETURNED
+    assert result.steps == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
     attempts: Attempts, tmp_path: Path
 ) -> None:

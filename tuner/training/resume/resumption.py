@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...core.attempt import Halt
-from ..context import TrialContext
+from ..context import AttemptStopped, TrialContext
 from . import callback_state, model_state
 from .checkpoint import CheckpointMissing, Checkpoints, NoRoom
 from .randomness import seed_epoch
@@ -291,6 +291,8 @@ class Resumption:
         except model_state.UnfitState as error:
             log.warning("The trial starts again, as its checkpoint does not fit: %s.", error)
             self._checkpoints.remove()
+            if self._phase > 0:  # earlier calls of `fit` were skipped; the next attempt trains them
+                raise AttemptStopped(Halt.RELEASE) from error
             return
         self._restore_callbacks(state)
         self._recorder.restore(state.recorder, self._models)
