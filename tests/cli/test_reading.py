@@ -10,6 +10,7 @@ import math
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
@@ -322,9 +323,10 @@ def test_a_directory_that_is_no_study_is_answered_with_those_below(two: InProces
 
 
 def test_a_trial_that_ctrl_c_interrupted_shows_its_last_epoch(cli: InProcess) -> None:
-    released = attempt(0, ended_at=1010.0, outcome=Outcome.RELEASED)
+    released = [attempt(0, each, ended_at=1010.0, outcome=Outcome.RELEASED) for each in range(2)]
     events = [*curve(0, [0.5, 0.6]), *curve(0, [0.5, 0.6, 0.7], attempt_number=1)]
-    stored(cli.study(), [trial(0, TrialState.WAITING)], [released], events)
+    waiting = replace(trial(0, TrialState.WAITING), attempts=2)
+    stored(cli.study(), [waiting], released, events)
     row = cli("trials", "study").out.splitlines()[1]
     assert row.split()[:4] == ["0", "interrupted", "0.7000", "3"]
     assert "value    0.7000  val_accuracy (max), epoch 3, so far\n" in cli("show", "study", 0).out
