@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from ..errors import UsageError
 from ..security.ownership import check_loadable, withhold_writing
-from ..storage.files import replacing
+from ..storage.files import mapped, replacing
 
 
 @runtime_checkable
@@ -85,13 +84,7 @@ class StoredData:
             # joblib opens a file by its name, and again for each array. This name means the file
             # that was checked, whatever has its path by then.
             checked = f"/proc/self/fd/{file.fileno()}"
-            try:
-                data = joblib.load(checked, mmap_mode="c")
-            except OSError as error:
-                # The kernel refuses copy-on-write for more than its memory; read-only needs none.
-                if error.errno != errno.ENOMEM:
-                    raise
-                data = joblib.load(checked, mmap_mode="r")
+            data = mapped(lambda mode: joblib.load(checked, mmap_mode=mode))
         folder = self.path.parent
         return tuple(
             each.open_in(folder) if isinstance(each, StoredPart) else each for each in data

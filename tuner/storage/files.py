@@ -6,10 +6,13 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal, TypeVar
 
 from .file_errors import storage_errors
+
+_Data = TypeVar("_Data")
 
 
 def read_part(path: Path, *, begin: int = 0, most_bytes: int = 65_536) -> bytes:
@@ -25,6 +28,21 @@ def read_part(path: Path, *, begin: int = 0, most_bytes: int = 65_536) -> bytes:
         return os.pread(file, most_bytes, begin)
     finally:
         os.close(file)
+
+
+def mapped(load: Callable[[Literal["c", "r"]], _Data]) -> _Data:
+    """Return data whose arrays are mapped from a file, copy-on-write or else read-only.
+
+    Args:
+        load: Loads the data with this `mmap_mode` of NumPy.
+    """
+    try:
+        return load("c")
+    except OSError as error:
+        # The kernel refuses copy-on-write for more than its memory; read-only needs none.
+        if error.errno != errno.ENOMEM:
+            raise
+        return load("r")
 
 
 @contextlib.contextmanager

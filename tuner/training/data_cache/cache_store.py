@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.resources import size
+from ...storage.files import mapped
 from ...storage.filesystem import mount_of
 from .hyperparameters_read import HyperparametersRead
 
@@ -77,21 +78,14 @@ class Entry:
         import numpy as np
 
         @functools.cache  # a result may hold one array twice
-        def mapped(number: int) -> Any:
+        def array(number: int) -> Any:
             path = self.folder / f"{number}.npy"
-            try:
-                array = np.load(path, mmap_mode="c")
-            except OSError as error:
-                # The kernel refuses copy-on-write for more than its memory; read-only needs none.
-                if error.errno != errno.ENOMEM:
-                    raise
-                array = np.load(path, mmap_mode="r")
             # A plain array, not a numpy.memmap: the user's code need not see a difference.
-            return np.asarray(array)
+            return np.asarray(mapped(lambda mode: np.load(path, mmap_mode=mode)))
 
         return _replace(
             self.structure,
-            lambda each: mapped(each.number) if isinstance(each, _Slot) else each,
+            lambda each: array(each.number) if isinstance(each, _Slot) else each,
         )
 
 
