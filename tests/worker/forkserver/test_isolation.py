@@ -45,6 +45,21 @@ def test_an_attempt_sees_its_share_of_the_machine(attempts: Attempts) -> None:
     assert f"cores {CORES[:2]}" in log
 
 
+def test_an_attempt_and_what_it_starts_are_scheduled_as_batch(attempts: Attempts) -> None:
+    # tf.data waits for nothing at the end of an epoch on one core if its process is not batch.
+    code = """
+import os, subprocess, sys
+
+def objective(hp, trial):
+    hp.Float("x", 0, 1)
+    print("own", os.sched_getscheduler(0) == os.SCHED_BATCH, flush=True)
+    subprocess.run([sys.executable, "-c", "import os; print('policy', os.sched_getscheduler(0))"])
+    return 1.0
+"""
+    lines = attempts.run(code).log.splitlines()
+    assert {"own True", f"policy {os.SCHED_BATCH}"} <= set(lines)
+
+
 def test_one_that_shares_a_core_runs_on_any_of_its_workers_and_no_other(attempts: Attempts) -> None:
     shared = Placement("w", (CORES[0],), cpu_share=0.25, floats_on=(*CORES[:1], 100_000))
     log = attempts.run(SEES, placement=shared).log

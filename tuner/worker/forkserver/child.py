@@ -133,6 +133,7 @@ def _attempt(order: AttemptOrder, channel: Channel) -> None:
         rank = _rank_of(order)
         began = True
         isolation.be_the_first_to_go()
+        isolation.schedule_as_batch()
         isolation.confine(order.placement)
         send(AttemptStarted(0.0, order.attempt, os.getpid()) if rank is None else rank.ready())
         ending = _train(order, channel, send, rank)

@@ -58,6 +58,19 @@ def be_the_first_to_go() -> None:
         Path("/proc/self/oom_score_adj").write_text("500")
 
 
+def schedule_as_batch() -> None:
+    """Tell the kernel that this process computes: no thread that it wakes interrupts its waker.
+
+    TensorFlow 2.21 needs it on few cores. At the end of an epoch, tf.data wakes a thread to cancel
+    it, and marks the cancellation afterwards (`CancellationManager::StartCancelWithStatus`). If the
+    woken thread runs in between, it goes back to sleep, and the epoch lasts until it wakes by
+    itself: 0.15, 0.31, 0.63, 1.27 seconds and so on after its start, up to twice as long.
+    """
+    with contextlib.suppress(OSError):  # forbidden, in some containers
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 def limit_threads(cpus: int) -> None:
     """Set the number of threads of every numerical library."""
     for name in _THREADS:
