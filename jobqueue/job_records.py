@@ -105,6 +105,18 @@ class JobRecord:
         )
 
 
+def failing_node(ended: JobRecord, records: Iterable[JobRecord]) -> str:
+    """Return the node at fault for a job that was not useful; empty if unknown.
+
+    A node is at fault if jobs have been useful on other nodes only. It must be excluded, because a
+    broken node is free again at once, and would take one job after the other. Of the several nodes
+    of a job, the one at fault is unknown.
+    """
+    useful = {node for record in records if record.was_useful for node in record.job.nodes}
+    nodes = ended.job.nodes
+    return nodes[0] if len(nodes) == 1 and useful and nodes[0] not in useful else ""
+
+
 class JobRecords:
     """The records of a study's jobs, by id. All methods may be called from any thread."""
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from .cancelling import cancel_until_none, left_words
 from .commands import Job, JobState, Slurm
 from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
-from .excluded_nodes import ExcludedNodes, failing_node
 from .job_health import REFUSED_SECONDS, ShapeHealth
 from .job_kinds import JobKind, JobKinds
-from .job_records import ALIVE, JobRecord, JobRecords
+from .job_records import ALIVE, JobRecord, JobRecords, failing_node
 from .job_reports import SUMMARY, counted, how_it_ended, setup_failures, summary_of, tail_of
 from .jobs_file import ShownJobs, by_id, write_jobs
 from .plan import plan
@@ -47,11 +46,11 @@ class Jobs:
         kinds: The kinds of jobs to choose from, for the study's usual trials.
         max_jobs: How many jobs there may be at once.
         notify: Takes a line for the user; called from the thread.
-        slurm: Runs Slurm's commands.
         prefix: The prefix of the names of all of the study's jobs. Jobs of kinds that exist no
-            more are cancelled. Empty to leave them alone.
+            more are cancelled.
         sized: Makes kinds for trials of another size, with names of their own.
-        directory: Where to keep the file with the jobs that Slurm shows; None for no file.
+        directory: Where to keep the file with the jobs that Slurm shows.
+        slurm: Runs Slurm's commands.
     """
 
     def __init__(
@@ -60,10 +59,10 @@ class Jobs:
         *,
         max_jobs: int,
         notify: Callable[[str], None],
+        prefix: str,
+        sized: Callable[[Need], Sequence[JobKind]],
+        directory: Path,
         slurm: Slurm | None = None,
-        prefix: str = "",
-        sized: Callable[[Need], Sequence[JobKind]] = lambda _: (),
-        directory: Path | None = None,
     ) -> None:
         self._kinds = JobKinds(kinds, sized)
         self._directory = directory
@@ -80,7 +79,7 @@ class Jobs:
         self._records = JobRecords()
         self._health: defaultdict[str, ShapeHealth] = defaultdict(ShapeHealth)
         self._others: Mapping[Need, int] = {}
-        self._excluded = ExcludedNodes()
+        self._excluded: frozenset[str] = frozenset()
         self._last_lines: dict[str, str] = {}
         self._joined: list[Job] = []
         self._told_setups: set[str] = set()
@@ -145,8 +144,10 @@ class Jobs:
             node: Its name in Slurm.
             why: The reason, for the user.
         """
-        if not self._excluded.add(node):
-            return
+        with self._lock:
+            if node in self._excluded:
+                return
+            self._excluded |= {node}
         self._notify(f"node {node} is excluded from now on (--exclude={node}): {why}")
         self._polling.poll_soon()
 
@@ -205,7 +206,7 @@ class Jobs:
 
     def _poll(self) -> bool:
         before, is_first = self.snapshot(), not self._has_taken_over
-        shown = self._slurm.jobs(None if is_first and self._prefix else self._kinds)
+        shown = self._slurm.jobs(None if is_first else self._kinds)
         if is_first:
             self._cancel_old_kinds(shown)
             self._has_taken_over = True
@@ -230,7 +231,8 @@ class Jobs:
         if is_first and (alive := self._records.alive()):
             self._notify_once(f"took over {counted(len(alive), 'job')} of an earlier run")
         self._cancel_refused(refused)
-        self._cancel([job.id for job in self._records.alive() if self._excluded.has_any(job.nodes)])
+        alive = self._records.alive()
+        self._cancel([job.id for job in alive if not self._excluded.isdisjoint(job.nodes)])
         refusals = self._drop_hopeless()
         for need in wanted:
             # If no shape holds the trial, the study also reports that it waits for a worker.
@@ -250,15 +252,13 @@ class Jobs:
         self._notify_once("; ".join(refusals), about="refusals")
         self._give_up_if_useless()
         self._notify_once(summary_of(self.snapshot(), self._wanted), about=SUMMARY)
-        if self._directory is not None:
-            write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(self.snapshot()))))
+        write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(self.snapshot()))))
 
     def _cancel_old_kinds(self, shown: Sequence[Job]) -> None:
         old = [
             job
             for job in shown
-            if self._prefix
-            and job.name.startswith(self._prefix)
+            if job.name.startswith(self._prefix)
             and job.state in ALIVE
             and not self._kinds.adopt(job.name)
         ]
@@ -292,7 +292,7 @@ class Jobs:
     def _on_useless(self, record: JobRecord) -> None:
         """Count a job that ended before its worker had joined, or exclude the node at fault."""
         job = record.job
-        if self._excluded.has_any(job.nodes):
+        if not self._excluded.isdisjoint(job.nodes):
             return
         if node := failing_node(record, self._records):
             self.exclude_node(node, f"job {job.id} ended there before its worker had joined")
@@ -321,7 +321,8 @@ class Jobs:
 
     def _readmit_nodes(self) -> bool:
         """Exclude no node any more, if Slurm has no other; returns whether one was excluded."""
-        had = self._excluded.clear()
+        with self._lock:
+            had, self._excluded = bool(self._excluded), frozenset()
         if had:
             self._notify_once(
                 "Slurm has no other node for the job; the excluded nodes are used again"
@@ -399,7 +400,9 @@ class Jobs:
             SubmissionError: Slurm refuses a single job.
         """
         health = self._health_of(kind.job_name)
-        exclude = self._excluded.together_with(kind.shape.excluded)
+        # The option replaces the script's own directive.
+        excluded = self._excluded
+        exclude = excluded.union(kind.shape.excluded) if excluded else excluded
         count = min(count, health.most_at_once)
         try:
             ids = self._slurm.submit(kind.script, count, exclude=exclude)

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from job_queue import Queue, drive, in_turn, job_kind, jobs_of, pending_for, quick_queue, running
+from job_queue import Queue, drive, in_turn, jobs_of, pending_for, quick_queue, running
 
-from jobqueue.config import parse_config
 from jobqueue.errors import SlurmUnavailableError
-from jobqueue.jobs import Jobs
 
 
 @pytest.fixture
@@ -35,9 +33,7 @@ def test_jobs_of_shapes_that_are_gone_are_cancelled_and_no_others(
     for name in ("study-old", "study-a", "other-old"):
         queue.submit(name, 1)
     notes: list[str] = []
-    (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
-    kind = job_kind(shape, "study-a", tmp_path)
-    jobs = Jobs([kind], max_jobs=1, notify=notes.append, slurm=queue, prefix="study-")
+    jobs = jobs_of(queue, tmp_path, "study-a", notes=notes)
     jobs.open(1)
     alive = {queue.there[identity].name for identity in queue.alive}
     jobs.close()

@@ -163,7 +163,15 @@ def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_pat
         worker = WorkerShape(1, 2, 0, 1)
         return [JobKind(replace(shape, name="l"), worker, "large", "large", tmp_path, need)]
 
-    jobs = Jobs(kinds, max_jobs=2, notify=notes.append, slurm=queue, sized=sized)
+    jobs = Jobs(
+        kinds,
+        max_jobs=2,
+        notify=notes.append,
+        prefix="study-",
+        sized=sized,
+        directory=tmp_path,
+        slurm=queue,
+    )
     jobs.open(2)
     try:
         while not jobs.drained():

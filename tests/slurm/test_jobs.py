@@ -53,7 +53,16 @@ def make(
             command = WorkerCommand(address=client.scheduler.address, module=module)
             script = job_script(shape, worker, command, job_name=name, logs=tmp_path)
             kinds.append(JobKind(shape, worker, name, script, tmp_path, need))
-        made.append(Jobs(kinds, max_jobs=max_jobs, notify=notes.append))
+        made.append(
+            Jobs(
+                kinds,
+                max_jobs=max_jobs,
+                notify=notes.append,
+                prefix="test-",
+                sized=lambda _: (),
+                directory=tmp_path,
+            )
+        )
         return made[-1]
 
     notes.clear()

@@ -112,7 +112,15 @@ def jobs_of(
     (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
     kinds = [job_kind(replace(shape, name=name), name, path) for name in names or ("a",)]
     lines = [] if notes is None else notes
-    return Jobs(kinds, max_jobs=max_jobs, notify=lines.append, slurm=queue)
+    return Jobs(
+        kinds,
+        max_jobs=max_jobs,
+        notify=lines.append,
+        prefix="study-",
+        sized=lambda _: (),
+        directory=path,
+        slurm=queue,
+    )
 
 
 def job_kind(shape: Shape, name: str, path: Path) -> JobKind:
