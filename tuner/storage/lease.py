@@ -108,15 +108,6 @@ class Lease:
             raise
         return True
 
-    def replace(self, owner: LockOwner) -> None:
-        """Put another owner into the file's place in one step."""
-        fresh = self._temporary()
-        try:
-            fresh.write_bytes(_encoded(owner))
-            fresh.replace(self.path)
-        finally:
-            fresh.unlink(missing_ok=True)
-
     def take_over(self, owner: LockOwner, found: LockOwner | None) -> bool:
         """Replace the owner that was found, and return whether it was still there.
 

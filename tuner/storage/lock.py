@@ -131,7 +131,7 @@ class MasterLock:
                 self._lease.beat()
             # The POSIX lock still proves who the master is if the lease was deleted or damaged.
             elif found == UNKNOWN and self._has_posix_lock:
-                self._lease.replace(self._owner)
+                self._lease.take_over(self._owner, found)
             elif found or not self._has_posix_lock or not self._lease.create(self._owner):
                 raise taken_over(self._directory)
             self._refreshed = time.monotonic()
