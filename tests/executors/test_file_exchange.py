@@ -50,7 +50,7 @@ def test_a_trial_moves_from_worker_to_worker_with_its_files(network: Network) ->
     write(there / "log.txt", b"second\n")
     assert network.finish("two", SECOND) is None
     assert (network.trial / "log.txt").read_bytes() == b"first\nsecond\n"
-    assert network.calls[before:].count("read_files") == 1, "what was brought is sent back"
+    assert network.calls[before:].count("read") == 1, "what was brought is sent back"
 
 
 def test_a_worker_whose_trial_runs_elsewhere_by_now_changes_nothing(network: Network) -> None:
@@ -123,7 +123,7 @@ def test_many_files_are_named_in_several_notices(
         (here / "resume" / f"{number}.ckpt").unlink()
     assert network.finish("one", FIRST) is None
     assert [each.name for each in (network.trial / "resume").iterdir()] == ["9.ckpt"]
-    assert network.calls.count("files_taken") >= 6
+    assert network.calls.count("taken") >= 6
 
 
 def test_rank_0_ends_when_its_files_are_sent_though_other_ranks_run(network: Network) -> None:
@@ -145,11 +145,11 @@ def test_a_slow_master_keeps_its_workers_waiting(
     commit = files.Incoming.commit
 
     def has_said(words: int) -> bool:
-        return network.calls.count("master_at_work") >= words
+        return network.calls.count("touch") >= words
 
     def slow(incoming: files.Incoming) -> None:
         for _ in range(3):
-            before = network.calls.count("master_at_work")
+            before = network.calls.count("touch")
             clock.ahead += 0.75 * file_requests.SILENT_SECONDS
             # The second of them was sent after that, and has arrived when the third is sent.
             wait_for(partial(has_said, before + 3), "the master's word")
@@ -158,9 +158,9 @@ def test_a_slow_master_keeps_its_workers_waiting(
     monkeypatch.setattr(files.Incoming, "commit", slow)
     write(here / "resume" / "5.ckpt", b"x")
     assert network.finish("one", FIRST) is None
-    assert network.calls.count("read_files") == 1
+    assert network.calls.count("read") == 1
     network.begin("one", SECOND)
-    assert network.calls.count("put_files") == 1
+    assert network.calls.count("put") == 1
 
 
 def test_the_next_attempt_waits_for_a_late_file_of_the_one_before(
@@ -238,10 +238,12 @@ def test_a_worker_that_does_not_answer_is_named(
     here = network.begin("one", FIRST)
     run = network.run
 
-    def hang(function: Any, *arguments: Any, **options: Any) -> Any:
-        hangs = function.__name__ == "read_files"
+    def hang(function: Any, name: str, method: str, *arguments: Any, **options: Any) -> Any:
+        hangs = method == "read"
         monkeypatch.setattr(file_exchange, "_CALL_SECONDS", 0.05 if hangs else 60.0)
-        return asyncio.Event().wait() if hangs else run(function, *arguments, **options)
+        if hangs:
+            return asyncio.Event().wait()
+        return run(function, name, method, *arguments, **options)
 
     monkeypatch.setattr(network, "run", hang)
     write(here / "model.keras", b"x")

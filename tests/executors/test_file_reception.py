@@ -45,7 +45,7 @@ def test_what_a_worker_may_not_write_is_not_even_read(
         if size > 1 and not notice.changed:
             continue
         asyncio.run_coroutine_threadsafe(network.exchange.handle(notice), network.loop).result(10)
-    assert "read_files" not in network.calls
+    assert "read" not in network.calls
     assert (network.root / "code" / "model.py").exists()
 
 
@@ -54,14 +54,14 @@ def test_a_worker_gets_no_files_of_a_trial_of_others(network: Network) -> None:
     network.worker("one")
     asked = network.exchange.handle(FilesWanted("one", 1, 3))
     asyncio.run_coroutine_threadsafe(asked, network.loop).result(10)
-    assert network.calls == ["files_brought"]
+    assert network.calls == ["brought"]
 
 
 def test_the_next_piece_is_read_while_one_is_written(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
-    network.before_call = lambda name: reads.append(name) if name == "read_files" else None
+    network.before_call = lambda name: reads.append(name) if name == "read" else None
     add, most = files.Incoming.add, list[int]()
 
     def slow(incoming: files.Incoming, piece: files.Piece) -> None:
@@ -88,7 +88,7 @@ def test_a_sender_that_dies_in_the_middle_leaves_the_old_file(network: Network) 
     reads = []
 
     def die(function: str) -> None:
-        if function == "read_files":
+        if function == "read":
             reads.append(function)
             if len(reads) >= 2:
                 raise OSError(errno.ECONNRESET, "the worker is gone")
@@ -169,12 +169,12 @@ def test_a_file_that_changed_while_it_was_read_is_sent_in_the_end(network: Netwo
     resume = here / "resume" / "5.ckpt"
 
     def change(function: str) -> None:
-        if function == "read_files":
+        if function == "read":
             write(resume, os.urandom(10))
 
     network.before_call = change
     write(resume, b"x")
-    wait_for(lambda: network.calls.count("files_taken") >= 4, "some failures")
+    wait_for(lambda: network.calls.count("taken") >= 4, "some failures")
     started, calls = time.monotonic(), len(network.calls)
     wait_for(lambda: len(network.calls) >= calls + 8, "more failures")
     assert time.monotonic() - started > 0.1, "the master is asked again and again without a pause"
@@ -193,7 +193,7 @@ def test_a_part_of_a_log_is_written_once_though_the_answer_is_lost(
     lost: list[str] = []
 
     def lose(function: str) -> None:
-        if function == "files_taken" and len(lost) < 2:
+        if function == "taken" and len(lost) < 2:
             lost.append(function)
             clock.ahead += file_requests.SILENT_SECONDS
             raise OSError(errno.ECONNRESET, "the worker is gone")

@@ -67,14 +67,20 @@ class Network:
         )
 
     async def run(
-        self, function: Any, *arguments: Any, workers: list[str], **_: object
+        self,
+        function: Any,
+        name: str,
+        method: str,
+        *arguments: Any,
+        workers: list[str],
+        **_: object,
     ) -> dict[str, Any]:
         """As the method of Dask's client."""
-        self.calls.append(function.__name__)
-        self.before_call(function.__name__)
+        self.calls.append(method)
+        self.before_call(method)
         plugin = SimpleNamespace(remote=self.workers[workers[0]])
         there = SimpleNamespace(plugins={"study": plugin})
-        return {workers[0]: await function(*arguments, dask_worker=there)}
+        return {workers[0]: await function(name, method, *arguments, dask_worker=there)}
 
     def tell(self, notice: FileNotice) -> None:
         asyncio.run_coroutine_threadsafe(self.exchange.handle(notice), self.loop)

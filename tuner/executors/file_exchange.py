@@ -13,24 +13,12 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core.resources import size
-from ..worker.dask.file_calls import (
-    files_brought,
-    files_taken,
-    master_at_work,
-    master_lives,
-    put_files,
-    read_files,
-)
+from ..worker.dask.calls import FileCall, on_files
 from ..worker.dask.plugin import PING_SECONDS
 from ..worker.dask.study_access import StudyAccess
 from ..worker.transport.file_requests import SILENT_SECONDS
@@ -49,7 +37,7 @@ from ..worker.transport.files import (
 from ..worker.transport.local_study import BROUGHT, CHECKPOINT, is_unfinished
 from ..worker.transport.notices import Change, FileNotice, FilesChanged, FilesWanted, LeftOut
 from ..worker.transport.remote_study import NotSent
-from .file_pieces import Pieces, Progress, groups_of, read_ahead
+from .file_pieces import Pieces, Progress, groups_of, read_ahead, size_of
 from .file_reception import FileReception
 
 log = logging.getLogger(__name__)
@@ -131,7 +119,9 @@ class FileExchange:
             return
         with contextlib.suppress(Exception):
             workers = [*self._nodes]
-            called = self._client.run(master_lives, self._name, workers=workers, on_error="ignore")
+            called = self._client.run(
+                on_files, self._name, "heard", workers=workers, on_error="ignore"
+            )
             # One worker that hangs must not keep the call from the others.
             await asyncio.wait_for(called, PING_SECONDS)
         self._client.loop.call_later(PING_SECONDS, self._ping)
@@ -168,14 +158,16 @@ class FileExchange:
             return  # a worker asks again if there is no answer
         self._busy.add(key)
         at_work = asyncio.ensure_future(self._tell_at_work(notice))
+        method: FileCall
+        results: tuple[object, ...]
         try:
             # In turn: a file of a worker that has lost the trial is written before the trial's
             # next attempt gets the files elsewhere, or not at all.
             async with self._turn_of(notice.trial):
                 if isinstance(notice, FilesWanted):
-                    answer: tuple[Any, ...] = files_brought, await self._bring(notice)
+                    method, results = "brought", (await self._bring(notice),)
                 else:
-                    answer = files_taken, *await self._take(notice)
+                    method, results = "taken", await self._take(notice)
         except Exception as error:  # the worker is gone, say
             log.debug("files of %s: %r", key, error)
             return
@@ -183,9 +175,8 @@ class FileExchange:
             at_work.cancel()
             # Before the answer, after which the worker may have its next notice.
             self._busy.discard(key)
-        function, *results = answer
         with contextlib.suppress(Exception):  # as above
-            await self._call(notice.worker, function, notice.ticket, *results)
+            await self._call(notice.worker, method, notice.ticket, *results)
 
     def _turn_of(self, trial: int | None) -> asyncio.Lock:
         # Nothing is written to the code, so all workers get it at once.
@@ -196,7 +187,7 @@ class FileExchange:
         while True:
             await asyncio.sleep(_AT_WORK_SECONDS)
             with contextlib.suppress(Exception):  # the worker is gone, say
-                await self._call(notice.worker, master_at_work, notice.ticket)
+                await self._call(notice.worker, "touch", notice.ticket)
 
     async def _bring(self, wanted: FilesWanted) -> str:
         """Send files to a worker; return why that failed, or ""."""
@@ -210,12 +201,11 @@ class FileExchange:
             groups = groups_of([Change(each) for each in states])
             async with contextlib.aclosing(
                 read_ahead(groups, self._read_own, self._places)
-            ) as bundles:
-                async for bundle in bundles:
-                    with bundle:
-                        found = [(part.state, piece) for part, piece in bundle.pieces]
-                        error = await self._call(wanted.worker, put_files, wanted.ticket, found)
-                        progress.add(bundle.size_bytes)
+            ) as groups_read:
+                async for pieces in groups_read:
+                    found = [(part.state, piece) for part, piece in pieces]
+                    error = await self._call(wanted.worker, "put", wanted.ticket, found)
+                    progress.add(size_of(pieces))
                     if error:
                         break
         except _Refused as refused:
@@ -317,18 +307,17 @@ class FileExchange:
             parts = [each for each in group if reception.wants(each.state.path)]
             if not parts:
                 return []
-            pieces = await self._call(notice.worker, read_files, notice.ticket, parts)
+            pieces = await self._call(notice.worker, "read", notice.ticket, parts)
             return [*zip(parts, pieces, strict=True)]
 
         groups = groups_of(notice.changed)
-        async with contextlib.aclosing(read_ahead(groups, read, self._places)) as bundles:
-            async for bundle in bundles:
-                with bundle:
-                    for part, piece in bundle.pieces:
-                        # Another attempt of the trial may run elsewhere by now.
-                        self._check_runs(notice)
-                        await asyncio.to_thread(reception.add, part, piece)
-                    progress.add(bundle.size_bytes)
+        async with contextlib.aclosing(read_ahead(groups, read, self._places)) as groups_read:
+            async for pieces in groups_read:
+                for part, piece in pieces:
+                    # Another attempt of the trial may run elsewhere by now.
+                    self._check_runs(notice)
+                    await asyncio.to_thread(reception.add, part, piece)
+                progress.add(size_of(pieces))
 
     def _check(self, notice: FilesChanged) -> None:
         """Check that a worker may have all these files written.
@@ -354,16 +343,16 @@ class FileExchange:
     def _left_out(self, trial: int, what: LeftOut) -> None:
         self._lines.append(f"trial {trial}: {_over(what, self._access.limit_bytes)}")
 
-    async def _call(
-        self, worker: str, function: Callable[..., Awaitable[Any]], ticket: int, *arguments: object
-    ) -> Any:
-        """Call a function of `file_calls` on a worker, and return its result.
+    async def _call(self, worker: str, method: FileCall, ticket: int, *arguments: object) -> Any:
+        """Call a method of a worker's `RemoteStudy`, and return its result.
 
         Raises:
             TimeoutError: It does not answer.
-            OSError: It is gone.
+            OSError: It is gone, or has left the study.
         """
-        called = self._client.run(function, self._name, ticket, *arguments, workers=[worker])
+        called = self._client.run(
+            on_files, self._name, method, ticket, *arguments, workers=[worker]
+        )
         try:
             answers: Mapping[str, Any] = await asyncio.wait_for(called, _CALL_SECONDS)
         except TimeoutError as error:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from ..core.resources import size
 from ..worker.transport.files import PIECE_BYTES, Piece
@@ -25,32 +26,9 @@ Pieces = list[tuple[Change, Piece | None]]
 """Pieces of files with their places; None for one of a file that has changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """Pieces in memory, and the place that they have there.
-
-    Attributes:
-        pieces: The pieces.
-        places: The places, of which they have one.
-    """
-
-    pieces: Pieces
-    places: asyncio.Semaphore
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the pieces."""
-        return sum(len(piece.contents) for _, piece in self.pieces if piece is not None)
-
-    def close(self) -> None:
-        """Give the place back."""
-        self.places.release()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def size_of(pieces: Pieces) -> int:
+    """Return the size of pieces, in bytes."""
+    return sum(len(piece.contents) for _, piece in pieces if piece is not None)
 
 
 def groups_of(changes: Sequence[Change]) -> Iterator[list[Change]]:
@@ -81,35 +59,40 @@ async def read_ahead(
     groups: Iterable[Sequence[Change]],
     read: Callable[[Sequence[Change]], Awaitable[Pieces]],
     places: asyncio.Semaphore,
-) -> AsyncGenerator[Bundle, None]:
+) -> AsyncGenerator[Pieces, None]:
     """Yield the pieces of each group; those of the next one are being read meanwhile.
 
     Args:
         groups: The places of the pieces.
         read: Reads a group.
-        places: The places in memory; a bundle has one until the caller leaves it.
+        places: The places in memory; a group has one until the caller asks for the next.
     """
 
-    async def begin(group: Sequence[Change]) -> Bundle:
+    async def begin(group: Sequence[Change]) -> Pieces:
         await places.acquire()
         try:
-            return Bundle(await read(group), places)
+            return await read(group)
         except BaseException:
             places.release()
             raise
 
-    def drop(task: asyncio.Task[Bundle]) -> None:
+    def drop(task: asyncio.Task[Pieces]) -> None:
         if not task.cancelled() and task.exception() is None:
-            task.result().close()
+            places.release()
 
-    begun: deque[asyncio.Task[Bundle]] = deque()
+    left = iter(groups)
+    begun: deque[asyncio.Task[Pieces]] = deque()
     try:
-        for group in groups:
-            begun.append(asyncio.ensure_future(begin(group)))
-            if len(begun) > 1:
-                yield await begun.popleft()
-        while begun:
-            yield await begun.popleft()
+        while True:
+            begun += [asyncio.ensure_future(begin(each)) for each in islice(left, 2 - len(begun))]
+            if not begun:
+                return
+            pieces = await begun[0]
+            begun.popleft()
+            try:
+                yield pieces
+            finally:
+                places.release()
     finally:
         for each in begun:
             each.add_done_callback(drop)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import MutableMapping
 from pathlib import Path
 
+from ..worker.transport.file_requests import FULL
 from ..worker.transport.files import (
     Incoming,
     Piece,
@@ -18,8 +18,6 @@ from ..worker.transport.files import (
 from ..worker.transport.local_study import unit_of
 from ..worker.transport.notices import Change
 from ..worker.transport.remote_study import NotSent
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class FileReception:
@@ -123,7 +121,7 @@ class FileReception:
 
     def _fail(self, path: str, error: OSError | ValueError) -> None:
         self._failed.add(unit_of(path))
-        is_full = isinstance(error, OSError) and error.errno in _FULL
+        is_full = isinstance(error, OSError) and error.errno in FULL
         if self.not_sent is None or is_full:
             self.not_sent = NotSent(words_of(error), is_full=is_full)
 

@@ -29,7 +29,7 @@ def test_no_files_are_offered_to_a_master_that_cannot_be_reached(tmp_path: Path)
     source = ObjectiveSource(SourceKind.FILE, str(tmp_path / "model.py"))
     plugin: Any = StudyPlugin(name="study", source=source, fork_server_address=None, cores={})
     worker = SimpleNamespace(status=Status.closing, batched_stream=None, say=said.append)
-    plugin._worker, plugin._lock, plugin._leaving = worker, threading.Lock(), ""
+    plugin._worker, plugin._lock, plugin._is_leaving = worker, threading.Lock(), False
     plugin._watching = plugin._joining = plugin.announcement = None
     plugin._tasks = {ATTEMPT: _Task(outlives_master=False)}
     plugin.remote = SimpleNamespace(abandon=did.append, close=lambda: did.append("closed"))

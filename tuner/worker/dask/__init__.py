@@ -1,7 +1,7 @@
 """Dask workers, on this machine or others.
 
-Offers: `plugin.StudyPlugin`, `announcement.Announcement`, `calls` and `file_calls` (of the master
-to a worker), `offer.offered` and `worker.join` (`hptune worker`), `study_access.StudyAccess`,
+Offers: `plugin.StudyPlugin`, `announcement.Announcement`, `calls` (of the master to a worker),
+`offer.offered` and `worker.join` (`hptune worker`), `study_access.StudyAccess`,
 `encryption.security`, `versions`.
 
 May import: `errors`, `core`, `security`, `config`, `worker`, `worker.monitoring`,

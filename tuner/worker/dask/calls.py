@@ -1,15 +1,18 @@
-"""Calls of the master to a study's plugin on a worker, and the Dask task that runs an attempt."""
+"""Calls of the master to a study on a worker, and the Dask task that runs an attempt."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 from distributed import get_worker, secede
 
 from ..orders import AttemptOrder, MeetOrder, StopOrder
 from .announcement import Announcement
 from .plugin import StudyPlugin
+
+FileCall = Literal["read", "put", "brought", "taken", "touch", "heard"]
+"""Methods of `RemoteStudy` that the master calls."""
 
 
 class PluginGone(Exception):
@@ -65,3 +68,16 @@ async def tell_attempt(name: str, order: StopOrder | MeetOrder, dask_worker: Any
         take = plugin.stop if isinstance(order, StopOrder) else plugin.meet
         # It may wait while another attempt starts, which must not block Dask's event loop.
         await asyncio.to_thread(take, order)
+
+
+async def on_files(name: str, method: FileCall, *arguments: object, dask_worker: Any = None) -> Any:
+    """Call a method of the study's files on this worker, which does not see its directory.
+
+    Raises:
+        OSError: The worker has left the study.
+    """
+    study = getattr(dask_worker.plugins.get(name), "remote", None)
+    if study is None:
+        raise OSError("the worker has left the study")
+    # It may wait for a disk, which must not block Dask's event loop.
+    return await asyncio.to_thread(getattr(study, method), *arguments)

@@ -124,7 +124,7 @@ class StudyPlugin(WorkerPlugin):
         self._lock = threading.Lock()
         self._tasks: dict[AttemptId, _Task] = {}
         self._stopped_early = EarlyStops()
-        self._leaving = ""
+        self._is_leaving = False
         self._runner: AttemptRunner | None = None
         self._watching: asyncio.Future[None] | None = None
         self._joining: asyncio.Future[None] | None = None
@@ -280,9 +280,9 @@ class StudyPlugin(WorkerPlugin):
     def release(self, reason: str) -> None:
         """Accept no more attempts, and wait until those on this worker are released."""
         with self._lock:
-            if self._leaving:
+            if self._is_leaving:
                 return
-            self._leaving = reason
+            self._is_leaving = True
             tasks = dict(self._tasks)
         if not self.is_accepted:
             return
@@ -305,7 +305,7 @@ class StudyPlugin(WorkerPlugin):
         name, task = order.attempt, _Task(order.brief.limits.master_grace_seconds > 0)
         with self._lock:
             self._tasks[name] = task
-            halt = Halt.RELEASE if self._leaving else self._stopped_early.take(name)
+            halt = Halt.RELEASE if self._is_leaving else self._stopped_early.take(name)
             if halt is None:
                 task.entry = DEVICE_QUEUE.enter(self.name, order.placement, task.go.set)
         if halt is not None:
