@@ -371,7 +371,7 @@ def test_trials_run_on_the_workers_of_a_client_and_a_joblib_backend(hptune: Hptu
         with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
             with Client(cluster) as client:
                 own = Tuner(objective, trials=4, directory="a", client=client, quiet=True).fit()
-                assert len(client.scheduler_info()["workers"]) == 2  # left as they were found
+                assert len(cluster.scheduler.workers) == 2  # left as they were found
         with joblib.parallel_config("threading"):
             Tuner(objective, trials=4, directory="b", executor="joblib", quiet=True).fit()
     """

@@ -86,6 +86,20 @@ def test_a_wrong_call_says_what_is_allowed(
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("search", "'search'; fit runs the study, and takes the same arguments"),
+        ("get_best_models", "'get_best_models'; fit returns a Study: study.best_models(k)"),
+        ("anything", "Tuner has no attribute 'anything'"),
+    ],
+)
+def test_methods_of_other_tuners_are_answered(name: str, said: str) -> None:
+    with pytest.raises(AttributeError) as refused:
+        getattr(Tuner(objective), name)
+    assert str(refused.value).endswith(said)
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"search": "sobol"}, "search is sobol, but the study in study was begun with random"),

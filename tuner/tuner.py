@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config.entry_points import EntryPoint, read_entry
 from .config.model_file import (
@@ -21,7 +21,7 @@ from .config.model_file import (
     save,
     user_code,
 )
-from .config.other_tuners import answer, our_name
+from .config.other_tuners import answer, our_method, our_name
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
@@ -138,6 +138,13 @@ class Tuner:
                 Workforce(self._settings, choose_cluster(self._settings, where, client))
         except UsageError as error:
             raise self._in_python(error) from None
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            hint = our_method(name)
+            words = f"Tuner has no attribute {name!r}" + (f"; {hint}" if hint else "")
+            raise AttributeError(words, name=name, obj=self)
 
     def __repr__(self) -> str:
         shown = []

@@ -54,7 +54,7 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(
 
     paused = hptune("pause", study)
     assert (paused.code, paused.err) == (0, "")
-    assert "running trials go on, and the workers stay, with their devices" in paused.out
+    assert "running trials go on, and the workers keep their devices" in paused.out
     assert paused.out.endswith("Start more trials with: hptune resume study\n")
     assert "paused by" in cli("status", study).out
     changed = cli("resume", study, "--trials", 5)
@@ -71,7 +71,7 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(
     assert (again.code, "trial 0 is PRUNED; only one that runs, waits" in again.err) == (2, True)
     assert [each["state"] for each in trials(study)] == ["PRUNED", "WAITING", "PRUNED"]
     resumed = cli("resume", study)
-    assert (resumed.code, resumed.out) == (0, "The study goes on: trials start again\n")
+    assert (resumed.code, resumed.out) == (0, "The study goes on: new trials start again\n")
     wait_for(lambda: len(rows(study, "SELECT * FROM reports")) == 2, "the added trial")
     assert cli("stop", study).code == 0
     ended = run.wait()

@@ -128,7 +128,7 @@ def test_the_request_for_a_file(cli: InProcess, arguments: list[str], words: lis
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("def train(): pass", ["no entry point", "found the functions train"]),
+        ("def train(): pass", ["no entry point", "found the functions train()"]),
         ("import os, no_such\nimport tensorflow", ["model.py:1: there is no module no_such"]),
         ("import keras\ndef build(hp): ...", ["no load_data()", "((x, y), (x_val, y_val))"]),
         ("OBJECTIVE = 'quality'\n" + GOOD, ["'quality'", "--direction max"]),

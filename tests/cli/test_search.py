@@ -142,6 +142,17 @@ def test_a_grid_of_continuous_parameters(cli: InProcess) -> None:
     assert points == set(itertools.product([0.0, 0.5, 1.0], [1e-4, 1e-3, 1e-2]))
 
 
+def test_a_grid_larger_than_the_study_says_what_is_left_out(cli: InProcess) -> None:
+    model = cli.file(
+        "model.py", "def objective(hp, trial):\n    return hp.Int('x', 0, 3) + hp.Int('y', 0, 3)\n"
+    )
+    ended = cli("run", model, *LIGHT, "--search", "grid", "--trials", "2", "--study", cli.study())
+    assert "the grid has 16 configurations; --trials 2 tries the first 2, in which the last" in (
+        ended.err
+    )
+    assert [t["params"] for t in trials(cli.study())] == [{"x": 0, "y": 0}, {"x": 0, "y": 1}]
+
+
 def test_a_master_that_died_before_it_stored_the_grown_space_loses_nothing(cli: InProcess) -> None:
     model = cli.file(
         "late.py",

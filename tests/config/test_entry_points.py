@@ -151,7 +151,7 @@ def test_of_several_one_is_taken_and_told(read: Callable[..., UserCode]) -> None
         ("def objective(hp): return 1", "", ["objective(hp) is no", "objective(hp, trial)"]),
         (BUILDER.format("build_cnn"), "build_mlp", ["has no build_mlp", "it has build_cnn"]),
         ("def make(a, b, c): ...", "make", ["make(a, b, c) is no entry point", "allowed are"]),
-        ("def make(a, b, c): ...", "", ["found the functions make", "--entry NAME"]),
+        ("def make(a, b, c): ...", "", ["found the functions make(a, b, c)", "--entry NAME"]),
         ("kt.RandomSearch(None).search()\n" + OBJECTIVE, "",
          ["runs a search of keras_tuner", ".search(…)", 'if __name__ == "__main__":']),
         ("import optuna\noptuna.Study().optimize(print)\n" + OBJECTIVE, "",

@@ -14,6 +14,7 @@ import pytest
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.config.reference import given_options, in_python, markdown
 from tuner.config.settings import SETTINGS, StudySettings
+from tuner.config.source_checks import NO_LOAD_DATA
 from tuner.core.trial import Direction
 from tuner.errors import UsageError
 
@@ -65,6 +66,13 @@ def test_other_values_are_refused_with_what_is_allowed(asked: dict[str, object],
     with pytest.raises(UsageError) as refused:
         settings(**asked)
     assert said in in_python(str(refused.value))
+
+
+def test_in_python_data_are_given_to_fit() -> None:
+    assert in_python(f"fit() calls model.fit without data, and {NO_LOAD_DATA}") == (
+        "fit() calls model.fit without data, and Tuner.fit got no data; pass x and y, or a "
+        "function that returns (train, validation)"
+    )
 
 
 @pytest.mark.parametrize(

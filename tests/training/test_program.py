@@ -137,7 +137,7 @@ def test_a_program_that_is_told_to_stop_may_save_and_goes_on_later(attempts: Att
         (shell("kill -SEGV $$"), Cause.EXCEPTION, ["sh was ended by SIGSEGV"]),
         (("/no/such/program",), Cause.EXCEPTION, ["/no/such/program cannot be started"]),
         (("true",), Cause.EXCEPTION, ["true reported no metrics", '{"step": 1, "val_loss": 0.5}']),
-        (shell("echo '{\"loss\": NaN}'; sleep 60"), Cause.NON_FINITE, ["loss is nan at step 1"]),
+        (shell("echo '{\"loss\": NaN}'; sleep 60"), Cause.NON_FINITE, ["loss is nan at epoch 1"]),
         (shell("kill -KILL $$"), Cause.KILLED, ["its process was killed by SIGKILL"]),
         (shell("sh -c 'kill -KILL $$'"), Cause.KILLED, ["its process was killed by SIGKILL"]),
         (shell("kill -TERM $$"), Cause.KILLED, ["its process was killed by SIGTERM"]),

@@ -133,8 +133,8 @@ def pause_words(study: StudyDirectory) -> str:
     if settings.slurm:
         return "running trials go on, and Slurm jobs are cancelled when no trial runs on them"
     return (
-        "running trials go on, and the workers stay, with their devices, which "
-        f"`hptune stop {study}` frees"
+        "running trials go on, and the workers keep their devices (`hptune stop "
+        f"{study}` frees them)"
     )
 
 
@@ -151,7 +151,7 @@ def go_on(directory: Path) -> bool:
     except NoStudyError:
         return False
     ask(study, UserAction.GO_ON, tool="hptune resume")
-    echo("The study goes on: trials start again")
+    echo("The study goes on: new trials start again")
     return True
 
 

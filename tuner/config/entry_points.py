@@ -80,7 +80,10 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
         kinds = _kinds([each for each in names if _is_users(names[each])], names)
     if not kinds:
         found = [name for name in own if inspect.isroutine(names[name])]
-        what = f"found the functions {', '.join(sorted(found))}" if found else "found no function"
+        what = "found no function"
+        if found:
+            calls = (f"{n}({', '.join(_signature(names[n]).parameters)})" for n in sorted(found))
+            what = f"found the functions {', '.join(calls)}"
         raise ModelFileError(
             f"{path} has no entry point: {what}; looked for {ENTRY_POINTS} (--entry NAME)."
         )

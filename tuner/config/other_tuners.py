@@ -1,4 +1,4 @@
-"""Names of settings in other tuners, and what they are called here."""
+"""Names of settings and methods in other tuners, and what they are called here."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ _ANSWERS = {
     "overwrite": "a study is never overwritten; name another directory, or none for a new one",
 }
 
+_METHODS = {
+    "get_best_hyperparameters": "fit returns a Study: study.best_hyperparameters",
+    "get_best_models": "fit returns a Study: study.best_models(k)",
+    "optimize": "fit runs the study",
+    "results_summary": "fit returns a Study: study.trials_dataframe()",
+    "search": "fit runs the study, and takes the same arguments",
+    "search_space_summary": "`hptune space MODEL_FILE` shows the search space",
+}
+
 
 def our_name(name: str) -> str:
     """Return the argument of `Tuner` that means the same; empty if there is none.
@@ -38,3 +47,8 @@ def our_name(name: str) -> str:
 def answer(name: str) -> str:
     """Return what to use for an argument that has no equal here; empty if unknown."""
     return _ANSWERS.get(name, "")
+
+
+def our_method(name: str) -> str:
+    """Return what to use for a method of another tuner; empty if unknown."""
+    return _METHODS.get(name, "")

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from ..errors import without_passwords
 from ..samplers.registry import SEARCH_SUMMARIES
 from .settings import SETTINGS, StudySettings
+from .source_checks import NO_DATA_IN_PYTHON, NO_LOAD_DATA
 from .table import Section, Setting
 
 _ARGUMENTS = {each.flag: each.argument for each in SETTINGS} | {"--study": "directory="}
@@ -54,6 +55,7 @@ def in_python(message: str, function: str = "...") -> str:
             return f"`{resume_call(command, function) or command}`"
         return _ARGUMENTS.get(flag) or flag.removeprefix("--").replace("-", "_")
 
+    message = message.replace(NO_LOAD_DATA, NO_DATA_IN_PYTHON)
     message = re.sub(
         r"\b(DIRECTION|OBJECTIVE|EPOCHS) = ", lambda each: each[1].lower() + "=", message
     )

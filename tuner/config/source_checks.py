@@ -21,6 +21,9 @@ NO_LOAD_DATA = (
     "the model file has no load_data(); define load_data() (or load_data(hp)) returning "
     "(train, validation), for example ((x, y), (x_val, y_val))"
 )
+NO_DATA_IN_PYTHON = (
+    "Tuner.fit got no data; pass x and y, or a function that returns (train, validation)"
+)
 _MAY_BIND_ANYTHING = frozenset(("exec", "globals", "setattr", "vars", "load_data"))
 """Names and texts whose use may bind a name that the source does not show."""
 _NEED_NO_LOAD_DATA = ("load_data", "objective", "fit")

@@ -60,6 +60,8 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, HptuneError):
         return " ".join(error.message.split())
     text = " ".join(without_colours(str(error)).split())
+    # Keras adds a list of all arguments, with their arrays; it stays in the traceback.
+    text = text.partition(" Arguments received by ")[0]
     name = type(error).__name__
     line = f"{name}: {text[:300]}" if text else name
     remedy = how_to_install(error.name) if isinstance(error, ModuleNotFoundError) else ""

@@ -27,7 +27,7 @@ def raise_finish(finish: Finish, run: Run) -> None:
     if finish.finish_reason in (FinishReason.SAME_FAILURE, FinishReason.TOO_MANY_FAILURES):
         remedy = f"Fix the cause and continue with `hptune resume {run.directory} --retry-failed`."
         raise ObjectiveFailedError(
-            f"the study was stopped: {finish.reason}. {remedy} Its trials' logs are in "
-            f"{text.path(run.directory.trials)}.",
+            f"the study was stopped: {text.sentence(finish.reason)} {remedy} Its trials' logs are "
+            f"in {text.path(run.directory.trials)}.",
             finish.detail,
         )

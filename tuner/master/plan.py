@@ -237,8 +237,16 @@ def _space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
 
         resolution = settings.grid_resolution or DEFAULT_RESOLUTION
         size = space.grid(resolution).count
-        points = f", {resolution} values of each continuous parameter"
-        return [f"the grid has {size:,} configurations{points if space.size() is None else ''}"]
+        note = f"the grid has {size:,} configurations"
+        if space.size() is None:
+            note += f", {resolution} values of each continuous parameter"
+        trials = settings.budget_trials
+        if trials is not None and trials < size:
+            note += (
+                f"; --trials {trials} tries the first {trials:,}, in which the last parameters "
+                "vary most (sobol spreads few trials over the whole space)"
+            )
+        return [note]
     return []
 
 

@@ -156,8 +156,8 @@ def _check_budget(settings: StudySettings, state: ResumeState) -> None:
         return  # trials that users added may exceed the total
     if settings.trials is not None and settings.trials < have:
         raise UsageError(
-            f"{state.directory} has {have} trials already, and --trials is the total: allowed "
-            f"are {have} and more, {settings.trials} was given"
+            f"{state.directory} has {have} trials already, and --trials is the total, with those "
+            f"to be continued: allowed are {have} and more, {settings.trials} was given"
         )
 
 

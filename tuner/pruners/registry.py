@@ -113,7 +113,7 @@ def _rungs(settings: PrunerSettings) -> tuple[int, ...]:
     min_epochs = _min_epochs(settings)
     if settings.epochs is not None and min_epochs >= settings.epochs > 1:
         raise UsageError(
-            f"min_epochs is {min_epochs}, but a trial trains at most {settings.epochs} epochs, "
+            f"--min-epochs is {min_epochs}, but a trial trains at most {settings.epochs} epochs, "
             "so no trial could be stopped early; use a smaller --min-epochs"
         )
     return rung_levels(

@@ -72,6 +72,15 @@ def shorten(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
+def sentence(words: str) -> str:
+    """Return words with a full stop at the end, unless they end a sentence already.
+
+    >>> sentence("no room"), sentence("did you mean Int?")
+    ('no room.', 'did you mean Int?')
+    """
+    return words if words.endswith((".", "?", "!", "…")) else f"{words}."
+
+
 def without_middle(text: str, limit: int) -> str:
     """Return `clean(text)`, cut in its middle to at most `limit` characters.
 

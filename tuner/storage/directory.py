@@ -351,6 +351,11 @@ class StudyDirectory:
                     f"the study in {self} is being started by {owner}, which still reads the "
                     "model; try again when it says so"
                 )
+            elif self.trials.is_dir() and any(self.trials.iterdir()):
+                raise NoStudyError(
+                    f"there is no study in {self}: it has the trials of one, but the file study.db "
+                    "is gone; put that file back, or name another directory"
+                )
             elif (self._path / "lock").exists():
                 found = "a run was started here, but ended before its first trial"
             else:
@@ -418,6 +423,11 @@ def _is_no_directory(path: Path) -> bool:
 
 def study_exists(directory: StudyDirectory) -> StudyExistsError:
     """Return the error for a directory that already holds a study."""
+    if (owner := directory.owner()) is not None:
+        return StudyExistsError(
+            f"{directory} already holds a study, which is run by {owner}. Look at it with `hptune "
+            f"status {directory}`, or choose another directory with --study"
+        )
     return StudyExistsError(
         f"{directory} already holds a study. Continue it with `hptune resume {directory}`, "
         "or choose another directory with --study"

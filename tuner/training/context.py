@@ -75,7 +75,7 @@ class OtherTuners:
             known = [each for each in dir(self) if not each.startswith("_")]
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-        raise AttributeError(f"there is no attribute {name!r}{hint}")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
 
 class NonFiniteMetric(Exception):
@@ -191,7 +191,8 @@ class TrialContext(OtherTuners):
         for name in (self.metric, "loss"):
             value = measured.get(name, 0.0)
             if not math.isfinite(value):
-                raise NonFiniteMetric(f"{name} is {value} at step {step}")
+                word = "step" if self.epochs is None else "epoch"
+                raise NonFiniteMetric(f"{name} is {value} at {word} {step}")
 
     def keep_reports(self) -> None:
         """Keep reports on disk too, and repeat those of earlier attempts that the ledger lacks.

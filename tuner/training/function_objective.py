@@ -83,8 +83,9 @@ def read_result(result: Any, name: str, names: Sequence[str]) -> dict[str, float
             "objective for each of them, in their order, or return a dict"
         )
     if metrics is None:
+        hint = ", and what it reports does not count as its result" if result is None else ""
         raise ModelFileError(
-            f"objective() returned {result!r}; allowed are a number, a dict of metrics such as "
-            f"{{{name!r}: 0.93}}, or a list of them, whose mean is taken"
+            f"objective() returned {result!r}{hint}; allowed are a number, a dict of metrics such "
+            f"as {{{name!r}: 0.93}}, or a list of them, whose mean is taken"
         )
     return metrics

@@ -27,6 +27,12 @@ def test_a_short_study_does_not_run_blind() -> None:
     )
 
 
+def test_the_advice_is_what_the_measured_trials_allow() -> None:
+    site = Site(cores(2), busy=lambda params: 0.5, trials=6, learns=True)
+    site.run()
+    assert "--cpus-per-trial 0.5 runs more" in site.driver.engine.snapshot.packing_advice
+
+
 @pytest.mark.parametrize(("trials", "learns"), [(40, False), (None, True), (None, False)])
 def test_others_are_packed_freely(trials: int | None, learns: bool) -> None:
     site = Site(cores(2), busy=lambda params: IDLE, trials=trials, learns=learns)

@@ -273,7 +273,7 @@ def test_few_trials_give_no_importance() -> None:
     assert "Stopped trials count, too: fewer than 20 are complete." in panel.words
     assert all(each.visible for each in panel.figures[0].renderers)
     assert [table.shown for table in panel.tables] == [Shown.ALWAYS]
-    assert "of their declaration: importance needs 20 trials" in few["slices"].words
+    assert "of their declaration, because importance needs 20 trials" in few["slices"].words
     assert "most important" not in " ".join(f"{e.title} {e.words}" for e in few.values())
     many = {each.name: each for each in panels_of(*study(39))}
     assert "the most important first" in many["slices"].words

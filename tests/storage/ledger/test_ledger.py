@@ -141,6 +141,17 @@ def test_no_ledger(directory: StudyDirectory) -> None:
             door(directory)
 
 
+def test_a_ledger_that_was_deleted_is_told_from_a_run_without_trials(
+    directory: StudyDirectory, ledger: Ledger
+) -> None:
+    append_batch(ledger, 0)
+    ledger.close()
+    directory.trial(0).mkdir(parents=True)
+    directory.database.unlink()
+    with pytest.raises(NoStudyError, match=r"study.db is gone; put that file back"):
+        LedgerReader(directory)
+
+
 def test_the_leftovers_of_a_killed_creation_do_no_harm(directory: StudyDirectory) -> None:
     (directory.path / "study.db.new").write_bytes(b"half")
     (directory.path / "study.db.new-journal").write_bytes(b"half")

@@ -152,7 +152,7 @@ def test_a_loss_that_is_no_number_ends_the_trial(attempts: Attempts) -> None:
     text = BUILD.replace('hp.Float("rate", 1e-3, 1.0)', 'hp.Float("rate", 1e-3, 1.0) * 1e30')
     result = attempts.run(text + DATA, epochs=50)
     assert result.ending.cause is Cause.NON_FINITE
-    assert "at step" in result.ending.reason
+    assert "at epoch" in result.ending.reason
     assert len(result.steps) < 50
 
 

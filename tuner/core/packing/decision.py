@@ -49,7 +49,7 @@ def decide(evidence: PackingEvidence) -> PackingPlan:
         (Amount.GPUS, before.gpus, gpus),
     ):
         if new.is_held_back:
-            plan = replace(plan, advice=_advice(device))
+            plan = replace(plan, advice=_advice(device, new))
         if new.most != old.most or (new.is_held_back and not before.reason):
             reason = _reason(
                 device, plan, evidence, is_less=new.most < min(old.most, evidence.limit)
@@ -172,12 +172,15 @@ def _reason(device: Amount, plan: PackingPlan, evidence: PackingEvidence, *, is_
     return words
 
 
-def _advice(device: Amount) -> str:
+def _advice(device: Amount, sharing: SharingPlan) -> str:
+    more = _GROWTH[device] * sharing.most
+    if device is Amount.CPUS:
+        more = min(more, sharing.trials_per_core() or more)
     name, option = {
         Amount.GPUS: ("GPU", "--gpus-per-trial"),
         Amount.CPUS: ("core", "--cpus-per-trial"),
     }[device]
     return (
         f"more trials would fit on a {name}, but the search learns from earlier trials; "
-        f"{option} 0.25 runs more at once"
+        f"{option} {1 / more:.2g} runs more at once"
     )

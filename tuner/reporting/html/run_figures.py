@@ -33,7 +33,7 @@ from .trials import StudyTrials, described
 _BARS = {
     Outcome.FINISHED: (COMPLETE, "finished", 0.85),
     Outcome.PRUNED: (PRUNED, "stopped early", 0.85),
-    Outcome.RELEASED: (MUTED, "moved or paused", 0.85),
+    Outcome.RELEASED: (MUTED, "interrupted, paused or moved", 0.85),
     Outcome.ERRORED: (FAILED, "failed", 0.85),
     Outcome.LOST: (FAILED, "lost its worker", 0.4),
     None: (COMPLETE, "", 0.35),

@@ -311,8 +311,8 @@ def contour(trials: StudyTrials) -> Panel | None:
         tooltips=POINTED,
         x_axis_type=_axis_type(across),
         y_axis_type=_axis_type(up),
-        x_range=(across.low, across.high),
-        y_range=(up.low, up.high),
+        x_range=_whole_range(across, trials),
+        y_range=_whole_range(up, trials),
     )
     plot.xaxis.ticker = _ticks(across) or plot.xaxis.ticker
     plot.yaxis.ticker = _ticks(up) or plot.yaxis.ticker
@@ -344,7 +344,7 @@ def contour(trials: StudyTrials) -> Panel | None:
         "contour",
         "Two numbers at a time",
         f"{trials.metric}, smoothed over {text.clean(across.name)} and {text.clean(up.name)}, the "
-        f"first two numbers ({trials.order_words}). Points are trials; empty regions were not "
+        f"first two numbers, {trials.order_words}. Points are trials; empty regions were not "
         "tried.",
         [plot],
     )

@@ -147,8 +147,8 @@ class StudyTrials:
         """The order of `leading_parameters`, in words."""
         if self._ranked:
             return "the most important first"
-        needs = f"{MIN_TRIALS} trials with values that differ"
-        return f"in the order of their declaration: importance needs {needs}"
+        needs = f"{MIN_TRIALS} trials with different values"
+        return f"in the order of their declaration, because importance needs {needs}"
 
     @cached_property
     def leading_parameters(self) -> list[Parameter]:
