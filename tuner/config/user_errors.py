@@ -36,7 +36,10 @@ def user_traceback(error: BaseException) -> str:
     _trim(shown)
     if not shown.stack and not isinstance(error, SyntaxError):
         return ""
-    words = "".join(shown.format()).rstrip()
+    lines = list(shown.format())
+    if isinstance(error, HptuneError) and shown.stack:  # its message is shown apart
+        lines = ["Traceback (most recent call last):\n", *shown.stack.format()]
+    words = "".join(lines).rstrip()
     for file, title in _cell_titles.items():
         words = words.replace(f'File "{file}"', title)
     return storable(without_colours(words), _MOST_CHARACTERS)

@@ -38,7 +38,8 @@ _MOST_AXES = 20
 """Hyperparameters that parallel coordinates show."""
 
 _LABELLED = 6
-"""Values of a hyperparameter, at most, that parallel coordinates label one by one."""
+"""Values of a hyperparameter, at most, that parallel coordinates label one by one, and between
+which no contour is drawn."""
 
 _WORD_CHARACTERS = 14
 """Longest value on an axis."""
@@ -292,11 +293,13 @@ def _ends(parameter: Parameter) -> list[tuple[float, str]]:
 
 
 def contour(trials: StudyTrials) -> Panel | None:
-    """Return the smoothed values over the two leading numbers; None without two."""
+    """Return the smoothed values over the two leading numbers of many values; None without two."""
     numbers = [
         each
         for each in trials.leading_parameters
-        if isinstance(each, _Number) and each.scale is not Scale.REVERSE_LOG
+        if isinstance(each, _Number)
+        and each.scale is not Scale.REVERSE_LOG
+        and (each.values is None or len(each.values) > _LABELLED)
     ]
     if len(numbers) < 2:
         return None
@@ -344,8 +347,8 @@ def contour(trials: StudyTrials) -> Panel | None:
         "contour",
         "Two numbers at a time",
         f"{trials.metric}, smoothed over {text.clean(across.name)} and {text.clean(up.name)}, the "
-        f"first two numbers, {trials.order_words}. Points are trials; empty regions were not "
-        "tried.",
+        f"first two numbers of many values, {trials.order_words}. Points are trials; empty "
+        "regions were not tried.",
         [plot],
     )
 
