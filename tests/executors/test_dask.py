@@ -42,7 +42,7 @@ from tuner.testing.executor_driver import wait_until
 from tuner.testing.executors import Driver, ExecutorSuite, Stage
 from tuner.worker.dask import study_access
 from tuner.worker.dask.announcement import Announcement
-from tuner.worker.dask.calls import leave
+from tuner.worker.dask.calls import PluginGone, leave
 from tuner.worker.dask.study_access import StudyAccess, StudyAccessError, prepare_access
 from tuner.worker.orders import AttemptOrder, StopOrder
 
@@ -137,6 +137,60 @@ def test_an_order_to_stop_that_does_not_arrive_is_sent_again(
     executor.stop(AttemptId(3, 1), Halt.PRUNE)
     assert told == [StopOrder(AttemptId(3, 1), Halt.PRUNE)] * 3
     assert not answers
+
+
+def test_an_order_for_a_worker_that_had_left_does_not_reach_it_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    """The master gave it before it knew, and runs the trial again elsewhere."""
+    submitted: list[AttemptId] = []
+    failed: list[Any] = []
+    gone = SimpleNamespace(status="error", exception=PluginGone)
+    joined = Announcement(WorkerJoined(0.0, "w", "node", Capacity((0,))))
+
+    def submit(_: object, name: str, order: AttemptOrder, **__: object) -> Any:
+        submitted.append(order.attempt)
+        return SimpleNamespace(add_done_callback=failed.append, status="error")
+
+    async def run(*_: object, **__: object) -> Any:
+        return {"w": joined}
+
+    executor = DaskExecutor(
+        name="study",
+        source=ObjectiveSource(SourceKind.FILE, str(tmp_path / "model.py")),
+        clock=SystemClock(),
+        client=SimpleNamespace(
+            submit=submit,
+            run=run,
+            cancel=lambda *_, **__: asyncio.sleep(0),
+            status="running",
+            scheduler_comm=None,
+            loop=SimpleNamespace(
+                add_callback=lambda function, *given: asyncio.run(function(*given)),
+                call_later=lambda *_: None,
+            ),
+        ),
+    )
+    executor._opened = True
+    executor._on_announced(joined)
+
+    def start(trial: int) -> None:
+        placement = SimpleNamespace(worker="w")
+        placed = SimpleNamespace(attempt=AttemptId(trial, 0), placement=placement)
+        executor.start(cast("AttemptOrder", placed))
+
+    def told() -> list[type]:
+        return [type(event) for event in executor.events(0.0)]
+
+    assert told() == [WorkerJoined]
+    start(0)
+    failed[0](gone)
+    start(1)
+    assert told() == [WorkerLeaving, AttemptEnded, WorkerLeft]
+    start(2)
+    assert told() == [WorkerJoined]
+    start(3)
+    assert [each.trial for each in submitted] == [0, 3]
 
 
 def plugins(client: Any) -> list[str]:

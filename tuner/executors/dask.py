@@ -110,6 +110,8 @@ class DaskExecutor(Executor):
         self._workers: set[str] = set()
         self._refused: dict[str, str] = {}
         self._drained: set[str] = set()
+        # Those whose leaving the last call of `events` has told.
+        self._left: list[str] = []
         # Late messages of these workers are ignored.
         self._gone: set[str] = set()
         self._connection: Any = None
@@ -168,11 +170,10 @@ class DaskExecutor(Executor):
     def start(self, order: AttemptOrder) -> None:
         """Submit the attempt as a task to the worker of its placement."""
         worker = order.placement.worker
-        with self._lock:
-            if worker not in self._workers:
-                return
         # Held until the attempt is noted, for which the worker's request for files may wait.
         with self._connected(), self._lock:
+            if worker not in self._workers:
+                return
             future = self._client.submit(
                 run_attempt,
                 self._name,
@@ -217,6 +218,11 @@ class DaskExecutor(Executor):
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """Return what happened since the last call, or before the scheduler was lost."""
+        # All orders that follow from the last events were given: none for a worker that had left
+        # reaches it after it has joined again.
+        if self._left:
+            self._client.loop.add_callback(self._ask_to_join, *self._left)
+            self._left = []
         is_lost = self._client.status != "running" or not self._is_connected
         events = self._queue.get(0.0 if is_lost else timeout_seconds)
         with self._connected():
@@ -226,6 +232,7 @@ class DaskExecutor(Executor):
             if isinstance(event, AttemptEnded):
                 self._futures.pop(event.attempt, None)
             elif isinstance(event, WorkerLeft):
+                self._left.append(event.worker)
                 # Dask would keep their tasks for a worker that returns to the same address.
                 for attempt, (worker, _) in list(self._futures.items()):
                     if worker == event.worker:
@@ -410,7 +417,10 @@ class DaskExecutor(Executor):
             self._queue.put(AttemptEnded(0.0, attempt, Ending(Cause.WORKER_LOST, reason=reason)))
 
     async def _on_plugin_gone(self, attempt: AttemptId) -> None:
-        """Ask a worker to join again that left without a word while this master was suspended."""
+        """Tell that a worker left without a word while this master was suspended.
+
+        It is asked to join again when the master knows (`events`).
+        """
         with self._lock:
             worker, _ = self._futures.get(attempt, ("", None))
             if not self._forget(worker):
@@ -426,14 +436,13 @@ class DaskExecutor(Executor):
         reason = "it left the study while the master was suspended, and is asked to join again"
         # In this order: the released attempts, which are not charged, must not return there.
         self._queue.put(WorkerLeaving(0.0, worker, reason))
+        # Else one of them might begin when the plugin is back.
+        pending = [each for each in stuck.values() if each.status == "pending"]
+        await self._client.cancel(pending, force=True)
         released = Ending(Cause.RELEASED, reason="its worker left while the master was suspended")
         for name in stuck:
             self._queue.put(AttemptEnded(0.0, name, released))
         self._queue.put(WorkerLeft(0.0, worker, f"the worker {worker} is gone: {reason}"))
-        # Else one of them might begin when the plugin is back.
-        pending = [each for each in stuck.values() if each.status == "pending"]
-        await self._client.cancel(pending, force=True)
-        await self._ask_to_join(worker)
 
 
 def _limited(step: Callable[[], object]) -> None:
