@@ -8,6 +8,7 @@ import pytest
 
 from tuner.config.model_file import ObjectiveSource, SourceKind
 from tuner.storage.directory import StudyDirectory
+from tuner.worker.dask import study_access
 from tuner.worker.dask.study_access import (
     StudyAccess,
     StudyAccessError,
@@ -96,6 +97,15 @@ def test_a_worker_that_does_not_see_the_study_is_told_why(
     study.rename(tmp_path / "elsewhere")
     with pytest.raises(StudyAccessError, match="is no directory there"):
         check_access(access)
+
+
+def test_a_worker_that_may_not_even_look_for_the_study_is_told_why(
+    model: ObjectiveSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a user of another name below a home directory; here, a name is too long."""
+    monkeypatch.setattr(study_access, "PATIENCE_SECONDS", 0.0)
+    with pytest.raises(StudyAccessError, match=r"does not see the study: .*File name too long"):
+        check_access(StudyAccess(f"/home/{300 * 'x'}/study", "token", model))
 
 
 def test_a_copy_that_is_gone_as_well_is_told(tmp_path: Path, model: ObjectiveSource) -> None:

@@ -106,7 +106,10 @@ def check_access(access: StudyAccess) -> ObjectiveSource:
         except StudyAccessError as error:
             if error.is_final or time.monotonic() > deadline:
                 raise
-            time.sleep(0.25)
+        except OSError as error:  # this worker's user may not look there, say
+            if time.monotonic() > deadline:
+                raise StudyAccessError(f"it does not see the study: {error}") from error
+        time.sleep(0.25)
 
 
 def _check_directory(directory: Path, token: str) -> None:
