@@ -60,6 +60,49 @@ def test_the_worker_gives_no_reason_that_only_the_master_knows(tmp_path: Path) -
     ]
 
 
+def plain(tmp_path: Path) -> tuple[StudyPlugin, Any, list[Any]]:
+    """Return a plugin, a worker for it, and what the plugin sends."""
+    source = ObjectiveSource(SourceKind.FILE, str(tmp_path / "model.py"))
+    sent: list[Any] = []
+    worker = SimpleNamespace(
+        address="tcp://127.0.0.1:1",
+        name="one",
+        log_event=lambda _, message: sent.append(pickle.loads(message)),
+        status=Status.running,
+    )
+    plugin = StudyPlugin(name="study", source=source, fork_server_address=None, cores={"one": (0,)})
+    return plugin, worker, sent
+
+
+def runner_threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name == "hptune-attempts"]
+
+
+def test_a_study_that_ends_while_a_worker_joins_leaves_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin, worker, sent = plain(tmp_path)
+    looks, has_ended = threading.Event(), threading.Event()
+
+    def granted(*_: object) -> Capacity:
+        looks.set()
+        assert has_ended.wait(60.0)
+        return Capacity((0,), (), 0)
+
+    async def join() -> None:
+        joining = asyncio.ensure_future(plugin.setup(worker))
+        assert await asyncio.to_thread(looks.wait, 60.0)
+        await plugin.teardown(worker)
+        has_ended.set()
+        await joining
+
+    before = runner_threads()
+    monkeypatch.setattr("tuner.worker.dask.announcement.granted_by", granted)
+    asyncio.run(join())
+    assert runner_threads() == before
+    assert sent == []
+
+
 def test_what_a_worker_offers_is_found_out_beside_its_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,8 +133,10 @@ class StudyPlugin(WorkerPlugin):
         # A worker of `hptune worker` lets its plugins release their attempts before it leaves.
         getattr(worker, "study_plugins", []).append(self)
         announced = await asyncio.to_thread(self._announced)
+        if self._is_leaving:
+            return
         if announced is None:
-            # In the background: a worker that is joining a scheduler answers no calls yet.
+            # In the background: the master's call does not wait for the code, which may be large.
             self._joining = asyncio.ensure_future(self._join_remotely())
         else:
             self._announce(announced)
@@ -258,6 +260,8 @@ class StudyPlugin(WorkerPlugin):
                         self.remote.abandon(attempt)
                 await asyncio.to_thread(self._runner.outlive_master)
             await asyncio.to_thread(self.release, "the worker must leave")
+        with self._lock:
+            self._is_leaving = True  # also for `setup`, which may still look at the machine
         if self._runner is not None:
             await asyncio.to_thread(self._runner.close)
             self._say("accepts no more trials of it")
