@@ -289,6 +289,25 @@ class TestDaskExecutor(ExecutorSuite):
                 ended = driver.ending(driver.start("return", worker=ours))
                 assert ended.cause is Cause.RETURNED
 
+    def test_a_worker_where_hptune_cannot_start_says_why(self, stage: Stage) -> None:
+        def break_it() -> None:
+            from tuner.worker import devices
+
+            def capacity() -> Capacity:
+                raise ValueError("nothing is known of this machine")
+
+            devices.capacity = capacity
+
+        with cluster_of(1) as (_, client):
+            client.run(break_it)
+            with on_dask(stage, client=client) as executor:
+                driver = Driver(executor, stage.brief, self.limit_seconds)
+                driver.wait(lambda: bool(driver.story), "the worker has answered")
+                (refused,) = driver.story
+                assert isinstance(refused, WorkerRefused)
+                assert "nothing is known of this machine" in refused.reason
+                assert not plugins(client)
+
     def test_a_plain_dask_worker_can_start_at_the_scheduler_of_a_study(self, stage: Stage) -> None:
         """Nothing that needs hptune waits there for workers, also not after a killed master."""
         script = (

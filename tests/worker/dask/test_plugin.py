@@ -103,6 +103,21 @@ def test_a_study_that_ends_while_a_worker_joins_leaves_nothing_there(
     assert sent == []
 
 
+def test_a_worker_that_can_run_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin, worker, sent = plain(tmp_path)
+
+    def no_thread(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("tuner.worker.dask.plugin.AttemptRunner", no_thread)
+    asyncio.run(plugin.setup(worker))
+    (announced,) = sent
+    assert plugin.announcement == announced
+    assert announced.event.reason == "no trial can run there: can't start new thread"
+
+
 def test_what_a_worker_offers_is_found_out_beside_its_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,11 @@ async def announcement(plugin: StudyPlugin, dask_worker: Any = None) -> Announce
     """
     name = plugin.name
     if name not in dask_worker.plugins:
-        await dask_worker.plugin_add(plugin=plugin, name=name)
+        try:
+            await dask_worker.plugin_add(plugin=plugin, name=name, catch_errors=False)
+        except Exception as error:  # whatever is wrong with this machine
+            await dask_worker.plugin_remove(name=name)
+            return Announcement.refused(dask_worker, f"hptune cannot start there: {error!r}")
     plugin = dask_worker.plugins.get(name)
     announced: Announcement | None = getattr(plugin, "announcement", None)
     return announced

@@ -170,17 +170,21 @@ class StudyPlugin(WorkerPlugin):
             self._announce(joined)
 
     def _announce(self, announced: Announcement) -> None:
+        if isinstance(announced.event, WorkerJoined):
+            try:
+                self._runner = AttemptRunner(
+                    self._source,
+                    self._report,
+                    fork_server_address=self._fork_server_address,
+                    host=host_of(self._worker.address),
+                )
+            except (OSError, RuntimeError) as error:  # no file descriptor or thread is left, say
+                announced = Announcement.refused(self._worker, f"no trial can run there: {error}")
         self.announcement = announced
         if isinstance(announced.event, WorkerRefused):
             self._report_refusal(announced)
         else:
             self._say("accepts trials of it")
-            self._runner = AttemptRunner(
-                self._source,
-                self._report,
-                fork_server_address=self._fork_server_address,
-                host=host_of(self._worker.address),
-            )
             if self._access is not None:
                 watch = None
                 if self.remote is None:
