@@ -33,6 +33,25 @@ def test_values_of_new_parameters_arrive_as_plain_ones(attempts: Attempts) -> No
     assert {type(value) for value in result.used.values.values()} == {float, int, str}
 
 
+def test_what_only_another_value_makes_active_is_no_part_of_the_suggestion(
+    attempts: Attempts,
+) -> None:
+    result = attempts.run(
+        """
+        def objective(hp, trial):
+            hp.Choice("optimizer", ["adam", "sgd"])
+            hp.values["optimizer"] = "sgd"
+            hp.Float("momentum", 0, 1, parent_name="optimizer", parent_values="sgd")
+            with hp.conditional_scope("optimizer", "adam"):
+                hp.Boolean("amsgrad")
+            return 1.0
+        """,
+        optimizer="adam",
+    )
+    assert result.ending.cause is Cause.RETURNED
+    assert result.used is None
+
+
 def test_other_values_that_the_code_sets_are_no_suggestion(attempts: Attempts) -> None:
     result = attempts.run(SETS_VALUES, x=1.0)
     assert result.ending.cause is Cause.RETURNED

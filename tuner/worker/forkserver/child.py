@@ -216,6 +216,7 @@ def _is_full(directory: Path) -> bool:
 
 
 def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) -> Ending:
+    from ...core.space.space import SearchSpace
     from ...training import context, function_objective
     from ...training.data_cache.data_cache import cached
     from ...training.hyperparameters import make_hyperparameters
@@ -281,14 +282,17 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
         halt = trial.halt or Halt.PRUNE
         return Ending(halt.cause, reason=one_line(error))
     finally:
-        space = hp.get_config()["space"]
-        names = {str(each["config"]["name"]) for each in space}.intersection(hp.values)
         # The result is that of what was suggested, also where the user's code sets other values: it
         # does so each time, and a search could not learn from values outside of its space.
-        drawn = {name: _plain_value(hp.values[name]) for name in names.difference(order.params)}
-        if drawn and not order.attempt.rank:
-            new = tuple(space[declared:])
-            send(ParametersUsed(0.0, order.attempt, new, {**order.params, **drawn}))
+        given, space = dict(order.params), hp.get_config()["space"]
+        names = {str(each["config"]["name"]) for each in space}.intersection(hp.values)
+        if (more := names.difference(given)) and not order.attempt.rank:
+            values = given | {name: _plain_value(hp.values[name]) for name in more}
+            active = {each.name for each in SearchSpace.from_json(space).active(values)}
+            used = {name: value for name, value in values.items() if name in active | {*given}}
+            if used != given:
+                new = tuple(space[declared:])
+                send(ParametersUsed(0.0, order.attempt, new, used))
 
 
 def _strategy(order: AttemptOrder, trial: Any) -> Any:
