@@ -109,7 +109,8 @@ class _Worker(Worker):
             self.loop.call_later(_OTHERS_SECONDS, self._look_for_studies)
 
     def _look_for_studies(self) -> None:
-        if not any(plugin.is_accepted for plugin in self.study_plugins):
+        # Not if one still joins: its files may be on their way.
+        if all(each.announcement and not each.is_accepted for each in self.study_plugins):
             self.is_useless.set()
 
 
