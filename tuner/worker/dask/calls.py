@@ -83,5 +83,8 @@ async def on_files(name: str, method: FileCall, *arguments: object, dask_worker:
     study = getattr(dask_worker.plugins.get(name), "remote", None)
     if study is None:
         raise OSError("the worker has left the study")
+    call = getattr(study, method)
+    if method == "heard":  # at once, also while all threads wait for a disk
+        return call(*arguments)
     # It may wait for a disk, which must not block Dask's event loop.
-    return await asyncio.to_thread(getattr(study, method), *arguments)
+    return await asyncio.to_thread(call, *arguments)
