@@ -227,3 +227,33 @@ def test_a_hypermodel_may_make_its_own_data(attempts: Attempts) -> None:
     build = BUILD.replace("def build_model(hp):", "def _build(hp):")
     text = f"{build}\nclass Model(keras_tuner.HyperModel):\n    build = staticmethod(_build)\n{fit}"
     assert attempts.run(text).ending.cause is Cause.RETURNED
+
+
+ADDS_A_METRIC = """
+class Extra(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        logs["val_extra"] = 1.0 / (1 + epoch)
+
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9), "mse")
+    return model.fit(x, y, validation_data=validation, epochs=epochs, callbacks=[*callbacks, MORE])
+"""
+
+
+def test_a_callback_after_ours_may_add_a_metric(attempts: Attempts) -> None:
+    text = BUILD + DATA + ADDS_A_METRIC.replace("MORE", "Extra()")
+    result = attempts.run(text, objectives=["val_extra:min"], epochs=3)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert result.ending.metrics["val_extra"] == pytest.approx(1 / 3)
+    assert [metrics["val_extra"] for _, metrics in result.reports] == pytest.approx(
+        [1, 1 / 2, 1 / 3]
+    )
+
+
+def test_a_callback_after_ours_may_change_the_weights(attempts: Attempts, tmp_path: Path) -> None:
+    swap = "keras.callbacks.SwapEMAWeights(swap_on_epoch=True)"
+    result = attempts.run(BUILD + DATA + ADDS_A_METRIC.replace("MORE", swap), epochs=3)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    measured = evaluated(attempts, tmp_path / "model.py", result.directory / "model.keras")
+    assert measured == pytest.approx(result.ending.metrics["val_loss"], abs=1e-5)

@@ -144,6 +144,8 @@ class Resumption:
         """Prepare for a `fit`, before any callback knows that it begins."""
         import keras
 
+        # The recorder comes last: other callbacks may add metrics to an epoch, or change weights.
+        callbacks.sort(key=lambda each: getattr(each, "resumption", None) is self)
         model._initial_epoch = None  # an earlier `fit` of the model may have set it
         # It remains where only it can continue the trial; with several ranks, rank 0 alone has it.
         if self._trial.checkpoint_every != 0 or self._trial.ranks is not None:
