@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from attempts import Attempts
+from keras_models import BUILD, DATA
 
-from tuner.core.attempt import Halt, StopAt
+from tuner.core.attempt import Cause, Halt, StopAt
 
 pytestmark = pytest.mark.keras
 
@@ -62,3 +63,28 @@ def test_it_knows_at_once_and_leaves_where_it_was_asked_to(
     assert 0.0 < known_at - result.told_at < 60.0
     kept = {int(path.stem) for path in (result.directory / "resume").glob("*.ckpt")}
     assert halt is Halt.PRUNE or max(kept) == len(steps) - 1, kept
+
+
+OWN_LOOP = """
+import time
+from tuner.training import context
+
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    callbacks = keras.callbacks.CallbackList(callbacks, model=model)
+    callbacks.on_train_begin()
+    for epoch in range(epochs):
+        callbacks.on_epoch_begin(epoch)
+        logs = model.train_on_batch(x, y, return_dict=True)
+        while epoch == 2 and context._current.halt is None:
+            time.sleep(0.01)
+        callbacks.on_epoch_end(epoch, {"val_loss": logs["loss"]})
+    return logs["loss"]
+"""
+
+
+def test_a_loop_of_the_users_own_stops_at_the_end_of_an_epoch(attempts: Attempts) -> None:
+    """It need not call the callbacks for batches, as Keras's own loop does."""
+    result = attempts.run(BUILD + DATA + OWN_LOOP, epochs=6, halt=(2, Halt.PRUNE))
+    assert result.ending.cause is Cause.PRUNED, result.log
+    assert result.steps in ([1, 2], [1, 2, 3]), "the order may be there before the second one ends"

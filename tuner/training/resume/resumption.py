@@ -100,6 +100,7 @@ class Resumption:
         self._callbacks: list[Any] = []
         self._attributes_at_begin: list[dict[str, Any]] = []
         self._epochs = 0
+        self._is_own_loop = False
         self._is_in_epoch = False
         self._unwritten: TrainingState | None = None
         if trial.is_first_attempt:
@@ -174,7 +175,8 @@ class Resumption:
         self._attributes_at_begin = [callback_state.plain_attributes(x) for x in self._callbacks]
         if self._phase == 0:
             self._budget.begin()
-        if not {"epochs", "steps", "verbose"} <= set(params):
+        self._is_own_loop = not {"epochs", "steps", "verbose"} <= set(params)
+        if self._is_own_loop:
             self._give_up("a training loop of your own calls the callbacks")
         elif self._models and not _contains(model, self._models[-1]):
             # A checkpoint holds the variables of one model; those of the earlier one would be lost.
@@ -209,6 +211,10 @@ class Resumption:
         """Write a due checkpoint, and stop on request, after all callbacks have acted."""
         model = self._models[-1]
         self._is_in_epoch = False
+        if self._is_own_loop:  # which need not call the callbacks for batches
+            if self._trial.should_stop():
+                self.leave()
+            return
         self.is_complete = epoch + 1 >= self._epochs or bool(model.stop_training)
         if self.is_complete:
             self._fit_is_complete(model, epoch)
