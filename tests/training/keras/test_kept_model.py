@@ -109,6 +109,28 @@ def test_a_function_without_source_costs_the_model_not_the_trial(attempts: Attem
     assert "cannot be saved whole (could not get source code)" in result.log
 
 
+NO_WEIGHTS = """
+class Own(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.factor = self.add_weight(shape=())
+
+    def call(self, x):
+        return x * self.factor
+
+    def save_own_variables(self, store):
+        raise NotImplementedError("not yet")
+"""
+
+
+def test_weights_that_cannot_be_saved_cost_the_model_not_the_trial(attempts: Attempts) -> None:
+    text = BUILD.replace("    model.add(", "    model.add(Own())\n    model.add(") + DATA
+    result = attempts.run(text + NO_WEIGHTS)
+    assert result.ending.cause is Cause.RETURNED, result.ending
+    assert "The model is not kept, as its weights cannot be saved: not yet" in result.log
+    assert not list(result.directory.glob("model.*"))
+
+
 CUSTOM = """
 @keras.saving.register_keras_serializable()
 class Double(keras.layers.Layer):

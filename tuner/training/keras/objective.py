@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -355,7 +355,8 @@ def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, 
 def save_model(model: Any, directory: Path) -> None:
     """Save the model in Keras's own format, or only its weights if Keras cannot save the model.
 
-    A `fit` of the user's own may train other objects; one without a method `save` is not kept.
+    A `fit` of the user's own may train other objects; one without a method `save` is not kept, and
+    neither is a model whose layers cannot save their weights. The trial has its result all the same.
 
     Raises:
         NoRoom: The disk is full.
@@ -365,12 +366,23 @@ def save_model(model: Any, directory: Path) -> None:
         return
     with room_needed("the model", directory):
         directory.mkdir(parents=True, exist_ok=True)
-        try:
-            model.save(directory / MODEL_FILE)
-        except Exception as error:  # a `get_config` of the user's own may raise anything
-            # Without a number it is not the disk's: inspect finds no source of a function, say.
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            (directory / MODEL_FILE).unlink(missing_ok=True)
-            log.warning("The model cannot be saved whole (%s); its weights are kept.", error)
-            model.save_weights(directory / WEIGHTS_FILE)
+        error = _saved(model.save, directory / MODEL_FILE)
+        if error is None:
+            return
+        log.warning("The model cannot be saved whole (%s); its weights are kept.", error)
+        error = _saved(model.save_weights, directory / WEIGHTS_FILE)
+        if error is not None:
+            log.warning("The model is not kept, as its weights cannot be saved: %s", error)
+
+
+def _saved(save: Callable[[Path], object], path: Path) -> Exception | None:
+    """Save to a file; return the error of the user's code that prevented it, such as a layer's."""
+    try:
+        save(path)
+    except Exception as error:  # a `get_config` of the user's own may raise anything
+        # Without a number it is not the disk's: inspect finds no source of a function, say.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        path.unlink(missing_ok=True)
+        return error
+    return None
