@@ -77,6 +77,22 @@ class Mine(keras_tuner.HyperModel):
         assert result.used is None or result.used.values["epochs"] == 3
 
 
+def test_a_fit_that_has_trained_is_not_called_again(attempts: Attempts) -> None:
+    """The model is trained by then, and would be trained further."""
+    text = f"""{HYPERMODEL}
+class Mine(keras_tuner.HyperModel):
+    def build(self, hp):
+        return _build(hp)
+
+    def fit(self, hp, model, *args, **kwargs):
+        model.fit(*args, **kwargs)
+        return model.fit(*args, epochs=3, **kwargs)
+"""
+    result = attempts.run(text)
+    assert (result.ending.cause, result.steps) == (Cause.EXCEPTION, [1, 2])
+    assert "model.fit with epochs twice: by name and in **kwargs" in result.ending.reason
+
+
 @pytest.mark.parametrize(
     ("returned", "value", "metrics"),
     [

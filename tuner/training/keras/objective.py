@@ -193,7 +193,15 @@ def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epoc
     keywords.update({"epochs": epochs, "verbose": 2, **code.fit_arguments})
     keywords["callbacks"] = [*_callbacks_of(keywords), callback]
     if has_own_fit(code.hypermodel):
-        return own_fit(code.hypermodel, hp, model, arguments, keywords)
+        resumption = getattr(callback, "resumption", None)
+        return own_fit(
+            code.hypermodel,
+            hp,
+            model,
+            arguments,
+            keywords,
+            has_begun=lambda: resumption is not None and resumption.has_begun,
+        )
     if "batch_size" in values:
         keywords["batch_size"] = int(values["batch_size"])
     return model.fit(*arguments, **keywords)
@@ -220,11 +228,28 @@ def build_variables(model: Any, data: Any) -> None:
 
 
 def own_fit(
-    hypermodel: Any, hp: Any, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    hypermodel: Any,
+    hp: Any,
+    model: Any,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    *,
+    has_begun: Callable[[], bool] = lambda: False,
 ) -> Any:
     """Call the HyperModel's own `fit` with those of our keywords that it takes.
 
     KerasTuner passes on the arguments of `search`, so a `fit` need not take `epochs` or `verbose`.
+
+    Args:
+        hypermodel: The HyperModel.
+        hp: The hyperparameters, with the trial's values.
+        model: What it built.
+        arguments: The data for training.
+        keywords: The arguments of Keras's `fit`.
+        has_begun: Returns whether the model has been trained; then `fit` cannot be called again.
+
+    Raises:
+        ModelFileError: It has trained the model, and then passes a keyword twice.
     """
     optional = ("epochs", "verbose")
     takes = inspect.signature(hypermodel.fit).parameters
@@ -249,6 +274,12 @@ def own_fit(
             ]
             if not twice:
                 raise
+            if has_begun():
+                raise ModelFileError(
+                    f"fit() has trained the model, and then calls model.fit with {twice[0]} twice: "
+                    f"by name and in **kwargs. Take it out of them: fit(self, hp, model, *args, "
+                    f"{twice[0]}=None, **kwargs)"
+                ) from error
             keywords = {name: value for name, value in keywords.items() if name != twice[0]}
 
 
