@@ -358,10 +358,29 @@ def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, str | bytes):  # which `float` would read
             continue
         try:
-            measured[str(name)] = float(value)
+            measured[str(name)] = as_number(value)
         except (TypeError, ValueError, OverflowError):
             continue
     return measured
+
+
+def as_number(value: Any) -> float:
+    """Return a number, or the only element of an array or tensor, as a float.
+
+    Keras's F1Score of a model with one output is an array of one element, which NumPy does not
+    convert by itself.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: It has several elements.
+    """
+    try:
+        return float(value)
+    except TypeError:
+        array = value.numpy() if hasattr(value, "numpy") else value  # of a tensor of TensorFlow
+        if not hasattr(array, "item"):
+            raise
+        return float(array.item())
 
 
 _current: TrialContext | None = None

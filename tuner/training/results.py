@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from .context import as_metrics
+from .context import as_metrics, as_number
 
 
 def metrics_of(result: Any, name: str, names: Sequence[str] = ()) -> dict[str, float] | None:
@@ -27,14 +27,14 @@ def metrics_of(result: Any, name: str, names: Sequence[str] = ()) -> dict[str, f
     if isinstance(result, Mapping):
         return as_metrics(result)
     if isinstance(result, tuple) and len(result) == len(names) and all(map(_is_number, result)):
-        return dict(zip(names, map(float, result), strict=True))
+        return dict(zip(names, map(as_number, result), strict=True))
     if isinstance(result, list) and result:
         several = [metrics_of(each, name, names) for each in result]
         found = [each for each in several if each is not None]
         common = [key for key in several[0] or () if all(key in each for each in found)]
         means = {key: fmean(each[key] for each in found) for key in common}
         return means if len(found) == len(several) else None
-    return {name: float(result)} if _is_number(result) else None
+    return {name: as_number(result)} if _is_number(result) else None
 
 
 def _is_number(result: Any) -> bool:

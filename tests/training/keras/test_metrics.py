@@ -119,3 +119,18 @@ def test_the_best_epoch_is_one_that_keeps_the_constraints(attempts: Attempts) ->
     )
     kept = [r["val_loss"] for _, r in result.reports if r["loss"] <= bound]
     assert result.ending.metrics["val_loss"] == max(kept)
+
+
+def test_a_metric_of_one_element_is_its_number(attempts: Attempts) -> None:
+    """F1Score has one element for each output of the model."""
+    metric = 'metrics=[keras.metrics.F1Score(threshold=0.5, name="f1")])'
+    text = BUILD.replace('"mse")', f'"mse", {metric}') + DATA.replace("arrays(8)", "some(8)")
+    text = text.replace("arrays(32)", "some(32)")
+    text += """
+def some(count):
+    x, y = arrays(count)
+    return x, (y > 0).astype("float32")
+"""
+    result = attempts.run(text, objectives=["val_f1:max"])
+    assert result.ending.cause is Cause.RETURNED, result.ending
+    assert 0.0 <= result.ending.metrics["val_f1"] <= 1.0

@@ -98,6 +98,8 @@ class Mine(keras_tuner.HyperModel):
     [
         ("0.25", 0.25, {"val_loss"}),
         ("np.float32(0.25)", 0.25, {"val_loss"}),
+        ("np.array([0.25])", 0.25, {"val_loss"}),
+        ("{'val_loss': keras.ops.convert_to_tensor([0.25])}", 0.25, {"val_loss"}),
         ("{'val_loss': 0.25, 'size': 3, 'note': 'small'}", 0.25, {"val_loss", "size"}),
     ],
 )
