@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 from attempts import Attempts
 from interrupted_training import EPOCHS, FIT, MODEL, SMALL, Put
+from keras_models import evaluated
 from requirements import require
 
 from tuner.config.model_file import check_path
@@ -40,15 +43,53 @@ def test_killed_in_any_epoch_it_ends_the_same(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_on_other_backends_too(tmp_path: Path, backend: str) -> None:
+    with attempts_on(backend, tmp_path) as attempts:
+        put = Put(attempts, tmp_path, MODEL + FIT)
+        kill_in_every_epoch(put)
+        assert put.backend == backend
+
+
+TORCH_MODULES = """
+import torch
+
+def build_model(hp):
+    model = keras.Sequential([
+        keras.layers.Flatten(), keras.layers.TorchModuleWrapper(torch.nn.BatchNorm1d(36)),
+        keras.layers.Dense(3, activation="softmax"),
+    ])
+    model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy")
+    return model
+"""
+
+
+def test_the_buffers_of_torch_modules_are_those_of_the_epoch(tmp_path: Path) -> None:
+    """Keras does not know them; the averages of a BatchNorm decide what the model computes."""
+    with attempts_on("torch", tmp_path) as attempts:
+        put = Put(attempts, tmp_path, SMALL + TORCH_MODULES + FIT)
+        expected = put.whole()
+        kept = attempts.run(put.text, epochs=EPOCHS, deterministic=True)
+        put.begin()
+        put.die(3, "batch")
+        assert put.attempt().ending.cause is Cause.KILLED
+        result = put.attempt(number=1)
+        assert result.steps == [4, 5, 6], result.log
+        assert put.end(result) == expected
+        assert kept.ending.step is not None
+        assert kept.ending.step < EPOCHS, "so that the last epoch's weights are other ones"
+        measured = evaluated(attempts, tmp_path / "model.py", kept.directory / "model.keras")
+        assert measured == pytest.approx(kept.ending.metrics["val_loss"], abs=1e-5)
+
+
+@contextlib.contextmanager
+def attempts_on(backend: str, directory: Path) -> Iterator[Attempts]:
+    """Attempts on another backend of Keras than the tests' own."""
     require(backend)
-    first = tmp_path / "first.py"
+    first = directory / "first.py"
     first.write_text("import keras\n\ndef objective(hp, trial):\n    return 0\n")
     with mock.patch.dict(os.environ, KERAS_BACKEND=backend):
         warm = ForkServer(check_path(first))
     try:
-        put = Put(Attempts(warm, tmp_path), tmp_path, MODEL + FIT)
-        kill_in_every_epoch(put)
-        assert put.backend == backend
+        yield Attempts(warm, directory)
     finally:
         warm.close()
 

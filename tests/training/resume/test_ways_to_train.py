@@ -118,6 +118,31 @@ def build_model(hp):
     model.compile(keras.optimizers.Adam(0.01), [keras.optimizers.RMSprop(0.01, momentum=0.9)])
     return model
 """
+UNKNOWN_TO_KERAS = """
+import tensorflow as tf
+
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense, self.factors = keras.layers.Dense(3), [tf.Variable(1.0, trainable=False)]
+
+    def build(self, shape):
+        self.dense.build((None, 36))
+
+    def call(self, x, training=False):
+        return self.factors[0] * self.dense(keras.ops.reshape(x, (-1, 36)))
+
+    def train_step(self, data):
+        self.factors[0].assign_sub(0.02)
+        return super().train_step(data)
+
+def build_model(hp):
+    model = Own()
+    model.build((None, 6, 6, 1))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.RMSprop(0.01), loss)
+    return model
+"""
 STOPS_EARLY = """
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
@@ -161,6 +186,7 @@ def load_data():
         pytest.param(SMALL + MANY_FITS, id="many fits"),
         pytest.param(SMALL + OWN_CALLBACK, id="own callback"),
         pytest.param(SMALL + OWN_OPTIMIZERS + FIT, id="own optimizers"),
+        pytest.param(SMALL + UNKNOWN_TO_KERAS + FIT, id="unknown to Keras"),
         pytest.param(SMALL + STOPS_EARLY, id="stops early"),
         pytest.param(SMALL + BATCHES, id="batches"),
     ],

@@ -20,6 +20,7 @@ from ...core.trial import Params
 from ...errors import StudyError
 from ..hyperparameters import make_hyperparameters
 from ..resume.checkpoint import Checkpoints
+from ..resume.model_state import set_weights, variables_of
 from ..resume.resumption import TrainingState
 from .objective import MODEL_FILE, build, build_variables, load_data
 
@@ -127,9 +128,9 @@ def _last_state(directory: Path) -> TrainingState:
 def _restore(model: Any, state: TrainingState, *, is_of_epoch: bool) -> None:
     best = state.recorder["best"]
     if is_of_epoch and best is not None:
-        model.set_weights(best[2])
+        set_weights(model, best[2])
         return
-    for variable, value in zip(model.variables, state.model.model, strict=True):
+    for variable, value in zip(variables_of(model), state.model.model, strict=True):
         variable.assign(value)
 
 

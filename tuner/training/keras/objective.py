@@ -222,7 +222,8 @@ def build_variables(model: Any, data: Any) -> None:
         return keras.ops.zeros((1, *each.shape[1:]), dtype)
 
     try:
-        model(keras.tree.map_structure(one, inputs))
+        # One sample is no batch to train on for PyTorch's BatchNorm.
+        model(keras.tree.map_structure(one, inputs), training=False)
     except Exception as error:  # then the trial cannot continue, but starts again
         log.warning("The model cannot be built before its first batch: %s", error)
 
@@ -386,8 +387,8 @@ def last_of_history(history: Mapping[str, Any], metric: str) -> tuple[dict[str, 
 def save_model(model: Any, directory: Path) -> None:
     """Save the model in Keras's own format, or only its weights if Keras cannot save the model.
 
-    A `fit` of the user's own may train other objects; one without a method `save` is not kept, and
-    neither is a model whose layers cannot save their weights. The trial has its result all the same.
+    A `fit` of the user's own may train other objects; one without a method `save` is not kept, nor
+    is a model whose layers cannot save their weights. The trial has its result all the same.
 
     Raises:
         NoRoom: The disk is full.

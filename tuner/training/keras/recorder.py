@@ -10,6 +10,7 @@ from typing import Any
 from ...core.goals import MEASURED, unknown_metric
 from ..context import TrialContext, UnknownMetric, as_metrics
 from ..resume.checkpoint import Checkpoints
+from ..resume.model_state import set_weights, weights_of
 from ..resume.resumption import Resumption
 from .measured import EpochTimes, measure
 
@@ -21,7 +22,7 @@ class BestEpoch:
     Attributes:
         step: The epoch, counted from 1 over all calls of `fit`.
         metrics: Its metrics.
-        weights: The model's weights at its end.
+        weights: The model's weights at its end, from `weights_of`.
         model: The model that was trained; a user's `fit` may train one around the built one.
     """
 
@@ -32,7 +33,7 @@ class BestEpoch:
 
     def restore_weights(self) -> None:
         """Give the model the weights of this epoch."""
-        self.model.set_weights(self.weights)
+        set_weights(self.model, self.weights)
 
 
 class Recorder:
@@ -93,7 +94,7 @@ class Recorder:
         self._reports.append((self.step, metrics))
         self._trial.report(self.step, **metrics)
         if self._is_best(metrics):
-            self.best = BestEpoch(self.step, metrics, model.get_weights(), model)
+            self.best = BestEpoch(self.step, metrics, weights_of(model), model)
 
     def _check_measured(self, metrics: Mapping[str, float]) -> None:
         self.seen.update(metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ class ModelState:
     """Copies of the variables of a model and of its optimizers, in their order.
 
     Attributes:
-        model: The variables of the model.
+        model: The variables of the model, and those that Keras does not know.
         optimizers: Those of all its optimizers.
         built_for: For each optimizer, the variables of the model that it trains, by their places;
             None if it was not built.
@@ -38,7 +39,7 @@ def capture(model: Any) -> ModelState:
     optimizers = _optimizers(model)
     places = {id(variable): place for place, variable in enumerate(model.variables)}
     return ModelState(
-        _copies(model.variables),
+        _copies(variables_of(model)),
         _copies(_variables(optimizers)),
         [_trained_places(each, places) for each in optimizers],
     )
@@ -50,7 +51,7 @@ def restore(model: Any, state: ModelState) -> None:
     Raises:
         UnfitState: It has other variables.
     """
-    variables, optimizers = model.variables, _optimizers(model)
+    variables, optimizers = variables_of(model), _optimizers(model)
     try:
         _check(variables, state.model, "variables")
     except UnfitState as error:
@@ -72,6 +73,75 @@ def restore(model: Any, state: ModelState) -> None:
         variable.assign(value)
 
 
+def variables_of(model: Any) -> list[Any]:
+    """Return the variables of a model, and after them those that Keras does not know.
+
+    These are the buffers of PyTorch's modules, such as the averages of a BatchNorm, and variables
+    of TensorFlow that the user's model or one of its layers has as an attribute. Training changes
+    them, and what the model computes depends on them.
+    """
+    return [*model.variables, *_unknown_to_keras(model)]
+
+
+def weights_of(model: Any) -> list[Any]:
+    """Return copies of the weights of a model, and of the variables that Keras does not know."""
+    return [*model.get_weights(), *_copies(_unknown_to_keras(model))]
+
+
+def set_weights(model: Any, weights: Sequence[Any]) -> None:
+    """Give the model the weights that `weights_of` returned for one with the same variables."""
+    unknown = _unknown_to_keras(model)
+    count = len(weights) - len(unknown)
+    model.set_weights(list(weights[:count]))
+    for variable, value in zip(unknown, weights[count:], strict=True):
+        variable.assign(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnknownToKeras:
+    """A tensor or variable of the backend, with the attributes of a variable of Keras's."""
+
+    value: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape)
+
+    @property
+    def dtype(self) -> str:
+        import keras
+
+        return str(keras.backend.standardize_dtype(self.value.dtype))
+
+    def assign(self, value: Any) -> None:
+        if hasattr(self.value, "assign"):
+            self.value.assign(value)
+        else:
+            self.value.data.copy_(_as_tensor(value))
+
+
+def _as_tensor(value: Any) -> Any:
+    from keras import ops
+
+    return ops.convert_to_tensor(value)
+
+
+def _unknown_to_keras(model: Any) -> list[_UnknownToKeras]:
+    import keras
+
+    found: dict[int, Any] = {}
+    backend = keras.backend.backend()
+    layers = getattr(model, "_flatten_layers", None)  # a `fit` may train an object of its own
+    for part in () if layers is None else layers():
+        if backend == "torch":
+            found |= {id(each): each for each in part.buffers()}
+        elif backend == "tensorflow":
+            variable = sys.modules["tensorflow"].Variable
+            for value in vars(part).values():
+                found |= {id(each): each for each in _elements(value) if isinstance(each, variable)}
+    return [_UnknownToKeras(each) for each in found.values()]
+
+
 def build_optimizer(model: Any) -> None:
     """Build a model's optimizer before its first step, in which Keras may do it otherwise."""
     optimizer = model.optimizer
@@ -82,7 +152,8 @@ def build_optimizer(model: Any) -> None:
 def _copies(variables: Iterable[Any]) -> list[Any]:
     from keras import ops
 
-    return [np.array(ops.convert_to_numpy(each)) for each in variables]
+    values = (each.value if isinstance(each, _UnknownToKeras) else each for each in variables)
+    return [np.array(ops.convert_to_numpy(each)) for each in values]
 
 
 def _optimizers(model: Any) -> list[Any]:
