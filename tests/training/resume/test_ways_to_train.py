@@ -150,6 +150,15 @@ def fit(hp, model, data, callbacks, epochs):
     return model.fit(x, y, validation_data=validation, epochs=epochs,
                      callbacks=[stop, *callbacks, END])
 """
+AS_LONG_AS_THE_FIRST = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    stop = keras.callbacks.EarlyStopping(patience=2, min_delta=10.0, restore_best_weights=True)
+    both = {"validation_data": validation, "callbacks": [*callbacks, stop, END]}
+    model.fit(x, y, epochs=epochs, **both)
+    END.part = " of the second"
+    return model.fit(x, y, epochs=stop.stopped_epoch + 2, **both)
+"""
 BATCHES = """
 class Batches(keras.utils.PyDataset):
     def __init__(self, x, y):
@@ -204,6 +213,19 @@ def test_every_way_to_train_may_be_picked_up(attempts: Attempts, tmp_path: Path,
     # The last epoch of the first phase is not written down, as mostly nothing follows it.
     assert result.steps[-1] == max(put.reports)
     assert result.steps[0] == (3 if text.endswith(TWO_PHASES) else 4)
+
+
+def test_a_second_phase_may_depend_on_what_callbacks_found_in_the_first(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    put = Put(attempts, tmp_path, SMALL + AS_LONG_AS_THE_FIRST)
+    expected = put.whole()
+    put.begin()
+    put.die(1, "batch of the second")
+    assert put.attempt().ending.cause is Cause.KILLED
+    result = put.attempt(number=1)
+    assert put.end(result) == expected, result.log
+    assert result.steps == [5, 6], "three epochs, and three more"
 
 
 SEVERAL_MODELS = """

@@ -69,9 +69,14 @@ def _epoch_ends(resumption: Resumption, _: Any, epoch: int, *__: Any, **___: Any
     resumption.epoch_ends(epoch)
 
 
+def _fit_ends(resumption: Resumption, *_: Any, **__: Any) -> None:
+    resumption.fit_ends()
+
+
 _Hook = Callable[..., None]
 _HOOKS: dict[str, tuple[_Hook | None, _Hook | None]] = {
     "on_train_begin": (_before_fit, _fit_begins),
+    "on_train_end": (None, _fit_ends),
     "on_epoch_begin": (_epoch_begins, None),
     "on_epoch_end": (None, _epoch_ends),
     "on_train_batch_end": (None, lambda resumption, *_, **__: resumption.batch_ends()),

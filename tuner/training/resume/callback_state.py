@@ -56,6 +56,27 @@ def state_of(callback: Any, at_begin: Mapping[str, Any]) -> Any:
     }
 
 
+def result_of(callback: Any, at_begin: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a callback has of a `fit` that is over, for code that reads it afterwards.
+
+    This is its state without arrays: what they are for, such as the weights of the best epoch, is
+    done. A callback with `get_state` has none.
+
+    Args:
+        callback: One of those `with_state`.
+        at_begin: Its `plain_attributes` when that `fit` began.
+    """
+    if _has_own_state(callback):
+        return {}
+    state = state_of(callback, at_begin)
+    return {name: value for name, value in state.items() if not _has_arrays(value)}
+
+
+def restore_result(callback: Any, result: Mapping[str, Any]) -> None:
+    """Give the callback what `result_of` returned."""
+    vars(callback).update(result)
+
+
 def restore(callback: Any, state: Any) -> None:
     """Give the callback a state that `state_of` returned."""
     if _has_own_state(callback):
@@ -75,6 +96,12 @@ def plain_attributes(callback: Any) -> dict[str, Any]:
 
 def _has_own_state(callback: Any) -> bool:
     return all(callable(getattr(callback, name, None)) for name in ("get_state", "set_state"))
+
+
+def _has_arrays(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_has_arrays, value))
+    return isinstance(value, np.ndarray)
 
 
 def _is_plain(value: Any) -> bool:

@@ -14,7 +14,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,7 +58,7 @@ class TrainingState:
         epoch: The next epoch, as `fit` counts them.
         model: The variables of the model and its optimizers.
         callbacks: The callbacks' class names and states, in their order.
-        histories: For each earlier phase, the state of Keras's `History`.
+        results: For each phase so far, what its callbacks had at its end: class names and states.
         recorder: The state of the recorder.
     """
 
@@ -66,7 +66,7 @@ class TrainingState:
     epoch: int
     model: model_state.ModelState
     callbacks: list[tuple[str, Any]]
-    histories: list[dict[str, Any]]
+    results: list[list[tuple[str, dict[str, Any]]]]
     recorder: dict[str, Any]
 
 
@@ -96,7 +96,7 @@ class Resumption:
         self._is_possible = trial.checkpoint_every != 0 and trial.rank == 0
         self._phase = -1
         self._models: list[Any] = []
-        self._histories: list[dict[str, Any]] = []
+        self._results: list[list[tuple[str, dict[str, Any]]]] = []
         self._callbacks: list[Any] = []
         self._attributes_at_begin: list[dict[str, Any]] = []
         self._epochs = 0
@@ -167,9 +167,8 @@ class Resumption:
         """Restore a checkpoint of this `fit`, after all callbacks know that it begins."""
         if self._trial.should_stop():
             self.leave()
-        if self._phase >= 0:
-            self._histories.append(_history(self._callbacks))
         self._phase += 1
+        self._results.append([])
         self._epochs = params.get("epochs") or 0
         self._callbacks = callback_state.with_state(callbacks)
         self._attributes_at_begin = [callback_state.plain_attributes(x) for x in self._callbacks]
@@ -243,6 +242,10 @@ class Resumption:
         if is_due:
             self._write()
 
+    def fit_ends(self) -> None:
+        """Note what the callbacks have found, as a later phase may depend on it."""
+        self._results[-1] = self._named(callback_state.result_of)
+
     def keep_last(self) -> None:
         """Write the last epoch's checkpoint, from which the trial can be given more epochs.
 
@@ -289,9 +292,7 @@ class Resumption:
         if self._phase < state.phase:
             model._initial_epoch = self._epochs  # this phase is over
             model_state.build_optimizer(model)  # Keras finalizes the weights all the same
-            for each in self._callbacks:
-                if type(each).__name__ == "History":
-                    callback_state.restore(each, state.histories[self._phase])
+            self._for_named(state.results[self._phase], callback_state.restore_result)
             return
         self._resume_from = None
         try:
@@ -302,30 +303,36 @@ class Resumption:
             if self._phase > 0:  # earlier calls of `fit` were skipped; the next attempt trains them
                 raise AttemptStopped(Halt.RELEASE) from error
             return
-        self._restore_callbacks(state)
+        self._for_named(state.callbacks, callback_state.restore)
         self._recorder.restore(state.recorder, self._models)
         model._initial_epoch = state.epoch
         self.is_complete = state.epoch >= self._epochs
         print(f"The trial continues after {self._recorder.step} epochs.")  # noqa: T201 - its log
 
-    def _restore_callbacks(self, state: TrainingState) -> None:
-        remaining = list(self._callbacks)
-        for name, saved in state.callbacks:
-            found = [i for i, each in enumerate(remaining) if type(each).__name__ == name]
-            if found:
-                callback_state.restore(remaining.pop(found[0]), saved)
-
-    def _state(self, model: Any, epoch: int) -> TrainingState:
-        callbacks = [
-            (type(each).__name__, callback_state.state_of(each, begin))
+    def _named(self, take: Callable[[Any, Mapping[str, Any]], Any]) -> list[tuple[str, Any]]:
+        """Return what is taken of each callback, with the name of its class."""
+        return [
+            (type(each).__name__, take(each, begin))
             for each, begin in zip(self._callbacks, self._attributes_at_begin, strict=True)
         ]
+
+    def _for_named(
+        self, states: Iterable[tuple[str, Any]], give: Callable[[Any, Any], None]
+    ) -> None:
+        """Give each state to the callback of its class; of several, in their order."""
+        remaining = list(self._callbacks)
+        for name, saved in states:
+            found = [i for i, each in enumerate(remaining) if type(each).__name__ == name]
+            if found:
+                give(remaining.pop(found[0]), saved)
+
+    def _state(self, model: Any, epoch: int) -> TrainingState:
         return TrainingState(
             phase=self._phase,
             epoch=epoch,
             model=model_state.capture(model),
-            callbacks=callbacks,
-            histories=list(self._histories),
+            callbacks=self._named(callback_state.state_of),
+            results=list(self._results),
             recorder=self._recorder.state(self._models),
         )
 
@@ -338,11 +345,6 @@ class Resumption:
 
 def _contains(model: Any, earlier: Any) -> bool:
     return {id(each) for each in earlier.variables} <= {id(each) for each in model.variables}
-
-
-def _history(callbacks: Iterable[Any]) -> dict[str, Any]:
-    found = next((each for each in callbacks if type(each).__name__ == "History"), None)
-    return {} if found is None else callback_state.plain_attributes(found)
 
 
 class _Budget:
