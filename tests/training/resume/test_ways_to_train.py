@@ -237,6 +237,18 @@ def fit(hp, model, data, callbacks, epochs):
                                    batch_size=8, callbacks=[*callbacks, END])
     return last
 """
+FOLDS = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    start, losses = model.get_weights(), []
+    for part in range(2):
+        END.part = f" of {part}"
+        model.set_weights(start)
+        model.compile("adam", "sparse_categorical_crossentropy")
+        model.fit(x[part::2], y[part::2], epochs=3, batch_size=8, callbacks=[*callbacks, END])
+        losses.append(model.evaluate(*validation, return_dict=True)["loss"])
+    return {"val_loss": sum(losses) / 2}
+"""
 OWN_LOOP = """
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
@@ -301,6 +313,7 @@ def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
     ("text", "where"),
     [
         pytest.param(SMALL + SEVERAL_MODELS, [1, "batch of 1"], id="several models"),
+        pytest.param(SMALL + FOLDS, [1, "batch of 1"], id="folds of one model"),
         pytest.param(SMALL + OWN_LOOP, [3, "batch"], id="own loop"),
         pytest.param(SMALL + SMALLER_BATCHES, [3, "batch"], id="fit after a failed one"),
     ],
@@ -318,6 +331,20 @@ def test_what_cannot_be_picked_up_begins_anew_and_says_so(
     result = put.attempt(number=1)
     assert put.end(result) == expected, result.log
     assert result.steps == sorted(put.reports)
+
+
+def test_code_that_cannot_be_picked_up_any_more_begins_with_its_first_phase(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    put = Put(attempts, tmp_path, SMALL + TWO_PHASES)
+    put.begin()
+    put.die(4, "batch")
+    assert put.attempt().steps == [1, 2, 3, 4]
+    put.text = SMALL + SEVERAL_MODELS
+    result = put.attempt(number=1)
+    assert (result.ending.cause, result.steps) == (Cause.RELEASED, []), result.log
+    put.reports = {}
+    assert put.attempt(number=2).steps == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("stops_early", [False, True])

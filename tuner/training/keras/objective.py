@@ -88,7 +88,7 @@ def _run(
     _separate_logs(code, trial.number)
     model = build(code, hp)
     recorder = Recorder(trial, returns_more=code.fit_result is not FitResult.HISTORY)
-    with extended_callback_lists():
+    with extended_callback_lists(recorder.resumption):
         result = _fit(code, hp, model, recorder, epochs=epochs, seed=trial.seed)
     if not recorder.resumption.is_complete:
         trial.stop_if_told()

@@ -63,7 +63,7 @@ class Recorder:
         self.seen: set[str] = set()
         self.times = EpochTimes()
         checkpoints = Checkpoints(trial.directory, is_read_only=trial.rank > 0)
-        self.resumption = Resumption(trial, self, checkpoints)
+        self.resumption = Resumption(trial, self, checkpoints, returns_more=returns_more)
         self._trial = trial
         self._goals = trial.goals.of_epochs
         wanted = () if returns_more else trial.goals.metrics

@@ -11,21 +11,21 @@ from .resumption import Resumption
 
 
 @contextlib.contextmanager
-def extended_callback_lists() -> Iterator[None]:
-    """Let Keras's `CallbackList` call the `resumption` of the callback that has one.
+def extended_callback_lists(resumption: Resumption) -> Iterator[None]:
+    """Let Keras's `CallbackList` call the resumption, if one of its callbacks has it.
 
     A checkpoint is taken after all callbacks have seen the end of an epoch, and it holds their
     states. A callback cannot do that: it is called at its own place in the list, and it does not
     see the others. Keras has no other hook, so this replaces methods of the class, and puts them
     back at the end. The process trains one trial only. A list without our callback is not
-    affected.
+    affected, except that the resumption is told when a model is evaluated.
     """
     import keras
 
     cls: Any = keras.callbacks.CallbackList
     originals = {name: getattr(cls, name) for name in _HOOKS}
     for name, original in originals.items():
-        setattr(cls, name, _extended(original, *_HOOKS[name]))
+        setattr(cls, name, _extended(original, resumption, *_HOOKS[name]))
     try:
         yield
     finally:
@@ -33,24 +33,26 @@ def extended_callback_lists() -> Iterator[None]:
             setattr(cls, name, original)
 
 
-def _extended(original: Any, before: _Hook | None, after: _Hook | None) -> Any:
+def _extended(
+    original: Any, resumption: Resumption, before: _Hook | None, after: _Hook | None
+) -> Any:
     """Return a method of `CallbackList` with what a resumption does before and after it."""
 
     @functools.wraps(original)
     def method(self: Any, *given: Any, **named: Any) -> None:
-        resumption = _resumption_of(self)
-        if resumption is not None and before is not None:
+        has_it = before is _evaluates or _has(self, resumption)
+        if has_it and before is not None:
             before(resumption, self, *given, **named)
         original(self, *given, **named)
-        if resumption is not None and after is not None:
+        if has_it and after is not None:
             after(resumption, self, *given, **named)
 
     return method
 
 
-def _resumption_of(callback_list: Any) -> Resumption | None:
+def _has(callback_list: Any, resumption: Resumption) -> bool:
     found = (getattr(each, "resumption", None) for each in callback_list.callbacks)
-    return next((each for each in found if isinstance(each, Resumption)), None)
+    return any(each is resumption for each in found)
 
 
 def _before_fit(resumption: Resumption, callback_list: Any, *_: Any, **__: Any) -> None:
@@ -69,6 +71,10 @@ def _epoch_ends(resumption: Resumption, _: Any, epoch: int, *__: Any, **___: Any
     resumption.epoch_ends(epoch)
 
 
+def _evaluates(resumption: Resumption, *_: Any, **__: Any) -> None:
+    resumption.is_evaluated()
+
+
 def _fit_ends(resumption: Resumption, *_: Any, **__: Any) -> None:
     resumption.fit_ends()
 
@@ -79,6 +85,8 @@ _HOOKS: dict[str, tuple[_Hook | None, _Hook | None]] = {
     "on_train_end": (None, _fit_ends),
     "on_epoch_begin": (_epoch_begins, None),
     "on_epoch_end": (None, _epoch_ends),
+    "on_test_begin": (_evaluates, None),
+    "on_predict_begin": (_evaluates, None),
     "on_train_batch_end": (None, lambda resumption, *_, **__: resumption.batch_ends()),
     "on_test_batch_end": (None, lambda resumption, *_, **__: resumption.test_batch_ends()),
 }

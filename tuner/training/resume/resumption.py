@@ -81,10 +81,16 @@ class Resumption:
         trial: The trial.
         recorder: The record of its epochs.
         checkpoints: The trial's.
+        returns_more: Whether the training may return metrics that no epoch reports.
     """
 
     def __init__(
-        self, trial: TrialContext, recorder: RecordsEpochs, checkpoints: Checkpoints
+        self,
+        trial: TrialContext,
+        recorder: RecordsEpochs,
+        checkpoints: Checkpoints,
+        *,
+        returns_more: bool = False,
     ) -> None:
         self.is_complete = False
         self.ended_early = False
@@ -100,8 +106,11 @@ class Resumption:
         self._callbacks: list[Any] = []
         self._attributes_at_begin: list[dict[str, Any]] = []
         self._epochs = 0
+        self._returns_more = returns_more
         self._is_own_loop = False
+        self._is_in_fit = False
         self._is_in_epoch = False
+        self._has_evaluated = False
         self._unwritten: TrainingState | None = None
         if trial.is_first_attempt:
             checkpoints.remove()  # of another study in the same directory
@@ -183,7 +192,10 @@ class Resumption:
         elif self._is_in_epoch:
             # A fit that is skipped would not fail again, and the code would take another way.
             self._give_up("a fit of it has failed")
-        self._is_in_epoch = False
+        elif self._has_evaluated:
+            # With the phase before it skipped, it would evaluate the weights of the beginning.
+            self._give_up("it evaluates its model between two calls of fit")
+        self._is_in_fit, self._is_in_epoch = True, False
         self._models.append(model)
         self._find_first_epoch(model)
 
@@ -244,7 +256,16 @@ class Resumption:
 
     def fit_ends(self) -> None:
         """Note what the callbacks have found, as a later phase may depend on it."""
+        self._is_in_fit = False
         self._results[-1] = self._named(callback_state.result_of)
+
+    def is_evaluated(self) -> None:
+        """Note that a model is evaluated or predicts: outside of a `fit`, the result may use it.
+
+        The result of a `fit` that returns a History is that of an epoch.
+        """
+        if self._phase >= 0 and not self._is_in_fit and self._returns_more:
+            self._has_evaluated = True
 
     def keep_last(self) -> None:
         """Write the last epoch's checkpoint, from which the trial can be given more epochs.
@@ -280,10 +301,13 @@ class Resumption:
     def _give_up(self, reason: str) -> None:
         if self._is_possible:
             log.warning("No checkpoint is kept, so an interrupted trial starts again: %s.", reason)
+        has_skipped = self._resume_from is not None and self._phase > 0
         self._is_possible = False
         self._unwritten = self._resume_from = None
         self._models.clear()  # each may hold the memory of a GPU
         self._checkpoints.remove()
+        if has_skipped:  # earlier calls of `fit`, in code that was changed; the next attempt trains
+            raise AttemptStopped(Halt.RELEASE)
 
     def _find_first_epoch(self, model: Any) -> None:
         state = self._resume_from
