@@ -269,8 +269,12 @@ def test_a_callback_after_ours_may_add_a_metric(attempts: Attempts) -> None:
     )
 
 
-def test_a_callback_after_ours_may_change_the_weights(attempts: Attempts, tmp_path: Path) -> None:
-    swap = "keras.callbacks.SwapEMAWeights(swap_on_epoch=True)"
+@pytest.mark.parametrize("at_epochs", [True, False])
+def test_the_kept_model_has_the_weights_that_were_validated(
+    attempts: Attempts, tmp_path: Path, at_epochs: bool
+) -> None:
+    """This callback exchanges the weights with their averages for the validation."""
+    swap = f"keras.callbacks.SwapEMAWeights(swap_on_epoch={at_epochs})"
     result = attempts.run(BUILD + DATA + ADDS_A_METRIC.replace("MORE", swap), epochs=3)
     assert result.ending.cause is Cause.RETURNED, result.log
     measured = evaluated(attempts, tmp_path / "model.py", result.directory / "model.keras")

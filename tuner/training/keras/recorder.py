@@ -22,7 +22,8 @@ class BestEpoch:
     Attributes:
         step: The epoch, counted from 1 over all calls of `fit`.
         metrics: Its metrics.
-        weights: The model's weights at its end, from `weights_of`.
+        weights: The model's weights at its end, from `weights_of`; with `SwapEMAWeights` those that
+            were validated.
         model: The model that was trained; a user's `fit` may train one around the built one.
     """
 
@@ -69,10 +70,18 @@ class Recorder:
         wanted = () if returns_more else trial.goals.metrics
         self._wanted = [name for name in wanted if name not in MEASURED]
         self._reports: list[tuple[int, dict[str, float]]] = []
+        self._validated: list[Any] | None = None
 
     def callback(self) -> Any:
         """Return a Keras callback that tells this recorder of each epoch."""
         return _callback_class()(self)
+
+    def validation_ends(self, model: Any, callbacks: Sequence[Any]) -> None:
+        """Keep the weights that were validated, if the model has them for the validation only."""
+        import keras
+
+        if any(isinstance(each, keras.callbacks.SwapEMAWeights) for each in callbacks):
+            self._validated = weights_of(model)
 
     def epoch_ends(self, model: Any, epoch: int, logs: Mapping[str, Any]) -> None:
         """Report an epoch, and keep it if it is the best so far.
@@ -93,8 +102,10 @@ class Recorder:
         self.step = max(self.step, epoch) + 1
         self._reports.append((self.step, metrics))
         self._trial.report(self.step, **metrics)
+        validated, self._validated = self._validated, None
         if self._is_best(metrics):
-            self.best = BestEpoch(self.step, metrics, weights_of(model), model)
+            weights = weights_of(model) if validated is None else validated
+            self.best = BestEpoch(self.step, metrics, weights, model)
 
     def _check_measured(self, metrics: Mapping[str, float]) -> None:
         self.seen.update(metrics)

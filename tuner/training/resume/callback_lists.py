@@ -71,6 +71,10 @@ def _epoch_ends(resumption: Resumption, _: Any, epoch: int, *__: Any, **___: Any
     resumption.epoch_ends(epoch)
 
 
+def _test_ends(resumption: Resumption, callback_list: Any, *_: Any, **__: Any) -> None:
+    resumption.test_ends(callback_list.model, callback_list.callbacks)
+
+
 def _evaluates(resumption: Resumption, *_: Any, **__: Any) -> None:
     resumption.is_evaluated()
 
@@ -86,6 +90,7 @@ _HOOKS: dict[str, tuple[_Hook | None, _Hook | None]] = {
     "on_epoch_begin": (_epoch_begins, None),
     "on_epoch_end": (None, _epoch_ends),
     "on_test_begin": (_evaluates, None),
+    "on_test_end": (_test_ends, None),
     "on_predict_begin": (_evaluates, None),
     "on_train_batch_end": (None, lambda resumption, *_, **__: resumption.batch_ends()),
     "on_test_batch_end": (None, lambda resumption, *_, **__: resumption.test_batch_ends()),

@@ -42,6 +42,9 @@ class RecordsEpochs(Protocol):
 
     step: int
 
+    def validation_ends(self, model: Any, callbacks: Sequence[Any]) -> None:
+        """Note the end of a validation, before any callback knows of it."""
+
     def state(self, models: Sequence[Any]) -> dict[str, Any]:
         """Return what a checkpoint holds of the recorder."""
 
@@ -217,6 +220,10 @@ class Resumption:
         """
         if self._trial.halt is Halt.PRUNE and not self._may_end_epoch:
             self.leave()
+
+    def test_ends(self, model: Any, callbacks: list[Any]) -> None:
+        """Tell the recorder of the end of a validation."""
+        self._recorder.validation_ends(model, callbacks)
 
     def epoch_ends(self, epoch: int) -> None:
         """Write a due checkpoint, and stop on request, after all callbacks have acted."""
