@@ -28,6 +28,7 @@ from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
 from .kinds import objective_texts
+from .pickling import pickled
 from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
 from .source_checks import check_syntax, syntax_error
 from .stored_data import StoredData
@@ -251,10 +252,8 @@ def save(code: UserCode, path: Path) -> None:
     Raises:
         ModelFileError: Something in it cannot be pickled.
     """
-    import cloudpickle
-
     try:
-        contents = cloudpickle.dumps(code)
+        contents = pickled(code)
     except Exception as error:  # an object that cannot be pickled may raise anything
         raise ModelFileError(
             f"your model function cannot be sent to the trials' processes: it uses "
@@ -283,8 +282,6 @@ def _modules_of(code: UserCode) -> list[str]:
 
 def _that_cannot_be_sent(code: UserCode) -> str:
     """Return the names of the objects in the user's code that cannot be pickled."""
-    import cloudpickle
-
     names = []
     used = {**code.fit_arguments, **code.compile_arguments}
     with contextlib.suppress(TypeError):  # it is no function
@@ -292,7 +289,7 @@ def _that_cannot_be_sent(code: UserCode) -> str:
         used |= {**found.nonlocals, **found.globals}
     for name, value in used.items():
         try:
-            cloudpickle.dumps(value)
+            pickled(value)
         except Exception:  # an object that cannot be pickled may raise anything
             names.append(repr(name))
     return ", ".join(names) or "an object that cannot be pickled"

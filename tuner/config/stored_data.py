@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 from ..errors import UsageError
 from ..security.ownership import check_loadable, withhold_writing
 from ..storage.files import mapped, replacing
+from .pickling import pickled
 
 
 @runtime_checkable
@@ -37,10 +38,8 @@ class StoredObject:
         Raises:
             UsageError: It cannot be pickled.
         """
-        import cloudpickle
-
         try:
-            return cls(cloudpickle.dumps(value))
+            return cls(pickled(value))
         except Exception as error:  # an object that cannot be pickled may raise anything
             raise _cannot_be_sent(error) from error
 
