@@ -26,9 +26,8 @@ def pickled(value: object) -> bytes:
         named = (of.co_filename if each == "<dynamic-code>" else each for each in arguments)
         return make, tuple(named)
 
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not typed
-        dispatch_table = ChainMap({CodeType: code}, known)
-
     with io.BytesIO() as file:
-        Pickler(file).dump(value)
+        pickler = cloudpickle.Pickler(file)
+        pickler.dispatch_table = ChainMap({CodeType: code}, known)
+        pickler.dump(value)
         return file.getvalue()
