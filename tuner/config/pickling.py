@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections import ChainMap
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 
 def pickled(value: object) -> bytes:
@@ -26,8 +26,9 @@ def pickled(value: object) -> bytes:
         named = (of.co_filename if each == "<dynamic-code>" else each for each in arguments)
         return make, tuple(named)
 
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not typed
+        dispatch_table: ClassVar[Any] = ChainMap({CodeType: code}, known)
+
     with io.BytesIO() as file:
-        pickler = cloudpickle.Pickler(file)
-        pickler.dispatch_table = ChainMap({CodeType: code}, known)
-        pickler.dump(value)
+        Pickler(file).dump(value)
         return file.getvalue()
