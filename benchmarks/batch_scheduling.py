@@ -72,7 +72,7 @@ def _train(policy: str) -> Seconds:
     import numpy as np
 
     class Clock(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is not typed
-        def on_epoch_begin(self, epoch: int, logs: object = None) -> None:  # noqa: ARG002
+        def on_epoch_begin(self, epoch: int, logs: object = None) -> None:  # noqa: ARG002 - Keras's
             self.began = time.perf_counter()
 
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:

@@ -1,10 +1,9 @@
-"""Masters that stop or die in every way: nothing is lost, and no process or file is left."""
+"""Masters that die or lose what they need: nothing is lost, and the study is resumed."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 import signal
@@ -15,60 +14,25 @@ from typing import Any
 import psutil
 import pytest
 from in_process import InProcess
-from real_runs import Hptune, Started, is_alive, rows, states, trials, wait_for
+from interrupted_runs import (
+    GATED,
+    LIGHT,
+    NEVER_READ,
+    QUICK,
+    assert_each_trial_exactly_once,
+    count,
+    wait_until_running,
+)
+from real_runs import Hptune, is_alive, rows, trials, wait_for
 from requirements import require_root, unavailable
 
 from tuner.cli.output import INTERRUPTED
-from tuner.core.clock import SystemClock
 from tuner.core.user_requests import UserAction
 from tuner.master.user_requests import send
 from tuner.storage.directory import StudyDirectory
 from tuner.storage.file_errors import storage_full
 from tuner.storage.ledger import Ledger
 from tuner.storage.lock import MasterLock
-
-# Trials of a length that the test chooses: they end when their gate is there.
-GATED = """\
-import os, time
-
-GATE = {gate!r}
-
-def objective(hp, trial):
-    x = hp.Float("x", 0, 1)
-    trial.report(1, value=x)
-    while not os.path.exists(GATE):
-        if trial.should_stop():
-            return None
-        time.sleep(0.02)
-    return x
-"""
-
-# Trials that are never done and do not listen.
-DEAF = """\
-import time
-
-def objective(hp, trial):
-    x = hp.Float("x", 0, 1)
-    trial.report(1, value=x)
-    while True:
-        try:
-            time.sleep(1)
-        except BaseException:
-            pass
-"""
-
-QUICK = """\
-import time
-
-def objective(hp, trial):
-    x = hp.Float("x", 0, 1)
-    trial.report(1, value=x)
-    time.sleep(0.3)
-    return x
-"""
-
-# Reading it takes longer than any test.
-NEVER_READ = f"import time\ntime.sleep(600)\n{QUICK}"
 
 # Two trials end by themselves. The others write to the ledger until their gate is there.
 WRITING = """\
@@ -87,10 +51,6 @@ def objective(hp, trial):
     return x
 """
 
-LIGHT = ("--executor", "joblib")
-"""A study that is begun so can be resumed by `cli`, where only its ledger matters."""
-
-
 # Reading it takes until the master has written a heartbeat.
 SLOW_TO_READ = """\
 import os, time
@@ -106,217 +66,6 @@ else:
 def objective(hp, trial):
     return hp.Float("x", 0, 1)
 """
-
-
-def count(study: Path, condition: str) -> int:
-    if not (study / "study.db").exists():
-        return 0
-    found: int = rows(study, f"SELECT count(*) AS n FROM trials WHERE {condition}")[0]["n"]
-    return found
-
-
-def wait_until_running(hptune: Hptune, started: Started, *, trials: int = 1) -> None:
-    def is_running() -> bool:
-        assert started.process.poll() is None, started.wait()
-        if not (hptune.study() / "study.db").exists():
-            return False
-        reports = rows(hptune.study(), "SELECT count(DISTINCT trial) AS n FROM reports")
-        return bool(reports[0]["n"] >= trials)
-
-    wait_for(is_running, "trials to run")
-
-
-def assert_each_trial_exactly_once(study: Path, number: int) -> None:
-    found = trials(study)
-    assert [trial["number"] for trial in found] == list(range(number))
-    assert {trial["state"] for trial in found} == {"COMPLETE"}
-    finished = rows(study, "SELECT trial FROM attempts WHERE outcome = 'FINISHED' ORDER BY trial")
-    assert [row["trial"] for row in finished] == list(range(number))
-    assert rows(study, "SELECT * FROM attempts WHERE outcome IS NULL") == []
-    # The sampler learns all trials again: no configuration is tried twice.
-    assert len({trial["params"]["x"] for trial in found}) == number
-
-
-def test_a_closed_terminal_leaves_joblib_without_complaint(hptune: Hptune) -> None:
-    model = hptune.file("model.py", GATED.format(gate=str(hptune.directory / "gate")))
-    arguments = ("--trials", 5, "--study", hptune.study(), "--executor", "joblib")
-    started = hptune.start("run", model, *arguments)
-    wait_until_running(hptune, started)
-    os.killpg(started.pid, signal.SIGHUP)
-    ended = started.wait()
-    assert ended.code == 130
-    assert "Error" not in ended.err
-
-
-@pytest.mark.parametrize(
-    "how",
-    ["Ctrl-C", "SIGTERM to all", "hang-up", "hptune stop"],
-)
-def test_it_stops_and_is_resumed(hptune: Hptune, cli: InProcess, how: str) -> None:
-    gate = hptune.directory / "gate"
-    model = hptune.file("model.py", GATED.format(gate=str(gate)))
-    executor = LIGHT if how == "hptune stop" else ()
-    started = hptune.start("run", model, "--trials", "5", "--study", hptune.study(), *executor)
-    wait_until_running(hptune, started)
-
-    if how == "Ctrl-C":
-        # Meanwhile, it can be watched, and no other master can run it.
-        plain = json.loads(cli("status", "study", "--json").out)
-        assert plain["master"]["pid"] == started.pid
-        assert "running" in cli("status", "study").out
-        assert cli("export", "study").out.startswith("trial,state,origin,value")
-        ended = cli("best", "study")
-        assert (ended.code, "no trial" in ended.err) == (1, True)
-        second = cli("resume", "study")
-        assert second.code == 1
-        assert str(started.pid) in second.err
-        assert cli("run", model, "--study", "study").code == 2
-        started.interrupt()
-    elif how == "SIGTERM to all":
-        os.killpg(started.pid, signal.SIGTERM)
-    elif how == "hang-up":
-        # The kernel and the shell send one each.
-        os.killpg(started.pid, signal.SIGHUP)
-        os.killpg(started.pid, signal.SIGHUP)
-        wait_for(lambda: not (hptune.study() / "lease").exists(), "the study to be stored")
-        os.killpg(started.pid, signal.SIGHUP)
-    else:
-        stopped = hptune("stop", hptune.study())
-        assert stopped.code == 0, stopped.err
-        assert "hptune resume" in stopped.out
-
-    ended = started.wait()
-    assert ended.code == 130
-    assert f"hptune resume {hptune.study().name}" in ended.out
-    assert "Traceback" not in ended.err
-    hptune.assert_nothing_left()
-    assert set(states(hptune.study())) == {"WAITING"}
-    assert {row["outcome"] for row in rows(hptune.study(), "SELECT outcome FROM attempts")} == {
-        "RELEASED"
-    }
-    if how == "hptune stop":
-        again = cli("stop", "study")
-        assert (again.code, "nothing to stop" in again.err) == (1, True)
-
-    gate.touch()
-    ended = cli("resume", "study") if executor else hptune("resume", "study")
-    assert ended.code == 0, ended.err
-    assert_each_trial_exactly_once(hptune.study(), 5)
-
-
-@pytest.mark.parametrize(
-    ("instant", "how"),
-    [
-        ("forkserver.server", "Ctrl-C twice"),
-        ("spawn_main", "SIGTERM"),
-        ("spawn_main", "hang-up"),
-        pytest.param("forkserver.server", "SIGTERM", marks=pytest.mark.slow),
-        pytest.param("spawn_main", "Ctrl-C twice", marks=pytest.mark.slow),
-    ],
-)
-def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> None:
-    """There is no study yet: the framework is imported, or Dask's worker starts."""
-    model = hptune.file("model.py", NEVER_READ)
-    started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
-    wait_for(lambda: any(instant in each for each in hptune.processes().values()), instant)
-    signals = {
-        "Ctrl-C twice": (signal.SIGINT, signal.SIGINT),
-        "SIGTERM": (signal.SIGTERM,),
-        "hang-up": (signal.SIGHUP, signal.SIGHUP),
-    }
-    for each in signals[how]:
-        os.killpg(started.pid, each)
-    ended = started.wait()
-    assert ended.code == 130, ended
-    assert re.fullmatch(
-        r" *\d+s  reading model.py and its data …\n"
-        r"(interrupted|Stopped at once); no study was made yet\n",
-        ended.err,
-    ), ended.err
-    assert not hptune.study().exists()
-
-
-def test_a_study_that_is_starting_can_be_stopped(hptune: Hptune, cli: InProcess) -> None:
-    reached, gate = hptune.directory / "reached", hptune.directory / "gate"
-    reads = f"""\
-import os, time
-open({str(reached)!r}, "w").close()
-while not os.path.exists({str(gate)!r}):
-    time.sleep(0.02)
-"""
-    model = hptune.file("model.py", reads + QUICK)
-    started = hptune.start("run", model, "--trials", "500", "--study", hptune.study())
-    wait_for(reached.exists, "its code to be read")
-    status = cli("status", "study")
-    assert (status.code, "is being started by process" in status.err) == (2, True), status
-    stop = hptune.start("stop", hptune.study())
-    requests = hptune.study() / "requests"
-    wait_for(lambda: requests.read_bytes() or stop.process.poll() is not None, "the request")
-    gate.touch()
-    stopped = stop.wait()
-    assert (stopped.code, stopped.err) == (0, "")
-    assert f"continue with: hptune resume {hptune.study().name}" in stopped.out
-    assert started.wait().code == 130
-
-
-def test_twice_means_at_once(hptune: Hptune) -> None:
-    model = hptune.file("model.py", DEAF)
-    started = hptune.start("run", model, "--trials", "3", "--study", hptune.study())
-    wait_until_running(hptune, started)
-    started.interrupt()
-    wait_for(
-        lambda: rows(hptune.study(), "SELECT 1 FROM events WHERE kind = 'StopRequested'"),
-        "the first Ctrl-C to be taken in",
-    )
-    started.interrupt()
-    ended = started.wait()
-    assert ended.code == 130
-    # It did not wait until the grace time was over.
-    assert rows(hptune.study(), "SELECT DISTINCT outcome FROM attempts") == [{"outcome": None}]
-    assert f"Stopped at once; continue with: hptune resume {hptune.study().name}" in ended.err
-    assert "leaked semaphore" not in ended.err
-    hptune.assert_nothing_left()
-
-    hptune.file("model.py", QUICK)
-    assert hptune("resume", hptune.study()).code == 0
-    assert_each_trial_exactly_once(hptune.study(), 3)
-
-
-def test_a_trial_that_ignores_the_order_is_killed_after_the_grace_time(hptune: Hptune) -> None:
-    model = hptune.file("model.py", DEAF)
-    started = hptune.start("run", model, "--trials", "3", "--study", hptune.study())
-    wait_until_running(hptune, started)
-    started.interrupt()
-    ended = started.wait()
-    assert ended.code == 130, ended
-    found = rows(hptune.study(), "SELECT outcome, reason FROM attempts WHERE started IS NOT NULL")
-    assert {row["outcome"] for row in found} == {"RELEASED"}
-    assert all("killed after the grace time" in row["reason"] for row in found)
-
-
-def test_the_studys_time_is_up(cli: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock goes forward when a trial is complete, so that the end comes in the middle."""
-    time_now = SystemClock.now
-
-    def now(clock: SystemClock) -> float:
-        return time_now(clock) + (3600.0 if count(cli.study(), "state = 'COMPLETE'") else 0.0)
-
-    monkeypatch.setattr(SystemClock, "now", now)
-    model = cli.file("model.py", QUICK)
-    short = ("--trials", "10000", "--timeout", "1h")
-    ended = cli("run", model, *LIGHT, *short, "--study", cli.study())
-    assert ended.code == 0, ended.err
-    assert "time" in ended.out
-    assert f"hptune resume {cli.study().name} --timeout" in ended.out
-    done = states(cli.study())["COMPLETE"]
-    assert 1 <= done < 40
-    # No time is left, and none is taken.
-    again = cli("resume", "study")
-    assert again.code == 0
-    assert states(cli.study())["COMPLETE"] == done
-    more = cli("resume", "study", "--timeout", "9h", "--trials", str(done + 4))
-    assert more.code == 0
-    assert_each_trial_exactly_once(cli.study(), len(trials(cli.study())))
 
 
 # Four trials end by themselves, and the others when their gate is there.

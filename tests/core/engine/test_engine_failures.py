@@ -267,7 +267,7 @@ def test_too_many_failures_end_the_study(driver: EngineDriver) -> None:
     assert finish.reason == "2 trials failed, allowed are 1; the last one: KeyError: 2"
 
 
-def test_failures_are_counted_anew_after_a_resume(driver: EngineDriver) -> None:
+def test_failures_are_counted_from_zero_after_a_resume(driver: EngineDriver) -> None:
     driver.go(9, max_failures=0)
     driver.end(FIRST, broken())
     assert driver.finish is not None

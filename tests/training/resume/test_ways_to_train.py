@@ -279,17 +279,28 @@ def fit(hp, model, data, callbacks, epochs):
 """
 
 
-def test_a_second_phase_that_does_not_fit_starts_again_with_the_first(
-    attempts: Attempts, tmp_path: Path
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        pytest.param(
+            (SMALL + TWO_PHASES).replace("Adam(0.001)", "SGD(0.001)"),
+            "starts again, as its checkpoint does not fit",
+            id="other optimizer",
+        ),
+        pytest.param(SMALL + SEVERAL_MODELS, "an interrupted trial starts again", id="two models"),
+    ],
+)
+def test_changed_code_that_cannot_continue_a_second_phase_starts_with_the_first(
+    attempts: Attempts, tmp_path: Path, changed: str, said: str
 ) -> None:
     put = Put(attempts, tmp_path, SMALL + TWO_PHASES)
     put.begin()
     put.die(4, "batch")
     assert put.attempt().steps == [1, 2, 3, 4]
-    put.text = put.text.replace("Adam(0.001)", "SGD(0.001)")
+    put.text = changed
     result = put.attempt(number=1)
-    assert "starts again, as its checkpoint does not fit" in result.log
-    assert (result.ending.cause, result.steps) == (Cause.RELEASED, [])
+    assert said in result.log
+    assert (result.ending.cause, result.steps) == (Cause.RELEASED, []), result.log
     put.reports = {}
     result = put.attempt(number=2)
     assert result.ending.cause is Cause.RETURNED
@@ -318,7 +329,7 @@ def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
         pytest.param(SMALL + SMALLER_BATCHES, [3, "batch"], id="fit after a failed one"),
     ],
 )
-def test_what_cannot_be_picked_up_begins_anew_and_says_so(
+def test_what_cannot_be_picked_up_starts_again_and_says_so(
     attempts: Attempts, tmp_path: Path, text: str, where: list[object]
 ) -> None:
     put = Put(attempts, tmp_path, text)
@@ -331,20 +342,6 @@ def test_what_cannot_be_picked_up_begins_anew_and_says_so(
     result = put.attempt(number=1)
     assert put.end(result) == expected, result.log
     assert result.steps == sorted(put.reports)
-
-
-def test_code_that_cannot_be_picked_up_any_more_begins_with_its_first_phase(
-    attempts: Attempts, tmp_path: Path
-) -> None:
-    put = Put(attempts, tmp_path, SMALL + TWO_PHASES)
-    put.begin()
-    put.die(4, "batch")
-    assert put.attempt().steps == [1, 2, 3, 4]
-    put.text = SMALL + SEVERAL_MODELS
-    result = put.attempt(number=1)
-    assert (result.ending.cause, result.steps) == (Cause.RELEASED, []), result.log
-    put.reports = {}
-    assert put.attempt(number=2).steps == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("stops_early", [False, True])

@@ -114,16 +114,12 @@ class _UnknownToKeras:
         return str(keras.backend.standardize_dtype(self.value.dtype))
 
     def assign(self, value: Any) -> None:
+        from keras import ops
+
         if hasattr(self.value, "assign"):
             self.value.assign(value)
         else:
-            self.value.data.copy_(_as_tensor(value))
-
-
-def _as_tensor(value: Any) -> Any:
-    from keras import ops
-
-    return ops.convert_to_tensor(value)
+            self.value.data.copy_(ops.convert_to_tensor(value))
 
 
 def _unknown_to_keras(model: Any) -> list[_UnknownToKeras]:

@@ -286,13 +286,12 @@ def _train(order: AttemptOrder, channel: Channel, send: Any, rank: Rank | None) 
         # does so each time, and a search could not learn from values outside of its space.
         given, space = dict(order.params), hp.get_config()["space"]
         names = {str(each["config"]["name"]) for each in space}.intersection(hp.values)
-        if (more := names.difference(given)) and not order.attempt.rank:
-            values = given | {name: _plain_value(hp.values[name]) for name in more}
-            active = {each.name for each in SearchSpace.from_json(space).active(values)}
-            used = {name: value for name, value in values.items() if name in active | {*given}}
-            if used != given:
+        drawn = {name: _plain_value(hp.values[name]) for name in names.difference(given)}
+        if drawn and not order.attempt.rank:
+            active = {each.name for each in SearchSpace.from_json(space).active(given | drawn)}
+            if used := {name: value for name, value in drawn.items() if name in active}:
                 new = tuple(space[declared:])
-                send(ParametersUsed(0.0, order.attempt, new, used))
+                send(ParametersUsed(0.0, order.attempt, new, given | used))
 
 
 def _strategy(order: AttemptOrder, trial: Any) -> Any:
