@@ -10,7 +10,7 @@ JOBS ?= 3
 BY_FILE := --dist loadfile --no-loadscope-reorder
 # Tests start some thousand processes. Where PYTHONDONTWRITEBYTECODE is set, each would compile
 # hptune's modules, which takes a fifth of its processor time.
-COMPILE := compileall -q tuner jobqueue hptune tests/support
+COMPILE := compileall -q tuner jobqueue tests/support
 
 .PHONY: demo clip-demo test test-slow lint clean
 

@@ -28,15 +28,15 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np
 
-from tuner.config.model_file import check_path, load
-from tuner.core.attempt import AttemptId
-from tuner.core.goals import Goals
-from tuner.core.trial import Direction, Goal, Score
-from tuner.training.context import TrialContext
-from tuner.training.hyperparameters import make_hyperparameters
-from tuner.training.keras import objective as keras_objective
-from tuner.training.resume import resumption
-from tuner.training.resume.randomness import seed_everything
+from hptune.config.model_file import check_path, load
+from hptune.core.attempt import AttemptId
+from hptune.core.goals import Goals
+from hptune.core.trial import Direction, Goal, Score
+from hptune.training.context import TrialContext
+from hptune.training.hyperparameters import make_hyperparameters
+from hptune.training.keras import objective as keras_objective
+from hptune.training.resume import resumption
+from hptune.training.resume.randomness import seed_everything
 
 OFTEN = {"each epoch": 1, "default": None, "never": 0}
 

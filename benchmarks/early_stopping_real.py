@@ -25,9 +25,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tuner.core.attempt import AttemptId
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger.reader import LedgerReader
+from hptune.core.attempt import AttemptId
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger.reader import LedgerReader
 
 MODEL = ROOT / "examples/digits_cnn.py"
 METRIC = "val_accuracy"
@@ -84,7 +84,7 @@ class Recorded:
 
 def study(directory: Path, *, seed: int, further: list[str]) -> Recorded:
     """Run a study, and return what its ledger recorded."""
-    command = [sys.executable, "-m", "tuner", "run", str(MODEL), "--search", "tpe"]
+    command = [sys.executable, "-m", "hptune", "run", str(MODEL), "--search", "tpe"]
     command += ["--study", str(directory), "--seed", str(seed), "--quiet", *further]
     subprocess.run(command, check=True, cwd=ROOT)
     reader = LedgerReader(StudyDirectory(directory))

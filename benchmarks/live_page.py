@@ -35,15 +35,15 @@ from typing import Any
 import numpy as np
 from master_scale import GOALS, SPACE
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.objectives import goals_to_json
-from tuner.config.settings import StudySettings
-from tuner.core.attempt import Attempt, AttemptId, Cause, Outcome, Report
-from tuner.core.messages import Event, Reported
-from tuner.core.resources import Placement
-from tuner.core.trial import Trial, TrialState
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.objectives import goals_to_json
+from hptune.config.settings import StudySettings
+from hptune.core.attempt import Attempt, AttemptId, Cause, Outcome, Report
+from hptune.core.messages import Event, Reported
+from hptune.core.resources import Placement
+from hptune.core.trial import Trial, TrialState
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger
 
 SIZES = (1_000, 5_000)
 UPDATES = 10
@@ -137,7 +137,7 @@ class GrowingStudy:
 @contextmanager
 def dashboard(directory: StudyDirectory) -> Iterator[str]:
     """Serve the page, and give its address."""
-    command = [sys.executable, "-m", "tuner", "dashboard", str(directory)]
+    command = [sys.executable, "-m", "hptune", "dashboard", str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -37,13 +37,13 @@ from pathlib import Path
 
 import psutil
 
-from tuner.core.attempt import Attempt
-from tuner.core.engine.engine import Engine
-from tuner.core.goals import Goals
-from tuner.core.messages import Event
-from tuner.core.resources import Amount
-from tuner.core.snapshot import StudySnapshot
-from tuner.core.space.space import (
+from hptune.core.attempt import Attempt
+from hptune.core.engine.engine import Engine
+from hptune.core.goals import Goals
+from hptune.core.messages import Event
+from hptune.core.resources import Amount
+from hptune.core.snapshot import StudySnapshot
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -52,13 +52,13 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Goal, Params, Trial
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Curve, Faults, Needs, SimulatedWorker
-from tuner.samplers.random_search import RandomSampler
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger
-from tuner.testing.studies import Memory, play
+from hptune.core.trial import Direction, Goal, Params, Trial
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Curve, Faults, Needs, SimulatedWorker
+from hptune.samplers.random_search import RandomSampler
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger
+from hptune.testing.studies import Memory, play
 
 SIZES = ("100x10", "1000x10", "10000x10", "1000x100", "10000x100", "10000x1000", "100000x1000",
          "100000x10000")  # fmt: skip

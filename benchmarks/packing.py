@@ -113,7 +113,7 @@ def run(options: Sequence[str], *, trials: int, limit_bytes: int, home: Path) ->
     """Run the study with these options."""
     study = home / "study"
     with limited(limit_bytes) as group:
-        words = [sys.executable, "-m", "tuner", "run", str(home / "model.py"), "--seed", "1"]
+        words = [sys.executable, "-m", "hptune", "run", str(home / "model.py"), "--seed", "1"]
         words += ["--search", "random", "--trials", str(trials), "--study", str(study), *options]
         enter = f"echo $$ > {shlex.quote(str(group / 'cgroup.procs'))}; exec {shlex.join(words)}"
         done = subprocess.run(["sh", "-c", enter], capture_output=True, text=True, check=False)

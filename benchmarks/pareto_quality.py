@@ -25,9 +25,9 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # the peers' environment does not have the project installed
 
-from tuner.core.space.space import ChoiceParameter, FloatParameter, Parameter, Scale, SearchSpace
-from tuner.core.trial import Direction, Params, Trial, TrialState
-from tuner.samplers.registry import SamplerOptions, make_sampler
+from hptune.core.space.space import ChoiceParameter, FloatParameter, Parameter, Scale, SearchSpace
+from hptune.core.trial import Direction, Params, Trial, TrialState
+from hptune.samplers.registry import SamplerOptions, make_sampler
 
 TRIALS = 100
 SHOWN = (25, 50, 100)

@@ -20,15 +20,15 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from pareto_quality import Costs, Problem, covered, problems, row
 
-from tuner.core.attempt import Attempt
-from tuner.core.goals import Goals
-from tuner.core.messages import Event, FinishReason, Reported, StopRequested
-from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.trial import Direction, Goal, Params, Trial, TrialState
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import SimulatedWorker
-from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.testing.studies import Memory, play
+from hptune.core.attempt import Attempt
+from hptune.core.goals import Goals
+from hptune.core.messages import Event, FinishReason, Reported, StopRequested
+from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import SimulatedWorker
+from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.testing.studies import Memory, play
 
 EPOCHS = 27
 BUDGETS = tuple(EPOCHS * trials for trials in (10, 20, 40))

@@ -157,7 +157,7 @@ def version(way: str) -> str:
         return f"{package} {importlib.metadata.version(package)}"
     code = hashlib.sha256()
     for room in ("core", "samplers", "pruners"):
-        for file in sorted((HERE.parent / "tuner" / room).glob("**/*.py")):
+        for file in sorted((HERE.parent / "tuner" / "hptune" / room).glob("**/*.py")):
             code.update(file.read_bytes())
     return f"hptune {code.hexdigest()[:12]}"
 

@@ -161,7 +161,7 @@ def _start_hptune(
 ) -> subprocess.Popen[bytes]:
     file = HERE / "scaling" / ("keras_model.py" if variant == "keras" else "objective.py")
     command = [
-        *(sys.executable, "-m", "tuner", "run", str(file), "--trials", "1", "--seed", "1"),
+        *(sys.executable, "-m", "hptune", "run", str(file), "--trials", "1", "--seed", "1"),
         *("--study", str(Path(scratch, "study")), "--cpus-per-trial", str(count)),
         *("--epochs", str(case.EPOCHS), "--workers", "1", "--processes-per-trial", str(count)),
     ]

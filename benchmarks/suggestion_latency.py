@@ -18,8 +18,8 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import psutil
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import (
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -28,8 +28,8 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Trial, TrialState
-from tuner.samplers.registry import SEARCH_NAMES, SamplerOptions, make_sampler
+from hptune.core.trial import Direction, Trial, TrialState
+from hptune.samplers.registry import SEARCH_NAMES, SamplerOptions, make_sampler
 
 SPACE = SearchSpace(
     (

@@ -4,7 +4,7 @@
     python examples/large_batch.py --sizes 256,4096 --trials 4 --epochs 4 --images 10000
 
 Each optimizer gets the same number of trials at each batch size, with learning rate, warm-up,
-decay and trust coefficient drawn from `tuner.optimizers.large_batch_space`, and the same number of
+decay and trust coefficient drawn from `hptune.optimizers.large_batch_space`, and the same number of
 epochs, so a larger batch takes fewer steps. The points are those of a scrambled Halton sequence, as
 Nado et al. 2021 (arXiv 2102.06356) compare optimizers. The table and the plot show the best
 accuracy of each; it is one study, so `hptune report` shows all trials.
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import qmc
 
-from tuner import HyperParameters, Study, StudyError, Tuner
+from hptune import HyperParameters, Study, StudyError, Tuner
 
 OPTIMIZERS = ("sgd", "adam", "lars", "lamb")
 FALL = 0.005
@@ -91,7 +91,7 @@ def model_of(sizes: list[int], *, images: int, epochs: int) -> Any:
     def build_model(hp: Any) -> Any:
         import keras
 
-        from tuner.optimizers import large_batch_space
+        from hptune.optimizers import large_batch_space
 
         layers = keras.layers
         model = keras.Sequential([keras.Input((28, 28)), layers.Rescaling(1 / 255)])
@@ -112,7 +112,7 @@ def model_of(sizes: list[int], *, images: int, epochs: int) -> Any:
 
 def points_of(kind: str, number: int) -> list[dict[str, float]]:
     """Return settings of one optimizer that fill its space evenly, the same for each batch."""
-    from tuner.optimizers import large_batch_space
+    from hptune.optimizers import large_batch_space
 
     hp = HyperParameters()
     hp.Fixed("optimizer", kind)

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from attempts import Attempts
-from commands import Commands
 from hypothesis import HealthCheck, settings
-from private_slurm import PrivateSlurm, missing, wait_until
-from real_runs import Hptune
 from xdist.scheduler import LoadFileScheduling
 
-from tuner.config.model_file import check_path
-from tuner.samplers.common.one_thread import one_thread
-from tuner.security.certificates import default_folder, ensure
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger
-from tuner.worker.forkserver.client import ForkServer
+from attempts import Attempts
+from commands import Commands
+from hptune.config.model_file import check_path
+from hptune.samplers.common.one_thread import one_thread
+from hptune.security.certificates import default_folder, ensure
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger
+from hptune.worker.forkserver.client import ForkServer
+from private_slurm import PrivateSlurm, missing, wait_until
+from real_runs import Hptune
 
 # A busy machine is no failure.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,12 +34,13 @@ SLURM_TURN_SECONDS = 900
 BASE_IMAGE_SECONDS = 900
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+
     from data_cache_node import Calls, Node
     from engine_driver import EngineDriver
     from file_network import Clock, Network
     from in_process import InProcess
     from real_containers import Containers
-    from xdist.remote import Producer
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -138,12 +139,13 @@ def cli(
     costs a tenth of what its own processes cost.
     """
     import joblib
+
     from in_process import InProcess, SharedForkServer
 
     def shared(_source: object) -> SharedForkServer:
         return SharedForkServer(request.getfixturevalue("warm"))
 
-    monkeypatch.setattr("tuner.master.workforce.ForkServer", shared)
+    monkeypatch.setattr("hptune.master.workforce.ForkServer", shared)
     monkeypatch.chdir(tmp_path)
     with joblib.parallel_config("threading"):
         yield InProcess(tmp_path, capfd)
@@ -282,8 +284,7 @@ def driver() -> EngineDriver:
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     """Return a node whose data cache is in the test's directory."""
     from data_cache_node import Node
-
-    from tuner.training.data_cache import data_cache
+    from hptune.training.data_cache import data_cache
 
     place = tmp_path / "node"
     place.mkdir()
@@ -309,8 +310,7 @@ def calls(tmp_path: Path) -> Calls:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return the clock of all workers in the test that exchange files."""
     from file_network import Clock
-
-    from tuner.worker.transport import file_requests, remote_study
+    from hptune.worker.transport import file_requests, remote_study
 
     clock = Clock()
     for module in (file_requests, remote_study):
@@ -322,8 +322,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
     """A master and workers that exchange files."""
     from file_network import Network
-
-    from tuner.worker.transport import file_requests
+    from hptune.worker.transport import file_requests
 
     monkeypatch.setattr(file_requests, "LOOK_SECONDS", 0.05)
     found = Network(tmp_path)

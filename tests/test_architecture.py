@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-import jobqueue
-import tuner
+import hptune
+import hptune_jobqueue
 
-PACKAGE = Path(tuner.__file__).parent
-JOBQUEUE = Path(jobqueue.__file__).parent
+PACKAGE = Path(hptune.__file__).parent
+JOBQUEUE = Path(hptune_jobqueue.__file__).parent
 TOP_MODULES = {"__init__", "__main__", "errors", "study", "tuner"}
 
 FRAMEWORKS = {"tensorflow", "keras", "keras_tuner", "torch", "jax", "cupy"}
@@ -33,7 +33,7 @@ OUTSIDE_WORLD = {
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One import statement; names are absolute, such as `tuner.core.engine.engine`."""
+    """One import statement; names are absolute, such as `hptune.core.engine.engine`."""
 
     importer: str
     imported: str
@@ -99,7 +99,7 @@ def room(module: str) -> str:
 @cache
 def ours() -> list[Import]:
     """Return the imports of modules of the package by each other."""
-    return [each for each in imports() if each.top == "tuner"]
+    return [each for each in imports() if each.top == "hptune"]
 
 
 def named(rule: list[Import]) -> list[str]:
@@ -124,7 +124,7 @@ def declared(init: Path) -> set[str]:
     _, found, tail = doc.partition("May import: ")
     assert found, f"{init} does not say what the folder may import"
     sentence = re.split(r"\.(?:\s|$)", tail)[0]
-    return set(re.findall(r"`([a-z_.]+)`", sentence)) - {"tuner"}
+    return set(re.findall(r"`([a-z_.]+)`", sentence)) - {"hptune"}
 
 
 def circle(edges: set[tuple[str, str]]) -> list[str]:
@@ -144,9 +144,9 @@ FOLDERS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.pa
 
 def test_imports_are_found() -> None:
     pairs = {(each.importer, each.imported) for each in imports()}
-    assert ("tuner.core.engine.engine", "tuner.core.messages") in pairs
-    assert ("tuner.worker.dask.plugin", "distributed") in pairs
-    assert ("tuner.worker.dask.plugin", "tuner.worker.devices") in pairs
+    assert ("hptune.core.engine.engine", "hptune.core.messages") in pairs
+    assert ("hptune.worker.dask.plugin", "distributed") in pairs
+    assert ("hptune.worker.dask.plugin", "hptune.worker.devices") in pairs
     assert any(each.in_function and each.top == "keras" for each in imports())
 
 
@@ -160,7 +160,7 @@ def test_each_folder_imports_what_it_declares_and_nothing_else(path: Path) -> No
     used = {
         place(each.imported, each.importer)
         for each in ours()
-        if (folder(each.importer) == name and folder(each.imported) not in (name, "tuner"))
+        if (folder(each.importer) == name and folder(each.imported) not in (name, "hptune"))
         or (folder(each.importer) == name and each.imported.count(".") == 1)
     }
     assert used - {""} == declared(path / "__init__.py")
@@ -182,7 +182,7 @@ def test_no_circle_among_the_modules_and_folders_of_a_folder(path: Path) -> None
 
 
 def test_imports_go_downwards_in_the_list_of_the_architecture_page() -> None:
-    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    page = (PACKAGE.parents[1] / "docs" / "architecture.md").read_text()
     listed = re.findall(r"^  ([a-z]+)/ ", page, re.MULTILINE)
     assert set(listed) == {path.name for path in FOLDERS if path.parent == PACKAGE}
 
@@ -204,19 +204,19 @@ def test_nothing_imports_the_suites() -> None:
 
 
 def test_the_core_knows_nothing_of_the_outside_world() -> None:
-    allowed = (sys.stdlib_module_names - OUTSIDE_WORLD) | {"numpy", "tuner"}
+    allowed = (sys.stdlib_module_names - OUTSIDE_WORLD) | {"numpy", "hptune"}
     rule = [
         each
         for each in imports()
         if room(each.importer) == "core"
         and each.top not in allowed
-        and (each.importer, each.imported) != ("tuner.core.clock", "time")
+        and (each.importer, each.imported) != ("hptune.core.clock", "time")
     ]
     assert named(rule) == []
 
 
 def test_the_engine_never_sees_the_clock() -> None:
-    rule = [each for each in ours() if each.imported == "tuner.core.clock"]
+    rule = [each for each in ours() if each.imported == "hptune.core.clock"]
     assert not [each for each in rule if room(each.importer) == "core"]
 
 
@@ -226,12 +226,12 @@ def test_samplers_are_pure_and_know_nothing_of_each_other() -> None:
         for path in (PACKAGE / "samplers").rglob("*.py")
         if "(Sampler):" in path.read_text()
     }
-    assert {"tuner.samplers.grid", "tuner.samplers.random_search"} <= samplers
+    assert {"hptune.samplers.grid", "hptune.samplers.random_search"} <= samplers
     rule = [
         each
         for each in imports()
-        if each.importer.startswith("tuner.samplers.")
-        and each.importer != "tuner.samplers.registry"
+        if each.importer.startswith("hptune.samplers.")
+        and each.importer != "hptune.samplers.registry"
         and (each.imported in samplers or each.top in OUTSIDE_WORLD)
     ]
     assert named(rule) == []
@@ -256,7 +256,7 @@ def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
         for each in ours()
         if room(each.importer) in ("executors", "storage", "worker", "training")
         and each.imported.startswith(
-            ("tuner.core.engine", "tuner.core.packing", "tuner.core.sampler")
+            ("hptune.core.engine", "hptune.core.packing", "hptune.core.sampler")
         )
     ]
     assert named(rule) == []
@@ -265,15 +265,15 @@ def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
 def test_dask_is_known_to_those_who_need_it() -> None:
     users = {each.importer for each in imports() if each.top in ("distributed", "dask")}
     assert users == {
-        "tuner.executors.dask",
-        "tuner.executors.dask_client",
-        "tuner.executors.local_cluster",
-        "tuner.clusters.scheduler",
-        "tuner.worker.dask.encryption",
-        "tuner.worker.dask.calls",
-        "tuner.worker.dask.plugin",
-        "tuner.worker.dask.worker",
-        "tuner.doctor.workers",
+        "hptune.executors.dask",
+        "hptune.executors.dask_client",
+        "hptune.executors.local_cluster",
+        "hptune.clusters.scheduler",
+        "hptune.worker.dask.encryption",
+        "hptune.worker.dask.calls",
+        "hptune.worker.dask.plugin",
+        "hptune.worker.dask.worker",
+        "hptune.doctor.workers",
     }
 
 
@@ -282,9 +282,9 @@ def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
         if room(each.importer) == "optimizers":  # which only model files import
             return False
         at_home = room(each.importer) == "training" or each.importer in (
-            "tuner.worker.forkserver.child",
-            "tuner.worker.forkserver.server",
-            "tuner.study",
+            "hptune.worker.forkserver.child",
+            "hptune.worker.forkserver.server",
+            "hptune.study",
         )
         return not at_home or not each.in_function
 
@@ -295,19 +295,22 @@ def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
 
 def test_the_job_queue_knows_nothing_of_the_tuner() -> None:
     found = imports(JOBQUEUE)
-    assert ("jobqueue.sizing", "jobqueue.nodes") in {(e.importer, e.imported) for e in found}
-    assert named([each for each in found if each.top == "tuner"]) == []
+    edges = {(each.importer, each.imported) for each in found}
+    assert ("hptune_jobqueue.sizing", "hptune_jobqueue.nodes") in edges
+    assert named([each for each in found if each.top == "hptune"]) == []
 
 
 def test_no_circle_among_the_modules_of_the_job_queue() -> None:
-    found = [each for each in imports(JOBQUEUE) if each.top == "jobqueue" and room(each.imported)]
+    found = [
+        each for each in imports(JOBQUEUE) if each.top == "hptune_jobqueue" and room(each.imported)
+    ]
     edges = {(each.importer, each.imported) for each in found}
     assert circle({(a, b) for a, b in edges if a != b}) == []
 
 
 def test_only_the_job_script_knows_dask_jobqueue() -> None:
     users = {e.importer for e in imports() + imports(JOBQUEUE) if e.top in ("dask_jobqueue",)}
-    assert users <= {"jobqueue.script"}
+    assert users <= {"hptune_jobqueue.script"}
 
 
 # --- what is loaded -------------------------------------------------------------------------
@@ -338,23 +341,23 @@ HEAVY = FRAMEWORKS | {"distributed", "dask", "pandas", "rich", "bokeh", "sklearn
 @pytest.mark.parametrize(
     "script",
     [
-        "import tuner",
-        "import tuner; tuner.Tuner, tuner.Study, tuner.Resources, tuner.report",
+        "import hptune",
+        "import hptune; hptune.Tuner, hptune.Study, hptune.Resources, hptune.report",
         """
         import contextlib
-        from tuner.cli import main
+        from hptune.cli import main
         with contextlib.suppress(SystemExit):
             main(["--help"])
         """,
         """
         import contextlib
-        from tuner.cli import main
+        from hptune.cli import main
         with contextlib.suppress(SystemExit):
             main(["run", "--help"])
         """,
         """
         import contextlib, pathlib
-        from tuner.cli import main
+        from hptune.cli import main
         pathlib.Path("model.py").write_text("def objective(hp, trial)")
         with contextlib.suppress(SystemExit):
             main(["run", "model.py"])
@@ -365,7 +368,7 @@ HEAVY = FRAMEWORKS | {"distributed", "dask", "pandas", "rich", "bokeh", "sklearn
 )
 def test_importing_and_asking_for_help_load_nothing_heavy(script: str, tmp_path: Path) -> None:
     loaded = loaded_after(script, tmp_path)
-    assert "tuner" in loaded
+    assert "hptune" in loaded
     assert loaded & HEAVY == set()
 
 
@@ -375,19 +378,19 @@ def test_a_study_says_that_it_reads_the_model_before_it_loads_anything_heavy(
     (tmp_path / "model.py").write_text("def objective(hp, trial):\n    return 0\n")
     script = """
     import sys
-    from tuner.master.workforce import Workforce
-    from tuner.reporting.terminal.plain import PlainProgress
+    from hptune.master.workforce import Workforce
+    from hptune.reporting.terminal.plain import PlainProgress
     noted = []
     PlainProgress.note = lambda self, line: noted.append(line)
     Workforce.__enter__ = lambda self: sys.exit()
-    from tuner.cli import main
+    from hptune.cli import main
     try:
         main(["run", "model.py", "--search", "bayesian", "--study", "study"])
     except SystemExit:
         assert "reading model.py" in noted[0]
     """
     loaded = loaded_after(script, tmp_path)
-    assert "tuner" in loaded
+    assert "hptune" in loaded
     assert loaded & HEAVY == set()
 
 
@@ -396,13 +399,13 @@ def test_a_whole_study_leaves_the_master_without_a_framework(tmp_path: Path) -> 
         "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
     )
     script = """
-    from tuner.cli import main
+    from hptune.cli import main
     try:
         main(["run", "model.py", "--trials", "3", "--seed", "1", "--study", "study"])
     except SystemExit as end:
         assert not end.code, end.code
     """
     loaded = loaded_after(script, tmp_path)
-    assert {"tuner", "distributed"} <= loaded
+    assert {"hptune", "distributed"} <= loaded
     assert loaded & (FRAMEWORKS | {"pandas", "rich", "sklearn"}) == set()
     assert (tmp_path / "study" / "study.db").exists()

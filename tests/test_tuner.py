@@ -9,12 +9,13 @@ import shutil
 import sys
 
 import pytest
+
 from in_process import InProcess
 from real_runs import Hptune, rows, states, trials, wait_for
 
 PLAIN = """
     import json
-    from tuner import Tuner
+    from hptune import Tuner
 
     def objective(hp, trial):
         x = hp.Float("x", -1.0, 1.0)
@@ -85,7 +86,7 @@ def test_a_study_is_resumed_only_on_request(cli: InProcess) -> None:
 
 def test_a_resumed_study_uses_the_objective_as_it_is_now(cli: InProcess) -> None:
     script = """
-        from tuner import Tuner
+        from hptune import Tuner
 
         def study(objective, trials):
             return Tuner(objective, trials=trials, directory="study", resume=True, quiet=True,
@@ -108,7 +109,7 @@ def test_a_resumed_study_uses_the_objective_as_it_is_now(cli: InProcess) -> None
 
 def test_failed_trials_begin_again_with_the_corrected_objective(cli: InProcess) -> None:
     script = """
-        from tuner import Tuner
+        from hptune import Tuner
 
         def wrong(hp, trial):
             return {"a": 1.0, "b": "1"}[hp.Choice("x", ["a", "b"])]
@@ -154,7 +155,7 @@ def test_an_unknown_metric_leaves_nothing(cli: InProcess) -> None:
 def test_ctrl_c_stops_the_study_and_resume_continues(hptune: Hptune) -> None:
     script = """
         import time
-        from tuner import Tuner
+        from hptune import Tuner
 
         def objective(hp, trial):
             x = hp.Float("x", 0.0, 1.0)
@@ -188,7 +189,7 @@ def test_a_mistake_is_shown_with_the_frames_of_the_script(hptune: Hptune) -> Non
     ended = hptune.script(
         """
         import traceback
-        from tuner import Study, Tuner
+        from hptune import Study, Tuner
 
         def build_model(hp):
             return helper(hp.Int("units", 1, 8))
@@ -220,7 +221,7 @@ def test_a_mistake_is_shown_with_the_frames_of_the_script(hptune: Hptune) -> Non
         # Python 3.12 adds "Did you mean: 'units'?".
         last_line = "\nNameError: name 'unites' is not defined"
         assert last_line in each
-    assert ended.err.count("/tuner/") == 2  # Tuner.fit itself, once for each
+    assert ended.err.count("/tuner/hptune/") == 2  # Tuner.fit itself, once for each
     study, tuner = ended.out.splitlines()
     assert "Study('studies/study-1'): 2/2 trials Trial(0, FAILED, params={'x': " in study
     assert "reason=\"NameError: name 'unites' is not defined\")" in study
@@ -229,37 +230,37 @@ def test_a_mistake_is_shown_with_the_frames_of_the_script(hptune: Hptune) -> Non
 
 def test_files_of_the_user_with_names_of_ours_hide_nothing(hptune: Hptune) -> None:
     """A script, its Dask and joblib workers, and a model file; the folder is on PYTHONPATH too."""
-    hptune.file("tuner.py", "VALUE = 7")
-    for name in ("jobqueue", "report"):
-        hptune.file(f"{name}.py", f"raise RuntimeError('{name}.py of the user was imported')")
+    for number, name in enumerate(("tuner", "jobqueue", "core", "study")):
+        hptune.file(f"{name}.py", f"VALUE = {10**number}")
+    hptune.file("report.py", "raise RuntimeError('report.py of the user was imported')")
     hptune.file(
         "model.py",
         """
+        import core, jobqueue, study, tuner
         from hptune import report
 
         def objective(hp, trial):
             report(1, value=hp.Float("x", 0, 1))
-            return hp.get("x")
+            return tuner.VALUE + jobqueue.VALUE + core.VALUE + study.VALUE + hp.get("x")
         """,
     )
     path = os.pathsep.join((str(hptune.directory), os.environ.get("PYTHONPATH", "")))
     ended = hptune.script(
         """
-        from tuner import VALUE
-        import hptune
+        import core, hptune, jobqueue, study, tuner
 
         def objective(hp, trial):
-            from hptune.errors import UsageError
-            from tuner.errors import UsageError as same
-            return VALUE + hp.Float("x", 0, 1) + (UsageError is not same)
+            import study as same
+            own = tuner.VALUE + jobqueue.VALUE + core.VALUE + same.VALUE
+            return own + hp.Float("x", 0, 1)
 
         for executor in ("dask", "joblib"):
-            tuner = hptune.Tuner(objective, trials=2, executor=executor, quiet=True)
-            print(int(tuner.fit().best_trial.value))
+            search = hptune.Tuner(objective, trials=2, executor=executor, quiet=True)
+            print(int(search.fit().best_trial.value))
         """,
         PYTHONPATH=path,
     ).wait()
-    assert (ended.code, ended.out, ended.err) == (0, "7\n7\n", "")
+    assert (ended.code, ended.out, ended.err) == (0, "1111\n1111\n", "")
     command = (sys.executable, "-m", "hptune", "run", "model.py", "--trials", "2", "-q")
     ended = hptune.other(*command, PYTHONPATH=path).wait()
     assert ended.code == 0, ended.err
@@ -303,7 +304,7 @@ def test_a_keras_model_and_its_data_are_sent_from_a_script(hptune: Hptune, cli: 
         import keras
         import numpy as np
         import tensorflow as tf
-        from tuner import Tuner, UsageError
+        from hptune import Tuner, UsageError
 
         def build_model(hp):
             model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(hp.Int("units", 2, 8))])

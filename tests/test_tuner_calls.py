@@ -12,11 +12,11 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+
+from hptune import Tuner, UsageError
+from hptune.config.settings import SETTINGS
 from in_process import InProcess
 from stored_study import stored
-
-from tuner import Tuner, UsageError
-from tuner.config.settings import SETTINGS
 
 
 def objective(hp: Any, _trial: object) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner import errors
+from hptune import errors
 
 ROOT = Path(__file__).parents[1]
 FRAMEWORKS = {"jax", "keras", "keras-tuner", "tensorflow", "torch"}

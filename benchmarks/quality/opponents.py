@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tuner
-from tuner.core.space.space import SearchSpace
-from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
-from tuner.samplers.adapters.skopt import SURROGATES
-from tuner.samplers.registry import OPTUNA, SEARCH_NAMES, SamplerOptions, make_sampler
+import hptune
+from hptune.core.space.space import SearchSpace
+from hptune.core.trial import Direction, Params, Suggestion, Trial, TrialState
+from hptune.samplers.adapters.skopt import SURROGATES
+from hptune.samplers.registry import OPTUNA, SEARCH_NAMES, SamplerOptions, make_sampler
 
 
 class Opponent(abc.ABC):
@@ -196,7 +196,7 @@ def version(name: str) -> str:
     theirs = f"{peer} {importlib.metadata.version(_PACKAGES[peer])}" if peer else ""
     if name in _OPTUNA or name == _SKOPT_GP:
         return theirs
-    home = Path(tuner.__file__).parent
+    home = Path(hptune.__file__).parent
     code = hashlib.sha256()
     for file in sorted([*home.glob("core/**/*.py"), *home.glob("samplers/**/*.py")]):
         code.update(file.read_bytes())

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tuner.core.space.space import (
+from hptune.core.space.space import (
     ChoiceParameter,
     Condition,
     FloatParameter,

@@ -8,7 +8,7 @@ import itertools
 import logging
 from typing import Any, Protocol
 
-from tuner.core.space.space import (
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     FloatParameter,
@@ -16,7 +16,7 @@ from tuner.core.space.space import (
     Parameter,
     Scale,
 )
-from tuner.core.trial import Params
+from hptune.core.trial import Params
 
 from .runs import Track
 from .tasks import Task

@@ -19,9 +19,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 
-from tuner.core.trial import TrialState
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger.reader import LedgerReader
+from hptune.core.trial import TrialState
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger.reader import LedgerReader
 
 METRIC = "val_accuracy"
 

@@ -6,19 +6,19 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tuner.core.attempt import Attempt
-from tuner.core.goals import Goals
-from tuner.core.messages import Event, FinishReason, Reported, StopRequested
-from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import SearchSpace
-from tuner.core.trial import Direction, Goal, Trial
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import SimulatedWorker
-from tuner.samplers.gp.sampler import BayesianSampler
-from tuner.samplers.random_search import RandomSampler
-from tuner.samplers.tpe.sampler import TpeSampler
-from tuner.testing.studies import Memory, play
+from hptune.core.attempt import Attempt
+from hptune.core.goals import Goals
+from hptune.core.messages import Event, FinishReason, Reported, StopRequested
+from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import SearchSpace
+from hptune.core.trial import Direction, Goal, Trial
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import SimulatedWorker
+from hptune.samplers.gp.sampler import BayesianSampler
+from hptune.samplers.random_search import RandomSampler
+from hptune.samplers.tpe.sampler import TpeSampler
+from hptune.testing.studies import Memory, play
 
 from .tasks import Task
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.core.space.space import SearchSpace
-from tuner.core.trial import Params
+from hptune.core.space.space import SearchSpace
+from hptune.core.trial import Params
 
 HERE = Path(__file__).parent
 CURVES = HERE / "digits_cnn_curves.csv"
@@ -113,7 +113,7 @@ class Digits(Task):
     """Recorded trainings of examples/digits_cnn.py; a configuration has its nearest one's curve."""
 
     def __init__(self) -> None:
-        from tuner.samplers.common.encoding import Encoding
+        from hptune.samplers.common.encoding import Encoding
 
         space = SearchSpace.from_json(json.loads(SPACE.read_text()))
         self._axes = Encoding(space)
@@ -175,7 +175,7 @@ class Between(Digits):
     """
 
     def __init__(self) -> None:
-        from tuner.samplers.random_search import RandomSampler
+        from hptune.samplers.random_search import RandomSampler
 
         super().__init__()
         self.name = BETWEEN

@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("study", help="the study's directory")
     parser.add_argument("-o", "--output", type=Path, default=Path("clip.png"), metavar="FILE.png")
     arguments = parser.parse_args()
-    from tuner import Study, StudyError
+    from hptune import Study, StudyError
 
     try:
         study = Study(arguments.study)

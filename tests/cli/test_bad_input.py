@@ -10,6 +10,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+
 from in_process import InProcess, refused
 from real_runs import Hptune, trials, wait_for
 

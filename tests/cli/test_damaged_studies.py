@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from hptune.storage.artifacts import StudyFiles
+from hptune.study import Study
 from in_process import InProcess
 from stored_study import stored, typical
-
-from tuner.storage.artifacts import StudyFiles
-from tuner.study import Study
 
 Damage = Callable[[Path], None]
 

@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.settings import StudySettings
+from hptune.master import detached
+from hptune_jobqueue.script import MASTER_NOTICE
 from in_process import InProcess
 from stored_study import stored
-
-from jobqueue.script import MASTER_NOTICE
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.master import detached
 
 ANSWERS = {
     "sinfo": "echo 'cpu*|up|1-00:00:00|8|64000|(null)|3|idle'",

@@ -10,7 +10,7 @@ import pytest
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
-from tuner.cli import main
+from hptune.cli import main
 
 
 @pytest.mark.parametrize("command", ["run", "resume"])

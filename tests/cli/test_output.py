@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from hptune.cli.dashboard import follow_log
 from in_process import InProcess
 from real_runs import Hptune, Terminal
 from stored_study import typical
-
-from tuner.cli.dashboard import follow_log
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ import sys
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
-        if name == "tuner.cli":
+        if name == "hptune.cli":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupting())

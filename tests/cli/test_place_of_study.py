@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from hptune.storage.directory import StudyDirectory
 from in_process import InProcess
-
-from tuner.storage.directory import StudyDirectory
 
 
 def test_a_study_takes_no_files_of_one_whose_ledger_is_gone(cli: InProcess) -> None:

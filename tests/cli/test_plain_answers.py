@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from hptune.storage.artifacts import RESUME
 from in_process import InProcess
-
-from tuner.storage.artifacts import RESUME
 
 LIGHT = ("--executor", "joblib", "--seed", "3", "--study", "study")
 

@@ -11,10 +11,11 @@ import venv
 from pathlib import Path
 
 import pytest
+
+import hptune_jobqueue
+from hptune import errors
 from in_process import InProcess, refused
 from real_runs import Hptune, trials
-
-import tuner
 
 SPACE = """
 [lr]
@@ -145,7 +146,8 @@ def test_a_model_file_runs_in_another_python(hptune: Hptune) -> None:
     venv.create(other)
     (packages,) = other.glob("lib/python*/site-packages")
     # An editable installation is found by its source, not by the folder of packages.
-    ours = [sysconfig.get_paths()["purelib"], str(Path(tuner.__file__).parents[1])]
+    sources = [str(Path(each.__file__).parents[1]) for each in (errors, hptune_jobqueue)]
+    ours = [sysconfig.get_paths()["purelib"], *sources]
     (packages / "ours.pth").write_text("\n".join(ours))
     (packages / "only_there.py").write_text("LOSS = 1.0\n")
     (hptune.directory / "model.py").write_text(
@@ -167,7 +169,7 @@ def test_a_space_is_read_as_utf_8_in_any_locale(tmp_path: Path) -> None:
     space.write_text('[lr]\ntype = "choice"\nvalues = ["\u03bb"]\n', encoding="utf-8")
     lines = (
         "from pathlib import Path",
-        "from tuner.config.programs import read_space",
+        "from hptune.config.programs import read_space",
         f"read_space(Path({str(space)!r}))",
     )
     strict = ("-X", "warn_default_encoding", "-W", "error::EncodingWarning")

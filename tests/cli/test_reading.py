@@ -15,26 +15,26 @@ from pathlib import Path
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
+
 from fake_study import GOALS, attempt, trial
+from hptune.cli import main
+from hptune.config.objectives import goals_to_json
+from hptune.core.attempt import Outcome
+from hptune.core.goals import Comparison, Constraint, Goals
+from hptune.core.messages import Event, StudyOpened, WorkerJoined
+from hptune.core.resources import Capacity
+from hptune.core.study_config import StudyConfig
+from hptune.core.trial import Direction, Goal, TrialState
+from hptune.core.user_requests import UserAction
+from hptune.errors import StudyError
+from hptune.master.user_requests import ask
+from hptune.reporting.text import NOTHING
+from hptune.storage.ledger import Ledger
+from hptune.storage.scaling_file import MEASURING
+from hptune.study import Study
 from in_process import InProcess
 from real_runs import Hptune, wait_for
 from stored_study import curve, stored, typical
-
-from tuner.cli import main
-from tuner.config.objectives import goals_to_json
-from tuner.core.attempt import Outcome
-from tuner.core.goals import Comparison, Constraint, Goals
-from tuner.core.messages import Event, StudyOpened, WorkerJoined
-from tuner.core.resources import Capacity
-from tuner.core.study_config import StudyConfig
-from tuner.core.trial import Direction, Goal, TrialState
-from tuner.core.user_requests import UserAction
-from tuner.errors import StudyError
-from tuner.master.user_requests import ask
-from tuner.reporting.text import NOTHING
-from tuner.storage.ledger import Ledger
-from tuner.storage.scaling_file import MEASURING
-from tuner.study import Study
 
 NEWEST = "newest study: studies/b-1\n"
 

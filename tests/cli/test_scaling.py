@@ -11,16 +11,16 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+
+from hptune.core.scaling.curve import Sample, ScalingCurve
+from hptune.core.scaling.points import Point
+from hptune.errors import StudyError
+from hptune.master import scaling
+from hptune.master.scaling import Note, ScalingRequest
+from hptune.storage.directory import StudyDirectory
 from in_process import InProcess, refused
 from real_runs import Ended, Hptune, rows, wait_for
 from requirements import require
-
-from tuner.core.scaling.curve import Sample, ScalingCurve
-from tuner.core.scaling.points import Point
-from tuner.errors import StudyError
-from tuner.master import scaling
-from tuner.master.scaling import Note, ScalingRequest
-from tuner.storage.directory import StudyDirectory
 
 MODEL = """
 import numpy as np

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 
 import pytest
+
 from in_process import InProcess
 from real_runs import Hptune, states, trials, wait_for
 

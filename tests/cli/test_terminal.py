@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from real_runs import Hptune, Terminal, states, wait_for
 
 LIGHT = ("--search", "random", "--executor", "joblib", "--workers", 1)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from hptune import Study, UsageError
+from hptune.clusters.local import LocalWorkers
+from hptune.core.resources import Resources
 from in_process import InProcess
 from real_runs import Hptune, rows, trials, wait_for
-
-from tuner import Study, UsageError
-from tuner.clusters.local import LocalWorkers
-from tuner.core.resources import Resources
 
 LIGHT = ("--executor", "joblib", "--seed", "3", "--study", "study")
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from jobqueue.commands import Slurm
-from jobqueue.errors import ConfigError, JobsFailError
-from jobqueue.nodes import parse_sinfo
-from tuner.clusters.base import Cluster
-from tuner.clusters.existing import ClientWorkers, ExistingScheduler
-from tuner.clusters.jobs import JobQueueCluster, JobWorkers, translated_errors
-from tuner.clusters.layout import WorkerLayout, resolve_layout
-from tuner.clusters.local import LocalWorkers
-from tuner.clusters.slurm_jobs import SlurmWorkers, check_jobs, script_texts
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.core.resources import Resources
-from tuner.errors import StudyError, UsageError
-from tuner.master.workforce import choose_cluster
+from hptune.clusters.base import Cluster
+from hptune.clusters.existing import ClientWorkers, ExistingScheduler
+from hptune.clusters.jobs import JobQueueCluster, JobWorkers, translated_errors
+from hptune.clusters.layout import WorkerLayout, resolve_layout
+from hptune.clusters.local import LocalWorkers
+from hptune.clusters.slurm_jobs import SlurmWorkers, check_jobs, script_texts
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.settings import StudySettings
+from hptune.core.resources import Resources
+from hptune.errors import StudyError, UsageError
+from hptune.master.workforce import choose_cluster
+from hptune_jobqueue.commands import Slurm
+from hptune_jobqueue.errors import ConfigError, JobsFailError
+from hptune_jobqueue.nodes import parse_sinfo
 
 
 def settings(**given: Any) -> StudySettings:
@@ -84,7 +84,7 @@ def test_local_workers_say_what_each_trial_holds() -> None:
 
 
 class FakeJobs:
-    """Records the calls of a cluster of `jobqueue`."""
+    """Records the calls of a cluster of `hptune_jobqueue`."""
 
     address = "tls://node1:8786"
 
@@ -118,7 +118,7 @@ def test_jobs_are_closed_once_also_if_no_scheduler_answers(
     def refused(address: str, *, name: str, identity: None) -> None:
         raise StudyError(f"no scheduler answers at {address} ({name})")
 
-    monkeypatch.setattr("tuner.executors.dask_client.connect", refused)
+    monkeypatch.setattr("hptune.executors.dask_client.connect", refused)
     jobs = FakeJobs()
     workers = FakeWorkers(jobs)
     run: Any = type("Run", (), {"name": "hptune-1"})()

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from tuner.clusters.base import SchedulerCluster
-from tuner.clusters.existing import ClientWorkers, ExistingScheduler
-from tuner.clusters.layout import WorkerLayout
-from tuner.clusters.running_studies import study_at
-from tuner.clusters.scheduler import check_file, serve
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.core.clock import SystemClock
-from tuner.core.resources import Resources
-from tuner.errors import NoStudyError, StudyError, UsageError
-from tuner.executors.dask import DaskExecutor
-from tuner.master.workforce import Workforce, choose_cluster
-from tuner.worker.dask.study_access import StudyAccess
+from hptune.clusters.base import SchedulerCluster
+from hptune.clusters.existing import ClientWorkers, ExistingScheduler
+from hptune.clusters.layout import WorkerLayout
+from hptune.clusters.running_studies import study_at
+from hptune.clusters.scheduler import check_file, serve
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.settings import StudySettings
+from hptune.core.clock import SystemClock
+from hptune.core.resources import Resources
+from hptune.errors import NoStudyError, StudyError, UsageError
+from hptune.executors.dask import DaskExecutor
+from hptune.master.workforce import Workforce, choose_cluster
+from hptune.worker.dask.study_access import StudyAccess
 
 ADDRESS = "tls://node1:8786"
 

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+
 from commands import Commands
+from hptune.clusters.jobs import jobs_name
+from hptune.worker.dask import worker
+from hptune_jobqueue.script import ENDS_AT, NOTICE
 from in_process import InProcess
 from real_runs import Hptune
-
-from jobqueue.script import ENDS_AT, NOTICE
-from tuner.clusters.jobs import jobs_name
-from tuner.worker.dask import worker
 
 
 def left_by_a_dead_master(study: Path) -> None:
@@ -61,7 +61,7 @@ def test_stop_says_which_jobs_it_could_not_cancel(cli: InProcess, commands: Comm
 def test_a_status_that_is_watched_ends_when_the_masters_job_is_gone(
     cli: InProcess, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.cli.reading._SLURM_SECONDS", 0.0)
+    monkeypatch.setattr("hptune.cli.reading._SLURM_SECONDS", 0.0)
     study = cli.study()
     (study / "jobs").mkdir(parents=True)
     (study / "jobs" / "master.sbatch").touch()

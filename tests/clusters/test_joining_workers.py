@@ -17,11 +17,11 @@ from typing import IO, Any
 
 import psutil
 import pytest
+
+from hptune.core.seeds import training_seed
 from in_process import InProcess
 from private_slurm import free_ports
 from real_runs import Hptune, Started, is_alive, rows, trials, wait_for
-
-from tuner.core.seeds import training_seed
 
 STEPS = 6
 MODEL = """
@@ -175,7 +175,7 @@ def undisturbed(trial: dict[str, Any], *, seed: int) -> float:
 # The beginning of a script that says when a study has connected to its scheduler.
 CONNECTS = """
 import distributed, pathlib
-from tuner.executors import dask_client
+from hptune.executors import dask_client
 
 connect = dask_client.connect
 
@@ -209,7 +209,8 @@ def test_a_scheduler_that_dies_while_a_study_starts_is_one_clean_ending(
         register = f"lambda *_, **__: exec({kill!r})"
         script += f"distributed.Client.set_metadata = {register}\n"
     arguments = ["run", str(model), "--connect", scheduler.address, "--study", "study"]
-    ended = scheduler.hptune.script(f"{script}from tuner.cli import main\nmain({arguments})").wait()
+    script += f"from hptune.cli import main\nmain({arguments})"
+    ended = scheduler.hptune.script(script).wait()
     assert ended.code == 1, ended
     assert "Error: the connection to the Dask scheduler is lost" in ended.err, ended.err
     assert "Traceback" not in ended.err

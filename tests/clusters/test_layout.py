@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tuner.clusters.layout import resolve_layout, trial_resources
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.core.resources import Amount, Capacity, Resources
-from tuner.core.scheduling.cluster import ClusterState
-from tuner.errors import UsageError
-from tuner.worker.devices import share
+from hptune.clusters.layout import resolve_layout, trial_resources
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.settings import StudySettings
+from hptune.core.resources import Amount, Capacity, Resources
+from hptune.core.scheduling.cluster import ClusterState
+from hptune.errors import UsageError
+from hptune.worker.devices import share
 
 MACHINE = Capacity((0, 1, 2, 3), ("A",), 10**10)
 CPUS, GPUS, MEMORY = Amount

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from in_process import InProcess
 
-from jobqueue.config import read_config
+from hptune_jobqueue.config import read_config
+from in_process import InProcess
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "slurm"
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"

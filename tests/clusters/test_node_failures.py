@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tuner.clusters.existing import ExistingScheduler
-from tuner.clusters.node_failures import FAILING, MAX_NODE_FAILURES, NodeFailures
-from tuner.core.attempt import Attempt, AttemptId, Cause, Ending, Outcome
-from tuner.core.messages import AttemptEnded, WorkerJoined, WorkerLeft
-from tuner.core.resources import Capacity, Placement
+from hptune.clusters.existing import ExistingScheduler
+from hptune.clusters.node_failures import FAILING, MAX_NODE_FAILURES, NodeFailures
+from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Outcome
+from hptune.core.messages import AttemptEnded, WorkerJoined, WorkerLeft
+from hptune.core.resources import Capacity, Placement
 
 
 def attempt(trial: int, node: str, outcome: Outcome) -> Attempt:

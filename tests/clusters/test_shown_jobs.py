@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from jobqueue.commands import parse_squeue
-from jobqueue.jobs_file import ShownJobs, by_id, remove_jobs, write_jobs
-from tuner.clusters.shown_jobs import jobs_json, jobs_line, jobs_text
+from hptune.clusters.shown_jobs import jobs_json, jobs_line, jobs_text
+from hptune_jobqueue.commands import parse_squeue
+from hptune_jobqueue.jobs_file import ShownJobs, by_id, remove_jobs, write_jobs
 
 # As squeue of release 22.05 prints them, with times in seconds.
 SQUEUE = """\

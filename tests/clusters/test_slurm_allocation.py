@@ -9,14 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import Commands
-from real_runs import Hptune, wait_for
 
-from jobqueue.allocation import Allocation, AllocationCluster, find_allocation, is_step, why_not
-from jobqueue.errors import ConfigError, JobsFailError
-from tuner.clusters.slurm_allocation import allocation_for
-from tuner.config.model_file import check_path
-from tuner.config.settings import StudySettings
+from commands import Commands
+from hptune.clusters.slurm_allocation import allocation_for
+from hptune.config.model_file import check_path
+from hptune.config.settings import StudySettings
+from hptune_jobqueue.allocation import (
+    Allocation,
+    AllocationCluster,
+    find_allocation,
+    is_step,
+    why_not,
+)
+from hptune_jobqueue.errors import ConfigError, JobsFailError
+from real_runs import Hptune, wait_for
 
 BATCH = {
     "SLURM_JOB_ID": "7",
@@ -130,7 +136,7 @@ def cluster(
     commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[AllocationCluster]:
     """Return a cluster on two nodes; each srun does what the next line of its node's file says."""
-    monkeypatch.setattr("jobqueue.allocation._RESTART_DELAY_SECONDS", 0.1)
+    monkeypatch.setattr("hptune_jobqueue.allocation._RESTART_DELAY_SECONDS", 0.1)
     commands.make("sinfo", "echo 127.0.0.1")
     commands.make("squeue", "")
     commands.make("srun", SRUN.replace("HERE", str(tmp_path)))

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from hptune.core.seeds import training_seed
 from real_runs import COMMAND, Hptune, Started, rows, trials, wait_for
 from requirements import unavailable
-
-from tuner.core.seeds import training_seed
 
 STEPS = 6
 MODEL = """

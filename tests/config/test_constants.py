@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tuner.clusters.layout import resolve_layout
-from tuner.config.model_file import Found, check_path
-from tuner.config.objectives import resolve_goals
-from tuner.config.resolved import resolve_epochs
-from tuner.config.settings import StudySettings
-from tuner.core.goals import Goals
-from tuner.core.resources import Capacity
-from tuner.core.trial import Direction, Goal
-from tuner.errors import UsageError
+from hptune.clusters.layout import resolve_layout
+from hptune.config.model_file import Found, check_path
+from hptune.config.objectives import resolve_goals
+from hptune.config.resolved import resolve_epochs
+from hptune.config.settings import StudySettings
+from hptune.core.goals import Goals
+from hptune.core.resources import Capacity
+from hptune.core.trial import Direction, Goal
+from hptune.errors import UsageError
 
 
 def settings(tmp_path: Path, **given: Any) -> StudySettings:

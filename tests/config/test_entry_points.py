@@ -9,13 +9,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from hptune import Tuner, UsageError
+from hptune.config.kinds import objective_texts
+from hptune.config.model_file import ObjectiveSource, SourceKind, UserCode, load
+from hptune.errors import ModelFileError
 from in_process import InProcess
 from real_runs import trials
-
-from tuner import Tuner, UsageError
-from tuner.config.kinds import objective_texts
-from tuner.config.model_file import ObjectiveSource, SourceKind, UserCode, load
-from tuner.errors import ModelFileError
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.config.model_file import Found, ObjectiveSource, SourceKind
-from tuner.config.parallel_trials import carrier_of
-from tuner.config.settings import StudySettings
-from tuner.core.resources import Resources
-from tuner.errors import UsageError
+from hptune.config.model_file import Found, ObjectiveSource, SourceKind
+from hptune.config.parallel_trials import carrier_of
+from hptune.config.settings import StudySettings
+from hptune.core.resources import Resources
+from hptune.errors import UsageError
 
 KERAS = Found(is_keras=True, space=(), constants={}, backend="jax")
 TWO = Resources(processes=2)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.reference import given_options, in_python, markdown
-from tuner.config.settings import SETTINGS, StudySettings
-from tuner.config.source_checks import NO_LOAD_DATA
-from tuner.core.trial import Direction
-from tuner.errors import UsageError
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.reference import given_options, in_python, markdown
+from hptune.config.settings import SETTINGS, StudySettings
+from hptune.config.source_checks import NO_LOAD_DATA
+from hptune.core.trial import Direction
+from hptune.errors import UsageError
 
 
 def settings(**asked: object) -> StudySettings:
@@ -165,7 +165,7 @@ def test_every_setting_is_explained_and_named_once() -> None:
 
 def test_the_reference_of_options_is_up_to_date() -> None:
     path = Path(__file__).parents[2] / "docs" / "reference-options.md"
-    assert path.read_text() == markdown(), f"python -m tuner.config.reference > {path}"
+    assert path.read_text() == markdown(), f"python -m hptune.config.reference > {path}"
 
 
 def test_options_are_shown_as_the_command_line_takes_them() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config.source_checks import check_source
-from tuner.errors import ModelFileError, UsageError
+from hptune.config.source_checks import check_source
+from hptune.errors import ModelFileError, UsageError
 
 BUILD = "def build_model(hp): ...\n"
 

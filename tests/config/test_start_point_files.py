@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config.start_points import read_points
-from tuner.errors import UsageError
+from hptune.config.start_points import read_points
+from hptune.errors import UsageError
 
 
 @pytest.mark.parametrize(

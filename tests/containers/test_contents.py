@@ -11,6 +11,7 @@ from typing import Any
 
 from packaging.markers import Marker
 from packaging.utils import canonicalize_name
+
 from real_containers import USER, in_container
 
 ROOT = Path(__file__).parents[2]

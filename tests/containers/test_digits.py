@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from real_containers import Container, Containers, build_further, build_image, missing, note
 from real_runs import Hptune, rows, trials, wait_for
 from requirements import unavailable

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from real_containers import Container, Containers, note
 from real_runs import Hptune, rows, trials, wait_for
 

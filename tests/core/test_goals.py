@@ -8,9 +8,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tuner.core.goals import Comparison, Constraint, Goals
-from tuner.core.ranking import Ranking
-from tuner.core.trial import Direction, Goal, Score, Trial, TrialState
+from hptune.core.goals import Comparison, Constraint, Goals
+from hptune.core.ranking import Ranking
+from hptune.core.trial import Direction, Goal, Score, Trial, TrialState
 
 UP, DOWN = Goal("up", Direction.MAX), Goal("down", Direction.MIN)
 SMALL = Constraint("size", Comparison.AT_MOST, 10.0)

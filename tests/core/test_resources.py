@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tuner.core.budget import Device
-from tuner.core.resources import Placement, Resources
+from hptune.core.budget import Device
+from hptune.core.resources import Placement, Resources
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+
+from hptune.doctor.examination import CHECKS, Check, examine
+from hptune.doctor.findings import Finding, Status, Subject
+from hptune.doctor.framework import needs_network
+from hptune.doctor.machine import check_slurm, check_versions
+from hptune.doctor.storage import check_storage
 from in_process import InProcess
 from real_runs import Hptune, wait_for
 from requirements import unavailable
-
-from tuner.doctor.examination import CHECKS, Check, examine
-from tuner.doctor.findings import Finding, Status, Subject
-from tuner.doctor.framework import needs_network
-from tuner.doctor.machine import check_slurm, check_versions
-from tuner.doctor.storage import check_storage
 
 BY_NAME = {check.name: check for check in CHECKS}
 OBJECTIVE = "def objective(hp, trial):\n    trial.report(1, value=1.0)\n    raise RuntimeError\n"
@@ -201,8 +201,8 @@ def test_a_directory_that_takes_no_files(tmp_path: Path) -> None:
 def test_a_full_file_system(tmp_path: Path) -> None:
     script = """
 import os, sys
-from tuner.doctor.storage import check_storage
-from tuner.doctor.findings import Subject
+from hptune.doctor.storage import check_storage
+from hptune.doctor.findings import Subject
 with open(sys.argv[1] + "/filler", "wb") as filler:
     try:
         while True:

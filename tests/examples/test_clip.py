@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from child import answer_of
 from rank_processes import run_ranks
 from requirements import require

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from child import answer_of
 from recorded_trial import RecordedTrial
 from requirements import require
@@ -175,7 +176,7 @@ from pathlib import Path
 sys.path[:0] = sys.argv[1:3]
 import torch_mlp
 from recorded_trial import RecordedTrial
-from tuner.training.hyperparameters import make_hyperparameters
+from hptune.training.hyperparameters import make_hyperparameters
 
 place = Path(sys.argv[3])
 whole = RecordedTrial(place / "whole")

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+
 from requirements import unavailable
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

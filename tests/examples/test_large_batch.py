@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from requirements import require
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

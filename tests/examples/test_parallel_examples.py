@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from real_runs import Hptune, rows, trials
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

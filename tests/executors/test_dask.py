@@ -18,9 +18,9 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from tuner.core.attempt import Cause, Halt
-from tuner.core.clock import SystemClock
-from tuner.core.messages import (
+from hptune.core.attempt import Cause, Halt
+from hptune.core.clock import SystemClock
+from hptune.core.messages import (
     AttemptEnded,
     AttemptWaits,
     WorkerJoined,
@@ -28,18 +28,18 @@ from tuner.core.messages import (
     WorkerLeft,
     WorkerRefused,
 )
-from tuner.core.resources import Capacity
-from tuner.errors import StudyError
-from tuner.executors import dask as dask_executor
-from tuner.executors.base import Executor
-from tuner.executors.dask import DaskExecutor
-from tuner.storage.directory import StudyDirectory
-from tuner.testing.executor_driver import wait_until
-from tuner.testing.executors import Driver, ExecutorSuite, Stage
-from tuner.worker.dask import study_access
-from tuner.worker.dask.announcement import Announcement
-from tuner.worker.dask.calls import leave
-from tuner.worker.dask.study_access import StudyAccess, StudyAccessError, prepare_access
+from hptune.core.resources import Capacity
+from hptune.errors import StudyError
+from hptune.executors import dask as dask_executor
+from hptune.executors.base import Executor
+from hptune.executors.dask import DaskExecutor
+from hptune.storage.directory import StudyDirectory
+from hptune.testing.executor_driver import wait_until
+from hptune.testing.executors import Driver, ExecutorSuite, Stage
+from hptune.worker.dask import study_access
+from hptune.worker.dask.announcement import Announcement
+from hptune.worker.dask.calls import leave
+from hptune.worker.dask.study_access import StudyAccess, StudyAccessError, prepare_access
 
 
 @contextmanager
@@ -163,7 +163,7 @@ class TestDaskExecutor(ExecutorSuite):
     def test_a_worker_without_hptune_is_refused_and_the_others_are_used(self, stage: Stage) -> None:
         with cluster_of(2) as (_, client):
             foreign, ours = client.nthreads()
-            client.run(lambda: sys.modules.update(tuner=None), workers=[foreign])  # type: ignore[call-overload]  # no module
+            client.run(lambda: sys.modules.update(hptune=None), workers=[foreign])  # type: ignore[call-overload]  # no module
             with on_dask(stage, client=client) as executor:
                 driver = Driver(executor, stage.brief, self.limit_seconds)
                 driver.wait(
@@ -178,7 +178,7 @@ class TestDaskExecutor(ExecutorSuite):
 
     def test_a_worker_where_hptune_cannot_start_says_why(self, stage: Stage) -> None:
         def break_it() -> None:
-            from tuner.worker import devices
+            from hptune.worker import devices
 
             def capacity() -> Capacity:
                 raise ValueError("nothing is known of this machine")
@@ -199,7 +199,7 @@ class TestDaskExecutor(ExecutorSuite):
         """Nothing that needs hptune waits there for workers, also not after a killed master."""
         script = (
             "import asyncio, sys\n"
-            "sys.modules['tuner'] = None\n"
+            "sys.modules['hptune'] = None\n"
             "from distributed import Worker\n"
             "async def work():\n"
             "    async with Worker(sys.argv[1], dashboard=False) as worker:\n"

@@ -10,21 +10,21 @@ from typing import Any, cast
 
 import pytest
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.attempt import AttemptId, Halt
-from tuner.core.clock import SystemClock
-from tuner.core.messages import (
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.core.attempt import AttemptId, Halt
+from hptune.core.clock import SystemClock
+from hptune.core.messages import (
     AttemptEnded,
     WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
 )
-from tuner.core.resources import Capacity
-from tuner.executors import dask as dask_executor
-from tuner.executors.dask import DaskExecutor
-from tuner.worker.dask.announcement import Announcement
-from tuner.worker.dask.calls import PluginGone
-from tuner.worker.orders import AttemptOrder, StopOrder
+from hptune.core.resources import Capacity
+from hptune.executors import dask as dask_executor
+from hptune.executors.dask import DaskExecutor
+from hptune.worker.dask.announcement import Announcement
+from hptune.worker.dask.calls import PluginGone
+from hptune.worker.orders import AttemptOrder, StopOrder
 
 
 def test_a_worker_may_ask_for_files_before_the_attempt_is_noted(tmp_path: Path) -> None:

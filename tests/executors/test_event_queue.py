@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.core.clock import SystemClock
-from tuner.core.messages import WorkerLeft
-from tuner.errors import StudyError
-from tuner.executors.base import EventQueue
+from hptune.core.clock import SystemClock
+from hptune.core.messages import WorkerLeft
+from hptune.errors import StudyError
+from hptune.executors.base import EventQueue
 
 
 def test_what_came_before_a_failure_is_read_before_it() -> None:

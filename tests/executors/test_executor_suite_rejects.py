@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt
-from tuner.core.messages import (
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt
+from hptune.core.messages import (
     AttemptEnded,
     AttemptStarted,
     Event,
@@ -27,12 +27,12 @@ from tuner.core.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from tuner.errors import StudyError
-from tuner.executors.base import Executor
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Faults, SimulatedWorker
-from tuner.testing.executors import ExecutorSuite, Stage, curve
-from tuner.worker.orders import AttemptOrder
+from hptune.errors import StudyError
+from hptune.executors.base import Executor
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Faults, SimulatedWorker
+from hptune.testing.executors import ExecutorSuite, Stage, curve
+from hptune.worker.orders import AttemptOrder
 
 
 class Sound(SimulatedExecutor):

@@ -13,15 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from file_network import FIRST, SECOND, Clock, Network, write
-from real_runs import wait_for
 
-from tuner.core.attempt import AttemptId
-from tuner.executors import file_exchange
-from tuner.worker.transport import file_requests, files, remote_study
-from tuner.worker.transport.files import PIECE_BYTES
-from tuner.worker.transport.notices import FileNotice
-from tuner.worker.transport.remote_study import NotSent
+from file_network import FIRST, SECOND, Clock, Network, write
+from hptune.core.attempt import AttemptId
+from hptune.executors import file_exchange
+from hptune.worker.transport import file_requests, files, remote_study
+from hptune.worker.transport.files import PIECE_BYTES
+from hptune.worker.transport.notices import FileNotice
+from hptune.worker.transport.remote_study import NotSent
+from real_runs import wait_for
 
 
 def test_a_trial_moves_from_worker_to_worker_with_its_files(network: Network) -> None:

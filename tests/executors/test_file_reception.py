@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from file_network import FIRST, LIMIT_BYTES, SECOND, Clock, Network, save, write
-from real_runs import wait_for
 
-from tuner.executors import file_exchange
-from tuner.worker.transport import file_requests, files, remote_study
-from tuner.worker.transport.file_requests import FilesNotBrought
-from tuner.worker.transport.files import INCOMING, PIECE_BYTES, FileState
-from tuner.worker.transport.notices import Change, FilesChanged, FilesWanted
-from tuner.worker.transport.remote_study import NotSent
+from file_network import FIRST, LIMIT_BYTES, SECOND, Clock, Network, save, write
+from hptune.executors import file_exchange
+from hptune.worker.transport import file_requests, files, remote_study
+from hptune.worker.transport.file_requests import FilesNotBrought
+from hptune.worker.transport.files import INCOMING, PIECE_BYTES, FileState
+from hptune.worker.transport.notices import Change, FilesChanged, FilesWanted
+from hptune.worker.transport.remote_study import NotSent
+from real_runs import wait_for
 
 
 @pytest.mark.parametrize(

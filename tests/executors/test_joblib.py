@@ -20,13 +20,13 @@ from typing import Any
 import joblib
 import pytest
 from joblib.parallel import BACKENDS, ThreadingBackend
-from planted import Planted
 
-from tuner.core.attempt import Cause
-from tuner.core.clock import SystemClock
-from tuner.executors.base import Executor
-from tuner.executors.joblib import JoblibExecutor
-from tuner.testing.executors import Driver, ExecutorSuite, Stage
+from hptune.core.attempt import Cause
+from hptune.core.clock import SystemClock
+from hptune.executors.base import Executor
+from hptune.executors.joblib import JoblibExecutor
+from hptune.testing.executors import Driver, ExecutorSuite, Stage
+from planted import Planted
 
 
 @contextmanager
@@ -83,7 +83,7 @@ class TestJoblibExecutor(ExecutorSuite):
                 super().__init__(*arguments, **keywords)
                 strangers.append(socket.create_connection(self.address))
 
-        monkeypatch.setattr("tuner.executors.joblib.Listener", Visited)
+        monkeypatch.setattr("hptune.executors.joblib.Listener", Visited)
         with on_joblib(stage, [(0,), (1,)]) as executor:
             self.wait_for_workers(Driver(executor, stage.brief, self.limit_seconds), 2)
             assert len(strangers) == 1
@@ -177,8 +177,8 @@ def test_a_worker_that_begins_after_its_master_was_killed_ends() -> None:
     """joblib would keep its process for minutes, with the master's output open."""
     script = """
 import multiprocessing, os
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.worker.joblib_worker import serve
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.worker.joblib_worker import serve
 
 multiprocessing.current_process().name = "LokyProcess-1"
 try:

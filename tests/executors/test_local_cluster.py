@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.clock import SystemClock
-from tuner.errors import StudyError
-from tuner.executors import dask, local_cluster
-from tuner.executors.dask import DaskExecutor
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.core.clock import SystemClock
+from hptune.errors import StudyError
+from hptune.executors import dask, local_cluster
+from hptune.executors.dask import DaskExecutor
 
 
 def test_full_shared_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.attempt import AttemptId, Cause
-from tuner.core.clock import SystemClock
-from tuner.core.meeting import RankReady
-from tuner.core.messages import AttemptEnded, Event, WorkerJoined
-from tuner.core.resources import Placement
-from tuner.executors.base import Executor
-from tuner.executors.dask import DaskExecutor
-from tuner.executors.joblib import JoblibExecutor
-from tuner.executors.parallel import ParallelExecutor
-from tuner.testing.executor_driver import is_alive
-from tuner.testing.executors import Driver, ExecutorSuite, Stage
-from tuner.worker.orders import AttemptOrder
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.core.attempt import AttemptId, Cause
+from hptune.core.clock import SystemClock
+from hptune.core.meeting import RankReady
+from hptune.core.messages import AttemptEnded, Event, WorkerJoined
+from hptune.core.resources import Placement
+from hptune.executors.base import Executor
+from hptune.executors.dask import DaskExecutor
+from hptune.executors.joblib import JoblibExecutor
+from hptune.executors.parallel import ParallelExecutor
+from hptune.testing.executor_driver import is_alive
+from hptune.testing.executors import Driver, ExecutorSuite, Stage
+from hptune.worker.orders import AttemptOrder
 
 CLOCK = SystemClock()
 

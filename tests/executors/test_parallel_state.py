@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import attempt_orders
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Report, Usage
-from tuner.core.meeting import Member, RankReady
-from tuner.core.messages import (
+import attempt_orders
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Report, Usage
+from hptune.core.meeting import Member, RankReady
+from hptune.core.messages import (
     AttemptEnded,
     AttemptStarted,
     AttemptWaits,
@@ -22,8 +22,8 @@ from tuner.core.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from tuner.core.resources import Capacity, Placement
-from tuner.executors.parallel_state import (
+from hptune.core.resources import Capacity, Placement
+from hptune.executors.parallel_state import (
     GIVE_WAY_SECONDS,
     LINGER_SECONDS,
     NEWS_SECONDS,
@@ -35,8 +35,8 @@ from tuner.executors.parallel_state import (
     StartRank,
     TellRank,
 )
-from tuner.worker.orders import AttemptLimits, AttemptOrder
-from tuner.worker.runner_state import GRACE_SECONDS
+from hptune.worker.orders import AttemptLimits, AttemptOrder
+from hptune.worker.runner_state import GRACE_SECONDS
 
 NAME = AttemptId(3, 0)
 RETURNED = Ending(Cause.RETURNED, {"loss": 1.0}, step=1)

@@ -8,6 +8,7 @@ import os
 import sqlite3
 
 import pytest
+
 from real_runs import Hptune
 
 WAITING = """

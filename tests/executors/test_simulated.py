@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.attempt import AttemptId, Cause
-from tuner.core.messages import AttemptEnded, Event, Measured, WorkerJoined, WorkerLeft
-from tuner.core.resources import Placement
-from tuner.executors.base import Executor
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Faults, Needs, SimulatedWorker
-from tuner.testing.executors import ExecutorSuite, Stage, curve
-from tuner.worker.orders import AttemptLimits, AttemptOrder
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.core.attempt import AttemptId, Cause
+from hptune.core.messages import AttemptEnded, Event, Measured, WorkerJoined, WorkerLeft
+from hptune.core.resources import Placement
+from hptune.executors.base import Executor
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Faults, Needs, SimulatedWorker
+from hptune.testing.executors import ExecutorSuite, Stage, curve
+from hptune.worker.orders import AttemptLimits, AttemptOrder
 
 
 @contextmanager

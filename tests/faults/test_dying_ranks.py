@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+
 from real_runs import Hptune, rows, trials, wait_for
 
 MANNERS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from in_process import InProcess
 from real_runs import Hptune, Started, rows, wait_for
 
@@ -92,7 +93,7 @@ def strangers(hptune: Hptune) -> Iterator[None]:
     (link / "owner").symlink_to(pipe / "owner")
     (endless / "owner").symlink_to("/dev/zero")
     (scratch / "global.lock").symlink_to(mine)
-    for name in ("joblib", "tuner", "cloudpickle", "scipy", "psutil", "planted_by_others"):
+    for name in ("joblib", "hptune", "cloudpickle", "scipy", "psutil", "planted_by_others"):
         (scratch / f"{name}.py").write_text("raise SystemExit('planted code runs')")
     before = sorted(scratch.iterdir())
     yield

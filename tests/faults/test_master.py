@@ -13,6 +13,14 @@ from typing import Any
 
 import psutil
 import pytest
+
+from hptune.cli.output import INTERRUPTED
+from hptune.core.user_requests import UserAction
+from hptune.master.user_requests import send
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.file_errors import storage_full
+from hptune.storage.ledger import Ledger
+from hptune.storage.lock import MasterLock
 from in_process import InProcess
 from interrupted_runs import (
     GATED,
@@ -25,14 +33,6 @@ from interrupted_runs import (
 )
 from real_runs import Hptune, is_alive, rows, trials, wait_for
 from requirements import require_root, unavailable
-
-from tuner.cli.output import INTERRUPTED
-from tuner.core.user_requests import UserAction
-from tuner.master.user_requests import send
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.file_errors import storage_full
-from tuner.storage.ledger import Ledger
-from tuner.storage.lock import MasterLock
 
 # Two trials end by themselves. The others write to the ledger until their gate is there.
 WRITING = """\
@@ -242,7 +242,7 @@ def test_a_master_that_reads_the_model_for_long_lives(
     cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the file system has no locks, another master would take the study over."""
-    monkeypatch.setattr("tuner.storage.lock.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("hptune.storage.lock.HEARTBEAT_SECONDS", 0.1)
     model = cli.file("model.py", SLOW_TO_READ)
     ended = cli("run", model, "--trials", 1, *LIGHT, "--study", cli.study())
     assert ended.code == 0, ended.err

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from attempts import Attempts
 from real_runs import Hptune, is_alive, states, trials
 
@@ -96,7 +97,7 @@ def test_processes_of_a_trial_end_with_it(hptune: Hptune) -> None:
 
 LONG_TRIAL = """\
 import contextlib, os, pathlib, subprocess, time
-from tuner.worker.monitoring import usage
+from hptune.worker.monitoring import usage
 
 def zombies():
     mine = (os.getpid(), os.getppid())

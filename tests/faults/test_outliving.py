@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from real_runs import Hptune, Started, rows, trials, wait_for
 
-from tuner.core.messages import AttemptEnded
-from tuner.storage.attempt_journal import read_journal
+from hptune.core.messages import AttemptEnded
+from hptune.storage.attempt_journal import read_journal
+from real_runs import Hptune, Started, rows, trials, wait_for
 
 MODEL = """
 import os, time

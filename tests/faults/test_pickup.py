@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from in_process import InProcess
 from real_runs import Hptune, rows, states, trials, wait_for
 

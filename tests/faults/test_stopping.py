@@ -8,6 +8,8 @@ import re
 import signal
 
 import pytest
+
+from hptune.core.clock import SystemClock
 from in_process import InProcess
 from interrupted_runs import (
     GATED,
@@ -19,8 +21,6 @@ from interrupted_runs import (
     wait_until_running,
 )
 from real_runs import Hptune, rows, states, trials, wait_for
-
-from tuner.core.clock import SystemClock
 
 # Trials that are never done and do not listen.
 DEAF = """\

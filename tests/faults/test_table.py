@@ -14,10 +14,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+
+from hptune.worker import process_ids
 from real_runs import Hptune, Started, rows, trials, wait_for
 from requirements import unavailable
-
-from tuner.worker import process_ids
 
 PLACES = ("before start", "mid-epoch", "during the checkpoint", "after the result")
 MANNERS = {

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from job_queue import Queue, drive, in_turn, jobs_of, pending_for, quick_queue, running
 
-from jobqueue.errors import SlurmUnavailableError
+from hptune_jobqueue.errors import SlurmUnavailableError
+from job_queue import Queue, drive, in_turn, jobs_of, pending_for, quick_queue, running
 
 
 @pytest.fixture

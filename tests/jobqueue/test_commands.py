@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from commands import Commands
 
-from jobqueue.commands import Job, JobState, Slurm, parse_squeue
-from jobqueue.errors import ClosedForNowError, SlurmUnavailableError, SubmissionError
+from commands import Commands
+from hptune_jobqueue.commands import Job, JobState, Slurm, parse_squeue
+from hptune_jobqueue.errors import ClosedForNowError, SlurmUnavailableError, SubmissionError
 
 
 def test_a_command_that_cannot_be_started_is_a_slurm_that_does_not_answer(

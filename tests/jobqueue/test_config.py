@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from jobqueue.config import Shape, parse_config, read_config
-from jobqueue.errors import ConfigError
-from jobqueue.values import duration_seconds
+from hptune_jobqueue.config import Shape, parse_config, read_config
+from hptune_jobqueue.errors import ConfigError
+from hptune_jobqueue.values import duration_seconds
 
 THREE_LINES = 'partition = "gpu"\nwalltime = "04:00:00"\naccount = "project"\n'
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jobqueue.config import Shape, read_config
-from jobqueue.errors import ConfigError
-from jobqueue.image import check_image
-from jobqueue.script import WorkerCommand, job_script
-from jobqueue.sizing import WorkerShape
+from hptune_jobqueue.config import Shape, read_config
+from hptune_jobqueue.errors import ConfigError
+from hptune_jobqueue.image import check_image
+from hptune_jobqueue.script import WorkerCommand, job_script
+from hptune_jobqueue.sizing import WorkerShape
 
 GIBIBYTE = 2**30
 

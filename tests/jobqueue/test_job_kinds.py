@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from jobqueue.config import Shape
-from jobqueue.job_kinds import JobKind, JobKinds, need_of, size_suffix
-from jobqueue.plan import plan
-from jobqueue.sizing import Need, WorkerShape
+from hptune_jobqueue.config import Shape
+from hptune_jobqueue.job_kinds import JobKind, JobKinds, need_of, size_suffix
+from hptune_jobqueue.plan import plan
+from hptune_jobqueue.sizing import Need, WorkerShape
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from hptune_jobqueue import job_records
+from hptune_jobqueue.commands import Job, JobState
+from hptune_jobqueue.errors import (
+    ConfigError,
+    JobsFailError,
+    SlurmUnavailableError,
+    SubmissionError,
+)
 from job_queue import (
     Queue,
     drive,
@@ -18,10 +27,6 @@ from job_queue import (
     ran_and_ended,
     running,
 )
-
-from jobqueue import job_records
-from jobqueue.commands import Job, JobState
-from jobqueue.errors import ConfigError, JobsFailError, SlurmUnavailableError, SubmissionError
 
 
 @pytest.fixture

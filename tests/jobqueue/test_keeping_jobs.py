@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from job_queue import Queue, drive, ended, job_kind, jobs_of, quick_queue, running
 
-from jobqueue import polling
-from jobqueue.commands import JobState
-from jobqueue.config import parse_config
-from jobqueue.errors import ClosedForNowError
-from jobqueue.job_kinds import JobKind
-from jobqueue.jobs import Jobs
-from jobqueue.sizing import Need, WorkerShape
+from hptune_jobqueue import polling
+from hptune_jobqueue.commands import JobState
+from hptune_jobqueue.config import parse_config
+from hptune_jobqueue.errors import ClosedForNowError
+from hptune_jobqueue.job_kinds import JobKind
+from hptune_jobqueue.jobs import Jobs
+from hptune_jobqueue.sizing import Need, WorkerShape
+from job_queue import Queue, drive, ended, job_kind, jobs_of, quick_queue, running
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import Commands
-from real_runs import wait_for
 
-from jobqueue.config import parse_config
-from jobqueue.errors import ConfigError
-from jobqueue.master import RequeueInquiry, RequeueOutcome, master_shape
-from jobqueue.nodes import parse_sinfo
-from jobqueue.script import master_script
+from commands import Commands
+from hptune_jobqueue.config import parse_config
+from hptune_jobqueue.errors import ConfigError
+from hptune_jobqueue.master import RequeueInquiry, RequeueOutcome, master_shape
+from hptune_jobqueue.nodes import parse_sinfo
+from hptune_jobqueue.script import master_script
+from real_runs import wait_for
 
 PARTITIONS = parse_sinfo(
     "gpu|up|1-00:00:00|8|64000|gpu:2|2|idle\ncpu*|up|infinite|8|64000|(null)|2|idle\n"
@@ -111,7 +111,7 @@ def squeue(commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     It waits for the file `go` beside it.
     """
-    monkeypatch.setattr("jobqueue.master._PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("hptune_jobqueue.master._PAUSE_SECONDS", 0.01)
     answers = tmp_path / "answers"
     commands.make(
         "squeue",

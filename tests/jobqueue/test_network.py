@@ -8,12 +8,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from commands import Commands
 
-from jobqueue.cluster import ClusterOrder, SlurmCluster
-from jobqueue.config import parse_config
-from jobqueue.errors import JobQueueError
-from jobqueue.scheduler import address_towards
+from commands import Commands
+from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster
+from hptune_jobqueue.config import parse_config
+from hptune_jobqueue.errors import JobQueueError
+from hptune_jobqueue.scheduler import address_towards
 
 
 class Probe(socket.socket):

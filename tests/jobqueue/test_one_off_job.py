@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from job_queue import Queue, ended, job_kind, quick_queue, running
 
-from jobqueue import one_off_job
-from jobqueue.commands import JobState
-from jobqueue.config import parse_config
-from jobqueue.job_kinds import JobKind
-from jobqueue.one_off_job import run_one_off_job
+from hptune_jobqueue import one_off_job
+from hptune_jobqueue.commands import JobState
+from hptune_jobqueue.config import parse_config
+from hptune_jobqueue.job_kinds import JobKind
+from hptune_jobqueue.one_off_job import run_one_off_job
+from job_queue import Queue, ended, job_kind, quick_queue, running
 
 
 @pytest.fixture

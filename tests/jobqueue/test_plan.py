@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobqueue.plan import JobPlan, KindCapacity, LiveJob
-from jobqueue.plan import plan as plan_sizes
+from hptune_jobqueue.plan import JobPlan, KindCapacity, LiveJob
+from hptune_jobqueue.plan import plan as plan_sizes
 
 GPU = KindCapacity("gpu", {"any": 4}, "gpu")
 CPU = KindCapacity("cpu", {"any": 2}, "cpu")

@@ -10,11 +10,11 @@ from pathlib import Path
 import dask
 import pytest
 
-from jobqueue.commands import JobState, parse_squeue
-from jobqueue.config import parse_config
-from jobqueue.job_reports import setup_failures
-from jobqueue.script import WorkerCommand, job_script
-from jobqueue.sizing import WorkerShape
+from hptune_jobqueue.commands import JobState, parse_squeue
+from hptune_jobqueue.config import parse_config
+from hptune_jobqueue.job_reports import setup_failures
+from hptune_jobqueue.script import WorkerCommand, job_script
+from hptune_jobqueue.sizing import WorkerShape
 
 GIBIBYTE = 2**30
 
@@ -348,7 +348,7 @@ def test_ctrl_c_means_what_it_meant_before() -> None:
     script = """
 import signal
 from pathlib import Path
-from jobqueue import script, sizing, config
+from hptune_jobqueue import script, sizing, config
 shape = config.Shape(name="a", partition="b", walltime="1")
 worker = sizing.WorkerShape(1, 0, 0, 1)
 command = script.WorkerCommand(address="tcp://a:1")

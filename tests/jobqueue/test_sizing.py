@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobqueue.config import Shape
-from jobqueue.errors import ConfigError
-from jobqueue.nodes import NodeShape, parse_gpus, parse_sinfo
-from jobqueue.sizing import Need, WorkerShape, choose_worker, gpus_of, how_many_fit, size_worker
+from hptune_jobqueue.config import Shape
+from hptune_jobqueue.errors import ConfigError
+from hptune_jobqueue.nodes import NodeShape, parse_gpus, parse_sinfo
+from hptune_jobqueue.sizing import (
+    Need,
+    WorkerShape,
+    choose_worker,
+    gpus_of,
+    how_many_fit,
+    size_worker,
+)
 
 GIBIBYTE = 2**30
 SINFO = """\

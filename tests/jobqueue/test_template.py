@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jobqueue.config import parse_config
-from jobqueue.nodes import parse_sinfo
-from jobqueue.sizing import Need, choose_worker
-from jobqueue.template import template_text
+from hptune_jobqueue.config import parse_config
+from hptune_jobqueue.nodes import parse_sinfo
+from hptune_jobqueue.sizing import Need, choose_worker
+from hptune_jobqueue.template import template_text
 
 SINFO = """\
 main*|up|infinite|4|8000|(null)|1|idle

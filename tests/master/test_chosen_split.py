@@ -12,15 +12,14 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from engine_driver import EngineDriver, returned
-from scaling_curves import CURVES
 
-from tuner.config.model_file import Found, ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report
-from tuner.core.engine.engine import Engine
-from tuner.core.goals import Goals
-from tuner.core.messages import (
+from engine_driver import EngineDriver, returned
+from hptune.config.model_file import Found, ObjectiveSource, SourceKind
+from hptune.config.settings import StudySettings
+from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report
+from hptune.core.engine.engine import Engine
+from hptune.core.goals import Goals
+from hptune.core.messages import (
     AttemptEnded,
     Event,
     Reported,
@@ -28,26 +27,27 @@ from tuner.core.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from tuner.core.resources import Capacity, Resources
-from tuner.core.scaling.curve import ScalingCurve
-from tuner.core.scaling.points import BATCH, STEP_SECONDS, STEPS, Mode
-from tuner.core.scaling.sizes import TrialSizes
-from tuner.core.scaling.split import SplitTimes
-from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import Direction, Goal, Params, TrialState
-from tuner.errors import UsageError
-from tuner.executors.base import Executor
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Curve, SimulatedWorker
-from tuner.master.chosen_split import ChosenSplit
-from tuner.master.compose import Run
-from tuner.master.scaling import ScalingRequest, check_code, wait_for_workers
-from tuner.master.split import Splitter, check_splits, measure_split, split_runner
-from tuner.master.step_runner import StepRunner
-from tuner.samplers.random_search import RandomSampler
-from tuner.storage.directory import StudyDirectory
-from tuner.testing.studies import Memory, Played, play
-from tuner.worker.orders import AttemptOrder, StudyBrief
+from hptune.core.resources import Capacity, Resources
+from hptune.core.scaling.curve import ScalingCurve
+from hptune.core.scaling.points import BATCH, STEP_SECONDS, STEPS, Mode
+from hptune.core.scaling.sizes import TrialSizes
+from hptune.core.scaling.split import SplitTimes
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.trial import Direction, Goal, Params, TrialState
+from hptune.errors import UsageError
+from hptune.executors.base import Executor
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Curve, SimulatedWorker
+from hptune.master.chosen_split import ChosenSplit
+from hptune.master.compose import Run
+from hptune.master.scaling import ScalingRequest, check_code, wait_for_workers
+from hptune.master.split import Splitter, check_splits, measure_split, split_runner
+from hptune.master.step_runner import StepRunner
+from hptune.samplers.random_search import RandomSampler
+from hptune.storage.directory import StudyDirectory
+from hptune.testing.studies import Memory, Played, play
+from hptune.worker.orders import AttemptOrder, StudyBrief
+from scaling_curves import CURVES
 
 GOALS = Goals((Goal("score", Direction.MAX),))
 EPOCHS = 4
@@ -137,8 +137,8 @@ def test_a_trial_that_begins_again_is_counted_once(driver: EngineDriver) -> None
     curve = ScalingCurve(backend="jax", device="core", batch=32, devices=(1,))
     split = ChosenSplit(run, print)
     with (
-        mock.patch("tuner.master.chosen_split.Splitter") as splitter,
-        mock.patch("tuner.master.chosen_split.stored_curve", return_value=curve),
+        mock.patch("hptune.master.chosen_split.Splitter") as splitter,
+        mock.patch("hptune.master.chosen_split.stored_curve", return_value=curve),
     ):
         assert split.measured(mock.Mock(), mock.Mock()) == []
     trials_left = splitter.call_args.kwargs["trials_left"]
@@ -356,7 +356,7 @@ def test_the_user_is_told_which_devices_are_missing_until_the_wait_is_over(tmp_p
     )
     clock = mock.Mock(monotonic=mock.Mock(side_effect=itertools.count(step=2)))
     with (
-        mock.patch("tuner.master.scaling.time", clock),
+        mock.patch("hptune.master.scaling.time", clock),
         pytest.raises(UsageError, match=r"asks for 4, but after 9 seconds the workers have 2 core"),
     ):
         wait_for_workers(runner, 4, seconds=9, scale=tuple, note=notes.append)

@@ -6,6 +6,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
+
+from hptune.core.attempt import Attempt, AttemptId
+from hptune.core.engine.engine import Engine
+from hptune.core.messages import Event, FinishReason, PackingDecided
+from hptune.core.trial import Params, Trial
+from hptune.errors import StorageFullError
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Needs, SimulatedWorker
+from hptune.storage.ledger import Ledger
+from hptune.worker.orders import AttemptOrder
 from masters import (
     Files,
     MasterKilled,
@@ -17,16 +27,6 @@ from masters import (
     results,
     undisturbed,
 )
-
-from tuner.core.attempt import Attempt, AttemptId
-from tuner.core.engine.engine import Engine
-from tuner.core.messages import Event, FinishReason, PackingDecided
-from tuner.core.trial import Params, Trial
-from tuner.errors import StorageFullError
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Needs, SimulatedWorker
-from tuner.storage.ledger import Ledger
-from tuner.worker.orders import AttemptOrder
 
 
 @pytest.mark.parametrize("search", ["random", "grid"])

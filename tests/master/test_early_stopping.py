@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.core.attempt import Attempt, Outcome
-from tuner.core.engine.engine import Engine
-from tuner.core.goals import Goals
-from tuner.core.messages import Event, Finish, FinishReason, Reported, StopRequested
-from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.snapshot import StudySnapshot
-from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import Direction, Goal, Params, Trial, TrialState
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Curve, Faults, SimulatedWorker
-from tuner.pruners.registry import make_pruner
-from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.testing.studies import Memory, play
+from hptune.core.attempt import Attempt, Outcome
+from hptune.core.engine.engine import Engine
+from hptune.core.goals import Goals
+from hptune.core.messages import Event, Finish, FinishReason, Reported, StopRequested
+from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.snapshot import StudySnapshot
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Curve, Faults, SimulatedWorker
+from hptune.pruners.registry import make_pruner
+from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.testing.studies import Memory, play
 
 EPOCHS = 27
 TRIALS = 60

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from hptune.core.attempt import Outcome
+from hptune.core.engine.engine import Engine
+from hptune.core.messages import Event, Finish, FinishReason, StopRequested
+from hptune.core.trial import TrialState
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Faults, SimulatedWorker
+from hptune.master.loop import POLL_SECONDS
 from masters import (
     SPACE,
     Observer,
@@ -17,14 +24,6 @@ from masters import (
     results,
     undisturbed,
 )
-
-from tuner.core.attempt import Outcome
-from tuner.core.engine.engine import Engine
-from tuner.core.messages import Event, Finish, FinishReason, StopRequested
-from tuner.core.trial import TrialState
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Faults, SimulatedWorker
-from tuner.master.loop import POLL_SECONDS
 
 
 def test_a_study_is_repeated_event_by_event(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from unittest import mock
 
 import pytest
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.core.attempt import Cause, Ending
-from tuner.core.scaling.curve import Sample, ScalingCurve
-from tuner.core.scaling.points import Mode, Point, StepRequest
-from tuner.master.scaling import ScalingRequest, measure_curve
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.settings import StudySettings
+from hptune.core.attempt import Cause, Ending
+from hptune.core.scaling.curve import Sample, ScalingCurve
+from hptune.core.scaling.points import Mode, Point, StepRequest
+from hptune.master.scaling import ScalingRequest, measure_curve
 
 BATCH = 8
 
@@ -46,7 +46,7 @@ def measured(runs: int, *, too_large: int = 0, repeats: int = 3) -> ScalingCurve
         seconds=runs,
     )
     runner: Any = mock.Mock(device="core", run=run)
-    with mock.patch("tuner.master.scaling.time", mock.Mock(monotonic=lambda: now)):
+    with mock.patch("hptune.master.scaling.time", mock.Mock(monotonic=lambda: now)):
         return measure_curve(runner, request, backend="jax", note=lambda _: None)
 
 

@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from fake_study import running, snapshot, trial
-
-from tuner.clusters.base import Cluster, RunContext
-from tuner.clusters.layout import WorkerLayout
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.core.resources import Resources
-from tuner.core.snapshot import StudySnapshot
-from tuner.core.trial import Trial
-from tuner.executors.base import Executor
-from tuner.master.observers import RunDisplay, RunObservers
-from tuner.master.workforce import Workforce
-from tuner.reporting.terminal.notifications import Notifications
-from tuner.reporting.terminal.progress import RunHeader
-from tuner.worker.dask.study_access import StudyAccess
+from hptune.clusters.base import Cluster, RunContext
+from hptune.clusters.layout import WorkerLayout
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.settings import StudySettings
+from hptune.core.resources import Resources
+from hptune.core.snapshot import StudySnapshot
+from hptune.core.trial import Trial
+from hptune.executors.base import Executor
+from hptune.master.observers import RunDisplay, RunObservers
+from hptune.master.workforce import Workforce
+from hptune.reporting.terminal.notifications import Notifications
+from hptune.reporting.terminal.progress import RunHeader
+from hptune.worker.dask.study_access import StudyAccess
 
 
 class Jobs(Cluster):

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from tuner.core.attempt import Attempt, AttemptId, Outcome
-from tuner.core.engine.engine import Engine
-from tuner.core.goals import Goals
-from tuner.core.messages import Event
-from tuner.core.resources import Amount, Resources
-from tuner.core.space.space import FloatParameter, Scale, SearchSpace
-from tuner.core.trial import Direction, Goal, Params, TrialState
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Curve, Faults, Needs, SimulatedWorker
-from tuner.samplers.random_search import RandomSampler
-from tuner.testing.studies import Memory, play
+from hptune.core.attempt import Attempt, AttemptId, Outcome
+from hptune.core.engine.engine import Engine
+from hptune.core.goals import Goals
+from hptune.core.messages import Event
+from hptune.core.resources import Amount, Resources
+from hptune.core.space.space import FloatParameter, Scale, SearchSpace
+from hptune.core.trial import Direction, Goal, Params, TrialState
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Curve, Faults, Needs, SimulatedWorker
+from hptune.samplers.random_search import RandomSampler
+from hptune.testing.studies import Memory, play
 
 GB = 10**9
 TRIALS = 150

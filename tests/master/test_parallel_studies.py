@@ -7,18 +7,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tuner.core.attempt import Attempt, AttemptId, Cause, Outcome
-from tuner.core.engine.engine import Engine
-from tuner.core.goals import Goals
-from tuner.core.messages import Event, Suggested, WorkerJoined, WorkerLeft
-from tuner.core.resources import Resources
-from tuner.core.space.space import FloatParameter, IntParameter, SearchSpace
-from tuner.core.trial import Direction, Goal, Params, TrialState
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Curve, Faults, SimulatedWorker
-from tuner.master.suggester import sized
-from tuner.samplers.random_search import RandomSampler
-from tuner.testing.studies import Memory, Played, play
+from hptune.core.attempt import Attempt, AttemptId, Cause, Outcome
+from hptune.core.engine.engine import Engine
+from hptune.core.goals import Goals
+from hptune.core.messages import Event, Suggested, WorkerJoined, WorkerLeft
+from hptune.core.resources import Resources
+from hptune.core.space.space import FloatParameter, IntParameter, SearchSpace
+from hptune.core.trial import Direction, Goal, Params, TrialState
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Curve, Faults, SimulatedWorker
+from hptune.master.suggester import sized
+from hptune.samplers.random_search import RandomSampler
+from hptune.testing.studies import Memory, Played, play
 
 SIZES = (
     Resources(),

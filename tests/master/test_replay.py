@@ -11,29 +11,29 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.objectives import goals_to_json
+from hptune.config.settings import StudySettings
+from hptune.core.engine.engine import Engine
+from hptune.core.goals import Goals
+from hptune.core.messages import Event, ParametersUsed, Suggested, UserRequested
+from hptune.core.pruner import PrunerSettings
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import IntParameter, SearchSpace
+from hptune.core.trial import ADDED, Direction, Suggestion, Trial, TrialState
+from hptune.core.user_requests import UserAction
+from hptune.errors import NoStudyError
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Faults
+from hptune.master.replay import Replayed, replay
+from hptune.pruners.registry import make_pruner
+from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger, LedgerReader
 from in_process import InProcess
 from masters import GOAL, SEED, SPACE, MasterKilled, Recorder, SimulatedStudy, old_ledger
 from real_runs import trials
-
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.objectives import goals_to_json
-from tuner.config.settings import StudySettings
-from tuner.core.engine.engine import Engine
-from tuner.core.goals import Goals
-from tuner.core.messages import Event, ParametersUsed, Suggested, UserRequested
-from tuner.core.pruner import PrunerSettings
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import IntParameter, SearchSpace
-from tuner.core.trial import ADDED, Direction, Suggestion, Trial, TrialState
-from tuner.core.user_requests import UserAction
-from tuner.errors import NoStudyError
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Faults
-from tuner.master.replay import Replayed, replay
-from tuner.pruners.registry import make_pruner
-from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger, LedgerReader
 
 LATE = SearchSpace((IntParameter("late", 1, 50),))
 

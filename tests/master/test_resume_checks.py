@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.core.trial import Trial, TrialState
-from tuner.errors import ModelFileError, UsageError
-from tuner.master.resume_checks import ResumeState, check_changes
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import StudyFacts
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.settings import StudySettings
+from hptune.core.trial import Trial, TrialState
+from hptune.errors import ModelFileError, UsageError
+from hptune.master.resume_checks import ResumeState, check_changes
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import StudyFacts
 
 
 def facts_with(settings: StudySettings) -> StudyFacts:

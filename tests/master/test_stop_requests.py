@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
-from in_process import signals_kept
 
-from tuner.core.clock import SystemClock
-from tuner.core.messages import StopRequested
-from tuner.master.stop_requests import StopRequests, interrupt_on_signals
-from tuner.storage.directory import StudyDirectory
+from hptune.core.clock import SystemClock
+from hptune.core.messages import StopRequested
+from hptune.master.stop_requests import StopRequests, interrupt_on_signals
+from hptune.storage.directory import StudyDirectory
+from in_process import signals_kept
 
 
 def test_a_master_that_may_not_let_go_yet_goes_on_and_bears_further_signals(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_an_interrupted_module_ends_with_its_own_exit_code(tmp_path: Path) -> No
     """Python keeps in mind that an `exec` was interrupted, and would end it by the signal."""
     script = """
         import sys
-        from tuner.master.stop_requests import interrupt_on_signals
+        from hptune.master.stop_requests import interrupt_on_signals
         try:
             with interrupt_on_signals(lambda: None):
                 exec("import signal; signal.raise_signal(signal.SIGINT)")
@@ -122,7 +122,7 @@ def test_a_signal_at_the_very_end_changes_no_exit_code() -> None:
     """Python deletes its last objects when it has forgotten the handlers of signals."""
     script = """
         import builtins, os, signal, sys
-        from tuner.master.stop_requests import interrupt_on_signals
+        from hptune.master.stop_requests import interrupt_on_signals
 
         class Last:
             def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGINT):

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.core.clock import SystemClock
-from tuner.core.engine.engine import Engine
-from tuner.core.goals import Goals
-from tuner.core.messages import (
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.settings import StudySettings
+from hptune.core.clock import SystemClock
+from hptune.core.engine.engine import Engine
+from hptune.core.goals import Goals
+from hptune.core.messages import (
     AttemptEnded,
     Event,
     FinishReason,
@@ -22,23 +22,23 @@ from tuner.core.messages import (
     StudyOpened,
     Suggested,
 )
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import FloatParameter, IntParameter, SearchSpace
-from tuner.core.study_config import StudyConfig
-from tuner.core.trial import Direction, Goal, Params, Suggestion, Trial, TrialState
-from tuner.errors import StudyError, UsageError
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Curve, SimulatedWorker
-from tuner.master.loop import StudyLoop
-from tuner.master.suggester import (
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import FloatParameter, IntParameter, SearchSpace
+from hptune.core.study_config import StudyConfig
+from hptune.core.trial import Direction, Goal, Params, Suggestion, Trial, TrialState
+from hptune.errors import StudyError, UsageError
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Curve, SimulatedWorker
+from hptune.master.loop import StudyLoop
+from hptune.master.suggester import (
     InformedSampler,
     SimulatedSuggester,
     Suggester,
     SuggestingThread,
     ask_ahead,
 )
-from tuner.testing.studies import Memory
-from tuner.worker.orders import StudyBrief
+from hptune.testing.studies import Memory
+from hptune.worker.orders import StudyBrief
 
 SPACE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
 GOAL = Goal("score", Direction.MAX)

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from engine_driver import EngineDriver
 
-from tuner.config.model_file import check_path
-from tuner.config.settings import StudySettings
-from tuner.core.attempt import AttemptId, Cause, Ending
-from tuner.core.engine.engine import Engine
-from tuner.core.messages import Event, UserRequested
-from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.user_requests import UserAction, UserRequest
-from tuner.master.resume_plan import ResumeRequest
-from tuner.master.user_requests import UserRequests
-from tuner.storage.requests import RequestFile
+from engine_driver import EngineDriver
+from hptune.config.model_file import check_path
+from hptune.config.settings import StudySettings
+from hptune.core.attempt import AttemptId, Cause, Ending
+from hptune.core.engine.engine import Engine
+from hptune.core.messages import Event, UserRequested
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.user_requests import UserAction, UserRequest
+from hptune.master.resume_plan import ResumeRequest
+from hptune.master.user_requests import UserRequests
+from hptune.storage.requests import RequestFile
 
 SPACE = SearchSpace((FloatParameter("x", 0.0, 10.0),))
 BEGIN = b'{"request":"a","action":"stop a trial","by":"ada","points":[],"trial":'

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.clusters.slurm_jobs import SlurmWorkers
-from tuner.core.messages import (
+from hptune.clusters.slurm_jobs import SlurmWorkers
+from hptune.core.messages import (
     Event,
     FinishReason,
     StopRequested,
@@ -15,10 +15,10 @@ from tuner.core.messages import (
     WorkerLeaving,
     WorkerLeft,
 )
-from tuner.core.resources import Capacity
-from tuner.errors import UsageError
-from tuner.executors.simulated_parts import VirtualClock
-from tuner.master.wait_for_workers import WorkerGate
+from hptune.core.resources import Capacity
+from hptune.errors import UsageError
+from hptune.executors.simulated_parts import VirtualClock
+from hptune.master.wait_for_workers import WorkerGate
 
 
 def joined(name: str, at: float = 0.0) -> WorkerJoined:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from child import answer_of
 from numpy.typing import NDArray
-from requirements import require
 
-from tuner.core.space.space import SearchSpace
-from tuner.training.hyperparameters import make_hyperparameters
+from child import answer_of
+from hptune.core.space.space import SearchSpace
+from hptune.training.hyperparameters import make_hyperparameters
+from requirements import require
 
 require("keras")
 
@@ -90,14 +90,14 @@ def assert_equal(found: list[Any], expected: list[Array], *, rtol: float, atol: 
 
 
 def test_lars_is_that_of_its_paper() -> None:
-    from tuner.optimizers import Lars
+    from hptune.optimizers import Lars
 
     found = trained(Lars(2.0, 0.8, weight_decay=0.1, trust_coefficient=0.01), gradients())
     assert_equal(found, lars_by_hand(), rtol=1e-6, atol=1e-9)
 
 
 def test_lamb_is_that_of_its_paper() -> None:
-    from tuner.optimizers import Lamb
+    from hptune.optimizers import Lamb
 
     found = trained(Lamb(0.05, weight_decay=0.1), gradients())
     assert_equal(found, lamb_by_hand(), rtol=1e-5, atol=1e-9)
@@ -107,7 +107,7 @@ STEPS_OF_A_BACKEND = """
 import json, sys
 
 import keras
-from tuner.optimizers import Lamb, Lars
+from hptune.optimizers import Lamb, Lars
 
 start, gradients = json.load(sys.stdin)
 made = {
@@ -173,7 +173,7 @@ def test_optax_takes_the_same_steps() -> None:
 def test_lamb_without_decay_is_keras_where_all_is_scaled() -> None:
     import keras
 
-    from tuner.optimizers import Lamb
+    from hptune.optimizers import Lamb
 
     steps = [step[:1] for step in gradients()]
     (ours,) = trained(Lamb(0.05, weight_decay=0.0), steps)[:1]
@@ -185,7 +185,7 @@ def test_lamb_without_decay_is_keras_where_all_is_scaled() -> None:
 def test_a_variable_may_be_excluded_from_decay(kind: str) -> None:
     import keras
 
-    from tuner import optimizers
+    from hptune import optimizers
 
     def stepped(decay: float, excluded: str) -> tuple[Array, Array]:
         optimizer = getattr(optimizers, kind)(0.1, weight_decay=decay)
@@ -208,7 +208,7 @@ def test_an_embedding_may_read_a_row_several_times(kind: str) -> None:
     import keras
     import tensorflow as tf
 
-    import tuner.optimizers
+    import hptune.optimizers
 
     values = gradients()[0][0]
     rows = tf.IndexedSlices(tf.constant(values), tf.constant([1, 1, 0]), tf.constant([3, 2]))
@@ -216,7 +216,7 @@ def test_an_embedding_may_read_a_row_several_times(kind: str) -> None:
     found = []
     for gradient in (rows, tf.constant(table)):
         variable = keras.Variable(start()[0], dtype="float64")
-        optimizer = getattr(tuner.optimizers, kind)(0.5, weight_decay=0.1)
+        optimizer = getattr(hptune.optimizers, kind)(0.5, weight_decay=0.1)
         for _ in range(2):
             optimizer.apply([gradient], [variable])
         found.append(keras.ops.convert_to_numpy(variable + 0.0))
@@ -226,7 +226,7 @@ def test_an_embedding_may_read_a_row_several_times(kind: str) -> None:
 def test_the_schedule_counts_epochs_and_all_are_saved_with_a_model() -> None:
     import keras
 
-    from tuner.optimizers import Lamb, Lars, WarmUp
+    from hptune.optimizers import Lamb, Lars, WarmUp
 
     for steps_per_epoch in (10, 40):  # two batch sizes: the same rate at the same epoch
         rates = WarmUp(4.0, epochs=10, steps_per_epoch=steps_per_epoch, warm_up_epochs=2)
@@ -245,7 +245,7 @@ def test_the_schedule_counts_epochs_and_all_are_saved_with_a_model() -> None:
 
 
 def test_the_space_offers_each_with_its_own_settings() -> None:
-    from tuner.optimizers import Lars, large_batch_space
+    from hptune.optimizers import Lars, large_batch_space
 
     names = {}
     for kind in ("sgd", "adam", "lars", "lamb"):

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.core.pruner import Decision, HalvingMode, NeverPrune, Pruner, PrunerSettings
-from tuner.core.trial import Direction, Goal, TrialState
-from tuner.errors import UsageError
-from tuner.pruners.halving import HalvingPruner, bracket_cycle, rung_levels
-from tuner.pruners.median import MedianPruner
-from tuner.pruners.registry import PRUNER_NAMES, make_pruner
-from tuner.testing.pruner_races import EPOCHS
-from tuner.testing.pruners import PrunerSuite
+from hptune.core.pruner import Decision, HalvingMode, NeverPrune, Pruner, PrunerSettings
+from hptune.core.trial import Direction, Goal, TrialState
+from hptune.errors import UsageError
+from hptune.pruners.halving import HalvingPruner, bracket_cycle, rung_levels
+from hptune.pruners.median import MedianPruner
+from hptune.pruners.registry import PRUNER_NAMES, make_pruner
+from hptune.testing.pruner_races import EPOCHS
+from hptune.testing.pruners import PrunerSuite
 
 MAX = (Direction.MAX,)
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tuner.core.pruner import Decision, HalvingMode, NeverPrune, Pruner
-from tuner.core.trial import Direction, TrialState
-from tuner.pruners.halving import HalvingPruner
-from tuner.testing.pruner_races import EPOCHS
-from tuner.testing.pruners import PrunerSuite
+from hptune.core.pruner import Decision, HalvingMode, NeverPrune, Pruner
+from hptune.core.trial import Direction, TrialState
+from hptune.pruners.halving import HalvingPruner
+from hptune.testing.pruner_races import EPOCHS
+from hptune.testing.pruners import PrunerSuite
 
 Directions = tuple[Direction, ...]
 

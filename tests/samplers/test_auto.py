@@ -2,11 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, Scale, SearchSpace
-from tuner.core.trial import Direction
-from tuner.samplers.auto import choose
-from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.testing.spaces import (
+from hptune.core.space.space import (
+    ChoiceParameter,
+    FloatParameter,
+    IntParameter,
+    Scale,
+    SearchSpace,
+)
+from hptune.core.trial import Direction
+from hptune.samplers.auto import choose
+from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.testing.spaces import (
     ALL_TYPES,
     BRANIN,
     CONDITIONAL_CONTINUUM,

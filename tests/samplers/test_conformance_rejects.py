@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import FixedParameter, SearchSpace
-from tuner.core.trial import ParamValue, Suggestion, Trial, TrialState
-from tuner.samplers.random_search import RandomSampler
-from tuner.testing.sampler_cases import Phase
-from tuner.testing.samplers import SamplerSuite
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import FixedParameter, SearchSpace
+from hptune.core.trial import ParamValue, Suggestion, Trial, TrialState
+from hptune.samplers.random_search import RandomSampler
+from hptune.testing.sampler_cases import Phase
+from hptune.testing.samplers import SamplerSuite
 
 
 class Sound(Sampler):

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import (
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     FloatParameter,
@@ -14,10 +14,10 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Trial, TrialState
-from tuner.errors import SpaceError
-from tuner.samplers.grid import GridSampler
-from tuner.testing.samplers import SamplerSuite
+from hptune.core.trial import Trial, TrialState
+from hptune.errors import SpaceError
+from hptune.samplers.grid import GridSampler
+from hptune.testing.samplers import SamplerSuite
 
 
 class TestGridSampler(SamplerSuite):

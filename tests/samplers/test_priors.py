@@ -9,18 +9,18 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from searches import MOST_SPACES, branin_regret
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import SearchSpace
-from tuner.core.space.user_priors import PriorSpec, with_priors
-from tuner.core.trial import Direction
-from tuner.samplers.common.encoding import Encoding
-from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.samplers.tpe.parzen_estimator import ParzenEstimator, Smoothing
-from tuner.samplers.tpe.sampler import TpeSampler
-from tuner.testing.samplers import SamplerSuite
-from tuner.testing.spaces import ALL_TYPES, BRANIN
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import SearchSpace
+from hptune.core.space.user_priors import PriorSpec, with_priors
+from hptune.core.trial import Direction
+from hptune.samplers.common.encoding import Encoding
+from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.samplers.tpe.parzen_estimator import ParzenEstimator, Smoothing
+from hptune.samplers.tpe.sampler import TpeSampler
+from hptune.testing.samplers import SamplerSuite
+from hptune.testing.spaces import ALL_TYPES, BRANIN
+from searches import MOST_SPACES, branin_regret
 
 RIGHT = {"x": "normal(3.1, 1)", "y": "normal(2.3, 1)"}
 WRONG = {"x": "normal(-4, 1)", "y": "normal(1, 1)"}

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import (
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import (
     ChoiceParameter,
     Condition,
     FloatParameter,
@@ -15,10 +15,10 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Params, Trial, TrialState
-from tuner.samplers.random_search import RandomSampler
-from tuner.testing.samplers import SamplerSuite
-from tuner.testing.spaces import ALL_TYPES
+from hptune.core.trial import Params, Trial, TrialState
+from hptune.samplers.random_search import RandomSampler
+from hptune.testing.samplers import SamplerSuite
+from hptune.testing.spaces import ALL_TYPES
 
 
 class TestRandomSampler(SamplerSuite):

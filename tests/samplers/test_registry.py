@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import Direction
-from tuner.errors import UsageError
-from tuner.samplers.grid import GridSampler
-from tuner.samplers.registry import (
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.trial import Direction
+from hptune.errors import UsageError
+from hptune.samplers.grid import GridSampler
+from hptune.samplers.registry import (
     SEARCH_NAMES,
     SEARCH_SUMMARIES,
     SamplerOptions,
@@ -80,8 +80,8 @@ def test_an_unknown_name_gets_the_allowed_ones_and_no_guess() -> None:
 
 def test_the_names_are_known_without_loading_a_sampler() -> None:
     program = (
-        "import sys, tuner.samplers.registry; "
-        "heavy = [m for m in sys.modules if m.startswith(('tuner.samplers.', 'numpy'))]; "
-        "sys.exit(heavy != ['tuner.samplers.registry'])"
+        "import sys, hptune.samplers.registry; "
+        "heavy = [m for m in sys.modules if m.startswith(('hptune.samplers.', 'numpy'))]; "
+        "sys.exit(heavy != ['hptune.samplers.registry'])"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import (
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -12,9 +12,9 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.samplers.sobol import SobolSampler
-from tuner.testing.samplers import SamplerSuite
-from tuner.testing.spaces import ALL_TYPES, BRANIN
+from hptune.samplers.sobol import SobolSampler
+from hptune.testing.samplers import SamplerSuite
+from hptune.testing.spaces import ALL_TYPES, BRANIN
 
 CUBE = SearchSpace(tuple(FloatParameter(f"x{i}", 0.0, 1.0) for i in range(3)))
 

@@ -11,15 +11,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+
 from authority import Authority
+from hptune.doctor.certificates import certificate_findings
+from hptune.doctor.findings import Status, Subject
+from hptune.errors import StudyError, UsageError
+from hptune.security.certificates import VALID_DAYS, ensure, read
+from hptune.security.handshake import identity_for, why_refused
 from in_process import InProcess
 from requirements import require_root
-
-from tuner.doctor.certificates import certificate_findings
-from tuner.doctor.findings import Status, Subject
-from tuner.errors import StudyError, UsageError
-from tuner.security.certificates import VALID_DAYS, ensure, read
-from tuner.security.handshake import identity_for, why_refused
 
 
 def test_files_are_private_and_the_same_for_all_who_ask_at_once(tmp_path: Path) -> None:

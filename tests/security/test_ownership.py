@@ -9,14 +9,14 @@ from typing import IO, Any
 
 import numpy as np
 import pytest
-from planted import Planted
 
-from tuner.config import stored_data
-from tuner.config.model_file import ObjectiveSource, SourceKind, load
-from tuner.config.stored_data import StoredData
-from tuner.errors import UsageError
-from tuner.security.ownership import check_loadable
-from tuner.training.resume.checkpoint import Checkpoints
+from hptune.config import stored_data
+from hptune.config.model_file import ObjectiveSource, SourceKind, load
+from hptune.config.stored_data import StoredData
+from hptune.errors import UsageError
+from hptune.security.ownership import check_loadable
+from hptune.training.resume.checkpoint import Checkpoints
+from planted import Planted
 
 NOBODY = 65534
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from authority import Authority
 from distributed import Client
+
+from authority import Authority
+from hptune.security.certificates import Identity, in_memory, read
+from hptune.worker.dask.encryption import security
 from in_process import InProcess
 from real_runs import Hptune, Started, trials, wait_for
 from requirements import require_root
-
-from tuner.security.certificates import Identity, in_memory, read
-from tuner.worker.dask.encryption import security
 
 NOBODY = 65534
 WAITING = """

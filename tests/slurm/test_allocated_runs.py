@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import COMMAND, Hptune, rows, states, wait_for
 from slurm_studies import model, reached

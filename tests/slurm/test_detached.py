@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, rows, states, trials, wait_for
 from slurm_studies import SLICES, model, reached

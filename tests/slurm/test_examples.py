@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import COMMAND, Hptune, states
 

@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, rows, states, wait_for
 from slurm_studies import GPUS, finish, job_ids, model, reached, start

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from private_slurm import PrivateSlurm, wait_until
 from real_containers import unpacked
 from real_runs import Hptune, rows, trials, wait_for

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
-from private_slurm import PrivateSlurm, wait_until
 
-from jobqueue import polling
-from jobqueue.commands import JobState, Slurm
-from jobqueue.config import parse_config
-from jobqueue.errors import JobsFailError, SubmissionError
-from jobqueue.job_kinds import JobKind
-from jobqueue.jobs import Jobs
-from jobqueue.script import WorkerCommand, job_of, job_script
-from jobqueue.sizing import Need, choose_worker
+from hptune_jobqueue import polling
+from hptune_jobqueue.commands import JobState, Slurm
+from hptune_jobqueue.config import parse_config
+from hptune_jobqueue.errors import JobsFailError, SubmissionError
+from hptune_jobqueue.job_kinds import JobKind
+from hptune_jobqueue.jobs import Jobs
+from hptune_jobqueue.script import WorkerCommand, job_of, job_script
+from hptune_jobqueue.sizing import Need, choose_worker
+from private_slurm import PrivateSlurm, wait_until
 
 
 @pytest.fixture

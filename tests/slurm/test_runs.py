@@ -9,6 +9,7 @@ import shutil
 import sys
 
 import pytest
+
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, rows, states, wait_for
 from slurm_studies import GPUS, SLICES, WALLTIME, finish, job_ids, model, reached, start
@@ -198,7 +199,7 @@ def test_ctrl_c_ends_the_wait_for_workers_and_the_reason_is_shown(
 
 
 SIZES = """
-from tuner import Resources
+from hptune import Resources
 
 OBJECTIVE, DIRECTION = "wide", "max"
 RESOURCES = lambda hp: Resources(gpus=2 if hp["wide"] else 1)
@@ -226,7 +227,7 @@ def test_a_trial_that_needs_a_larger_job_gets_one(hptune: Hptune, slurm: Private
 
 MANY_SMALL = """
 import time
-from tuner import Resources
+from hptune import Resources
 
 OBJECTIVE, DIRECTION = "width", "max"
 RESOURCES = lambda hp: Resources(gpus=2 if hp["width"] == 4 else 1)

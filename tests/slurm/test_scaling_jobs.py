@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune
 from requirements import require

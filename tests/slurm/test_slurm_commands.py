@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from hptune_jobqueue.cluster import ClusterOrder, check
+from hptune_jobqueue.commands import Slurm
+from hptune_jobqueue.config import parse_config
+from hptune_jobqueue.errors import SubmissionError
+from hptune_jobqueue.nodes import SINFO_FORMAT, parse_sinfo
 from in_process import InProcess
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune
-
-from jobqueue.cluster import ClusterOrder, check
-from jobqueue.commands import Slurm
-from jobqueue.config import parse_config
-from jobqueue.errors import SubmissionError
-from jobqueue.nodes import SINFO_FORMAT, parse_sinfo
 
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, Started, rows, trials, wait_for
 from requirements import require

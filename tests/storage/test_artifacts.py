@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.goals import Goals
-from tuner.core.trial import Direction, Goal, Trial, TrialState
-from tuner.errors import StorageFullError
-from tuner.storage.artifacts import StudyFiles
-from tuner.storage.directory import StudyDirectory
+from hptune.core.goals import Goals
+from hptune.core.trial import Direction, Goal, Trial, TrialState
+from hptune.errors import StorageFullError
+from hptune.storage.artifacts import StudyFiles
+from hptune.storage.directory import StudyDirectory
 
 GOALS = Goals((Goal("val_loss", Direction.MIN),))
 TWO = Goals((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))

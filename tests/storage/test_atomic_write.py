@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import StorageFullError
-from tuner.storage.files import atomic_write
+from hptune.errors import StorageFullError
+from hptune.storage.files import atomic_write
 
 
 def test_atomic_write_replaces(tmp_path: Path) -> None:

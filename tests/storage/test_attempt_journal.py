@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Report, Usage
-from tuner.core.messages import (
+from hptune.core.attempt import AttemptId, Cause, Ending, Report, Usage
+from hptune.core.messages import (
     AttemptEnded,
     AttemptStarted,
     Event,
@@ -20,9 +20,9 @@ from tuner.core.messages import (
     ParametersUsed,
     Reported,
 )
-from tuner.master.recovery import collect, discard_journals
-from tuner.storage.attempt_journal import AttemptJournal, journal_path, read_journal
-from tuner.storage.directory import StudyDirectory
+from hptune.master.recovery import collect, discard_journals
+from hptune.storage.attempt_journal import AttemptJournal, journal_path, read_journal
+from hptune.storage.directory import StudyDirectory
 
 NAME = AttemptId(3, 1)
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from requirements import require_root
 
-from tuner.core.user_requests import UserAction, UserRequest
-from tuner.errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
-from tuner.master.detached import master_job
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger
+from hptune.core.user_requests import UserAction, UserRequest
+from hptune.errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
+from hptune.master.detached import master_job
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger
+from requirements import require_root
 
 # --- layout ---------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tuner.errors import StudyError, StudyLockedError
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.lease import HEARTBEAT_SECONDS, STALE_SECONDS, Lease, LockOwner
+from hptune.errors import StudyError, StudyLockedError
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.lease import HEARTBEAT_SECONDS, STALE_SECONDS, Lease, LockOwner
 
 NO_LOCKS = """
 import errno, fcntl, os
@@ -29,15 +29,15 @@ fcntl.lockf = os.lockf = refuse
 """
 HOLD = """
 import sys
-from tuner.storage.directory import StudyDirectory
+from hptune.storage.directory import StudyDirectory
 with StudyDirectory(sys.argv[1]).acquire() as lock:
     print("held", flush=True)
     sys.stdin.read()
 """
 TRY = """
 import sys
-from tuner.errors import StudyLockedError
-from tuner.storage.directory import StudyDirectory
+from hptune.errors import StudyLockedError
+from hptune.storage.directory import StudyDirectory
 print("ready", flush=True)
 sys.stdin.readline()
 try:
@@ -153,7 +153,7 @@ def test_asking_for_the_owner_never_makes_a_starting_master_fail(
 ) -> None:
     ask = """
         import sys
-        from tuner.storage.directory import StudyDirectory
+        from hptune.storage.directory import StudyDirectory
         directory = StudyDirectory(sys.argv[1])
         print("asking", flush=True)
         while True:
@@ -172,8 +172,8 @@ def test_a_forked_child_neither_holds_nor_releases_its_parents_lock(
 ) -> None:
     fork = """
         import os, sys
-        from tuner.errors import StudyLockedError
-        from tuner.storage.directory import StudyDirectory
+        from hptune.errors import StudyLockedError
+        from hptune.storage.directory import StudyDirectory
         directory = StudyDirectory(sys.argv[1])
         lock = directory.acquire()
         turn, pass_turn = os.pipe()

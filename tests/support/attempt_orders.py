@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.config.model_file import ObjectiveSource, SourceKind, check_path
-from tuner.core.attempt import AttemptId
-from tuner.core.goals import Goals
-from tuner.core.resources import Placement
-from tuner.core.trial import Direction, Goal
-from tuner.worker.orders import AttemptOrder, StudyBrief
+from hptune.config.model_file import ObjectiveSource, SourceKind, check_path
+from hptune.core.attempt import AttemptId
+from hptune.core.goals import Goals
+from hptune.core.resources import Placement
+from hptune.core.trial import Direction, Goal
+from hptune.worker.orders import AttemptOrder, StudyBrief
 
 ATTEMPT = AttemptId(0, 0)
 

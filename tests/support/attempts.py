@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.config.model_file import Found, check_path
-from tuner.config.objectives import resolve_goals
-from tuner.core.attempt import AttemptId, Ending, Halt, StopAt, Usage
-from tuner.core.messages import (
+from hptune.config.model_file import Found, check_path
+from hptune.config.objectives import resolve_goals
+from hptune.core.attempt import AttemptId, Ending, Halt, StopAt, Usage
+from hptune.core.messages import (
     AttemptEnded,
     AttemptStarted,
     Event,
@@ -21,13 +21,13 @@ from tuner.core.messages import (
     ParametersUsed,
     Reported,
 )
-from tuner.core.resources import Placement
-from tuner.core.scaling.points import StepRequest
-from tuner.core.space.space import SearchSpace
-from tuner.core.trial import Score
-from tuner.worker.forkserver.client import ForkServer
-from tuner.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
-from tuner.worker.runner import AttemptRunner
+from hptune.core.resources import Placement
+from hptune.core.scaling.points import StepRequest
+from hptune.core.space.space import SearchSpace
+from hptune.core.trial import Score
+from hptune.worker.forkserver.client import ForkServer
+from hptune.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
+from hptune.worker.runner import AttemptRunner
 
 
 @dataclass(frozen=True, slots=True)

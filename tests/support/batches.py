@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.core.attempt import Attempt, AttemptId, Outcome, Report
-from tuner.core.messages import Reported
-from tuner.core.resources import Placement
-from tuner.core.trial import Trial, TrialState
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger, LedgerReader
+from hptune.core.attempt import Attempt, AttemptId, Outcome, Report
+from hptune.core.messages import Reported
+from hptune.core.resources import Placement
+from hptune.core.trial import Trial, TrialState
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger, LedgerReader
 
 BATCH_EVENTS = 20
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from device_training import entered
-
-from tuner.training.hyperparameters import make_hyperparameters
-from tuner.training.parallel.ranks import Ranks
-from tuner.training.strategies.fit_calls import train_by
+from hptune.training.hyperparameters import make_hyperparameters
+from hptune.training.parallel.ranks import Ranks
+from hptune.training.strategies.fit_calls import train_by
 
 CLIP = Path(__file__).parents[2] / "examples" / "clip"
 BATCH_SIZE = 32

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.config.model_file import ObjectiveSource, SourceKind, UserCode
-from tuner.training.data_cache import data_cache
-from tuner.training.hyperparameters import make_hyperparameters
+from hptune.config.model_file import ObjectiveSource, SourceKind, UserCode
+from hptune.training.data_cache import data_cache
+from hptune.training.hyperparameters import make_hyperparameters
 
 FORK = multiprocessing.get_context("fork")
 # filelock, which PyTorch loads, refuses a fork while another thread forks.

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from tuner.config.model_file import BuildFunction, UserCode
-from tuner.core.attempt import AttemptId, Halt
-from tuner.core.data_parallel import DATA_PARALLEL, DataParallel
-from tuner.core.goals import Goals
-from tuner.core.trial import Direction, Goal
-from tuner.training.context import AttemptStopped, TrialContext
-from tuner.training.hyperparameters import make_hyperparameters
-from tuner.training.keras import objective
-from tuner.training.parallel.ranks import Ranks
-from tuner.training.resume.randomness import seed_everything
-from tuner.training.strategies.base import Strategy
-from tuner.training.strategies.choose import choose
+from hptune.config.model_file import BuildFunction, UserCode
+from hptune.core.attempt import AttemptId, Halt
+from hptune.core.data_parallel import DATA_PARALLEL, DataParallel
+from hptune.core.goals import Goals
+from hptune.core.trial import Direction, Goal
+from hptune.training.context import AttemptStopped, TrialContext
+from hptune.training.hyperparameters import make_hyperparameters
+from hptune.training.keras import objective
+from hptune.training.parallel.ranks import Ranks
+from hptune.training.resume.randomness import seed_everything
+from hptune.training.strategies.base import Strategy
+from hptune.training.strategies.choose import choose
 
 EPOCHS = 3
 BATCHES = 4
@@ -271,7 +271,7 @@ def mirrored(_ranks: Ranks, place: str) -> dict[str, Seen]:
     """TensorFlow on one device, then on two logical CPUs of the same process."""
     import tensorflow as tf
 
-    from tuner.training.strategies.mirrored import Mirrored
+    from hptune.training.strategies.mirrored import Mirrored
 
     (cpu,) = tf.config.list_physical_devices("CPU")
     halves = [tf.config.LogicalDeviceConfiguration()] * 2

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tuner.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report, Usage
-from tuner.core.engine.engine import Engine
-from tuner.core.goals import Goals
-from tuner.core.messages import (
+from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report, Usage
+from hptune.core.engine.engine import Engine
+from hptune.core.goals import Goals
+from hptune.core.messages import (
     Ask,
     AttemptEnded,
     AttemptStarted,
@@ -37,14 +37,14 @@ from tuner.core.messages import (
     WorkerLeaving,
     WorkerLeft,
 )
-from tuner.core.packing.decision import decide
-from tuner.core.resources import Capacity, Placement, Resources
-from tuner.core.seeds import training_seed
-from tuner.core.study_config import StudyConfig
-from tuner.core.trial import ADDED, Direction, Goal, Params, Suggestion, Trial, TrialState
-from tuner.core.user_requests import UserAction
-from tuner.pruners.registry import make_pruner
-from tuner.storage.ledger.codec import decode_event, encode_event
+from hptune.core.packing.decision import decide
+from hptune.core.resources import Capacity, Placement, Resources
+from hptune.core.seeds import training_seed
+from hptune.core.study_config import StudyConfig
+from hptune.core.trial import ADDED, Direction, Goal, Params, Suggestion, Trial, TrialState
+from hptune.core.user_requests import UserAction
+from hptune.pruners.registry import make_pruner
+from hptune.storage.ledger.codec import decode_event, encode_event
 
 GOAL = Goal("score", Direction.MAX)
 GOALS = Goals((GOAL,))

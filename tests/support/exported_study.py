@@ -6,13 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fake_study import attempt, trial
-from stored_study import stored
-
-from tuner.config.objectives import goals_to_json
-from tuner.core.attempt import AttemptId, Cause, Outcome, Report
-from tuner.core.goals import Comparison, Constraint, Goals
-from tuner.core.messages import Reported
-from tuner.core.space.space import (
+from hptune.config.objectives import goals_to_json
+from hptune.core.attempt import AttemptId, Cause, Outcome, Report
+from hptune.core.goals import Comparison, Constraint, Goals
+from hptune.core.messages import Reported
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -22,8 +20,9 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Goal, Params, Trial, TrialState
-from tuner.study import Study
+from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
+from hptune.study import Study
+from stored_study import stored
 
 WITH_DROPOUT = (Condition("dropout", (True,)),)
 SPACE = SearchSpace(

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.core.attempt import Attempt, AttemptId, Cause, Outcome, Report
-from tuner.core.goals import Goals
-from tuner.core.resources import Placement
-from tuner.core.snapshot import RunningAttempt, StudySnapshot
-from tuner.core.trial import Direction, Goal, Params, Trial, TrialState
+from hptune.core.attempt import Attempt, AttemptId, Cause, Outcome, Report
+from hptune.core.goals import Goals
+from hptune.core.resources import Placement
+from hptune.core.snapshot import RunningAttempt, StudySnapshot
+from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
 
 GOAL = Goal("val_accuracy", Direction.MAX)
 GOALS = Goals((GOAL,))

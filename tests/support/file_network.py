@@ -10,15 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.core.attempt import AttemptId
+from hptune.executors.file_exchange import FileExchange
+from hptune.worker.dask.study_access import StudyAccess
+from hptune.worker.transport.files import INCOMING
+from hptune.worker.transport.notices import FileNotice
+from hptune.worker.transport.remote_study import NotSent, RemoteStudy
 from real_runs import wait_for
-
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.attempt import AttemptId
-from tuner.executors.file_exchange import FileExchange
-from tuner.worker.dask.study_access import StudyAccess
-from tuner.worker.transport.files import INCOMING
-from tuner.worker.transport.notices import FileNotice
-from tuner.worker.transport.remote_study import NotSent, RemoteStudy
 
 FIRST, SECOND = AttemptId(3, 0), AttemptId(3, 1)
 LIMIT_BYTES = 20_000_000

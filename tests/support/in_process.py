@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_runs import Ended
 
-from tuner.cli import main
-from tuner.worker.forkserver.client import ForkServer
+from hptune.cli import main
+from hptune.worker.forkserver.client import ForkServer
+from real_runs import Ended
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGALRM)
 
@@ -84,7 +84,7 @@ def refused(ended: Ended, directory: Path, *words: str) -> None:
         assert word in ended.err, ended.err
     # Unless trials ran that could not tell it before.
     assert "was removed" not in ended.err
-    assert "tuner/" not in ended.err.replace("tuner.errors", ""), "a traceback of ours"
+    assert "tuner/hptune/" not in ended.err, "a traceback of ours"
     assert not (directory / "study").exists()
     assert not (directory / "studies").exists()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attempts import Attempts, Result
 
-from tuner.core.attempt import Cause
+from attempts import Attempts, Result
+from hptune.core.attempt import Cause
 
 EPOCHS = 6
 
@@ -17,7 +17,7 @@ _TRAINING = """
 import json, os, pathlib, signal, time
 import keras
 import numpy as np
-from tuner.training import context
+from hptune.training import context
 
 OBJECTIVE = "val_loss"
 STOPPING = keras.callbacks.EarlyStopping(patience=50, restore_best_weights=True)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from jobqueue import cancelling, job_health, polling
-from jobqueue.commands import Job, JobState, Slurm
-from jobqueue.config import Shape, parse_config
-from jobqueue.job_kinds import JobKind
-from jobqueue.jobs import Jobs
-from jobqueue.sizing import WorkerShape
+from hptune_jobqueue import cancelling, job_health, polling
+from hptune_jobqueue.commands import Job, JobState, Slurm
+from hptune_jobqueue.config import Shape, parse_config
+from hptune_jobqueue.job_kinds import JobKind
+from hptune_jobqueue.jobs import Jobs
+from hptune_jobqueue.sizing import WorkerShape
 
 Change = Callable[[Job], Job]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from attempts import Attempts
-
-from tuner.core.attempt import Cause
+from hptune.core.attempt import Cause
 
 BUILD = """
 import keras

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from searches import LINE, searched
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import ChoiceParameter, FloatParameter, SearchSpace
-from tuner.core.trial import Direction, Params, Trial, TrialState
-from tuner.testing.sampler_cases import ended
-from tuner.testing.samplers import SamplerSuite, after, tell_all, waiting
-from tuner.testing.spaces import ALL_TYPES, BRANIN, CONDITIONAL_CONTINUUM, SPACES
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import ChoiceParameter, FloatParameter, SearchSpace
+from hptune.core.trial import Direction, Params, Trial, TrialState
+from hptune.testing.sampler_cases import ended
+from hptune.testing.samplers import SamplerSuite, after, tell_all, waiting
+from hptune.testing.spaces import ALL_TYPES, BRANIN, CONDITIONAL_CONTINUUM, SPACES
+from searches import LINE, searched
 
 
 def xs(sampler: Sampler, count: int, name: str = "x") -> list[float]:

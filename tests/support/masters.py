@@ -7,27 +7,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.attempt import Attempt, AttemptId, Cause, Ending, Outcome
-from tuner.core.engine.engine import Engine
-from tuner.core.goals import Goals
-from tuner.core.messages import AttemptStarted, Event, Finish, FinishReason, Reported, StudyOpened
-from tuner.core.pruner import PrunerSettings
-from tuner.core.resources import Amount
-from tuner.core.sampler import Sampler
-from tuner.core.snapshot import StudySnapshot
-from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
-from tuner.core.study_config import StudyConfig
-from tuner.core.trial import Direction, Goal, Params, Trial, TrialState
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker
-from tuner.master.loop import StudyLoop
-from tuner.master.suggester import InformedSampler, SimulatedSuggester, Suggester
-from tuner.pruners.registry import make_pruner
-from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger
-from tuner.worker.orders import StudyBrief
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Outcome
+from hptune.core.engine.engine import Engine
+from hptune.core.goals import Goals
+from hptune.core.messages import AttemptStarted, Event, Finish, FinishReason, Reported, StudyOpened
+from hptune.core.pruner import PrunerSettings
+from hptune.core.resources import Amount
+from hptune.core.sampler import Sampler
+from hptune.core.snapshot import StudySnapshot
+from hptune.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
+from hptune.core.study_config import StudyConfig
+from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker
+from hptune.master.loop import StudyLoop
+from hptune.master.suggester import InformedSampler, SimulatedSuggester, Suggester
+from hptune.pruners.registry import make_pruner
+from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger
+from hptune.worker.orders import StudyBrief
 
 GOAL = Goal("score", Direction.MAX)
 SEED = 5
@@ -144,7 +144,7 @@ class SimulatedStudy:
         requests: Callable[[SimulatedExecutor], Sequence[Event]] = lambda _: (),
         observer: Observer | None = None,
     ) -> Finish:
-        """Run a master, as `tuner.master.run` does."""
+        """Run a master, as `hptune.master.run` does."""
         self.masters += 1
         executor = self.executor(
             curve=self.curve,

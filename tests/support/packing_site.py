@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine_driver import EngineDriver, returned
-
-from tuner.core.attempt import AttemptId, Ending, Usage
-from tuner.core.resources import Amount, Capacity, Resources
-from tuner.core.trial import Params
+from hptune.core.attempt import AttemptId, Ending, Usage
+from hptune.core.resources import Amount, Capacity, Resources
+from hptune.core.trial import Params
 
 GB = 1_000_000_000
 ALL = tuple(Amount)

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.data_parallel import DataParallel
-from tuner.training.parallel.ranks import Ranks
-from tuner.training.resume.randomness import seed_epoch
-from tuner.training.strategies.base import ParallelTrainingError, Strategy
-from tuner.training.strategies.choose import choose
-from tuner.training.strategies.fit_calls import train_by
+from hptune.core.data_parallel import DataParallel
+from hptune.training.parallel.ranks import Ranks
+from hptune.training.resume.randomness import seed_epoch
+from hptune.training.strategies.base import ParallelTrainingError, Strategy
+from hptune.training.strategies.choose import choose
+from hptune.training.strategies.fit_calls import train_by
 
 EPOCHS = 3
 BATCH_SIZE = 16

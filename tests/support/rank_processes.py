@@ -12,10 +12,10 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
-from tuner.core.meeting import Member
-from tuner.training.parallel.environment import variables
-from tuner.training.parallel.ports import ReservedPorts
-from tuner.training.parallel.ranks import Ranks
+from hptune.core.meeting import Member
+from hptune.training.parallel.environment import variables
+from hptune.training.parallel.ports import ReservedPorts
+from hptune.training.parallel.ranks import Ranks
 
 _SECRET = b"of this test"
 _KEY = b"of the pipes"

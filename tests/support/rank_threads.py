@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tuner.core.meeting import Member
-from tuner.training.parallel.ports import ReservedPorts
-from tuner.training.parallel.ranks import Ranks
+from hptune.core.meeting import Member
+from hptune.training.parallel.ports import ReservedPorts
+from hptune.training.parallel.ranks import Ranks
 
 HERE = "127.0.0.1"
 

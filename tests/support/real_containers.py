@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+
 from real_runs import MARK, Ended, Hptune, Started
 
 ROOT = Path(__file__).parents[2]

@@ -7,11 +7,11 @@ import random
 from dataclasses import replace
 
 import numpy as np
-from fake_study import GOALS, attempt, trial
 
-from tuner.core.attempt import Attempt, Cause, Outcome, ReportedValue
-from tuner.core.goals import Goals
-from tuner.core.space.space import (
+from fake_study import GOALS, attempt, trial
+from hptune.core.attempt import Attempt, Cause, Outcome, ReportedValue
+from hptune.core.goals import Goals
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -20,9 +20,9 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Trial, TrialState
-from tuner.reporting.html.report import Setup
-from tuner.reporting.results.view import StudyView
+from hptune.core.trial import Trial, TrialState
+from hptune.reporting.html.report import Setup
+from hptune.reporting.results.view import StudyView
 
 SPACE = SearchSpace(
     (

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import Params, Trial, TrialState
-from tuner.testing.samplers import waiting
-from tuner.testing.spaces import BRANIN_LEAST, SPACES, branin
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.trial import Params, Trial, TrialState
+from hptune.testing.samplers import waiting
+from hptune.testing.spaces import BRANIN_LEAST, SPACES, branin
 
 LINE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
 MOST_SPACES = tuple(name for name in SPACES if name not in ("nested", "all types"))

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from private_slurm import PrivateSlurm
 from real_runs import Hptune, Started, rows, trials
 

@@ -6,7 +6,7 @@ import dataclasses
 
 from hypothesis import strategies as st
 
-from tuner.core.space.space import (
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -17,7 +17,7 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import ParamValue
+from hptune.core.trial import ParamValue
 
 WORDS = st.text("abcxyz 01", min_size=0, max_size=3)
 SCALES = st.sampled_from(Scale)

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from fake_study import GOALS, attempt, trial
-
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.objectives import goals_to_json
-from tuner.config.settings import StudySettings
-from tuner.core.attempt import Attempt, AttemptId, Cause, Outcome, Report
-from tuner.core.messages import Event, Reported
-from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
-from tuner.core.trial import Trial, TrialState
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.objectives import goals_to_json
+from hptune.config.settings import StudySettings
+from hptune.core.attempt import Attempt, AttemptId, Cause, Outcome, Report
+from hptune.core.messages import Event, Reported
+from hptune.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
+from hptune.core.trial import Trial, TrialState
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger
 
 SPACE = SearchSpace(
     (

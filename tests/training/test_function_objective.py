@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+
 from attempts import Attempts
+from hptune.core.attempt import NEVER_ASKED, Cause, Halt
 from in_process import InProcess
 from real_runs import trials
-
-from tuner.core.attempt import NEVER_ASKED, Cause, Halt
 
 LIGHT = ("--executor", "joblib")
 OBJECTIVE = """
@@ -103,7 +103,7 @@ def test_a_tuple_has_a_value_for_each_objective_and_a_list_is_averaged(attempts:
 
 def test_the_code_may_prune_its_trial_give_it_up_or_end_the_study(attempts: Attempts) -> None:
     text = """
-    import tuner
+    import hptune
 
     class FailedTrialError(Exception): __module__ = "keras_tuner.src.errors"
     class FatalError(Exception): __module__ = "keras_tuner.src.errors"
@@ -114,7 +114,7 @@ def test_the_code_may_prune_its_trial_give_it_up_or_end_the_study(attempts: Atte
         n = hp.Int("n", 0, 5)
         trial.report(1, value=n)
         if n == 0 and not trial.should_prune():
-            raise tuner.TrialPruned
+            raise hptune.TrialPruned
         if n == 5:
             trial.suggest_float("x", 0, 1)
         if n == 4:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attempts import Attempts, Result
 
-from tuner.core.attempt import Cause, Halt
+from attempts import Attempts, Result
+from hptune.core.attempt import Cause, Halt
 
 MODEL = """
-import tuner
+import hptune
 
 OBJECTIVE, DIRECTION, EPOCHS = "loss", "min", 9
 
@@ -22,7 +22,7 @@ def objective(hp, trial):
     hp.Float("lr", 0.001, 0.1)
     hp.Choice("mode", ["it's; $(HOME)", "b"])
     hp.Int("depth", 1, 9, parent_name="mode", parent_values=["b"])
-    return tuner.run_program({command!r}, trial, hp)
+    return hptune.run_program({command!r}, trial, hp)
 """
 
 
@@ -182,7 +182,7 @@ def test_a_process_that_left_the_programs_group_does_not_hold_up_the_trial(
         setsid sleep 600 & echo $! > {tmp_path}/pid
         echo '{{"loss": 1}}'
     """
-    short = "import tuner.training.program as program\nprogram.GRACE_SECONDS = 0.5\n"
+    short = "import hptune.training.program as program\nprogram.GRACE_SECONDS = 0.5\n"
     model = short + MODEL.format(command=list(shell(script)))
     began = time.monotonic()
     result = attempts.run(model, epochs=9, objectives=["loss:min"], lr=0.5, mode="b", depth=1)

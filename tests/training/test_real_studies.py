@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from in_process import InProcess
 from real_runs import rows, trials
 
@@ -132,7 +133,7 @@ def load_data():
 
 BEST_MODEL = """
 import sys
-from tuner import Study
+from hptune import Study
 study = Study(sys.argv[1])
 model = study.best_model()
 import model as users

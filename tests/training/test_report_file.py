@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.core.attempt import Report
-from tuner.training.report_file import ReportFile
+from hptune.core.attempt import Report
+from hptune.training.report_file import ReportFile
 
 
 def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:

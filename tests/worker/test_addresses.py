@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tuner.worker.addresses import outward, page_from_here, tunnel
+from hptune.worker.addresses import outward, page_from_here, tunnel
 
 PAGE = "http://127.0.0.1:44819/status"
 LINE = f"ssh -N -L 44819:127.0.0.1:44819 ada@{socket.gethostname()}"

@@ -12,26 +12,26 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import pytest
-from real_runs import wait_for
 
-from tuner.config.model_file import check_path
-from tuner.config.objectives import resolve_goals
-from tuner.core.attempt import AttemptId, Cause, Halt
-from tuner.core.messages import (
+from hptune.config.model_file import check_path
+from hptune.config.objectives import resolve_goals
+from hptune.core.attempt import AttemptId, Cause, Halt
+from hptune.core.messages import (
     AttemptEnded,
     Event,
     Reported,
 )
-from tuner.core.resources import Placement
-from tuner.master.recovery import collect
-from tuner.storage.attempt_journal import AttemptJournal, journal_path, read_journal
-from tuner.storage.directory import StudyDirectory
-from tuner.worker import runner
-from tuner.worker.forkserver.client import ForkServer
-from tuner.worker.monitoring import master_liveness
-from tuner.worker.monitoring.master_liveness import MasterLiveness, MasterState
-from tuner.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
-from tuner.worker.runner import AttemptRunner
+from hptune.core.resources import Placement
+from hptune.master.recovery import collect
+from hptune.storage.attempt_journal import AttemptJournal, journal_path, read_journal
+from hptune.storage.directory import StudyDirectory
+from hptune.worker import runner
+from hptune.worker.forkserver.client import ForkServer
+from hptune.worker.monitoring import master_liveness
+from hptune.worker.monitoring.master_liveness import MasterLiveness, MasterState
+from hptune.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
+from hptune.worker.runner import AttemptRunner
+from real_runs import wait_for
 
 NAME = AttemptId(3, 1)
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from commands import Commands
+from hptune.core.resources import Capacity
+from hptune.errors import StudyError, UsageError
+from hptune.worker import device_locks, devices
+from hptune.worker.dask.offer import WorkerOptions, granted_by, offered
+from hptune.worker.monitoring import gpu as gpu_usage
 from real_runs import Hptune, Started, wait_for
 from requirements import require_root
-
-from tuner.core.resources import Capacity
-from tuner.errors import StudyError, UsageError
-from tuner.worker import device_locks, devices
-from tuner.worker.dask.offer import WorkerOptions, granted_by, offered
-from tuner.worker.monitoring import gpu as gpu_usage
 
 GPUS = ("GPU-a", "GPU-b", "GPU-c")
 WORKER = WorkerOptions("tls://x:1")
@@ -39,7 +39,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def of_another_process(most: int) -> subprocess.Popen[str]:
     code = f"""
-from tuner.worker import device_locks
+from hptune.worker import device_locks
 print(",".join(device_locks.lock_gpus({GPUS!r}, {most})), flush=True)
 input()
 """
@@ -138,7 +138,7 @@ def test_the_second_worker_that_offers_a_whole_machine_says_so(
         return offered(replace(WORKER, cpus=cpus)).note
 
     lock = f"device_locks.lock_core_set({cores})"
-    other = f"from tuner.worker import device_locks; {lock}; print(flush=True); input()"
+    other = f"from hptune.worker import device_locks; {lock}; print(flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", other], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.resources import Placement
-from tuner.worker.device_queue import DeviceQueue, QueueEntry
+from hptune.core.resources import Placement
+from hptune.worker.device_queue import DeviceQueue, QueueEntry
 
 
 class Queue:

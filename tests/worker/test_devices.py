@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tuner.worker import devices
-from tuner.worker.monitoring import gpu as gpu_usage
+from hptune.worker import devices
+from hptune.worker.monitoring import gpu as gpu_usage
 
 GB = 10**9
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.worker import devices
+from hptune.worker import devices
 
 
 def test_a_worker_leaves_before_the_end_of_its_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.worker.health import announce, check
-from tuner.worker.private_folder import dask_folder
+from hptune.worker.health import announce, check
+from hptune.worker.private_folder import dask_folder
 
 
 class _Healthy(BaseHTTPRequestHandler):

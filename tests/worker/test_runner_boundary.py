@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from attempts import Attempts
 
-from tuner.core.attempt import Cause
-from tuner.worker.monitoring import trial_log
+from attempts import Attempts
+from hptune.core.attempt import Cause
+from hptune.worker.monitoring import trial_log
 
 SETS_VALUES = """
 import enum

@@ -6,13 +6,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from attempt_orders import ATTEMPT, order_of
-from real_runs import wait_for
 
-from tuner.core.attempt import Halt
-from tuner.core.messages import AttemptEnded, Event, Reported
-from tuner.worker.orders import AttemptOrder
-from tuner.worker.runner import AttemptRunner
+from attempt_orders import ATTEMPT, order_of
+from hptune.core.attempt import Halt
+from hptune.core.messages import AttemptEnded, Event, Reported
+from hptune.worker.orders import AttemptOrder
+from hptune.worker.runner import AttemptRunner
+from real_runs import wait_for
 
 MODEL = """
 import pathlib, time

@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from attempt_orders import ATTEMPT, order_of
-from real_runs import wait_for
 
-from tuner.core.attempt import AttemptId, Cause, Halt
-from tuner.core.messages import AttemptEnded, AttemptStarted, Event
-from tuner.worker.forkserver.channel import Channel
-from tuner.worker.forkserver.client import ForkServer
-from tuner.worker.orders import AttemptLimits
-from tuner.worker.runner import AttemptRunner
+from attempt_orders import ATTEMPT, order_of
+from hptune.core.attempt import AttemptId, Cause, Halt
+from hptune.core.messages import AttemptEnded, AttemptStarted, Event
+from hptune.worker.forkserver.channel import Channel
+from hptune.worker.forkserver.client import ForkServer
+from hptune.worker.orders import AttemptLimits
+from hptune.worker.runner import AttemptRunner
+from real_runs import wait_for
 
 SLOW = """
 import pathlib, time
@@ -119,7 +119,7 @@ def test_an_order_to_stop_does_not_wait_for_the_file_system_of_the_journal(
         asked.set()
         assert answers.wait(60)
 
-    monkeypatch.setattr("tuner.worker.runner.AttemptJournal", hangs)
+    monkeypatch.setattr("hptune.worker.runner.AttemptJournal", hangs)
     (tmp_path / "model.py").write_text(WAITS.format(done=str(tmp_path / "done")))
     order = order_of(tmp_path / "model.py")
     limits = AttemptLimits(master_grace_seconds=600.0)

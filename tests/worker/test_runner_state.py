@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import signal
 
-import attempt_orders
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Report, StopAt
-from tuner.core.messages import AttemptEnded, Reported
-from tuner.worker.orders import AttemptLimits, StudyBrief
-from tuner.worker.runner_state import (
+import attempt_orders
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Report, StopAt
+from hptune.core.messages import AttemptEnded, Reported
+from hptune.worker.orders import AttemptLimits, StudyBrief
+from hptune.worker.runner_state import (
     GRACE_SECONDS,
     Drain,
     DumpStacks,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from engine_driver import FIRST, SEED, EngineDriver, returned, states
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Usage
-from tuner.core.engine.engine import Engine
-from tuner.core.messages import (
+from engine_driver import FIRST, SEED, EngineDriver, returned, states
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Usage
+from hptune.core.engine.engine import Engine
+from hptune.core.messages import (
     Ask,
     AttemptWaits,
     Finish,
@@ -21,10 +21,10 @@ from tuner.core.messages import (
     WorkerJoined,
     WorkerRefused,
 )
-from tuner.core.resources import Capacity, Placement, Resources
-from tuner.core.seeds import training_seed
-from tuner.core.trial import TrialState
-from tuner.errors import InvalidTransition
+from hptune.core.resources import Capacity, Placement, Resources
+from hptune.core.seeds import training_seed
+from hptune.core.trial import TrialState
+from hptune.errors import InvalidTransition
 
 # --- the way of a trial ---------------------------------------------------------------------
 

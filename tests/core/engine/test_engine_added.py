@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from engine_driver import EngineDriver, returned, states
-
-from tuner.core.attempt import AttemptId
-from tuner.core.messages import Ask, Finish, FinishReason, Start, Tell
-from tuner.core.trial import ADDED, TrialState
+from hptune.core.attempt import AttemptId
+from hptune.core.messages import Ask, Finish, FinishReason, Start, Tell
+from hptune.core.trial import ADDED, TrialState
 
 
 def test_it_is_the_next_that_runs_and_the_sampler_hears_of_it(driver: EngineDriver) -> None:

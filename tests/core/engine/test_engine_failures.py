@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from engine_driver import FIRST, SEED, EngineDriver, returned, states
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Outcome
-from tuner.core.engine.retry_policy import MAX_RELEASES_WITHOUT_REPORT, MAX_RETRIES
-from tuner.core.failure_policy import CAUSES, Action, FailureRule
-from tuner.core.messages import (
+from engine_driver import FIRST, SEED, EngineDriver, returned, states
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Outcome
+from hptune.core.engine.retry_policy import MAX_RELEASES_WITHOUT_REPORT, MAX_RETRIES
+from hptune.core.failure_policy import CAUSES, Action, FailureRule
+from hptune.core.messages import (
     Ask,
     Discard,
     Finish,
@@ -21,8 +21,8 @@ from tuner.core.messages import (
     StudyClosed,
     Tell,
 )
-from tuner.core.seeds import training_seed
-from tuner.core.trial import TrialState
+from hptune.core.seeds import training_seed
+from hptune.core.trial import TrialState
 
 
 def broken(what: str = "ValueError: 3", line: int = 3) -> Ending:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from engine_driver import GOAL, EngineDriver, returned
 
-from tuner.core.attempt import AttemptId, Cause, Ending
-from tuner.core.goals import Comparison, Constraint, Goals
-from tuner.core.messages import Ask, Command, Discard, Finish, FinishReason, KeepBest, Start, Tell
-from tuner.core.pruner import PrunerSettings
-from tuner.core.trial import Direction, Goal, Score, TrialState
+from engine_driver import GOAL, EngineDriver, returned
+from hptune.core.attempt import AttemptId, Cause, Ending
+from hptune.core.goals import Comparison, Constraint, Goals
+from hptune.core.messages import Ask, Command, Discard, Finish, FinishReason, KeepBest, Start, Tell
+from hptune.core.pruner import PrunerSettings
+from hptune.core.trial import Direction, Goal, Score, TrialState
 
 TWO = Goals((GOAL, Goal("size", Direction.MIN)))
 SMALL = Goals((GOAL,), (Constraint("size", Comparison.LESS, 10.0),))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from engine_driver import FIRST, EngineDriver, returned
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Usage
-from tuner.core.budget import Device, DeviceBudget
-from tuner.core.messages import Ask, Finish, FinishReason, Stop, Tell
-from tuner.core.pruner import PrunerSettings
-from tuner.core.resources import Capacity, Resources
-from tuner.core.trial import TrialState
+from engine_driver import FIRST, EngineDriver, returned
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Usage
+from hptune.core.budget import Device, DeviceBudget
+from hptune.core.messages import Ask, Finish, FinishReason, Stop, Tell
+from hptune.core.pruner import PrunerSettings
+from hptune.core.resources import Capacity, Resources
+from hptune.core.trial import TrialState
 
 FOUR_CORES = Capacity((0, 1, 2, 3), memory_bytes=100)
 HOUR = 3600.0

@@ -9,14 +9,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from engine_driver import GOAL, EngineDriver, returned
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Usage
-from tuner.core.budget import Device, DeviceBudget
-from tuner.core.goals import Comparison, Constraint, Goals
-from tuner.core.messages import (
+from engine_driver import GOAL, EngineDriver, returned
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Usage
+from hptune.core.budget import Device, DeviceBudget
+from hptune.core.goals import Comparison, Constraint, Goals
+from hptune.core.messages import (
     Ask,
     Command,
     Finish,
@@ -27,11 +27,11 @@ from tuner.core.messages import (
     StudyClosed,
     Tell,
 )
-from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.ranking import Ranking
-from tuner.core.resources import Amount, Capacity, Resources
-from tuner.core.trial import Direction, Goal, TrialState
-from tuner.core.user_requests import UserAction
+from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.ranking import Ranking
+from hptune.core.resources import Amount, Capacity, Resources
+from hptune.core.trial import Direction, Goal, TrialState
+from hptune.core.user_requests import UserAction
 
 BUDGETS = st.none() | st.integers(1, 12)
 LIMITS = st.none() | st.integers(0, 3)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine_driver import FIRST, EngineDriver, returned, states
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Usage
-from tuner.core.budget import Device, DeviceBudget
-from tuner.core.messages import Command, Finish, FinishReason, Start, Stop
-from tuner.core.resources import Amount, Capacity, Placement, Resources
-from tuner.core.trial import TrialState
+from engine_driver import FIRST, EngineDriver, returned, states
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Usage
+from hptune.core.budget import Device, DeviceBudget
+from hptune.core.messages import Command, Finish, FinishReason, Start, Stop
+from hptune.core.resources import Amount, Capacity, Placement, Resources
+from hptune.core.trial import TrialState
 
 PAIR = Resources(processes=2, nodes=2)
 LOST = Ending(Cause.WORKER_LOST, reason="rank 1 is gone")

@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
-from engine_driver import GOAL, GOALS, EngineDriver, returned, states
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt, Outcome
-from tuner.core.goals import Comparison, Constraint, Goals
-from tuner.core.messages import (
+from engine_driver import GOAL, GOALS, EngineDriver, returned, states
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Outcome
+from hptune.core.goals import Comparison, Constraint, Goals
+from hptune.core.messages import (
     Ask,
     Command,
     Discard,
@@ -21,9 +21,9 @@ from tuner.core.messages import (
     Stop,
     Tell,
 )
-from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.trial import Direction, Goal, TrialState
-from tuner.core.user_requests import UserAction
+from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.trial import Direction, Goal, TrialState
+from hptune.core.user_requests import UserAction
 
 STOPS = PrunerSettings(name="asha", epochs=9)
 PROMOTES = PrunerSettings(name="asha", epochs=9, mode=HalvingMode.PROMOTE)

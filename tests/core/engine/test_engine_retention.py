@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from engine_driver import FIRST, EngineDriver, returned, states
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Report
-from tuner.core.goals import Goals
-from tuner.core.messages import Command, Discard, Finish, FinishReason, KeepBest, Reported, Start
-from tuner.core.pruner import HalvingMode, PrunerSettings
-from tuner.core.ranking import Ranking
-from tuner.core.trial import Direction, Goal, Score, TrialState
+from engine_driver import FIRST, EngineDriver, returned, states
+from hptune.core.attempt import AttemptId, Cause, Ending, Report
+from hptune.core.goals import Goals
+from hptune.core.messages import Command, Discard, Finish, FinishReason, KeepBest, Reported, Start
+from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.ranking import Ranking
+from hptune.core.trial import Direction, Goal, Score, TrialState
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from engine_driver import FIRST, EngineDriver, returned, states
-
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt
-from tuner.core.messages import Ask, Finish, FinishReason, Start, Stop, Tell
-from tuner.core.resources import Resources
-from tuner.core.trial import ADDED, TrialState
-from tuner.core.user_requests import UserAction
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt
+from hptune.core.messages import Ask, Finish, FinishReason, Start, Stop, Tell
+from hptune.core.resources import Resources
+from hptune.core.trial import ADDED, TrialState
+from hptune.core.user_requests import UserAction
 
 STOPPED = Ending(Cause.PRUNED, reason="worse than other trials at this step")
 

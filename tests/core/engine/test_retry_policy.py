@@ -5,23 +5,23 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from engine_driver import FIRST, GOALS, EngineDriver, returned
 
-from tuner.core.attempt import Attempt, Cause, Ending, Halt, Outcome, Report
-from tuner.core.engine.records import AttemptRecord, TrialRecord, TrialRecords
-from tuner.core.engine.retry_policy import (
+from engine_driver import FIRST, GOALS, EngineDriver, returned
+from hptune.core.attempt import Attempt, Cause, Ending, Halt, Outcome, Report
+from hptune.core.engine.records import AttemptRecord, TrialRecord, TrialRecords
+from hptune.core.engine.retry_policy import (
     MAX_RELEASES_WITHOUT_REPORT,
     MAX_RETRIES,
     OUTCOMES,
     checked,
     decide,
 )
-from tuner.core.engine.transitions import TRANSITIONS, TrialEvent
-from tuner.core.failure_policy import Action, FailureRule
-from tuner.core.messages import FinishReason
-from tuner.core.resources import Placement
-from tuner.core.trial import Suggestion, Trial, TrialState
-from tuner.errors import InvalidTransition
+from hptune.core.engine.transitions import TRANSITIONS, TrialEvent
+from hptune.core.failure_policy import Action, FailureRule
+from hptune.core.messages import FinishReason
+from hptune.core.resources import Placement
+from hptune.core.trial import Suggestion, Trial, TrialState
+from hptune.errors import InvalidTransition
 
 RETRY, FAIL, PRUNE = TrialEvent.RETRY, TrialEvent.FAIL, TrialEvent.PRUNE
 LOST, ERRORED, RELEASED = Outcome.LOST, Outcome.ERRORED, Outcome.RELEASED

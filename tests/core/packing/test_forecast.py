@@ -9,11 +9,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from tuner.core.messages import PackingDecided
-from tuner.core.packing.forecast import fit
-from tuner.core.packing_plan import PackingPlan
-from tuner.core.trial import Params
-from tuner.storage.ledger.codec import decode_event, encode_event
+from hptune.core.messages import PackingDecided
+from hptune.core.packing.forecast import fit
+from hptune.core.packing_plan import PackingPlan
+from hptune.core.trial import Params
+from hptune.storage.ledger.codec import decode_event, encode_event
 
 VALUES = st.one_of(
     st.integers(-5, 5), st.floats(-1e3, 1e3), st.booleans(), st.sampled_from(["a", "b"]), st.none()

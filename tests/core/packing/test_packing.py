@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from engine_driver import EngineDriver, returned
-from packing_site import ALL, GB, Site, cores
 
-from tuner.core.attempt import AttemptId, Cause, Ending, Usage
-from tuner.core.budget import Device, DeviceBudget, hours_of
-from tuner.core.engine.engine import Engine
-from tuner.core.messages import (
+from engine_driver import EngineDriver, returned
+from hptune.core.attempt import AttemptId, Cause, Ending, Usage
+from hptune.core.budget import Device, DeviceBudget, hours_of
+from hptune.core.engine.engine import Engine
+from hptune.core.messages import (
     DecidePacking,
     Event,
     FinishReason,
@@ -20,8 +19,9 @@ from tuner.core.messages import (
     Start,
     StudyOpened,
 )
-from tuner.core.packing.decision import decide
-from tuner.core.resources import Amount, Resources
+from hptune.core.packing.decision import decide
+from hptune.core.resources import Amount, Resources
+from packing_site import ALL, GB, Site, cores
 
 
 def test_trials_that_keep_a_core_busy_have_one_each() -> None:

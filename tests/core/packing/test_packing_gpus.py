@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from packing_site import ALL, GB, Site, cores
 
-from tuner.core.attempt import AttemptId, Cause, Ending
-from tuner.core.resources import Capacity
+from hptune.core.attempt import AttemptId, Cause, Ending
+from hptune.core.resources import Capacity
+from packing_site import ALL, GB, Site, cores
 
 
 @pytest.mark.parametrize("seen", [None, 0])

@@ -6,13 +6,13 @@ import random
 from dataclasses import replace
 
 import hypothesis.strategies as st
-from engine_driver import EngineDriver
 from hypothesis import given, settings
-from packing_site import ALL, GB, Site, cores
 
-from tuner.core.attempt import Cause, Ending, Usage
-from tuner.core.resources import Amount, Resources
-from tuner.core.trial import Params, TrialState
+from engine_driver import EngineDriver
+from hptune.core.attempt import Cause, Ending, Usage
+from hptune.core.resources import Amount, Resources
+from hptune.core.trial import Params, TrialState
+from packing_site import ALL, GB, Site, cores
 
 
 def test_the_memory_that_was_said_of_one_trial_is_kept_too() -> None:

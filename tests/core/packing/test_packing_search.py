@@ -7,9 +7,9 @@ import random
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from packing_site import ALL, GB, Site, cores
 
-from tuner.core.resources import Amount, Capacity
+from hptune.core.resources import Amount, Capacity
+from packing_site import ALL, GB, Site, cores
 
 IDLE = 0.1
 

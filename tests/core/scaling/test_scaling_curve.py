@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.scaling import curve as curve_module
-from tuner.core.scaling import points as points_module
-from tuner.core.scaling.curve import Failure, Range, Sample, ScalingCurve
-from tuner.core.scaling.efficient_batch import EfficientBatch, Side, efficient_batch
-from tuner.core.scaling.points import Mode, Point, check_divides, points
-from tuner.core.scaling.rows import rows
-from tuner.errors import UsageError
-from tuner.reporting.html import markdown
-from tuner.reporting.html.report import scaling_page
-from tuner.reporting.html.scaling import scaling_panel
-from tuner.reporting.results.scaling import scaling_json, scaling_text
-from tuner.storage.scaling_file import read_curves, write_curves
+from hptune.core.scaling import curve as curve_module
+from hptune.core.scaling import points as points_module
+from hptune.core.scaling.curve import Failure, Range, Sample, ScalingCurve
+from hptune.core.scaling.efficient_batch import EfficientBatch, Side, efficient_batch
+from hptune.core.scaling.points import Mode, Point, check_divides, points
+from hptune.core.scaling.rows import rows
+from hptune.errors import UsageError
+from hptune.reporting.html import markdown
+from hptune.reporting.html.report import scaling_page
+from hptune.reporting.html.scaling import scaling_panel
+from hptune.reporting.results.scaling import scaling_json, scaling_text
+from hptune.storage.scaling_file import read_curves, write_curves
 
 BOTH = tuple(Mode)
 

@@ -7,21 +7,21 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
-from scaling_curves import CURVES
 
-from tuner.core.goals import Goals
-from tuner.core.resources import Resources
-from tuner.core.scaling import sizes as sizes_module
-from tuner.core.scaling import split as split_module
-from tuner.core.scaling.curve import Failure, Sample, ScalingCurve
-from tuner.core.scaling.points import Mode, Point
-from tuner.core.scaling.split import Split, SplitTimes, choose_split, split_words
-from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import Direction, Goal, Params
-from tuner.executors.simulated import SimulatedExecutor
-from tuner.executors.simulated_parts import Curve, SimulatedWorker
-from tuner.samplers.random_search import RandomSampler
-from tuner.testing.studies import Memory, play
+from hptune.core.goals import Goals
+from hptune.core.resources import Resources
+from hptune.core.scaling import sizes as sizes_module
+from hptune.core.scaling import split as split_module
+from hptune.core.scaling.curve import Failure, Sample, ScalingCurve
+from hptune.core.scaling.points import Mode, Point
+from hptune.core.scaling.split import Split, SplitTimes, choose_split, split_words
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.trial import Direction, Goal, Params
+from hptune.executors.simulated import SimulatedExecutor
+from hptune.executors.simulated_parts import Curve, SimulatedWorker
+from hptune.samplers.random_search import RandomSampler
+from hptune.testing.studies import Memory, play
+from scaling_curves import CURVES
 
 GOALS = Goals((Goal("score", Direction.MAX),))
 POOLS = ((8,), (4, 4, 2))

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.core.resources import Capacity, Placement, Resources
-from tuner.core.scheduling.cluster import ClusterState
-from tuner.core.scheduling.queue import MOST_PASSING, TrialQueue
+from hptune.core.resources import Capacity, Placement, Resources
+from hptune.core.scheduling.cluster import ClusterState
+from hptune.core.scheduling.queue import MOST_PASSING, TrialQueue
 
 ONE, PAIR = Resources(), Resources(nodes=2)
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.core.resources import Amount, Capacity, Placement, Resources
-from tuner.core.scheduling.cluster import ClusterState
-from tuner.core.scheduling.first_fit import FirstFit
-from tuner.core.scheduling.queue import MOST_PASSING, TrialQueue
+from hptune.core.resources import Amount, Capacity, Placement, Resources
+from hptune.core.scheduling.cluster import ClusterState
+from hptune.core.scheduling.first_fit import FirstFit
+from hptune.core.scheduling.queue import MOST_PASSING, TrialQueue
 
 ONE = Resources()
 WANTED = st.builds(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.core.space.completion import completed
-from tuner.core.space.space import (
+from hptune.core.space.completion import completed
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     FixedParameter,
@@ -13,8 +13,8 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.errors import UsageError
-from tuner.testing.spaces import NESTED, SPACES
+from hptune.errors import UsageError
+from hptune.testing.spaces import NESTED, SPACES
 
 SPACE = SearchSpace(
     (

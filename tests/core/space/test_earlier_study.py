@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import json
 
-from tuner.core.space.earlier_study import EarlierStudy, EarlierTrial
-from tuner.core.space.space import (
+from hptune.core.space.earlier_study import EarlierStudy, EarlierTrial
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -11,7 +11,7 @@ from tuner.core.space.space import (
     IntParameter,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Params
+from hptune.core.trial import Direction, Params
 
 NOW = SearchSpace(
     (

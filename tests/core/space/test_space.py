@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from tuner.core.space.space import (
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -21,8 +21,8 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.errors import SpaceError
-from tuner.testing.spaces import EMPTY, FINITE, LOOKALIKES, NESTED
+from hptune.errors import SpaceError
+from hptune.testing.spaces import EMPTY, FINITE, LOOKALIKES, NESTED
 
 # --- values -----------------------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ def test_numpy_numbers_become_plain() -> None:
 
 def test_the_space_loads_no_framework() -> None:
     program = (
-        "import sys, tuner.core.space.space; "
+        "import sys, hptune.core.space.space; "
         "sys.exit(any(name.startswith(('keras', 'tensorflow')) for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

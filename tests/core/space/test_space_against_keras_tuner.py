@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from space_strategies import spaces
 
-from tuner.core.space.space import (
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     FixedParameter,
@@ -24,8 +23,9 @@ from tuner.core.space.space import (
     Parameter,
     SearchSpace,
 )
-from tuner.errors import SpaceError
-from tuner.training.hyperparameters import HyperParameters, make_hyperparameters
+from hptune.errors import SpaceError
+from hptune.training.hyperparameters import HyperParameters, make_hyperparameters
+from space_strategies import spaces
 
 UNITS = [k / 97 for k in range(97)] + [0.999999]
 

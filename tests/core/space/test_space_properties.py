@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from space_strategies import parameters, small_parameters, spaces
 
-from tuner.core.space.space import FloatParameter, Parameter, SearchSpace
-from tuner.core.trial import ParamValue
+from hptune.core.space.space import FloatParameter, Parameter, SearchSpace
+from hptune.core.trial import ParamValue
+from space_strategies import parameters, small_parameters, spaces
 
 UNIT = st.floats(0.0, 1.0)
 no_deadline = settings(deadline=None)  # machines that build and test are busy

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.space.parameters.priors import EVEN_SHARE, Prior
-from tuner.core.space.space import (
+from hptune.core.space.parameters.priors import EVEN_SHARE, Prior
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     FixedParameter,
@@ -19,9 +19,9 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.space.user_priors import PriorSpec, with_priors
-from tuner.core.trial import ParamValue
-from tuner.errors import UsageError
+from hptune.core.space.user_priors import PriorSpec, with_priors
+from hptune.core.trial import ParamValue
+from hptune.errors import UsageError
 
 SPACE = SearchSpace(
     (

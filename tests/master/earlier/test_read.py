@@ -12,13 +12,11 @@ from typing import Any
 
 import optuna
 import pytest
+
 from exported_study import SPACE as VARIED_SPACE
 from exported_study import varied
-from optuna_storage import storage
-from requirements import require
-
-from tuner.core.goals import Goals
-from tuner.core.space.space import (
+from hptune.core.goals import Goals
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -26,10 +24,12 @@ from tuner.core.space.space import (
     IntParameter,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Goal
-from tuner.errors import UsageError
-from tuner.master.earlier.read import read_earlier
-from tuner.master.earlier.sources import check_source
+from hptune.core.trial import Direction, Goal
+from hptune.errors import UsageError
+from hptune.master.earlier.read import read_earlier
+from hptune.master.earlier.sources import check_source
+from optuna_storage import storage
+from requirements import require
 
 SPACE = SearchSpace(
     (

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported_study import varied
-from requirements import require
 
-from tuner.errors import UsageError
-from tuner.reporting.exports import mlflow
+from exported_study import varied
+from hptune.errors import UsageError
+from hptune.reporting.exports import mlflow
+from requirements import require
 
 require("mlflow")
 

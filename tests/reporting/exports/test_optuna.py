@@ -10,13 +10,13 @@ from pathlib import Path
 
 import optuna
 import pytest
-from exported_study import SPACE, varied
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
-from optuna_storage import storage
 
-from tuner.errors import UsageError
-from tuner.master.earlier.read import read_earlier
+from exported_study import SPACE, varied
+from hptune.errors import UsageError
+from hptune.master.earlier.read import read_earlier
+from optuna_storage import storage
 
 _opened = contextlib.ExitStack()
 

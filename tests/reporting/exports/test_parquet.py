@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from exported_study import varied
 
-from tuner.reporting.exports.parquet import export_parquet
-from tuner.reporting.results.export import Table
+from exported_study import varied
+from hptune.reporting.exports.parquet import export_parquet
+from hptune.reporting.results.export import Table
 
 
 def test_the_trials_and_the_curves(tmp_path: Path) -> None:

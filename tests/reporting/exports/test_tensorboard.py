@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported_study import varied
 
-from tuner.errors import UsageError
+from exported_study import varied
+from hptune.errors import UsageError
 
 
 class Reader:

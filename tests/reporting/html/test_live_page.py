@@ -16,17 +16,17 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+
 from browser import browser
 from fake_study import attempt, trial
+from hptune.core.trial import TrialState
+from hptune.core.user_requests import UserAction
+from hptune.errors import StudyError, UsageError
+from hptune.reporting.html.live import LivePage, LiveStudy
+from hptune.reporting.html.report import ReportContents, make_report
+from hptune.storage.lease import LockOwner
 from real_runs import wait_for
 from report_study import SETUP, SPACE, study
-
-from tuner.core.trial import TrialState
-from tuner.core.user_requests import UserAction
-from tuner.errors import StudyError, UsageError
-from tuner.reporting.html.live import LivePage, LiveStudy
-from tuner.reporting.html.report import ReportContents, make_report
-from tuner.storage.lease import LockOwner
 
 
 class Source:
@@ -170,7 +170,7 @@ def test_text_that_is_selected_stays_until_it_is_not() -> None:
 
 
 def test_a_section_that_nobody_sees_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.reporting.html.live._STILL_SECONDS", 1e6)
+    monkeypatch.setattr("hptune.reporting.html.live._STILL_SECONDS", 1e6)
     source = Source(60)
     with live(source) as page:
         token = urlsplit(page.address).query.removeprefix("token=")

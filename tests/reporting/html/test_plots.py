@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+
 from browser import browser
 from exported_study import varied
 from fake_study import trial
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.settings import StudySettings
+from hptune.core.space.space import ChoiceParameter, FloatParameter, SearchSpace
+from hptune.errors import StudyError, UsageError
+from hptune.reporting.html.pictures import drawn
+from hptune.study import Study
 from stored_study import stored, typical
-
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.config.settings import StudySettings
-from tuner.core.space.space import ChoiceParameter, FloatParameter, SearchSpace
-from tuner.errors import StudyError, UsageError
-from tuner.reporting.html.pictures import drawn
-from tuner.study import Study
 
 # A notebook inserts the output of a cell, and runs its scripts afterwards.
 NOTEBOOK = """<!DOCTYPE html><meta charset=utf-8><link rel=icon href="data:,"><body>

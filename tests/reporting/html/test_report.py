@@ -8,28 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from browser import browser
 from fake_study import attempt, trial
-from report_study import SETUP, SPACE, study, view
-
-from tuner.core.attempt import Outcome, ReportedValue
-from tuner.core.goals import Goals
-from tuner.core.space.space import (
+from hptune.core.attempt import Outcome, ReportedValue
+from hptune.core.goals import Goals
+from hptune.core.space.space import (
     ChoiceParameter,
     Condition,
     FloatParameter,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Goal, TrialState
-from tuner.reporting import text
-from tuner.reporting.html.panel import Panel, Shown, blank_figure
-from tuner.reporting.html.report import make_report, page_of
-from tuner.reporting.html.run_figures import all_trials, timeline
-from tuner.reporting.html.search_figures import history, importance
-from tuner.reporting.html.space_figures import slices
-from tuner.reporting.html.trials import StudyTrials
-from tuner.reporting.results.view import StudyView
-from tuner.storage.lease import LockOwner
+from hptune.core.trial import Direction, Goal, TrialState
+from hptune.reporting import text
+from hptune.reporting.html.panel import Panel, Shown, blank_figure
+from hptune.reporting.html.report import make_report, page_of
+from hptune.reporting.html.run_figures import all_trials, timeline
+from hptune.reporting.html.search_figures import history, importance
+from hptune.reporting.html.space_figures import slices
+from hptune.reporting.html.trials import StudyTrials
+from hptune.reporting.results.view import StudyView
+from hptune.storage.lease import LockOwner
+from report_study import SETUP, SPACE, study, view
 
 
 def written(path: Path, of: StudyView, reports: list[ReportedValue]) -> Path:

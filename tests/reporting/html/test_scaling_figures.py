@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from browser import browser
-
-from tuner.core.scaling.curve import Sample, ScalingCurve
-from tuner.core.scaling.points import Mode, points
-from tuner.reporting.html import line_figures
-from tuner.reporting.html.pictures import drawn, save_figures
-from tuner.reporting.html.report import scaling_page
-from tuner.reporting.html.scaling import scaling_panel
+from hptune.core.scaling.curve import Sample, ScalingCurve
+from hptune.core.scaling.points import Mode, points
+from hptune.reporting.html import line_figures
+from hptune.reporting.html.pictures import drawn, save_figures
+from hptune.reporting.html.report import scaling_page
+from hptune.reporting.html.scaling import scaling_panel
 
 SIX = [
     "Samples a second", "Speed-up", "Efficiency, %", "Communication, % of a step",

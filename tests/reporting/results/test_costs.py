@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_study import GOALS, attempt, trial
 
-from tuner.core.attempt import Outcome, Usage
-from tuner.core.budget import resized
-from tuner.core.trial import TrialState
-from tuner.reporting.results.costs import Costs, costs_of
-from tuner.reporting.results.summary import status_json
-from tuner.reporting.results.view import StudyView
+from fake_study import GOALS, attempt, trial
+from hptune.core.attempt import Outcome, Usage
+from hptune.core.budget import resized
+from hptune.core.trial import TrialState
+from hptune.reporting.results.costs import Costs, costs_of
+from hptune.reporting.results.summary import status_json
+from hptune.reporting.results.view import StudyView
 
 HOUR = 3600.0
 USAGE = Usage(

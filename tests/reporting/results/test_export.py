@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fake_study import GOALS, attempt, parallel, trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core.attempt import Attempt, Cause, Outcome, ReportedValue, Usage
-from tuner.core.trial import ParamValue, Trial, TrialState
-from tuner.reporting.results.export import curves, export_csv, export_json, seconds_run, table
-from tuner.reporting.results.view import StudyView
+from fake_study import GOALS, attempt, parallel, trial
+from hptune.core.attempt import Attempt, Cause, Outcome, ReportedValue, Usage
+from hptune.core.trial import ParamValue, Trial, TrialState
+from hptune.reporting.results.export import curves, export_csv, export_json, seconds_run, table
+from hptune.reporting.results.view import StudyView
 
 NASTY = 'a "quoted", 名前;\r\nsecond\rline\n=1+1'
 TRIALS = [

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tuner.core.space.space import (
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -17,8 +17,8 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Params
-from tuner.reporting.results.importance import MIN_TRIALS, importances
+from hptune.core.trial import Direction, Params
+from hptune.reporting.results.importance import MIN_TRIALS, importances
 
 SPACE = SearchSpace(
     (

@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from fake_study import GOALS, attempt, parallel, trial
 
-from tuner.core.attempt import AttemptId, Cause, Outcome, Report
-from tuner.core.budget import Device, DeviceBudget, read_budget
-from tuner.core.goals import Comparison, Constraint, Goals
-from tuner.core.messages import Finish, FinishReason
-from tuner.core.trial import Direction, Goal, TrialState
-from tuner.reporting.results.best import best_json, best_text
-from tuner.reporting.results.failures import failure_groups
-from tuner.reporting.results.summary import (
+from fake_study import GOALS, attempt, parallel, trial
+from hptune.core.attempt import AttemptId, Cause, Outcome, Report
+from hptune.core.budget import Device, DeviceBudget, read_budget
+from hptune.core.goals import Comparison, Constraint, Goals
+from hptune.core.messages import Finish, FinishReason
+from hptune.core.trial import Direction, Goal, TrialState
+from hptune.reporting.results.best import best_json, best_text
+from hptune.reporting.results.failures import failure_groups
+from hptune.reporting.results.summary import (
     closing_text,
     status_json,
     status_text,
     why_without_result,
 )
-from tuner.reporting.results.trials import trial_text
-from tuner.reporting.results.view import StudyView
-from tuner.reporting.text import NOTHING
+from hptune.reporting.results.trials import trial_text
+from hptune.reporting.results.view import StudyView
+from hptune.reporting.text import NOTHING
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fake_study import trial
-
-from tuner.core.goals import Goals
-from tuner.core.trial import Direction, Goal, TrialState
-from tuner.reporting import text
-from tuner.reporting.results.trials import ranked, trials_text
-from tuner.reporting.results.view import StudyView
+from hptune.core.goals import Goals
+from hptune.core.trial import Direction, Goal, TrialState
+from hptune.reporting import text
+from hptune.reporting.results.trials import ranked, trials_text
+from hptune.reporting.results.view import StudyView
 
 
 def test_a_stopped_trial_without_all_objectives_stays_in_its_columns() -> None:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
-from real_runs import wait_for
 
-from tuner.reporting.terminal import background_writer
-from tuner.reporting.terminal.background_writer import BackgroundWriter
+from hptune.reporting.terminal import background_writer
+from hptune.reporting.terminal.background_writer import BackgroundWriter
+from real_runs import wait_for
 
 PIPE_BYTES = 65536
 FILLER = "." * PIPE_BYTES + "\n"

@@ -5,15 +5,15 @@ import sys
 from dataclasses import replace
 
 import pytest
-from fake_study import running, snapshot, trial
 from rich.cells import cell_len
 from rich.console import Console
 
-from tuner.core.snapshot import StudySnapshot
-from tuner.core.trial import ParamValue, Trial, TrialState
-from tuner.reporting.terminal.live import LiveProgress
-from tuner.reporting.terminal.progress import RunHeader
-from tuner.reporting.text import NOTHING
+from fake_study import running, snapshot, trial
+from hptune.core.snapshot import StudySnapshot
+from hptune.core.trial import ParamValue, Trial, TrialState
+from hptune.reporting.terminal.live import LiveProgress
+from hptune.reporting.terminal.progress import RunHeader
+from hptune.reporting.text import NOTHING
 
 HEADER = RunHeader("runs/digits", "tpe", "val_accuracy (max)", 10, "2 at a time", epochs=5)
 

@@ -9,12 +9,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_study import running, snapshot, trial
 
-from tuner.config import user_errors
-from tuner.core.trial import TrialState
-from tuner.errors import UsageError
-from tuner.reporting.terminal.display import make_progress, progress_stream
+from fake_study import running, snapshot, trial
+from hptune.config import user_errors
+from hptune.core.trial import TrialState
+from hptune.errors import UsageError
+from hptune.reporting.terminal.display import make_progress, progress_stream
 
 
 class Output:

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fake_study import attempt, parallel, trial
-
-from tuner.core.attempt import (
+from hptune.core.attempt import (
     NEVER_ASKED,
     Attempt,
     AttemptId,
@@ -17,7 +16,7 @@ from tuner.core.attempt import (
     Report,
     Usage,
 )
-from tuner.core.messages import (
+from hptune.core.messages import (
     AttemptEnded,
     AttemptWaits,
     Event,
@@ -28,10 +27,10 @@ from tuner.core.messages import (
     WorkerLeft,
     WorkerRefused,
 )
-from tuner.core.resources import Capacity
-from tuner.core.trial import Suggestion, TrialState
-from tuner.core.user_requests import UserAction
-from tuner.reporting.terminal.notifications import QUIET_SECONDS, Notifications
+from hptune.core.resources import Capacity
+from hptune.core.trial import Suggestion, TrialState
+from hptune.core.user_requests import UserAction
+from hptune.reporting.terminal.notifications import QUIET_SECONDS, Notifications
 
 EIGHT = Capacity(tuple(range(8)), ("0",))
 

@@ -7,16 +7,16 @@ import time
 from dataclasses import replace
 
 import pytest
-from fake_study import PARAMS, running, snapshot, trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.core.trial import TrialState
-from tuner.reporting.terminal.display import make_progress
-from tuner.reporting.terminal.live import LiveProgress
-from tuner.reporting.terminal.plain import PlainProgress, QuietProgress
-from tuner.reporting.terminal.progress import Progress, RunHeader, TrialRate, step_of
-from tuner.reporting.text import NOTHING
+from fake_study import PARAMS, running, snapshot, trial
+from hptune.core.trial import TrialState
+from hptune.reporting.terminal.display import make_progress
+from hptune.reporting.terminal.live import LiveProgress
+from hptune.reporting.terminal.plain import PlainProgress, QuietProgress
+from hptune.reporting.terminal.progress import Progress, RunHeader, TrialRate, step_of
+from hptune.reporting.text import NOTHING
 
 HEADER = RunHeader(
     study="runs/digits",
@@ -250,7 +250,7 @@ def test_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rich_is_loaded_for_a_terminal_only() -> None:
-    code = "import sys, tuner.reporting.terminal.progress; print('rich' in sys.modules)"
+    code = "import sys, hptune.reporting.terminal.progress; print('rich' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "False\n"
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from searches import MOST_SPACES, searched
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import FloatParameter, IntParameter, SearchSpace
-from tuner.core.trial import Direction, Trial, TrialState
-from tuner.errors import UsageError
-from tuner.samplers.adapters.optuna import OptunaSampler
-from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.testing.samplers import SamplerSuite, tell_all, waiting
-from tuner.testing.spaces import BRANIN, CONDITIONAL_CONTINUUM, branin
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import FloatParameter, IntParameter, SearchSpace
+from hptune.core.trial import Direction, Trial, TrialState
+from hptune.errors import UsageError
+from hptune.samplers.adapters.optuna import OptunaSampler
+from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.testing.samplers import SamplerSuite, tell_all, waiting
+from hptune.testing.spaces import BRANIN, CONDITIONAL_CONTINUUM, branin
+from searches import MOST_SPACES, searched
 
 LINE = SearchSpace((FloatParameter("x", 0.0, 1.0), IntParameter("n", 1, 9)))
 

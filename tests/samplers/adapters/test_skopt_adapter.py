@@ -5,10 +5,9 @@ import sys
 
 import numpy as np
 import pytest
-from searches import LINE, searched
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import (
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -17,13 +16,14 @@ from tuner.core.space.space import (
     Scale,
     SearchSpace,
 )
-from tuner.core.trial import Direction, Params, Trial, TrialState
-from tuner.errors import UsageError
-from tuner.samplers.adapters.skopt import SURROGATES, SkoptSampler
-from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.testing.sampler_cases import Case, Phase
-from tuner.testing.samplers import SamplerSuite, after, tell_all, waiting
-from tuner.testing.spaces import SPACES
+from hptune.core.trial import Direction, Params, Trial, TrialState
+from hptune.errors import UsageError
+from hptune.samplers.adapters.skopt import SURROGATES, SkoptSampler
+from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.testing.sampler_cases import Case, Phase
+from hptune.testing.samplers import SamplerSuite, after, tell_all, waiting
+from hptune.testing.spaces import SPACES
+from searches import LINE, searched
 
 MIXED = SearchSpace(
     (

@@ -10,14 +10,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import Direction, Suggestion, Trial, TrialState
-from tuner.samplers.common.encoding import Encoding
-from tuner.samplers.common.fidelities import Fidelities
-from tuner.samplers.common.observations import History, Observations, Tier
-from tuner.samplers.gp.sampler import BayesianSampler
-from tuner.samplers.tpe.sampler import TpeSampler
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.trial import Direction, Suggestion, Trial, TrialState
+from hptune.samplers.common.encoding import Encoding
+from hptune.samplers.common.fidelities import Fidelities
+from hptune.samplers.common.observations import History, Observations, Tier
+from hptune.samplers.gp.sampler import BayesianSampler
+from hptune.samplers.tpe.sampler import TpeSampler
 
 NAN = float("nan")
 RANDOM = "(random)"

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tuner.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
-from tuner.core.trial import Direction, Params, Trial, TrialState
-from tuner.samplers.common.encoding import Encoding
-from tuner.samplers.common.observations import History, Observations, Tier
-from tuner.samplers.common.pareto import pareto_losses
-from tuner.samplers.tpe.sampler import TpeSampler
-from tuner.testing.sampler_cases import ended
-from tuner.testing.spaces import CONDITIONAL_CONTINUUM
+from hptune.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
+from hptune.core.trial import Direction, Params, Trial, TrialState
+from hptune.samplers.common.encoding import Encoding
+from hptune.samplers.common.observations import History, Observations, Tier
+from hptune.samplers.common.pareto import pareto_losses
+from hptune.samplers.tpe.sampler import TpeSampler
+from hptune.testing.sampler_cases import ended
+from hptune.testing.spaces import CONDITIONAL_CONTINUUM
 
 X = FloatParameter("x", 0.0, 1.0)
 LINE = SearchSpace((X,))

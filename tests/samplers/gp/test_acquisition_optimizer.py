@@ -8,7 +8,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from tuner.core.space.space import (
+from hptune.core.space.space import (
     BooleanParameter,
     ChoiceParameter,
     Condition,
@@ -17,18 +17,18 @@ from tuner.core.space.space import (
     IntParameter,
     SearchSpace,
 )
-from tuner.core.trial import Params
-from tuner.samplers.common.encoding import Encoding, Floats
-from tuner.samplers.gp.acquisition import derivatives, log_expected_improvement
-from tuner.samplers.gp.acquisition_optimizer import (
+from hptune.core.trial import Params
+from hptune.samplers.common.encoding import Encoding, Floats
+from hptune.samplers.gp.acquisition import derivatives, log_expected_improvement
+from hptune.samplers.gp.acquisition_optimizer import (
     AcquisitionOptimizer,
     perturbed_rows,
     uniform_rows,
 )
-from tuner.samplers.gp.gaussian_process import GaussianProcess, Kernel
-from tuner.samplers.gp.kernel_features import KernelFeatures
-from tuner.samplers.gp.local_search import maximize
-from tuner.testing.spaces import ALL_TYPES, CONDITIONAL_CONTINUUM
+from hptune.samplers.gp.gaussian_process import GaussianProcess, Kernel
+from hptune.samplers.gp.kernel_features import KernelFeatures
+from hptune.samplers.gp.local_search import maximize
+from hptune.testing.spaces import ALL_TYPES, CONDITIONAL_CONTINUUM
 
 MIXED = SearchSpace(
     (

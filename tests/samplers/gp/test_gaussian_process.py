@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import cho_factor, cho_solve
 
-from tuner.samplers.common.encoding import Floats, Integers
-from tuner.samplers.gp.gaussian_process import (
+from hptune.samplers.common.encoding import Floats, Integers
+from hptune.samplers.gp.gaussian_process import (
     GaussianProcess,
     Kernel,
     Posterior,

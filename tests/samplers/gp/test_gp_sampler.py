@@ -8,19 +8,19 @@ import sys
 
 import numpy as np
 import pytest
+
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import FloatParameter, IntParameter, Scale, SearchSpace
+from hptune.core.trial import Direction, Params, Trial, TrialState
+from hptune.samplers.common.encoding import Encoding
+from hptune.samplers.common.observations import History
+from hptune.samplers.gp.kernel_features import KernelFeatures
+from hptune.samplers.gp.sampler import BayesianSampler
+from hptune.samplers.gp.surrogate import SurrogateFitter, comparable, standardised
+from hptune.testing.sampler_cases import ended
+from hptune.testing.spaces import ALL_TYPES, BRANIN, branin
 from learning_suite import LearningSuite, xs
 from searches import LINE, searched
-
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import FloatParameter, IntParameter, Scale, SearchSpace
-from tuner.core.trial import Direction, Params, Trial, TrialState
-from tuner.samplers.common.encoding import Encoding
-from tuner.samplers.common.observations import History
-from tuner.samplers.gp.kernel_features import KernelFeatures
-from tuner.samplers.gp.sampler import BayesianSampler
-from tuner.samplers.gp.surrogate import SurrogateFitter, comparable, standardised
-from tuner.testing.sampler_cases import ended
-from tuner.testing.spaces import ALL_TYPES, BRANIN, branin
 
 
 class TestBayesianSampler(LearningSuite):
@@ -97,10 +97,10 @@ def test_trainings_that_diverged_tell_where_not_to_search_and_nothing_else() -> 
 
 _THREADS = """
 from threadpoolctl import threadpool_info
-from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import Direction, Trial, TrialState
-from tuner.samplers.gp.sampler import BayesianSampler
-from tuner.samplers.gp.surrogate import SurrogateFitter
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.trial import Direction, Trial, TrialState
+from hptune.samplers.gp.sampler import BayesianSampler
+from hptune.samplers.gp.surrogate import SurrogateFitter
 
 fit, seen = SurrogateFitter.fit, []
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.core.space.space import Condition, FloatParameter, IntParameter, Scale, SearchSpace
-from tuner.samplers.common.encoding import Encoding, Floats
-from tuner.samplers.common.initial_design import Halton
-from tuner.samplers.tpe.parzen_estimator import ParzenEstimator, Smoothing
-from tuner.testing.spaces import FINITE, SPACES
+from hptune.core.space.space import Condition, FloatParameter, IntParameter, Scale, SearchSpace
+from hptune.samplers.common.encoding import Encoding, Floats
+from hptune.samplers.common.initial_design import Halton
+from hptune.samplers.tpe.parzen_estimator import ParzenEstimator, Smoothing
+from hptune.testing.spaces import FINITE, SPACES
 
 each_space = pytest.mark.parametrize("name", SPACES)
 each_finite_space = pytest.mark.parametrize("name", FINITE)

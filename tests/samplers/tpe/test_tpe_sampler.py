@@ -1,11 +1,10 @@
 from __future__ import annotations
 
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import SearchSpace
+from hptune.core.trial import Direction
+from hptune.samplers.tpe.sampler import TpeSampler
 from learning_suite import LearningSuite
-
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import SearchSpace
-from tuner.core.trial import Direction
-from tuner.samplers.tpe.sampler import TpeSampler
 
 
 class TestTpeSampler(LearningSuite):

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from searches import MOST_SPACES
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.space import IntParameter, SearchSpace
-from tuner.core.trial import ADDED, Direction, Params, Suggestion, Trial, TrialState
-from tuner.samplers.grid import GridSampler
-from tuner.samplers.random_search import RandomSampler
-from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.samplers.tpe.sampler import TpeSampler
-from tuner.samplers.wrappers.start_points import StartPoints
-from tuner.testing.samplers import SamplerSuite, waiting
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import IntParameter, SearchSpace
+from hptune.core.trial import ADDED, Direction, Params, Suggestion, Trial, TrialState
+from hptune.samplers.grid import GridSampler
+from hptune.samplers.random_search import RandomSampler
+from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.samplers.tpe.sampler import TpeSampler
+from hptune.samplers.wrappers.start_points import StartPoints
+from hptune.testing.samplers import SamplerSuite, waiting
+from searches import MOST_SPACES
 
 LINE = SearchSpace((IntParameter("x", 1, 6),))
 

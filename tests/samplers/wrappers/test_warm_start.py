@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from searches import LINE, MOST_SPACES, branin_regret, searched
 
-from tuner.core.sampler import Sampler
-from tuner.core.space.earlier_study import EarlierStudy, EarlierTrial
-from tuner.core.space.space import FloatParameter, SearchSpace
-from tuner.core.trial import Direction, Params, Suggestion, Trial, TrialState
-from tuner.samplers.random_search import RandomSampler
-from tuner.samplers.registry import SamplerOptions, make_sampler
-from tuner.samplers.tpe.sampler import TpeSampler
-from tuner.samplers.wrappers.guidance_decay import GuidanceDecay
-from tuner.samplers.wrappers.warm_start import WarmStart
-from tuner.testing.samplers import SamplerSuite, waiting
-from tuner.testing.spaces import BRANIN, branin
+from hptune.core.sampler import Sampler
+from hptune.core.space.earlier_study import EarlierStudy, EarlierTrial
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.trial import Direction, Params, Suggestion, Trial, TrialState
+from hptune.samplers.random_search import RandomSampler
+from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.samplers.tpe.sampler import TpeSampler
+from hptune.samplers.wrappers.guidance_decay import GuidanceDecay
+from hptune.samplers.wrappers.warm_start import WarmStart
+from hptune.testing.samplers import SamplerSuite, waiting
+from hptune.testing.spaces import BRANIN, branin
+from searches import LINE, MOST_SPACES, branin_regret, searched
 
 
 def earlier(

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from batches import append_batch, complete, reported, whole_batches
 
-from tuner.core.attempt import Attempt, AttemptId, HeldBefore, Outcome, ReportedValue, Usage
-from tuner.core.messages import FinishReason, StopRequested
-from tuner.core.resources import Placement
-from tuner.core.trial import Params, Trial, TrialState
-from tuner.errors import NoStudyError, StudyExistsError
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger, LedgerReader
+from batches import append_batch, complete, reported, whole_batches
+from hptune.core.attempt import Attempt, AttemptId, HeldBefore, Outcome, ReportedValue, Usage
+from hptune.core.messages import FinishReason, StopRequested
+from hptune.core.resources import Placement
+from hptune.core.trial import Params, Trial, TrialState
+from hptune.errors import NoStudyError, StudyExistsError
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger, LedgerReader
 
 
 def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory) -> None:
@@ -31,7 +31,7 @@ def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory)
         assert list(ledger.events()) == [first, second]
         assert ledger.facts == {
             "hptune_version": "0.1",
-            "format": 1,
+            "format": 2,
             "settings": {"seed": 1, "trials": 9},
         }
     reader = LedgerReader(directory)

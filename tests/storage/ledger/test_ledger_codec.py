@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.core.attempt import AttemptId
-from tuner.core.messages import Event, FinishReason, StopRequested
-from tuner.core.resources import Resources
-from tuner.errors import StudyError
-from tuner.storage.ledger.codec import decode_event, dumps, encode_event, loads
+from hptune.core.attempt import AttemptId
+from hptune.core.messages import Event, FinishReason, StopRequested
+from hptune.core.resources import Resources
+from hptune.errors import StudyError
+from hptune.storage.ledger.codec import decode_event, dumps, encode_event, loads
 
 free_form = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from batches import BATCH_EVENTS, append_batch, complete, reported, whole_batches
-from requirements import unavailable
 
-from tuner.errors import StorageFullError, StudyError, StudyLockedError
-from tuner.storage.directory import StudyDirectory
-from tuner.storage.ledger import Ledger, LedgerReader
+from batches import BATCH_EVENTS, append_batch, complete, reported, whole_batches
+from hptune.errors import StorageFullError, StudyError, StudyLockedError
+from hptune.storage.directory import StudyDirectory
+from hptune.storage.ledger import Ledger, LedgerReader
+from requirements import unavailable
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_half_write_that_may_not_be_undone_is_told(
 def test_a_program_that_keeps_the_file_locked(
     directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.storage.ledger.database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("hptune.storage.ledger.database.BUSY_SECONDS", 0.05)
     with Ledger.create(directory, {}) as ledger:
         with contextlib.closing(sqlite3.connect(directory.database)) as browser:
             browser.execute("BEGIN EXCLUSIVE")
@@ -157,7 +157,7 @@ def test_a_writer_waits_for_a_program_that_keeps_the_file_locked(
     directory: StudyDirectory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tuner.storage.ledger.writer._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("hptune.storage.ledger.writer._RETRY_SECONDS", 0.01)
     told: list[str] = []
     program = contextlib.ExitStack()
 
@@ -178,7 +178,7 @@ def test_a_writer_waits_for_a_program_that_keeps_the_file_locked(
         )
         other.execute("BEGIN EXCLUSIVE")
         threading.Timer(0.3, other.rollback).start()
-        assert ledger.facts["format"] == 1
+        assert ledger.facts["format"] == 2
         program.close()
     assert len(told) == 2
     assert "study.db is kept locked by" in told[0]
@@ -232,7 +232,7 @@ def test_a_master_without_its_lease_writes_no_more(directory: StudyDirectory) ->
 def test_a_slow_reader_holds_up_no_writer(
     directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.storage.ledger.database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("hptune.storage.ledger.database.BUSY_SECONDS", 0.05)
     with Ledger.create(directory, {}) as ledger:
         append_batch(ledger, 0)
         events = LedgerReader(directory).events()
@@ -271,15 +271,24 @@ def test_readers_see_whole_batches_while_the_master_writes(directory: StudyDirec
     assert whole_batches(directory) == 40
 
 
-@pytest.mark.parametrize("found", ["0", "2", "null"])
+@pytest.mark.parametrize(
+    ("found", "writer"),
+    [
+        ("0", "hptune 7.0"),
+        ("1", "a development version of hptune, whose package was called tuner"),
+        ("3", "hptune 7.0"),
+        ("null", "hptune 7.0"),
+    ],
+)
 def test_a_study_of_another_format_is_refused(
-    directory: StudyDirectory, ledger: Ledger, found: str
+    directory: StudyDirectory, ledger: Ledger, found: str, writer: str
 ) -> None:
     ledger.set_facts({"hptune_version": "7.0"})
     with contextlib.closing(sqlite3.connect(directory.database)) as connection, connection:
         connection.execute("UPDATE study SET value = ? WHERE key = 'format'", (found,))
+    refusal = rf"has ledger format .*by {writer}\).*reads format 2 only"
     for opened in (Ledger.open, LedgerReader):
-        with pytest.raises(StudyError, match=r"has ledger format .* 7\.0.*reads format 1 only"):
+        with pytest.raises(StudyError, match=refusal):
             opened(directory)
 
 
@@ -298,7 +307,7 @@ def test_a_dead_processes_lock_directory_is_removed_where_locks_do_not_work(
     directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StudyDirectory, "locks_work", lambda _: False)
-    monkeypatch.setattr("tuner.storage.ledger.database.DEAD_DOT_LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("hptune.storage.ledger.database.DEAD_DOT_LOCK_SECONDS", 0.2)
     with Ledger.create(directory, {}) as ledger:
         append_batch(ledger, 0)
         assert whole_batches(directory) == 1
@@ -318,7 +327,7 @@ def test_a_master_that_was_killed_as_it_made_the_ledger_keeps_no_other_one_off(
     directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StudyDirectory, "locks_work", lambda _: False)
-    monkeypatch.setattr("tuner.storage.ledger.database.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("hptune.storage.ledger.database.BUSY_SECONDS", 0.1)
     (directory.path / "study.db.new").write_bytes(b"half of it")
     (directory.path / "study.db.new.lock").mkdir()
     Ledger.create(directory, {}).close()
@@ -329,12 +338,12 @@ def test_a_master_that_was_killed_as_it_made_the_ledger_keeps_no_other_one_off(
 
 MASTER = """
 import itertools, os, sys
-from tuner.core.messages import Reported
-from tuner.core.resources import Placement
-from tuner.core.attempt import Attempt, AttemptId, Outcome, Report
-from tuner.core.trial import Trial, TrialState
-from tuner.storage.ledger import Ledger
-from tuner.storage.directory import StudyDirectory
+from hptune.core.messages import Reported
+from hptune.core.resources import Placement
+from hptune.core.attempt import Attempt, AttemptId, Outcome, Report
+from hptune.core.trial import Trial, TrialState
+from hptune.storage.ledger import Ledger
+from hptune.storage.directory import StudyDirectory
 
 directory, size = StudyDirectory(sys.argv[1]), int(sys.argv[2])
 with directory.acquire(), Ledger.open(directory) as ledger:

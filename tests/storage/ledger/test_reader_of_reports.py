@@ -6,13 +6,13 @@ import math
 from pathlib import Path
 
 import pytest
-from fake_study import trial
-from stored_study import curve, stored
 
-from tuner.core.attempt import AttemptId, Report
-from tuner.core.messages import Reported
-from tuner.core.trial import TrialState
-from tuner.storage.ledger import FollowedReports, Ledger, LedgerReader
+from fake_study import trial
+from hptune.core.attempt import AttemptId, Report
+from hptune.core.messages import Reported
+from hptune.core.trial import TrialState
+from hptune.storage.ledger import FollowedReports, Ledger, LedgerReader
+from stored_study import curve, stored
 
 
 def test_a_follower_reads_each_report_of_its_metric_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from in_process import InProcess
 from real_runs import Hptune, trials, wait_for
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from data_cache_node import Calls, Node, arrays
 
-from tuner.training.data_cache import cache_store
-from tuner.training.hyperparameters import make_hyperparameters
+from data_cache_node import Calls, Node, arrays
+from hptune.training.data_cache import cache_store
+from hptune.training.hyperparameters import make_hyperparameters
 
 
 def test_only_hyperparameters_that_were_read_tell_calls_apart(node: Node, calls: Calls) -> None:

@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from attempts import Attempts
+from hptune.config.model_file import ObjectiveSource, SourceKind, check_path
+from hptune.core.attempt import Cause
+from hptune.core.trial import Score
+from hptune.errors import StudyError
+from hptune.training.keras.kept_model import load_kept
+from hptune.worker.orders import ModelOrder
 from keras_models import BUILD, DATA, evaluated
 from requirements import require
-
-from tuner.config.model_file import ObjectiveSource, SourceKind, check_path
-from tuner.core.attempt import Cause
-from tuner.core.trial import Score
-from tuner.errors import StudyError
-from tuner.training.keras.kept_model import load_kept
-from tuner.worker.orders import ModelOrder
 
 pytestmark = pytest.mark.keras
 

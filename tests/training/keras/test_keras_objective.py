@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attempts import Attempts
-from keras_models import BUILD, DATA, evaluated
 
-from tuner.core.attempt import Cause
+from attempts import Attempts
+from hptune.core.attempt import Cause
+from keras_models import BUILD, DATA, evaluated
 
 pytestmark = pytest.mark.keras
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from attempts import Attempts
-from keras_models import BUILD, DATA
 
-from tuner.config.objectives import resolve_goals
-from tuner.core.attempt import Cause
-from tuner.core.trial import Direction
-from tuner.errors import UsageError
+from attempts import Attempts
+from hptune.config.objectives import resolve_goals
+from hptune.core.attempt import Cause
+from hptune.core.trial import Direction
+from hptune.errors import UsageError
+from keras_models import BUILD, DATA
 
 pytestmark = pytest.mark.keras
 

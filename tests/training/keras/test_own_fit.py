@@ -6,12 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
-from attempts import Attempts
-from keras_models import BUILD, DATA, evaluated
 
-from tuner.config.objectives import resolve_goals
-from tuner.core.attempt import Cause
-from tuner.core.trial import Direction
+from attempts import Attempts
+from hptune.config.objectives import resolve_goals
+from hptune.core.attempt import Cause
+from hptune.core.trial import Direction
+from keras_models import BUILD, DATA, evaluated
 
 pytestmark = pytest.mark.keras
 

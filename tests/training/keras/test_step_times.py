@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from attempts import Attempts
 
-from tuner.core.attempt import Cause
-from tuner.core.scaling.points import BATCH, STEP_SECONDS, StepRequest
+from attempts import Attempts
+from hptune.core.attempt import Cause
+from hptune.core.scaling.points import BATCH, STEP_SECONDS, StepRequest
 
 pytestmark = pytest.mark.keras
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from attempts import Attempts
-from keras_models import BUILD, DATA
 
-from tuner.core.attempt import Cause, Halt, StopAt
+from attempts import Attempts
+from hptune.core.attempt import Cause, Halt, StopAt
+from keras_models import BUILD, DATA
 
 pytestmark = pytest.mark.keras
 
@@ -14,7 +14,7 @@ MODEL = """
 import pathlib, time
 import keras
 import numpy as np
-from tuner.training import context
+from hptune.training import context
 
 OBJECTIVE, EPOCHS = "val_loss", 5
 
@@ -67,7 +67,7 @@ def test_it_knows_at_once_and_leaves_where_it_was_asked_to(
 
 OWN_LOOP = """
 import time
-from tuner.training import context
+from hptune.training import context
 
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data

@@ -8,14 +8,14 @@ import threading
 from typing import Any
 
 import pytest
+
+from hptune.core.attempt import Halt
+from hptune.core.meeting import Member
+from hptune.training.parallel.environment import variables
+from hptune.training.parallel.ports import ReservedPorts
+from hptune.training.parallel.ranks import RankLost, Ranks, RanksOutOfStep
 from rank_processes import RankFailed, run_ranks
 from rank_threads import HERE, together
-
-from tuner.core.attempt import Halt
-from tuner.core.meeting import Member
-from tuner.training.parallel.environment import variables
-from tuner.training.parallel.ports import ReservedPorts
-from tuner.training.parallel.ranks import RankLost, Ranks, RanksOutOfStep
 
 
 def test_collective_calls_give_all_ranks_the_same() -> None:

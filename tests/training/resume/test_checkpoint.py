@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.training.resume.checkpoint import KEPT, Checkpoints, NoRoom
+from hptune.training.resume.checkpoint import KEPT, Checkpoints, NoRoom
 
 
 def test_the_newest_is_what_was_written_last(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_spoilt_one_gives_way_to_the_one_before(tmp_path: Path, place: int, ha
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tuner.training.resume.checkpoint import Checkpoints
+from hptune.training.resume.checkpoint import Checkpoints
 
 class State:
     "Half of it is written when the process dies."

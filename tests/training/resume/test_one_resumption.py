@@ -9,16 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rank_threads import together
 
-from tuner.core.attempt import AttemptId
-from tuner.core.goals import Goals
-from tuner.core.trial import Direction, Goal
-from tuner.training.context import TrialContext
-from tuner.training.parallel.ranks import Ranks
-from tuner.training.resume import checkpoint
-from tuner.training.resume.checkpoint import Checkpoints
-from tuner.training.resume.resumption import Resumption
+from hptune.core.attempt import AttemptId
+from hptune.core.goals import Goals
+from hptune.core.trial import Direction, Goal
+from hptune.training.context import TrialContext
+from hptune.training.parallel.ranks import Ranks
+from hptune.training.resume import checkpoint
+from hptune.training.resume.checkpoint import Checkpoints
+from hptune.training.resume.resumption import Resumption
+from rank_threads import together
 
 
 def new_trial(directory: Path, attempt: int) -> TrialContext:

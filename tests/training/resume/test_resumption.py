@@ -10,15 +10,15 @@ from unittest import mock
 
 import numpy as np
 import pytest
+
 from attempts import Attempts
+from hptune.config.model_file import check_path
+from hptune.core.attempt import Cause, Halt
+from hptune.training.resume.checkpoint import Checkpoints
+from hptune.worker.forkserver.client import ForkServer
 from interrupted_training import EPOCHS, FIT, MODEL, SMALL, Put
 from keras_models import evaluated
 from requirements import require
-
-from tuner.config.model_file import check_path
-from tuner.core.attempt import Cause, Halt
-from tuner.training.resume.checkpoint import Checkpoints
-from tuner.worker.forkserver.client import ForkServer
 
 pytestmark = pytest.mark.keras
 
@@ -169,7 +169,7 @@ def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, p
 
 # On a slow machine, a copy of an epoch takes more than its share of so short a training.
 COPY_ALWAYS = """
-from tuner.training.resume import resumption
+from hptune.training.resume import resumption
 resumption.SHARE_OF_TIME = 1000.0
 """
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from attempts import Attempts
-from interrupted_training import EPOCHS, FIT, SMALL, Put
 
-from tuner.core.attempt import Cause, Halt
+from attempts import Attempts
+from hptune.core.attempt import Cause, Halt
+from interrupted_training import EPOCHS, FIT, SMALL, Put
 
 pytestmark = pytest.mark.keras
 

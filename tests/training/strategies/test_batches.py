@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.core import data_parallel
-from tuner.errors import ModelFileError
-from tuner.training.strategies import batches
+from hptune.core import data_parallel
+from hptune.errors import ModelFileError
+from hptune.training.strategies import batches
 
 
 def test_the_examples_in_the_docstrings() -> None:

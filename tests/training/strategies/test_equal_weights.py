@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.core.data_parallel import DATA_PARALLEL
-from tuner.training.strategies import equal_weights
-from tuner.training.strategies.base import Fit, ParallelTrainingError, Strategy
+from hptune.core.data_parallel import DATA_PARALLEL
+from hptune.training.strategies import equal_weights
+from hptune.training.strategies.base import Fit, ParallelTrainingError, Strategy
 
 A, B = np.ones(3), np.zeros((2, 2))
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from tuner.core.data_parallel import BatchRule, DataParallel
-from tuner.errors import ModelFileError
-from tuner.training.strategies.base import Fit, Strategy
-from tuner.training.strategies.fit_calls import train_by
+from hptune.core.data_parallel import BatchRule, DataParallel
+from hptune.errors import ModelFileError
+from hptune.training.strategies.base import Fit, Strategy
+from hptune.training.strategies.fit_calls import train_by
 
 # NumPy warns of Keras's own variables on TensorFlow.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -188,7 +188,7 @@ def test_a_schedule_is_found_below_the_scale_of_a_loss() -> None:
 
 
 def test_a_rate_that_a_checkpoint_has_is_divided_by_its_factor() -> None:
-    from tuner.training.strategies.learning_rate import rate_callback
+    from hptune.training.strategies.learning_rate import rate_callback
 
     model = new_model(0.04)
     one = rate_callback(Alike(devices=1, rule=BatchRule.LINEAR))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from device_training import EPOCHS, Seen
 from rank_processes import run_ranks
 from requirements import require

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from rank_processes import run_ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from hptune.training.strategies.own_batches import OwnBatches, class_weights
 from parallel_fits import BESIDE_OWN_DDP, TRAININGS
 from rank_processes import run_ranks
 from requirements import require
-
-from tuner.training.strategies.own_batches import OwnBatches, class_weights
 
 BACKENDS = ("torch", "tensorflow")
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.errors import ModelFileError
-from tuner.training.strategies.tensorflow_gradients import weighted_gradients
+from hptune.errors import ModelFileError
+from hptune.training.strategies.tensorflow_gradients import weighted_gradients
 
 
 @pytest.mark.parametrize("limit", ["clipnorm", "global_clipnorm", "clipvalue"])

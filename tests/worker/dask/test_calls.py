@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
-from tuner.worker.dask.calls import on_files
+from hptune.worker.dask.calls import on_files
 
 
 def test_a_master_is_heard_while_every_thread_waits_for_a_disk() -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from distributed import Status
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.core.attempt import AttemptId, Cause, Ending, Halt
-from tuner.core.messages import AttemptEnded
-from tuner.core.resources import Capacity
-from tuner.worker.dask.plugin import StudyPlugin, _Task
-from tuner.worker.dask.study_access import StudyAccess
-from tuner.worker.transport.notices import FilesWanted
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt
+from hptune.core.messages import AttemptEnded
+from hptune.core.resources import Capacity
+from hptune.worker.dask.plugin import StudyPlugin, _Task
+from hptune.worker.dask.study_access import StudyAccess
+from hptune.worker.transport.notices import FilesWanted
 
 ATTEMPT = AttemptId(3, 1)
 
@@ -97,7 +97,7 @@ def test_a_study_that_ends_while_a_worker_joins_leaves_nothing_there(
         await joining
 
     before = runner_threads()
-    monkeypatch.setattr("tuner.worker.dask.announcement.granted_by", granted)
+    monkeypatch.setattr("hptune.worker.dask.announcement.granted_by", granted)
     asyncio.run(join())
     assert runner_threads() == before
     assert sent == []
@@ -111,7 +111,7 @@ def test_a_worker_that_can_run_nothing_is_refused(
     def no_thread(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("tuner.worker.dask.plugin.AttemptRunner", no_thread)
+    monkeypatch.setattr("hptune.worker.dask.plugin.AttemptRunner", no_thread)
     asyncio.run(plugin.setup(worker))
     (announced,) = sent
     assert plugin.announcement == announced
@@ -157,7 +157,7 @@ def test_what_a_worker_offers_is_found_out_beside_its_event_loop(
         await asyncio.wait_for(joined.wait(), 60.0)
         await plugin.teardown(worker)
 
-    monkeypatch.setattr("tuner.worker.dask.announcement.granted_by", granted)
+    monkeypatch.setattr("hptune.worker.dask.announcement.granted_by", granted)
     asyncio.run(join())
     assert len(looked) == 1
     assert looked != [threading.get_ident()]

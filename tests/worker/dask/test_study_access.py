@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config.model_file import ObjectiveSource, SourceKind
-from tuner.storage.directory import StudyDirectory
-from tuner.worker.dask import study_access
-from tuner.worker.dask.study_access import (
+from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.storage.directory import StudyDirectory
+from hptune.worker.dask import study_access
+from hptune.worker.dask.study_access import (
     StudyAccess,
     StudyAccessError,
     check_access,

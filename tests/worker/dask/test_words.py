@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.core.resources import Capacity
-from tuner.worker.dask.words import capacity_words
+from hptune.core.resources import Capacity
+from hptune.worker.dask.words import capacity_words
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner.worker.dask.worker import _Worker
+from hptune.worker.dask.worker import _Worker
 
 REFUSED = SimpleNamespace(announcement=object(), is_accepted=False)
 ACCEPTED = SimpleNamespace(announcement=object(), is_accepted=True)

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tuner.worker.forkserver.channel import Channel, UnreadableMessage
+from hptune.worker.forkserver.channel import Channel, UnreadableMessage
 
 
 def test_what_is_no_message_leaves_the_others_whole() -> None:

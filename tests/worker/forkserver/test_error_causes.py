@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from tuner.core.attempt import Cause
-from tuner.worker.forkserver.error_causes import cause_of
+from hptune.core.attempt import Cause
+from hptune.worker.forkserver.error_causes import cause_of
 
 
 def named(name: str, text: str, base: type[Exception] = Exception) -> Exception:

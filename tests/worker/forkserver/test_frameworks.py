@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from real_runs import Hptune, trials
 
-from tuner.config.model_file import (
+from hptune.config.model_file import (
     ObjectiveSource,
     SourceKind,
     UserCode,
@@ -17,6 +16,7 @@ from tuner.config.model_file import (
     frameworks,
     save,
 )
+from real_runs import Hptune, trials
 
 LIGHT = ("--executor", "joblib")
 NAMES = ["tensorflow", "torch", "jax", "keras", "keras_tuner"]

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from attempts import Attempts
-from real_runs import Hptune, trials
 
-from tuner.core.resources import Placement
-from tuner.worker.forkserver import isolation
+from attempts import Attempts
+from hptune.core.resources import Placement
+from hptune.worker.forkserver import isolation
+from real_runs import Hptune, trials
 
 CORES = sorted(os.sched_getaffinity(0))
 

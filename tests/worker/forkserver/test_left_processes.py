@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.worker import process_ids
-from tuner.worker.forkserver import orphans
+from hptune.worker import process_ids
+from hptune.worker.forkserver import orphans
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

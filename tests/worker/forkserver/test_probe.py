@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attempts import Attempts
 
-from tuner.cli.output import show_error
-from tuner.config.model_file import Found
-from tuner.core.space.space import SearchSpace
-from tuner.errors import ModelFileError
+from attempts import Attempts
+from hptune.cli.output import show_error
+from hptune.config.model_file import Found
+from hptune.core.space.space import SearchSpace
+from hptune.errors import ModelFileError
 
 GOOD = """\
 def objective(hp, trial):
@@ -49,7 +49,7 @@ def probe(attempts: Attempts) -> Any:
         (f"FIT = {{'batch_size': 3}}\n{GOOD}", ["FIT has no effect", "objective() trains"]),
         ("FIT = 3\ndef build_model(hp): pass", ["FIT is 3", "a dict of arguments"]),
         ("FIT = {'epoch': 3}\ndef build_model(hp): pass", ["FIT has 'epoch'", "epochs?"]),
-        (f"RESOURCES = 3\n{GOOD}", ["RESOURCES is 3", "tuner.Resources"]),
+        (f"RESOURCES = 3\n{GOOD}", ["RESOURCES is 3", "hptune.Resources"]),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used(probe: Any, text: str, words: list[str]) -> None:
@@ -203,7 +203,7 @@ def test_a_count_within_a_branch_is_opened(probe: Any) -> None:
 
 def test_declarations_of_the_file_come_before_those_of_the_function(probe: Any) -> None:
     text = """
-        from tuner import HyperParameters
+        from hptune import HyperParameters
 
         HYPERPARAMETERS = HyperParameters()
         HYPERPARAMETERS.Fixed("fixed", 3)

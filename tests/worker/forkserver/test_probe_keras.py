@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attempts import Attempts
 
-from tuner.config.model_file import Found, check_path
-from tuner.core.space.space import SearchSpace
-from tuner.errors import ModelFileError
-from tuner.worker.forkserver.client import ForkServer
-from tuner.worker.orders import ProbeOrder
+from attempts import Attempts
+from hptune.config.model_file import Found, check_path
+from hptune.core.space.space import SearchSpace
+from hptune.errors import ModelFileError
+from hptune.worker.forkserver.client import ForkServer
+from hptune.worker.orders import ProbeOrder
 
 pytestmark = pytest.mark.keras
 
@@ -223,12 +223,12 @@ def load_data():
 def test_a_model_that_is_pruned_when_it_is_built_is_no_mistake(probe: Any) -> None:
     found = probe("""
 import keras
-import tuner
+import hptune
 
 def build_model(hp):
     units = hp.Choice("units", [1, 2])
     if hp.Boolean("is_wide"):
-        raise tuner.TrialPruned
+        raise hptune.TrialPruned
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
     model.compile("sgd", "mse")
     return model
@@ -249,7 +249,7 @@ def test_keras_tuner_itself_neither_searches_nor_ends_a_study_unseen(
     text = f"""
 import keras
 import keras_tuner
-from tuner.training.context import stated_cause
+from hptune.training.context import stated_cause
 
 def model_builder(hp):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(hp.Int("units", 1, 4))])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.worker.forkserver.child import _is_to_blame
+from hptune.worker.forkserver.child import _is_to_blame
 
 
 def test_a_trial_is_to_blame_if_only_its_own_directory_is_forbidden(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tuner.worker.forkserver import orphans, server
+from hptune.worker.forkserver import orphans, server
 
 
 def test_what_cannot_be_killed_delays_one_end_only(

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_runs import Ended, Hptune, trials
 
-from tuner.config.model_file import OF_EACH_TRIAL, check_path
-from tuner.core.trial import Params
-from tuner.errors import ModelFileError
-from tuner.worker.forkserver.client import ForkServer
-from tuner.worker.orders import ProbeOrder, SizeOrder
+from hptune.config.model_file import OF_EACH_TRIAL, check_path
+from hptune.core.trial import Params
+from hptune.errors import ModelFileError
+from hptune.worker.forkserver.client import ForkServer
+from hptune.worker.orders import ProbeOrder, SizeOrder
+from real_runs import Ended, Hptune, trials
 
 MODEL = """\
 import os
-from tuner import Resources
+from hptune import Resources
 
 OBJECTIVE, DIRECTION = "score", "max"
 RESOURCES = lambda hp: Resources(gpus=2 if hp["width"] > 512 else 0.5)
@@ -65,7 +65,7 @@ def test_a_function_is_asked_for_each_configuration(ask: Any) -> None:
     ("resources", "words"),
     [
         ("lambda hp: hp['depth']", ["failed with width=7", "depth does not exist"]),
-        ("lambda hp: 3", ["RESOURCES(hp) returned 3", "tuner.Resources(cpus="]),
+        ("lambda hp: 3", ["RESOURCES(hp) returned 3", "hptune.Resources(cpus="]),
         ("lambda: 3", ["failed with width=7", "positional argument"]),
         ("lambda hp: {'cpus': lambda: 2}", ["failed with width=7", "local object"]),
     ],

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
 from attempts import Attempts
 from commands import Commands
-
-from tuner.core.attempt import Cause, Ending, Usage
-from tuner.core.resources import Placement
-from tuner.worker.monitoring import memory, usage, watchdog
-from tuner.worker.monitoring.gpu import GpuUsage
+from hptune.core.attempt import Cause, Ending, Usage
+from hptune.core.resources import Placement
+from hptune.worker.monitoring import memory, usage, watchdog
+from hptune.worker.monitoring.gpu import GpuUsage
 
 MB = 2**20
 
@@ -422,7 +422,7 @@ def test_a_gpu_is_open_where_its_device_file_is(
 ) -> None:
     device = tmp_path / "nvidia0"
     device.touch()
-    monkeypatch.setattr("tuner.worker.monitoring.gpu._DEVICE_FILES", (str(tmp_path),))
+    monkeypatch.setattr("hptune.worker.monitoring.gpu._DEVICE_FILES", (str(tmp_path),))
     gone = 2**22 + 1
     assert not GpuUsage().is_open((gone, os.getpid()))
     with device.open():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.core.attempt import Cause, Ending
-from tuner.worker.transport.endings import ending_of_remote
-from tuner.worker.transport.remote_study import NotSent
+from hptune.core.attempt import Cause, Ending
+from hptune.worker.transport.endings import ending_of_remote
+from hptune.worker.transport.remote_study import NotSent
 
 GONE = NotSent("the connection is lost")
 FULL = NotSent("No space left on device", is_full=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.worker.transport.files import (
+from hptune.worker.transport.files import (
     INCOMING,
     FileChanged,
     FileState,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.worker.transport.files import PIECE_BYTES
-from tuner.worker.transport.local_study import Changes, LocalStudy
+from hptune.worker.transport.files import PIECE_BYTES
+from hptune.worker.transport.local_study import Changes, LocalStudy
 
 
 class Copy:

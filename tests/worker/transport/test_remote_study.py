@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_runs import wait_for
 
-from tuner.core.attempt import AttemptId
-from tuner.worker.transport.notices import FilesChanged
-from tuner.worker.transport.remote_study import NotSent, RemoteStudy
+from hptune.core.attempt import AttemptId
+from hptune.worker.transport.notices import FilesChanged
+from hptune.worker.transport.remote_study import NotSent, RemoteStudy
+from real_runs import wait_for
 
 
 def test_a_worker_sends_until_the_end_of_the_attempt_is_told(

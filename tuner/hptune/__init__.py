@@ -1,0 +1,51 @@
+"""hptune: hyperparameter search for Keras models on Dask workers, from a laptop to a cluster.
+
+Use `Tuner` in Python, or the command `hptune` in a shell.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .core.resources import Resources
+    from .errors import HptuneError, StudyError, UsageError
+    from .study import Study
+    from .training.context import TrialPruned, report
+    from .training.hyperparameters import HyperParameters
+    from .training.program import run_program
+    from .tuner import Tuner
+
+__all__ = [
+    "HptuneError", "HyperParameters", "Resources", "Study", "StudyError", "TrialPruned", "Tuner",
+    "UsageError", "report", "run_program",
+]  # fmt: skip
+
+_HOMES = {
+    "HptuneError": ".errors",
+    "HyperParameters": ".training.hyperparameters",
+    "Resources": ".core.resources",
+    "Study": ".study",
+    "StudyError": ".errors",
+    "TrialPruned": ".training.context",
+    "Tuner": ".tuner",
+    "UsageError": ".errors",
+    "report": ".training.context",
+    "run_program": ".training.program",
+}
+
+
+if not TYPE_CHECKING:  # type checkers know the names, and refuse others
+
+    def __getattr__(name: str) -> Any:
+        # Loaded on first use, so that `import hptune` in a user's model file costs nothing.
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(_HOMES[name], __name__), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

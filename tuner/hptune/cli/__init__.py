@@ -1,0 +1,143 @@
+"""The command line `hptune`.
+
+Reads options, calls `master`, `doctor` or `hptune.Study`, prints results and sets the exit code.
+
+Offers: `main`, the entry point.
+
+May import: `errors`, `core`, `samplers`, `security`, `storage`, `config`, `worker`, `clusters`,
+`reporting`, `study`, `master`, `doctor`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import click
+
+from ..config.other_tuners import answer, our_name
+from ..errors import HptuneError, UsageError
+from .asking import enqueue, pause, stop
+from .certs import certs
+from .dashboard import dashboard
+from .doctor import doctor
+from .exporting import export
+from .joining import scheduler, worker
+from .options import SectionedCommand
+from .output import INTERRUPTED, open_standard_streams, replace_missing_characters, show_error
+from .reading import best, list_studies, log, replay, show, space, status, trials
+from .report import report
+from .running import resume, run
+from .scaling import scaling
+from .slurm import slurm
+
+_ELSEWHERE = {
+    "import": "`hptune run MODEL_FILE --warm-start SOURCE` learns from the trials of other tuners",
+    "optimize": "use `hptune run MODEL_FILE`",
+    "search": "use `hptune run MODEL_FILE`",
+    "tune": "use `hptune run MODEL_FILE`",
+}
+
+
+class Commands(click.Group):
+    """A group that shows errors of hptune as a message with an exit code, not as a traceback."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run a command line."""
+        open_standard_streams()
+        replace_missing_characters()
+        return super().main(*arguments, **options)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which a user needs them."""
+        del ctx
+        return list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; a name that another tuner has is answered with what to use here."""
+        if cmd_name in _ELSEWHERE and not ctx.resilient_parsing:  # as a shell completes a line
+            ctx.fail(f"No such command {cmd_name!r}: {_ELSEWHERE[cmd_name]}.")
+        return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error becomes one message and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise click.UsageError(_unknown_option(error), error.ctx) from None
+        except HptuneError as error:
+            show_error(error)
+            ctx.exit(2 if isinstance(error, UsageError) else 1)
+        except OSError as error:
+            # Of a path that no file system takes, such as a name that is too long.
+            if error.filename is None:
+                raise
+            show_error(UsageError(f"{error.filename!r} cannot be used: {error.strerror}"))
+            ctx.exit(2)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+def _unknown_option(error: click.NoSuchOption) -> str:
+    """Return the message for an unknown option, with those that may be meant.
+
+    It may be one of another tuner. click compares the dashes too, and so finds a likeness of
+    --epoch and --search.
+    """
+    given = error.option_name.lstrip("-")
+    command = None if error.ctx is None else error.ctx.command
+    params = [] if command is None else command.params
+    shown = [each for each in params if isinstance(each, click.Option) and not each.hidden]
+    names = [name[2:] for each in shown for name in each.opts if name.startswith("--")]
+    argument = given.replace("-", "_")
+    ours = (our_name(argument) or argument).replace("_", "-")
+    ours = "study" if ours == "directory" else ours
+    reply = answer(argument) if isinstance(command, SectionedCommand) else ""
+    begun = [name for name in names if name.startswith(given)]
+    close = difflib.get_close_matches(given, names, 2, 0.7)
+    found = [ours] if ours in names else list(dict.fromkeys([*begun, *close]))[:3]
+    if reply:
+        hint = f": {reply}"
+    elif found:
+        hint = f". Did you mean {' or '.join(f'--{name}' for name in found)}?"
+    else:
+        hint = ". --help lists all options."
+    return f"No such option {error.option_name}{hint}"
+
+
+_EXIT_CODES = """\b
+Exit codes:
+  0    success; for a run: all trials have ended, or its time or budget is used up
+  1    failure, or no trial is complete or keeps the constraints; the message says why
+  2    wrong command, setting or model file; the message says what is allowed
+  130  interrupted (Ctrl-C, SIGTERM, hptune stop); hptune resume continues
+"""
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXIT_CODES,
+)
+@click.version_option(package_name="hptune", prog_name="hptune")
+def main() -> None:
+    """Tune the hyperparameters of Keras models, of Python functions, or of any program.
+
+    \b
+    hptune run model.py --search tpe --trials 50
+    hptune best studies/model-1
+
+    The model file defines build_model(hp) and load_data(), a KerasTuner HyperModel,
+    or objective(hp, trial). A study is stored in one directory. After an interruption
+    of any kind, `hptune resume DIR` continues it. Without DIR, commands take the study that
+    the working directory is in, or else the newest one of the folder studies.
+    """
+
+
+_COMMANDS = (
+    *(run, resume, stop, pause, enqueue, status, best, trials, show, log, list_studies, space),
+    *(report, dashboard, export, replay, scaling, scheduler, worker, certs, slurm, doctor),
+)
+for _command in _COMMANDS:
+    main.add_command(_command)

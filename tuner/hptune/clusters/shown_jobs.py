@@ -1,0 +1,112 @@
+"""A study's Slurm jobs, as `hptune status` shows them: from the file that its run keeps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from hptune_jobqueue.commands import Job, JobState
+from hptune_jobqueue.jobs_file import read_jobs
+
+from ..reporting import text
+
+_JOBS_SHOWN = 12
+_NODES_NAMED = 4
+
+
+def jobs_text(study: Path, *, now: float) -> str:
+    """Return the jobs and what Slurm says of them, for the user; empty if there are none.
+
+    Args:
+        study: The study's directory.
+        now: The time in seconds since the epoch.
+    """
+    shown = read_jobs(study / "jobs")
+    if shown is None or not shown.jobs:
+        return ""
+    states = Counter(str(job.state) for job in shown.jobs)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items(), reverse=True))
+    ago = text.duration(max(0.0, now - shown.at))
+    alike: dict[str, list[str]] = {}
+    for job in shown.jobs:
+        alike.setdefault(job_words(job, now=now), []).append(job.id)
+    rows = [f"{_named(ids)}  {words}" for words, ids in alike.items()]
+    if len(rows) > _JOBS_SHOWN:
+        more = sum(map(len, [*alike.values()][_JOBS_SHOWN:]))
+        rows[_JOBS_SHOWN:] = [f"and {text.plural(more, 'other')}: hptune status --json"]
+    lines = [f"jobs     {counts}, as Slurm showed them {ago} ago"]
+    return "\n".join([*lines, *(f"         {row}" for row in rows)])
+
+
+def _named(ids: Sequence[str]) -> str:
+    return ids[0] if len(ids) == 1 else f"{ids[0]} and {text.plural(len(ids) - 1, 'other')}"
+
+
+def jobs_line(jobs: Sequence[Job], *, now: float) -> str:
+    """Return how many jobs run, and how many are pending and why; empty if there are none.
+
+    Args:
+        jobs: The jobs that are not over.
+        now: The time in seconds since the epoch.
+    """
+    others = Counter(job.slurm_state.lower() for job in jobs if job.state is not JobState.PENDING)
+    parts = []
+    for state, count in others.items():
+        nodes = sorted({node for job in jobs if job.slurm_state.lower() == state
+                        for node in job.nodes})  # fmt: skip
+        where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= _NODES_NAMED else ""
+        parts.append(f"{count} {state}{where}")
+    pending: dict[tuple[str, str], list[Job]] = {}
+    for job in jobs:
+        if job.state is JobState.PENDING:
+            pending.setdefault((job.partition, job.reason), []).append(job)
+    for alike in sorted(pending.values(), key=len, reverse=True):
+        first = min(alike, key=lambda job: job.starts_at or math.inf)
+        parts.append(f"{len(alike)} {job_words(first, now=now)}")
+    return "; ".join(parts)
+
+
+def job_words(job: Job, *, now: float) -> str:
+    """Return a job's state and partition, and its nodes or why it waits, for the user."""
+    words = job.slurm_state.lower() + (f" in {job.partition}" if job.partition else "")
+    if job.state is JobState.PENDING:
+        words += f": {job.reason}" if job.reason else ""
+        # Slurm keeps an estimate that was not met until it makes the next one.
+        if job.starts_at is not None and job.starts_at > now:
+            words += f", expected to start at {_clock(job.starts_at, now)}"
+    else:
+        words += f" on {job.node}" if job.node else ""
+        words += f", until {_clock(job.ends_at, now)}" if job.ends_at else ""
+    return text.clean(words)
+
+
+def _clock(at: float, now: float) -> str:
+    """Return a time of day, with its date unless it is today."""
+    same_day = time.localtime(at)[:3] == time.localtime(now)[:3]
+    return time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def jobs_json(study: Path) -> dict[str, object] | None:
+    """Return the jobs as plain values, with the time when Slurm was asked; None if unknown."""
+    shown = read_jobs(study / "jobs")
+    if shown is None:
+        return None
+    return {
+        "at": shown.at,
+        "jobs": [
+            {
+                "id": job.id,
+                "name": job.name,
+                "state": job.slurm_state,
+                "reason": job.reason or None,
+                "partition": job.partition or None,
+                "nodes": list(job.nodes),
+                "expected_start": job.starts_at,
+                "ends_at": job.ends_at if job.state is not JobState.PENDING else None,
+            }
+            for job in shown.jobs
+        ],
+    }

@@ -1,0 +1,93 @@
+"""A run inside a Slurm job of several nodes: it uses them all, by a worker on each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hptune_jobqueue.allocation import Allocation, AllocationCluster, find_allocation, why_not
+
+from ..config.settings import StudySettings
+from ..core.resources import Resources
+from .jobs import (
+    COMMAND,
+    JobWorkers,
+    jobs_folder,
+    jobs_name,
+    translated_errors,
+    worker_arguments,
+)
+from .layout import WorkerLayout
+
+
+def allocation_for(settings: StudySettings) -> tuple[Allocation | None, str]:
+    """Return the allocation that a run uses, and a line for the user if it does not use one.
+
+    Raises:
+        UsageError: Srun has started this command several times.
+    """
+    if settings.connect or settings.slurm:
+        return None, ""
+    with translated_errors():
+        found = find_allocation(os.environ)
+    nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
+    job = found.job if found else os.environ.get("SLURM_JOB_ID", "")
+    why = why_not(os.environ)
+    if settings.executor == "joblib":
+        why = "because of --executor joblib"
+    elif settings.workers:
+        why = "because of --workers"
+    if found and not why:
+        return found, ""
+    if not found and nodes == "1":
+        return None, ""
+    words = "1 node" if nodes == "1" else f"{nodes} nodes"
+    return None, f"Slurm job {job} has {words}, but the trials run on this machine only, {why}"
+
+
+class AllocationWorkers(JobWorkers[AllocationCluster]):
+    """A worker on each node of an allocation; they end with the master.
+
+    Args:
+        allocation: The nodes.
+        study: The study's directory, which every node must see.
+        insecure: Whether scheduler and workers use no certificates.
+    """
+
+    def __init__(self, allocation: Allocation, study: Path, *, insecure: bool = False) -> None:
+        super().__init__(study, insecure=insecure)
+        self._allocation = allocation
+
+    def _make(self, security: Any) -> AllocationCluster:
+        return AllocationCluster(
+            self._allocation,
+            name=jobs_name(self._study),
+            directory=jobs_folder(self._study),
+            module=COMMAND,
+            arguments=worker_arguments(self._study, insecure=self._insecure),
+            security=security,
+        )
+
+    @property
+    def outlives_master(self) -> bool:
+        """No: they end with the master."""
+        return False
+
+    def describe(self, layout: WorkerLayout) -> str:
+        """Return where the trials run."""
+        del layout
+        return f"on {self._allocation.describe()}"
+
+    def scale_up(self, resources: Resources, trials: int) -> None:
+        """Start the workers."""
+        del resources, trials
+        with translated_errors():
+            self.jobs.scale_up()
+
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
+        """Start workers again that died; returns a line on each of them."""
+        del sizes, workers
+        with translated_errors(is_running=True):
+            return self.jobs.check()

@@ -1,0 +1,248 @@
+"""A run's workers in Slurm jobs: translates what a study needs into calls of `hptune_jobqueue`."""
+
+from __future__ import annotations
+
+import math
+import queue
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check, job_kinds
+from hptune_jobqueue.commands import Slurm
+from hptune_jobqueue.config import read_config
+from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError
+from hptune_jobqueue.job_reports import SUMMARY
+from hptune_jobqueue.sizing import Need
+from hptune_jobqueue.template import template_text
+
+from ..core.attempt import Attempt
+from ..core.messages import Event
+from ..core.resources import Resources
+from ..errors import UsageError
+from .base import RunContext
+from .jobs import (
+    COMMAND,
+    JobWorkers,
+    jobs_folder,
+    jobs_name,
+    translated_errors,
+    worker_arguments,
+)
+from .layout import WorkerLayout
+from .node_failures import FAILING
+from .shown_jobs import jobs_line
+
+DEFAULT_MAX_JOBS = 10
+
+
+class SlurmWorkers(JobWorkers[SlurmCluster]):
+    """The workers of one study in Slurm jobs, which wait for the next master for a while.
+
+    Args:
+        config: The slurm.toml.
+        study: The study's directory, which every node must see.
+        max_jobs: How many jobs there may be at once.
+        min_workers: How many workers to wait for before the first trial.
+        insecure: Whether scheduler and workers use no certificates.
+
+    Raises:
+        UsageError: There can never be `min_workers`, or the slurm.toml is wrong.
+    """
+
+    def __init__(
+        self,
+        config: Path,
+        study: Path,
+        *,
+        max_jobs: int | None,
+        min_workers: int,
+        insecure: bool = False,
+    ) -> None:
+        super().__init__(study, insecure=insecure)
+        self._order = _order(config, study, max_jobs, insecure=insecure)
+        if min_workers > self._order.max_workers:
+            raise UsageError(
+                f"--min-workers is {min_workers}, but there are {self._order.max_workers} workers "
+                "at most, one on each node of a job; raise max_jobs, or wait for fewer"
+            )
+        self._min_workers = min_workers
+        self._usual = Need()
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def open(self, run: RunContext) -> None:
+        """Start the scheduler and connect to it; no job is submitted yet."""
+        # The model file may import modules next to it.
+        config = self._order.config.showing(Path(run.source.path).parent)
+        self._order = replace(self._order, config=config)
+        super().open(run)
+
+    def _make(self, security: Any) -> SlurmCluster:
+        return SlurmCluster(self._order, notify=self._lines.put, security=security)
+
+    def describe(self, layout: WorkerLayout) -> str:
+        """Return where the trials run."""
+        del layout
+        shapes = self._order.config.shapes
+        names = ", ".join(shape.name for shape in shapes)
+        if len(shapes) == 1:
+            names = f"partition {shapes[0].partition}"
+        jobs = "1 Slurm job" if self._order.max_jobs == 1 else f"{self._order.max_jobs} Slurm jobs"
+        return f"in at most {jobs} ({names})"
+
+    def check_trial(self, resources: Resources) -> None:
+        """Check that a job can hold a trial."""
+        _check_nodes(resources, self._order)
+        with translated_errors():
+            self.jobs.check_need(_need(resources))
+
+    def scale_up(self, resources: Resources, trials: int) -> None:
+        """Submit the first jobs, or take over those that an earlier master left."""
+        self._usual = _need(resources)
+        with translated_errors():
+            self.jobs.scale_up(self._usual, trials)
+
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
+        """Adjust the jobs to the trials; returns at once, with lines on what became of the jobs.
+
+        Raises:
+            StudyError: No job is left, and none can be had; or jobs end again and again without
+                ever having been useful.
+        """
+        needs: Counter[Need] = Counter()
+        for resources, count in sizes.items():
+            needs[_need(resources)] += count
+        usual = needs.pop(self._usual, 0)
+        with translated_errors(is_running=True):
+            self.jobs.scale_to(usual, workers, needs)
+        return [self._lines.get() for _ in range(self._lines.qsize())]
+
+    def jobs_words(self, now: float) -> str:
+        """Return how many jobs run, and how many are pending and why."""
+        return jobs_line(self.jobs.shown(), now=now)
+
+    def is_of_jobs(self, line: str) -> bool:
+        """Return whether a line for the user says the same as `jobs_words`."""
+        return line.startswith(SUMMARY)
+
+    def hand_over(self) -> None:
+        """Leave the jobs on which trials run to the next master, and cancel the others."""
+        self.jobs.hand_over()
+
+    @property
+    def left_behind(self) -> str:
+        """Which jobs could not be cancelled, and the command that does it."""
+        return "" if self._jobs is None else self._jobs.left
+
+    def drained(self) -> Mapping[str, str]:
+        """Return the workers of the job that makes room for another kind of job."""
+        why = "it makes room for a trial that fits into no other job"
+        return dict.fromkeys(self.jobs.drained(), why)
+
+    def on_events(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
+        """Exclude nodes on which attempts fail again and again."""
+        for node in self._failures.on_events(events, attempts):
+            self.jobs.exclude_node(node, FAILING)
+
+    def required_workers(self) -> int:
+        """Return how many workers to wait for: no more than there is work for."""
+        return min(self._min_workers, self.jobs.max_workers())
+
+
+def slurm_toml(account: str | None) -> str:
+    """Return the text of a first slurm.toml for this cluster.
+
+    Raises:
+        UsageError: There is no Slurm here, or it does not answer.
+    """
+    try:
+        partitions = Slurm().partitions(with_hidden=False)
+    except SlurmUnavailableError as error:
+        raise UsageError(
+            f"{error}. {error.ADVICE}; or write "
+            "slurm.toml by hand: it needs partition and walltime, each as in "
+            'partition = "gpu", walltime = "04:00:00", and account where your site asks for one'
+        ) from error
+    if not partitions:
+        raise UsageError("Slurm shows you no partition; ask the administrators of the cluster")
+    return template_text(partitions, account=account)
+
+
+def script_texts(config: Path, study: Path, resources: Resources) -> list[str]:
+    """Return the job script of each shape that can hold such a trial; nothing is submitted.
+
+    Raises:
+        UsageError: The slurm.toml is wrong, or asks for something that does not exist.
+    """
+    with translated_errors():
+        return [kind.script for kind in job_kinds(_order(config, study, None), _need(resources))]
+
+
+def check_jobs(config: Path, study: Path, max_jobs: int | None, resources: Resources) -> None:
+    """Check the jobs; nothing is submitted.
+
+    Args:
+        config: The slurm.toml.
+        study: The study's directory.
+        max_jobs: How many jobs there may be at once.
+        resources: What a trial holds; what only the model file states may be missing.
+
+    Raises:
+        UsageError: The slurm.toml is wrong, no job holds a trial, or Slurm would refuse a job (in
+            its words).
+    """
+    order, need = _order(config, study, max_jobs), _need(resources)
+    _check_nodes(resources, order)
+    with translated_errors():
+        try:
+            check(order, need)
+        except ConfigError:
+            # The model file, which is not read yet, may say that a trial needs no GPU.
+            if need.gpus is not None or not _is_accepted(order, replace(need, gpus=0.0)):
+                raise
+
+
+def _is_accepted(order: ClusterOrder, need: Need) -> bool:
+    try:
+        check(order, need)
+    except ConfigError:
+        return False
+    return True
+
+
+def _order(
+    config: Path, study: Path, max_jobs: int | None, *, insecure: bool = False
+) -> ClusterOrder:
+    with translated_errors():
+        read = read_config(config)
+    return ClusterOrder(
+        config=read.showing(study.absolute()),
+        name=jobs_name(study),
+        directory=jobs_folder(study),
+        module=COMMAND,
+        arguments=worker_arguments(study, insecure=insecure),
+        max_jobs=max_jobs or DEFAULT_MAX_JOBS,
+    )
+
+
+def _need(resources: Resources) -> Need:
+    share = resources.of_one_node
+    return Need(
+        math.ceil(share.cpus), share.gpus, share.memory_bytes, share.processes, resources.nodes
+    )
+
+
+def _check_nodes(resources: Resources, order: ClusterOrder) -> None:
+    """Check that there can be enough workers for a trial of several nodes.
+
+    Raises:
+        UsageError: There are fewer.
+    """
+    if resources.nodes > order.max_workers:
+        raise UsageError(
+            f"a trial asks for {resources.nodes} nodes, but there are {order.max_workers} workers "
+            f"at most, one on each node of a job; raise max_jobs, or set nodes = {resources.nodes} "
+            "in the slurm.toml"
+        )

@@ -1,0 +1,270 @@
+"""A program to tune, given as a command line and a file with its search space.
+
+They are written into the study's directory as a model file, which runs the program. So a program
+has no rules of its own in the rest of hptune, and its study can be changed as any other::
+
+    [lr]                        # space.toml
+    type = "float"
+    min_value = 1e-4
+    max_value = 0.1
+    sampling = "log"
+
+    [momentum]
+    type = "float"
+    min_value = 0.5
+    max_value = 0.99
+    when = { optimizer = ["sgd"] }
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from ..core.spelling import did_you_mean
+from ..errors import SpaceError, UsageError
+
+PROGRAM_FILE = "program.py"
+"""Name of the model file in the study's directory."""
+
+FACTS = ("checkpoint_dir", "params_file", "metrics_file", "number", "seed", "epochs")
+"""Facts of the trial, which the command names as `{trial.seed}`, and the environment as
+HPTUNE_SEED."""
+
+_CALL = "hptune.run_program(COMMAND, trial, hp)"
+
+_KINDS = {
+    "float": ("Float", ("min_value", "max_value", "step", "sampling", "default")),
+    "int": ("Int", ("min_value", "max_value", "step", "sampling", "default")),
+    "choice": ("Choice", ("values", "ordered", "default")),
+    "boolean": ("Boolean", ("default",)),
+    "fixed": ("Fixed", ("value",)),
+}
+"""For each type in a file: the method of `hp`, and its arguments."""
+
+_SCRIPT = re.compile(r"[^-\s{}][^\s{}]*\.[A-Za-z]+")
+"""An argument that is the path of a file with an ending."""
+
+_EXAMPLE = '[lr]\ntype = "float"\nmin_value = 1e-4\nmax_value = 0.1\nsampling = "log"'
+
+
+def model_file(command: str, space: Path) -> str:
+    """Return the model file that runs a program.
+
+    Args:
+        command: The program and its arguments, as in a shell; `{lr}` stands for the value of `lr`.
+        space: The TOML file with the hyperparameters, a table for each.
+
+    Raises:
+        UsageError: The command or the file is wrong.
+    """
+    declarations = read_space(space)
+    arguments = read_command(command)
+    _check_names(arguments, list(declarations))
+    lines = [f"    hp.{call}" for call in declarations.values()]
+    return "\n".join(
+        (
+            '"""Runs a program as the objective. `hptune run --command` wrote this file."""',
+            "",
+            "import hptune",
+            "",
+            "COMMAND = [",
+            *(f"    {argument!r}," for argument in arguments),
+            "]",
+            "",
+            "",
+            "def objective(hp, trial):",
+            *lines,
+            f"    return {_CALL}",
+            "",
+        )
+    )
+
+
+def is_own_frame(file: str, line: str | None) -> bool:
+    """Return whether a frame of a traceback is in a file which `model_file` returned.
+
+    Args:
+        file: The file of the frame.
+        line: The text of its line.
+    """
+    return Path(file).name == PROGRAM_FILE and _CALL in (line or "")
+
+
+def read_command(command: str) -> list[str]:
+    """Return the program and its arguments.
+
+    >>> read_command("python train.py --lr {lr}")
+    ['python', 'train.py', '--lr', '{lr}']
+
+    Raises:
+        UsageError: The command is empty, or a quotation mark is missing.
+    """
+    try:
+        arguments = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--command is {command!r}, which has no end ({error})") from error
+    if not arguments:
+        raise UsageError('--command is empty; give a program, such as "python train.py --lr {lr}"')
+    return arguments
+
+
+def name_of(arguments: Sequence[str]) -> str:
+    """Return a name for the study of a program: that of its script, or else of the program.
+
+    >>> name_of(["python3.11", "src/train.py", "--wd=0.01"]), name_of(["./fit", "{lr}"])
+    ('train', 'fit')
+    """
+    script = next(filter(_SCRIPT.fullmatch, arguments[1:]), arguments[0])
+    return Path(script).stem
+
+
+def check_program(arguments: Sequence[str]) -> None:
+    """Check that the program is on this machine.
+
+    Raises:
+        UsageError: It is not.
+    """
+    program = arguments[0]
+    if "{" not in program and shutil.which(program) is None:
+        raise UsageError(
+            f"--command begins with {program!r}, and there is no such program here. Give its path, "
+            "or a name that the shell finds; a shell's own words need `sh -c '…'`"
+        )
+
+
+def read_space(path: Path) -> dict[str, str]:
+    """Return the declaration of each hyperparameter, as the call of a method of `hp`.
+
+    Raises:
+        UsageError: The file cannot be read, or a table is wrong.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"the search space in {path} cannot be read: {reason}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is no TOML: {error}. A hyperparameter is\n{_EXAMPLE}") from error
+    if not tables:
+        raise UsageError(f"{path} is empty; give each hyperparameter a table, such as\n{_EXAMPLE}")
+    return {name: _declaration(name, table, tables, path) for name, table in tables.items()}
+
+
+def _declaration(name: str, table: object, tables: Mapping[str, Any], path: Path) -> str:
+    if not isinstance(table, dict):
+        raise UsageError(
+            f"{path}: {name} is {table!r}; give each hyperparameter a table:\n{_EXAMPLE}"
+        )
+    given = dict(table)
+    kind = given.pop("type", None)
+    if not isinstance(kind, str) or kind not in _KINDS:
+        found = "is missing" if kind is None else f"is {kind!r}"
+        raise UsageError(f"{path}: type of {name} {found}; allowed are {', '.join(_KINDS)}")
+    method, allowed = _KINDS[kind]
+    conditions = _conditions(name, given.pop("when", None), tables, path)
+    for key in given:
+        if key not in allowed:
+            raise UsageError(
+                f"{path}: {name} has the key {key!r}; allowed for type {kind} are "
+                f"{', '.join((*allowed, 'when'))}"
+            )
+    # NumPy is slow to import, and an error message needs none of it.
+    from ..core.space.parameters.json_form import parameter_from_json
+
+    try:
+        parameter_from_json({"class_name": method, "config": {"name": name, **given}})
+    except SpaceError as error:
+        raise UsageError(f"{path}: {error}") from error
+    keywords = [f"{key}={value!r}" for key, value in {**given, **conditions}.items()]
+    return f"{method}({', '.join((repr(name), *keywords))})"
+
+
+def _conditions(name: str, when: object, tables: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the keyword arguments of a condition such as `{ optimizer = ["sgd"] }`."""
+    if when is None:
+        return {}
+    if not isinstance(when, dict) or len(when) != 1:
+        raise UsageError(
+            f"{path}: `when` of {name} is {when!r}; allowed is one other hyperparameter with its "
+            'values, such as when = { optimizer = ["sgd"] }'
+        )
+    ((parent, values),) = when.items()
+    before = list(tables)[: list(tables).index(name)]
+    if parent not in before:
+        raise UsageError(
+            f"{path}: `when` of {name} names {parent!r}; allowed are the hyperparameters above it"
+            f"{': ' + ', '.join(before) if before else ', and there is none'}"
+        )
+    return {
+        "parent_name": parent,
+        "parent_values": values if isinstance(values, list) else [values],
+    }
+
+
+def _check_names(arguments: Sequence[str], names: Sequence[str]) -> None:
+    """Check that the command and the space name the same hyperparameters."""
+    used = {name for each in arguments for name in placeholders(each)}
+    facts = [f"trial.{each}" for each in FACTS]
+    if unknown := sorted(used - {*names, *facts}):
+        hint = did_you_mean(unknown[0], [*names, *facts], "{{{}}}")
+        raise UsageError(
+            f"--command has {{{unknown[0]}}}, which is neither in the space ({', '.join(names)}) "
+            f"nor one of {', '.join(facts)}.{hint} A brace itself is written {{{{ or }}}}"
+        )
+    unused = [name for name in names if name not in used]
+    if unused and "trial.params_file" not in used:
+        raise UsageError(
+            f"--command does not use {', '.join(unused)} of the space, so searching would change "
+            f"nothing; add {{{unused[0]}}}, or {{trial.params_file}}, a JSON file with all values"
+        )
+
+
+def placeholders(argument: str) -> list[str]:
+    """Return the names in the placeholders of one argument of a command.
+
+    >>> placeholders("--lr={lr}"), placeholders("{{no}}")
+    (['lr'], [])
+
+    Raises:
+        UsageError: A brace has no partner, or a placeholder is no name.
+    """
+    rule = "a hyperparameter is written {lr}, and a brace itself {{ or }}"
+    try:
+        parts = [each[1:] for each in Formatter().parse(argument) if each[1] is not None]
+    except ValueError as error:
+        raise UsageError(f"{argument!r} in the command: {error}; {rule}") from error
+    if any(not name or form or conversion for name, form, conversion in parts):
+        raise UsageError(f"{argument!r} in the command has a placeholder that is no name; {rule}")
+    return [name for name, _, _ in parts if name is not None]
+
+
+def filled_in(
+    command: Sequence[str], values: Mapping[str, Any], facts: Mapping[str, str]
+) -> list[str]:
+    """Return the arguments of a command with values for their placeholders.
+
+    An argument with a hyperparameter that has no value is left out: it is not active.
+
+    >>> filled_in(["train", "--lr={lr}", "--momentum={momentum}"], {"lr": 0.1}, {})
+    ['train', '--lr=0.1']
+    """
+    known = {**{f"trial.{name}": value for name, value in facts.items()}, **values}
+    return [
+        "".join(
+            text + ("" if name is None else _as_text(known[name]))
+            for text, name, _, _ in Formatter().parse(argument)
+        )
+        for argument in command
+        if all(name in known for name in placeholders(argument))
+    ]
+
+
+def _as_text(value: Any) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)

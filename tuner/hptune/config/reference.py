@@ -1,0 +1,167 @@
+"""Texts made from the settings table: arguments in Python, and the reference of all options.
+
+`python -m hptune.config.reference` prints `docs/reference-options.md`.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+
+from ..errors import without_passwords
+from ..samplers.registry import SEARCH_SUMMARIES
+from .settings import SETTINGS, StudySettings
+from .source_checks import NO_DATA_IN_PYTHON, NO_LOAD_DATA
+from .table import Section, Setting
+
+_ARGUMENTS = {each.flag: each.argument for each in SETTINGS} | {"--study": "directory="}
+
+_HEAD = """\
+# Settings
+
+All settings of a study: options of `hptune run`, and keyword arguments of `hptune.Tuner`, where
+times and sizes may be texts ("10m", "8GB") or numbers (seconds, bytes). `hptune resume` takes those
+marked with "yes" in the column *Resume*; the others stay as they were when the study began.
+
+<!-- Made by `python -m hptune.config.reference` from `tuner/hptune/config/options.py`. -->
+"""
+
+
+_OF_FILES = ("entry",)
+"""Settings that only a model file has; `Tuner` is given what to tune."""
+
+
+def in_python(message: str, function: str = "...") -> str:
+    """Return a message with arguments for options, and calls of `Tuner` for `hptune resume`.
+
+    `function` is the model function's name.
+
+
+    >>> in_python("--min-epochs is 0; or `hptune resume DIR --trials 9`; or --study")
+    "min_epochs is 0; or `Tuner(..., directory='DIR', trials=9, resume=True).fit()`; or directory="
+    >>> in_python("see `hptune status DIR`")
+    'see `hptune status DIR`'
+    """
+
+    def argument(found: re.Match[str]) -> str:
+        flag = found[0]
+        if flag.startswith("`"):
+            command = flag.strip("`")
+            return f"`{resume_call(command, function) or command}`"
+        return _ARGUMENTS.get(flag) or flag.removeprefix("--").replace("-", "_")
+
+    message = message.replace(NO_LOAD_DATA, NO_DATA_IN_PYTHON)
+    message = re.sub(
+        r"\b(DIRECTION|OBJECTIVE|EPOCHS) = ", lambda each: each[1].lower() + "=", message
+    )
+    return re.sub(r"`[^`]*`|--[a-z][a-z-]*[a-z]", argument, message)
+
+
+def resume_call(command: str, function: str = "...") -> str:
+    """Return the call of `Tuner` that does what `hptune resume` does; empty if there is none.
+
+    >>> resume_call("hptune resume studies/a-1 --timeout 4h", "build_model")
+    "Tuner(build_model, directory='studies/a-1', timeout='4h', resume=True).fit()"
+    >>> resume_call("hptune resume studies/a-1 --retry-failed")
+    "Tuner(..., directory='studies/a-1', resume=True, retry_failed=True).fit()"
+    """
+    begin, _, rest = command.partition("hptune resume ")
+    words = shlex.split(rest)
+    retries = "--retry-failed" in words
+    words = [word for word in words if word != "--retry-failed"]
+    flags, values = words[1::2], words[2::2]
+    if begin or not words or len(flags) != len(values) or not _ARGUMENTS.keys() >= set(flags):
+        return ""
+    given = [f"directory={words[0]!r}"]
+    for flag, value in zip(flags, values, strict=True):
+        given.append(f"{_ARGUMENTS[flag]}={value if value.isdecimal() else repr(value)}")
+    given += ["resume=True", "retry_failed=True"] if retries else ["resume=True"]
+    return f"Tuner({', '.join((function, *given))}).fit()"
+
+
+def given_options(settings: StudySettings) -> list[tuple[str, str]]:
+    """Return the options that differ from their defaults, each with a value as a user writes it.
+
+    An option without a value has an empty one.
+    Passwords of URLs are masked.
+    """
+    found = []
+    for each in SETTINGS:
+        value = getattr(settings, each.name)
+        if value in (each.default, ()):
+            continue
+        parts = [value]
+        if each.kind.is_repeated and isinstance(value, Mapping):
+            parts = [{name: one} for name, one in value.items()]
+        elif each.kind.is_repeated:
+            parts = [(one,) for one in value]
+        found += [(each.flag, without_passwords(each.kind.show(part))) for part in parts]
+    return found
+
+
+def _sections() -> Iterator[tuple[Section, list[Setting]]]:
+    for section in Section:
+        settings = [each for each in SETTINGS if each.section is section]
+        if settings:
+            yield section, settings
+
+
+def arguments_text() -> str:
+    """Return the settings as arguments, in the form of an `Args:` section of a docstring."""
+    lines = []
+    for section, settings in _sections():
+        lines.append(f"{section}:")
+        for each in settings:
+            if each.name in _OF_FILES:
+                continue
+            default = f" Default: {in_python(each.default_text)}." if each.default_text else ""
+            several = " May be a list." if each.kind.is_repeated else ""
+            text = f"{each.argument}: {in_python(each.help)}{several}{default}"
+            lines += textwrap.wrap(text, 92, initial_indent="    ", subsequent_indent=" " * 8)
+        lines.append("")
+    return "\n".join(lines)
+
+
+def parameters() -> list[inspect.Parameter]:
+    """Return the settings as keyword-only parameters of a function."""
+    return [
+        inspect.Parameter(
+            each.argument,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=str(each.default) if isinstance(each.default, enum.Enum) else each.default,
+        )
+        for each in SETTINGS
+        if each.name not in _OF_FILES
+    ]
+
+
+def markdown() -> str:
+    """Return the reference of all settings."""
+    lines = [_HEAD]
+    for section, settings in _sections():
+        lines += [f"## {section}", "", "| Option | In Python | Default | Resume | Meaning |"]
+        lines += ["|---|---|---|---|---|", *map(_row, settings), ""]
+    lines += ["## Search methods", "", "| Name | Method |", "|---|---|"]
+    lines += [f"| `{name}` | {words} |" for name, words in SEARCH_SUMMARIES.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _row(setting: Setting) -> str:
+    more = " May be repeated; a list in Python." if setting.kind.is_repeated else ""
+    cells = (
+        f"`{f'{setting.flag} {setting.kind.metavar}'.strip()}`",
+        f"`{setting.argument}`",
+        setting.default_text,
+        "yes" if setting.resumable else "no",
+        f"{setting.help}{more} Allowed: {setting.kind.allowed}.",
+    )
+    return f"| {' | '.join(each.replace('|', chr(92) + '|') for each in cells)} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

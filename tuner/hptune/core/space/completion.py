@@ -1,0 +1,61 @@
+"""Configurations that the user gives in part: reading, checking, completing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...errors import UsageError
+from ..trial import Params, ParamValue
+from .parameters import BooleanParameter, ChoiceParameter, FixedParameter, Parameter
+from .parameters.checks import plain
+from .space import SearchSpace
+
+
+def completed(space: SearchSpace, given: Mapping[str, object]) -> Params:
+    """Return the configuration with these values, and `opening_value` for all other parameters.
+
+    Args:
+        space: The configuration's space.
+        given: Values by name. A text is read as a value of the parameter's kind.
+
+    Raises:
+        UsageError: A value is not allowed, or is given for an unknown or inactive parameter.
+    """
+
+    def value_of(parameter: Parameter) -> ParamValue:
+        if parameter.name in given:
+            return _read(parameter, given[parameter.name])
+        return opening_value(parameter)
+
+    chosen = space.configure(value_of)
+    for name in given:
+        if name not in chosen:
+            raise UsageError(space.explain_extra(name, chosen))
+    return chosen
+
+
+def opening_value(parameter: Parameter) -> ParamValue:
+    """Return the value to begin with: the default that the user gave, else the middle.
+
+    KerasTuner begins with the lowest number if there is no default, which is seldom a good guess.
+
+    >>> from hptune.core.space.parameters import IntParameter
+    >>> opening_value(IntParameter("a", 1, 9)), opening_value(IntParameter("a", 1, 9, default=3))
+    (5, 3)
+    """
+    if isinstance(parameter, BooleanParameter | FixedParameter) or parameter.has_default:
+        return parameter.default
+    if isinstance(parameter, ChoiceParameter) and not parameter.ordered:
+        return parameter.default
+    return parameter.from_unit(0.5)
+
+
+def _read(parameter: Parameter, given: object) -> ParamValue:
+    value = plain(given)
+    if isinstance(value, str):
+        value = parameter.read(value)
+    if not isinstance(value, bool | int | float | str):
+        raise UsageError(f"{parameter.name} is {given!r}; it must be {parameter.bounds}")
+    if fault := parameter.explain(value):
+        raise UsageError(fault)
+    return parameter.canonical(value)

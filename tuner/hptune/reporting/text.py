@@ -1,0 +1,344 @@
+"""Values, times and lists as text for people. Exports keep every digit and do not use it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from ..core.attempt import Attempt
+from ..core.resources import Placement
+from ..core.trial import Params, ParamValue, Trial, TrialState
+
+NOTHING = "\N{EN DASH}"
+"""Shown for a value that is not known (yet)."""
+
+FAILURE_CHARACTERS = 160
+"""Limit of the reason of a failure: two lines of a terminal."""
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+_NUMBER = re.compile(r"(?<![A-Za-z\d])[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+_TEMPORARY = re.compile(r"(?<=/)tmp[a-z0-9_]{8}\b")
+
+
+def is_utf8(stream: TextIO) -> bool:
+    """Return whether all characters can be written to a stream."""
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def clean(text: str) -> str:
+    r"""Return the text in one line without control codes, so that no value upsets a terminal.
+
+    >>> clean("out\n  of\x1b memory")
+    'out of memory'
+    """
+    return " ".join(printable(text).split())
+
+
+def printable(text: str) -> str:
+    """Return the text with blanks for control codes."""
+    if text.isprintable():  # as nearly all are; a report of 10,000 trials has a million of them
+        return text
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def path(of: str | os.PathLike[str]) -> str:
+    """Return a path for people, quoted for a shell: from the working directory if it is below.
+
+    A path that begins with a hyphen, which a command takes for an option, begins with `./`.
+
+    >>> path(Path.cwd() / "studies/my model-1"), path("/etc/hosts"), path(Path.cwd() / "-x")
+    ("'studies/my model-1'", '/etc/hosts', './-x')
+    """
+    try:
+        below = Path(of).relative_to(Path.cwd())
+    except (ValueError, OSError):  # OSError: the working directory was removed
+        return shlex.quote(os.fspath(of))
+    return shlex.quote(f"./{below}" if str(below).startswith("-") else str(below))
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return `clean(text)`, cut to at most `limit` characters.
+
+    >>> shorten("a long reason", 7)
+    'a long…'
+    """
+    line = clean(text)
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def sentence(words: str) -> str:
+    """Return words with a full stop at the end, unless they end a sentence already.
+
+    >>> sentence("no room"), sentence("did you mean Int?")
+    ('no room.', 'did you mean Int?')
+    """
+    return words if words.endswith((".", "?", "!", "…")) else f"{words}."
+
+
+def without_middle(text: str, limit: int) -> str:
+    """Return `clean(text)`, cut in its middle to at most `limit` characters.
+
+    Long names differ at their beginnings or at their ends.
+
+    >>> without_middle("encoder.layer.1.attention.dropout_rate", 20)
+    'encoder.l…opout_rate'
+    """
+    line = clean(text)
+    head = (limit - 1) // 2
+    return line if len(line) <= limit else f"{line[:head]}…{line[head + 1 - limit :]}"
+
+
+def without_numbers(text: str) -> str:
+    """Return the text of a failure with its numbers replaced, to find failures of one kind.
+
+    Addresses and the names of Python's temporary directories are replaced as well; digits within
+    a word, such as those of float32, are not.
+
+    >>> without_numbers("bad value 0.123") == without_numbers("bad value -4e-06")
+    True
+    >>> without_numbers("<Layer at 0x7f10> of float32: (17, 3)")
+    '<Layer at #> of float32: (#, #)'
+    >>> without_numbers("no file /tmp/tmpx2_k81ab/data-3.npy")
+    'no file /tmp/#/data-#.npy'
+    """
+    shown = _ADDRESS.sub("#", clean(text))
+    return _NUMBER.sub("#", _TEMPORARY.sub("#", shown))
+
+
+def number(value: float) -> str:
+    """Return a number with 4 significant digits and no trailing zeros; integers are kept whole.
+
+    >>> number(0.00123456), number(0.5), number(123456.7), number(100_000)
+    ('0.001235', '0.5', '123457', '100000')
+    """
+    if isinstance(value, int):
+        return str(value)
+    if 1e4 <= abs(value) < 1e7:
+        return f"{value:.0f}"
+    return f"{value:.4g}"
+
+
+def measured(value: float | None) -> str:
+    """Return a metric's value with exactly 4 significant digits, so that columns line up.
+
+    >>> measured(0.9), measured(12345.6), measured(float("nan")), measured(None) == NOTHING
+    ('0.9000', '12346', 'nan', True)
+    """
+    if value is None:
+        return NOTHING
+    if not math.isfinite(value) or 1e4 <= abs(value) < 1e7:
+        return number(float(value))
+    return f"{value:#.4g}".removesuffix(".")
+
+
+def duration(seconds: float | None) -> str:
+    """Return a length of time in its two largest units.
+
+    >>> [duration(s) for s in (0, 0.4, 42, 190, 7500, 90_000)]
+    ['0s', '<1s', '42s', '3m10s', '2h05m', '1d01h']
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    whole = int(seconds)
+    if whole <= 0:
+        return "<1s" if seconds > 0 else "0s"
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def moment(at: float) -> str:
+    """Return a point in time as this machine's local time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def param(value: ParamValue) -> str:
+    """Return a hyperparameter's value.
+
+    >>> param(True), param(0.00012345), param(None), param("relu")
+    ('True', '0.0001234', 'None', 'relu')
+    """
+    if isinstance(value, float):
+        return number(value)
+    return clean(str(value))
+
+
+def distinct(words: Sequence[str]) -> list[str]:
+    """Return the texts, each of which that came before with its count.
+
+    >>> distinct(["lr", "units", "lr"])
+    ['lr', 'units', 'lr (2)']
+    """
+    taken = set(words)
+    found: list[str] = []
+    for word in words:
+        shown, count = word, 1
+        while shown in found or (count > 1 and shown in taken):
+            count += 1
+            shown = f"{word} ({count})"
+        found.append(shown)
+    return found
+
+
+def assignments(params: Params) -> list[str]:
+    """Return each hyperparameter as `name=value`, in the order of the configuration."""
+    return [f"{clean(name)}={param(value)}" for name, value in params.items()]
+
+
+def amount(value: float) -> str:
+    """Return an amount with three digits at least, such as milliseconds or core hours.
+
+    >>> amount(0.0065432), amount(12.0), amount(123456.7), amount(0.0000764)
+    ('0.00654', '12', '123,457', '<0.001')
+    """
+    if 0.0 < value < 0.001:
+        return "<0.001"
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> plural(1, "trial"), plural(3, "trial"), plural(2, "process")
+    ('1 trial', '3 trials', '2 processes')
+    """
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def trials(named: Sequence[object]) -> str:
+    """Return some trials, of which at most six are named.
+
+    >>> trials([7]), trials(range(9))
+    ('trial 7', 'trials 0, 1, 2, 3, 4, 5, …')
+    """
+    more = ["…"] if len(named) > 6 else []
+    return f"trial{'s' * (len(named) > 1)} {', '.join([*map(str, named[:6]), *more])}"
+
+
+def counts(
+    by_state: Mapping[TrialState, int], *, of: int | None = None, interrupted_trials: int = 0
+) -> str:
+    """Return how many trials are in which state; states without any are left out.
+
+    >>> counts({TrialState.RUNNING: 2, TrialState.COMPLETE: 11}, of=50)
+    '11 complete, 2 running, 37 to come'
+    >>> counts({TrialState.WAITING: 3, TrialState.PRUNED: 1}, interrupted_trials=2)
+    '1 pruned, 2 interrupted, 1 to come'
+
+    Args:
+        by_state: The numbers of trials so far.
+        of: The number of trials in the end; None if unknown.
+        interrupted_trials: How many of the waiting trials have begun already.
+    """
+    states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+    numbers = {state.lower(): by_state.get(state, 0) for state in states}
+    numbers["running"] = by_state.get(TrialState.RUNNING, 0)
+    numbers["paused"] = by_state.get(TrialState.PAUSED, 0)
+    numbers["interrupted"] = interrupted_trials
+    numbers["to come"] = by_state.get(TrialState.WAITING, 0) - interrupted_trials
+    if (total := sum(by_state.values())) and of is not None:
+        numbers["to come"] += of - total
+    shown = [f"{number} {word}" for word, number in numbers.items() if number > 0]
+    return ", ".join(shown) or "no trials yet"
+
+
+def progress(ended: int, budget_trials: int | None) -> str:
+    """Return how many trials ended, of how many.
+
+    >>> progress(3, 50), progress(3, None)
+    ('3/50 trials', '3 trials')
+    """
+    return plural(ended, "trial") if budget_trials is None else f"{ended}/{budget_trials} trials"
+
+
+def step_word(epochs: int | None) -> str:
+    """Return what a step is called: an epoch if trials count epochs."""
+    return "step" if epochs is None else "epoch"
+
+
+def at_step(step: int | None, epochs: int | None) -> str:
+    """Return where a value was reached: "epoch 7", "step 7", or nothing."""
+    return "" if step is None else f"{step_word(epochs)} {step}"
+
+
+def steps_of(step: int, params: Params, epochs: int | None) -> str:
+    """Return the progress of a trial: its step, and of how many.
+
+    Args:
+        step: The last step that it reported.
+        params: Its configuration; a hyperparameter `epochs` is its own number of epochs.
+        epochs: The study's number of epochs; None if unknown.
+
+    >>> steps_of(3, {}, 10), steps_of(3, {"epochs": 50}, 10), steps_of(3, {}, None)
+    ('3/10', '3/50', '3')
+    """
+    of = params.get("epochs", epochs)
+    return f"{step}/{of}" if isinstance(of, int) and of >= step else str(step)
+
+
+def attempt_where(attempt: Attempt) -> str:
+    """Return what an attempt holds: its machines, its GPUs or cores, and how many ranks it has.
+
+    >>> from hptune.core.attempt import AttemptId
+    >>> ranks = Placement("w", cpus=(0,), peers=(Placement("v", cpus=(0,)),))
+    >>> attempt_where(Attempt(AttemptId(0, 0), ranks, "n1.org", 0.0, peer_nodes=("n2.org",)))
+    'n1+n2 2 cores, 2 ranks'
+    """
+    ranks = attempt.placement.ranks
+    if len(ranks) == 1:
+        return where(attempt.node, attempt.placement)
+    cpus = tuple(core for rank in ranks for core in rank.cpus)
+    gpus = tuple(gpu for rank in ranks for gpu in rank.gpus)
+    if len(attempt.nodes) == 1:
+        words = where(attempt.node, Placement("", cpus, gpus))
+    else:
+        devices = plural(len(gpus), "GPU") if gpus else plural(len(cpus), "core")
+        words = f"{'+'.join(map(_machine, attempt.nodes))} {devices}"
+    return f"{words}, {len(ranks)} ranks"
+
+
+def where(node: str, placement: Placement) -> str:
+    """Return what one process holds: the machine, then its GPUs, or its cores if it has none.
+
+    >>> where("gpu01.cluster.org", Placement("w", cpus=(0, 1), gpus=("0", "1")))
+    'gpu01 GPU 0,1'
+    >>> where("10.0.0.7", Placement("w", cpus=(0, 1)))
+    '10.0.0.7 2 cores'
+    >>> where("n1", Placement("w", cpus=(0,), cpu_share=1 / 7))
+    'n1 0.14 core'
+    >>> where("n1", Placement("w", cpus=(0,), gpus=("0",), gpu_share=0.5))
+    'n1 0.5 GPU 0'
+    """
+    machine = _machine(node)
+    if not placement.gpus:
+        if placement.cpu_share < 1:
+            return f"{machine} {placement.cpu_share:.2g} core"
+        return f"{machine} {plural(len(placement.cpus), 'core')}"
+    part = f"{placement.gpu_share:.2g} " if placement.gpu_share < 1 else ""
+    if all(gpu.isdigit() for gpu in placement.gpus):
+        return f"{machine} {part}GPU {','.join(placement.gpus)}"
+    if part:
+        return f"{machine} {part}GPU"
+    return f"{machine} {plural(len(placement.gpus), 'GPU')}"
+
+
+def _machine(node: str) -> str:
+    address = node.replace(".", "").isdigit() or ":" in node
+    return clean(node if address else node.partition(".")[0])
+
+
+def failure(trial: Trial) -> str:
+    """Return why a trial failed, in one line of at most `FAILURE_CHARACTERS`."""
+    return shorten(trial.reason, FAILURE_CHARACTERS) or "no reason was given"

@@ -1,0 +1,13 @@
+"""Conformance suites: the contracts as tests, for our own implementations and for yours.
+
+Subclass a suite in a test file, say how to make the thing under test, and inherit the tests:
+
+- `hptune.testing.samplers.SamplerSuite` for samplers,
+- `hptune.testing.pruners.PrunerSuite` for pruners,
+- `hptune.testing.executors.ExecutorSuite` for executors.
+
+The suites need pytest, which `pip install hptune[test]` brings. `hptune.testing.studies.play` does
+not: it runs a whole study on thousands of simulated workers in seconds.
+
+May import: `core`, `pruners`, `config`, `worker`, `executors`, `master`. Nothing imports this.
+"""

@@ -1,0 +1,405 @@
+"""The trial as the training sees it: reports, requests to stop, and files."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsInt
+
+from ..core.attempt import NEVER_ASKED, AttemptId, Cause, Halt, Report, StopAt
+from ..core.goals import Goals
+from ..core.messages import Event, Reported
+from ..core.trial import Params
+from .report_file import ReportFile
+
+if TYPE_CHECKING:
+    from .parallel.ranks import Ranks
+
+_STEPS_END = 2**63
+"""The ledger holds integers below."""
+
+
+class AttemptStopped(BaseException):
+    """Ends an attempt that was told to stop.
+
+    Not an Exception, so that a user's `except Exception` does not swallow it.
+
+    Attributes:
+        halt: Why it was told to stop.
+        reason: The same for the user.
+    """
+
+    def __init__(self, halt: Halt, more: str = "") -> None:
+        super().__init__(halt, more)
+        self.halt = halt
+        self.reason = "; ".join(filter(None, (halt.reason, more)))
+
+
+class TrialPruned(Exception):
+    """Raised by the user's code: the trial is poor, and ends as pruned with what it reported."""
+
+
+_STATED = {
+    ("keras_tuner", "FatalError"): Cause.FATAL,
+    ("keras_tuner", "FailedTrialError"): Cause.GIVEN_UP,
+    ("optuna", "TrialPruned"): Cause.PRUNED,
+    ("hptune", "TrialPruned"): Cause.PRUNED,
+    ("hptune", "RankLost"): Cause.RANK_LOST,
+}
+
+
+def stated_cause(error: BaseException) -> Cause | None:
+    """Return what the user's code says by an exception of KerasTuner's, Optuna's or ours.
+
+    The exceptions are known by name, as their libraries need not be imported.
+
+    >>> stated_cause(TrialPruned()), stated_cause(ValueError())
+    (<Cause.PRUNED: 'pruned'>, None)
+    """
+    kinds = ((kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__)
+    return next((_STATED[kind] for kind in kinds if kind in _STATED), None)
+
+
+class OtherTuners:
+    """Base class of what the user's code gets: its errors name the method that may be meant."""
+
+    def __getattr__(self, name: str) -> Any:
+        hint = ""
+        if name.startswith("suggest_"):
+            hint = "; hyperparameters are declared with hp.Float, hp.Int, hp.Choice and hp.Boolean"
+        elif not name.startswith("_"):
+            known = [each for each in dir(self) if not each.startswith("_")]
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+
+
+class NonFiniteMetric(Exception):
+    """A metric became NaN or infinite. The trial ends as a bad configuration."""
+
+
+class UnknownMetric(Exception):
+    """The training does not measure a metric that the study needs."""
+
+
+class TrialContext(OtherTuners):
+    """One attempt of a trial, which `objective(hp, trial)` gets as `trial`.
+
+    Attributes:
+        number: The trial's number, from 0.
+        params: The configuration.
+        seed: The trial's seed, which follows from the study's. Python's `random`, NumPy and the
+            framework are already seeded with it.
+        goals: What the study optimises.
+        metric: The first metric that the training itself measures, among those to optimise.
+        epochs: Epochs to train, from `--epochs` or `EPOCHS`; None if neither is given.
+        resumed_from: The last step that an earlier attempt of the trial has reported; None if
+            there was none. The files of that attempt in `checkpoint_dir` are still there.
+        checkpoint_every: Epochs between two checkpoints; None for as often as costs little, 0 for
+            none.
+        keeps_last: Whether to keep the checkpoint of the last epoch, to train on later.
+        stop_at: When a Keras training stops on request: after a batch or an epoch.
+        ranks: This process among those of a parallel trial, for the framework's strategies; None
+            if the trial has one process.
+    """
+
+    def __init__(
+        self,
+        *,
+        attempt: AttemptId,
+        params: Params,
+        seed: int,
+        directory: Path,
+        goals: Goals,
+        epochs: int | None,
+        resumed_from: int | None = None,
+        checkpoint_every: int | None = None,
+        keeps_last: bool = False,
+        stop_at: StopAt = StopAt.BATCH,
+        send: Callable[[Event], None],
+    ) -> None:
+        self.number = attempt.trial
+        self.params = params
+        self.seed = seed
+        self.goals = goals
+        self.metric = (goals.trained or goals.goal).metric
+        self.epochs = epochs
+        self.resumed_from = resumed_from
+        self.checkpoint_every = checkpoint_every
+        self.keeps_last = keeps_last
+        self.stop_at = stop_at
+        self._attempt = attempt
+        self._directory = directory
+        self._send = send
+        self.ranks: Ranks | None = None
+        self._halt: Halt | None = None
+        self._agreed: Halt | None = None
+        self._has_asked = False
+        self._reports: list[Report] = []
+        self._file: ReportFile | None = None
+
+    @property
+    def rank(self) -> int:
+        """This process among those of a parallel trial, from 0; 0 if the trial has one process."""
+        return 0 if self.ranks is None else self.ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes (ranks) of the trial."""
+        return 1 if self.ranks is None else self.ranks.world_size
+
+    @property
+    def local_rank(self) -> int:
+        """The rank among those on this node, from 0."""
+        return 0 if self.ranks is None else self.ranks.local_rank
+
+    def join(self, ranks: Ranks) -> None:
+        """Make this process one rank of a parallel trial."""
+        self.ranks = ranks
+
+    def report(self, step: int, **metrics: SupportsFloat) -> None:
+        """Report metrics to the study. Of a parallel trial, rank 0's reports count.
+
+        Args:
+            step: Epochs done (or whatever you count), from 1.
+            metrics: What was measured, by name.
+
+        Raises:
+            NonFiniteMetric: The metric to optimise, or `loss`, is NaN or infinite. Do not catch it:
+                it ends the trial as a bad configuration.
+            TypeError: The step or a metric is not a number.
+            ValueError: The step has more than 63 bits.
+        """
+        measured = as_metrics(metrics)
+        for name in (each for each in metrics if each not in measured):
+            raise TypeError(f"trial.report: {name} is {metrics[name]!r}; a metric is a number")
+        if not isinstance(step, SupportsInt):
+            raise TypeError(f"trial.report: the step is {step!r}; a step is a whole number")
+        report = Report(int(step), measured)
+        if abs(report.step) >= _STEPS_END:
+            raise ValueError(f"trial.report: the step is {report.step}; allowed is less than 2**63")
+        self._reports.append(report)
+        if self.rank:
+            return
+        if self._file is not None:
+            self._file.add(report)
+        self._send(Reported(0.0, self._attempt, report))
+        for name in (self.metric, "loss"):
+            value = measured.get(name, 0.0)
+            if not math.isfinite(value):
+                word = "step" if self.epochs is None else "epoch"
+                raise NonFiniteMetric(f"{name} is {value} at {word} {step}")
+
+    def keep_reports(self) -> None:
+        """Keep reports on disk too, and repeat those of earlier attempts that the ledger lacks.
+
+        All ranks call it: they learn rank 0's `resumed_from`.
+        """
+        if not self.rank:
+            self._read_reports()
+        if self.ranks is not None:
+            self.resumed_from = json.loads(
+                self.ranks.broadcast(json.dumps(self.resumed_from).encode())
+            )
+
+    def _read_reports(self) -> None:
+        file = ReportFile(self._directory)
+        if not self.is_first_attempt:
+            for report in file.later_than(self.resumed_from or 0, self.goals.goal.metric):
+                self.report(report.step, **report.metrics)
+                self.resumed_from = max(self.resumed_from or 0, report.step)
+        self._file = file
+
+    def should_stop(self) -> bool:
+        """Return whether the study wants this attempt to stop.
+
+        If so, let `objective` return; its result is not used. `halt` tells the reason: the trial is
+        poor, it is paused for better ones and may continue later, or the study ends.
+
+        Every rank of a parallel trial calls it at the same points of its training, such as after
+        each batch; all get the same answer there. Most calls take about a microsecond.
+
+        Raises:
+            RankLost: Another rank of the trial is gone. Do not catch it.
+            RanksOutOfStep: Another rank of the trial did not call it at the same point.
+        """
+        self._has_asked = True
+        if self.ranks is not None:
+            self._agreed = self.ranks.agree(self._halt)
+        return self.halt is not None
+
+    should_prune = should_stop
+    """Optuna's name: `if trial.should_prune(): raise hptune.TrialPruned`."""
+
+    @property
+    def halt(self) -> Halt | None:
+        """Why the attempt is to stop; None while it may continue.
+
+        In a parallel trial, this is what the ranks agreed on in the last `should_stop`.
+        """
+        self._has_asked = True
+        return self._halt if self.ranks is None else self._agreed
+
+    @property
+    def has_reported_all(self) -> bool:
+        """Whether all epochs are reported, so that an order to stop comes too late."""
+        if self.epochs is None:
+            return False
+        return any(report.step >= self.epochs for report in self._reports)
+
+    @property
+    def ended_early(self) -> bool | None:
+        """Whether a training that is over has trained fewer epochs than it was to; None if unknown.
+
+        It has if one more report would have been due. Reports may come every few epochs only, and
+        may count from 0.
+        """
+        if self.epochs is None or not self._reports:
+            return None
+        steps = sorted({self.resumed_from or 0, *(report.step for report in self._reports)})
+        interval = max(later - step for step, later in pairwise(steps)) if len(steps) > 1 else 1
+        return steps[-1] + interval < self.epochs
+
+    @property
+    def reported(self) -> set[str]:
+        """Names of all metrics that this attempt has reported."""
+        return {name for report in self._reports for name in report.metrics}
+
+    def report_of(self, metric: str, value: float | None) -> Report | None:
+        """Return the report that a result belongs to; None if this attempt has made none.
+
+        It is the last report with this value, as an objective may return that of its best epoch;
+        without one, the last report.
+
+        Args:
+            metric: A metric of the result.
+            value: Its value.
+        """
+        same = (each for each in reversed(self._reports) if each.metrics.get(metric) == value)
+        return next(same, self._reports[-1] if self._reports else None)
+
+    def stop_if_told(self) -> None:
+        """Stop the training here if the attempt is to stop, as `halt` says.
+
+        Raises:
+            AttemptStopped: The attempt is to stop.
+        """
+        if (halt := self.halt) is not None:
+            raise AttemptStopped(halt)
+
+    def leave_if_told(self) -> None:
+        """Stop this process if it was told to, though other ranks have not agreed.
+
+        For waits before the training: the other ranks are ended from outside.
+
+        Raises:
+            AttemptStopped: The attempt is to stop.
+        """
+        if self._halt is not None:
+            raise AttemptStopped(self._halt)
+
+    @property
+    def missed(self) -> str:
+        """That the code never asked whether the pruner stops the trial; empty if it need not."""
+        is_pruned = self._halt in (Halt.PRUNE, Halt.PAUSE)
+        return NEVER_ASKED if is_pruned and not self._has_asked else ""
+
+    @property
+    def is_first_attempt(self) -> bool:
+        """Whether the trial has never run before."""
+        return self._attempt.number == 0
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """The trial's private directory, which its later attempts find as this one leaves it.
+
+        That of the best trial is kept in the study's `best/`.
+        """
+        directory = self._directory / "checkpoint"
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    @property
+    def directory(self) -> Path:
+        """The trial's directory, which holds its log."""
+        return self._directory
+
+    def request_stop(self, halt: Halt) -> None:
+        """Tell the attempt to stop; may be called from another thread."""
+        self._halt = halt
+
+
+class StandInTrial(OtherTuners):
+    """What an objective gets as its trial where no study runs."""
+
+    number = 0
+    seed = 0
+    epochs: int | None = None
+    resumed_from = None
+    halt = None
+    is_first_attempt = True
+    rank = 0
+    world_size = 1
+    local_rank = 0
+    ranks = None
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self.params = params
+
+
+def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics that are numbers, as floats; others (lists, texts) are left out."""
+    measured = {}
+    for name, value in metrics.items():
+        if isinstance(value, str | bytes):  # which `float` would read
+            continue
+        try:
+            measured[str(name)] = as_number(value)
+        except (TypeError, ValueError, OverflowError):
+            continue
+    return measured
+
+
+def as_number(value: Any) -> float:
+    """Return a number, or the only element of an array or tensor, as a float.
+
+    Keras's F1Score of a model with one output is an array of one element, which NumPy does not
+    convert by itself.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: It has several elements.
+    """
+    try:
+        return float(value)
+    except TypeError:
+        array = value.numpy() if hasattr(value, "numpy") else value  # of a tensor of TensorFlow
+        if not hasattr(array, "item"):
+            raise
+        return float(array.item())
+
+
+_current: TrialContext | None = None
+
+
+def enter(context: TrialContext) -> None:
+    """Make this the trial of the process, for `hptune.report`."""
+    global _current  # noqa: PLW0603 - a process runs one attempt
+    _current = context
+
+
+def report(step: int, **metrics: SupportsFloat) -> None:
+    """Report metrics from a training loop that has no `trial`.
+
+    Outside of a trial, for example if the model file is run by itself, it does nothing.
+
+    Args:
+        step: Epochs done (or whatever you count), from 1.
+        metrics: What was measured, by name.
+    """
+    if _current is not None:
+        _current.report(step, **metrics)

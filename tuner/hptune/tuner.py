@@ -1,0 +1,450 @@
+"""Tuner: a study in Python, for scripts and notebooks; its `fit` is like that of Keras."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import shutil
+import textwrap
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .config.entry_points import EntryPoint, read_entry
+from .config.model_file import (
+    ObjectiveSource,
+    SourceKind,
+    UserCode,
+    save,
+    user_code,
+)
+from .config.other_tuners import answer, our_method, our_name
+from .config.reference import arguments_text, in_python, parameters, resume_call
+from .config.search_arguments import check_fit_arguments, read_hyperparameters
+from .config.settings import BY_NAME, SETTINGS, StudySettings
+from .config.stored_data import StoredData, StoredObject
+from .core.messages import FinishReason
+from .core.spelling import nearest_name
+from .core.trial import TrialState
+from .errors import HptuneError, ObjectiveFailedError, UsageError
+from .master.observers import RunDisplay
+from .master.plan import check_request
+from .master.run import RunResult, resume, start
+from .master.workforce import Workforce, choose_cluster
+from .reporting.results.summary import why_without_result
+from .reporting.terminal.display import make_progress, print_end, progress_stream
+from .reporting.terminal.progress import Progress, RunHeader
+from .storage.directory import StudyDirectory, study_exists
+from .storage.file_errors import storage_errors
+from .study import Study
+from .training.stored_dataset import StoredDataset, is_dataset
+
+OBJECTIVE_FILE = "objective.pkl"
+DATA_FILE = "data.joblib"
+DATASETS = ("data.training", "data.validation")
+
+
+class Tuner:
+    """Searches the hyperparameters of a model; `fit` takes what Keras's `fit` takes.
+
+    Each trial trains in its own process. `model_fn` is pickled for it; the data are arrays, which
+    all trials on a machine share, or a function that makes them.
+
+    Example::
+
+        def build_model(hp):
+            units = hp.Int("units", 32, 512, sampling="log")
+            model = keras.Sequential([keras.layers.Dense(units), keras.layers.Dense(10)])
+            model.compile("adam", "mse", metrics=["mae"])
+            return model
+
+        tuner = Tuner(build_model, objective="val_mae", trials=20)
+        study = tuner.fit(x, y, validation_data=(xv, yv), epochs=10)
+        study.best_trial.value, study.best_hyperparameters
+
+    The arguments after `metrics` are the options of `hptune run`, by the same names. Times and
+    sizes may be texts ("10m", "8GB") or numbers (seconds, bytes).
+
+    Args:
+        model_fn: `build_model(hp)` that returns a compiled Keras model, a `keras_tuner.HyperModel`
+            (class or instance), or `objective(hp, trial)` that returns a number or metrics.
+        directory: Directory of the study; None for `studies/MODEL_FN-N`.
+        resume: Continue the study in `directory` if there is one, with the model function as it is
+            now. Its search space must be the same, and so must each setting that a resumed study
+            cannot change, such as `search`, if it is given. Start points that were not tried yet
+            are tried next.
+        retry_failed: With `resume`: let the trials that have failed begin again.
+        client: A `distributed.Client` whose workers to use; None to start workers here.
+        quiet: Show no progress.
+        hyperparameters: A `HyperParameters` object whose declarations replace those of the same
+            name in the model function, or a dict of fixed values by name.
+        tune_new_entries: Whether to search the hyperparameters that only the model function
+            declares; if not, they keep their defaults.
+        loss: The loss to compile each model with, instead of its own.
+        optimizer: The optimizer to compile each model with, instead of its own.
+        metrics: The metrics to compile each model with, instead of its own.
+
+    Raises:
+        UsageError: An argument is unknown or its value is not allowed.
+    """
+
+    def __init__(
+        self,
+        model_fn: Any,
+        objective: str | Sequence[str] | None = None,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        retry_failed: bool = False,
+        client: Any = None,
+        quiet: bool = False,
+        hyperparameters: Any = None,
+        tune_new_entries: bool = True,
+        loss: Any = None,
+        optimizer: Any = None,
+        metrics: Any = None,
+        **settings: Any,
+    ) -> None:
+        compiled = {"loss": loss, "optimizer": optimizer, "metrics": metrics}
+        name = getattr(model_fn, "__name__", type(model_fn).__name__)
+        self._name = name if name.isidentifier() else "study"  # not for a lambda
+        self._function = name if name.isidentifier() and callable(model_fn) else "..."
+        self._directory = None if directory is None else StudyDirectory(directory)
+        self._resume, self._retry_failed = resume, retry_failed
+        self._client = client
+        self._quiet = quiet
+        if objective is not None:
+            settings["objective"] = objective
+        try:
+            self._code = replace(
+                _user_code(model_fn),
+                hyperparameters=read_hyperparameters(hyperparameters, given_to="hyperparameters"),
+                tune_new_entries=tune_new_entries,
+                compile_arguments={k: v for k, v in compiled.items() if v is not None},
+            )
+            self._check_place(settings)
+            self._given = _by_field(settings)
+            self._settings = StudySettings(
+                source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE),
+                working_directory=str(Path.cwd()),
+                **self._given,
+            )
+            if not (self._directory and self._directory.database.exists()):
+                check_request(self._settings)
+                where = Path() if self._directory is None else self._directory.path
+                Workforce(self._settings, choose_cluster(self._settings, where, client))
+        except UsageError as error:
+            raise self._in_python(error) from None
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            hint = our_method(name)
+            words = f"Tuner has no attribute {name!r}" + (f"; {hint}" if hint else "")
+            raise AttributeError(words, name=name, obj=self)
+
+    def __repr__(self) -> str:
+        shown = []
+        for name in self._given:
+            value, setting = getattr(self._settings, name), BY_NAME[name]
+            if isinstance(value, str | float):  # as a user writes it, such as 10m
+                value = setting.kind.show(value)
+            shown.append(f"{setting.argument}={value!r}")
+        where = [] if self._directory is None else [f"directory={str(self._directory.path)!r}"]
+        return f"Tuner({', '.join((self._name, *shown, *where))})"
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        *,
+        validation_data: Any = None,
+        epochs: int | None = None,
+        sample_weight: Any = None,
+        **fit_arguments: Any,
+    ) -> Study:
+        """Run the study.
+
+        Args:
+            x: Training inputs: an array, or lists or dicts of arrays; a `tf.data.Dataset`, which is
+                stored as one pass over it gives its batches, and each epoch of each trial reads
+                these; another object that gives batches, such as a `PyDataset`, of which each
+                trial has a copy; or a function without arguments that returns
+                `(train, validation)`, each arrays or a dataset, and is called in each trial.
+            y: Training targets.
+            validation_data: `(x, y)`, `(x, y, sample_weight)`, or a dataset as for `x`.
+            epochs: Largest number of epochs of a trial; None for that of the settings.
+            sample_weight: Weights of the training samples.
+            fit_arguments: Further arguments of Keras's `fit`, such as `batch_size`,
+                `class_weight`, `validation_split` or `callbacks`.
+
+        Returns:
+            The study, with its best trial, model and table of trials.
+
+        Raises:
+            UsageError: The model function, the data, an argument or a setting is wrong.
+            StudyError: The study cannot continue; with `resume=True` it can later.
+            KeyboardInterrupt: The study was interrupted; with `resume=True` it continues.
+        """
+        given = self._given if epochs is None else {**self._given, "epochs": epochs}
+        directory = self._directory
+
+        def code(directory: StudyDirectory) -> UserCode:
+            steps = fit_arguments.get("steps_per_epoch"), fit_arguments.get("validation_steps")
+            load_data = _load_data(directory, (x, y, sample_weight), validation_data, steps)
+            return replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
+
+        try:
+            self._check_fit(x, fit_arguments, epochs)
+            directory = directory or StudyDirectory.free(self._name)
+            result = self._run(directory, given, code, has_data=x is not None)
+            if result.finish.finish_reason is FinishReason.INTERRUPTED:
+                raise KeyboardInterrupt
+            return self._ended(result, directory)
+        except HptuneError as error:
+            raise self._in_python(error) from None
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._interrupted(directory)) from None
+
+    def _run(
+        self,
+        directory: StudyDirectory,
+        given: Mapping[str, Any],
+        code: Callable[[StudyDirectory], UserCode],
+        *,
+        has_data: bool,
+    ) -> RunResult:
+        progress = make_progress(progress_stream(), quiet=self._quiet)
+        display = RunDisplay(_PythonProgress(progress), is_quiet=self._quiet)
+        settings = replace(self._settings, **given).found_in(directory.path)
+        exists = directory.database.exists()
+        if exists and not self._resume:
+            raise study_exists(directory)
+        with _replacing(directory):
+            # A model that is resumed without data uses the code and the data that are stored.
+            if not exists or has_data or self._code.objective is not None:
+                if exists:
+                    # Raises an error if a master runs the study, whose trials read these files.
+                    directory.acquire().release()
+                directory.make()
+                with storage_errors(directory.path):
+                    save(code(directory), directory.path / OBJECTIVE_FILE)
+            if not (exists or has_data or self._code.objective or self._code.owns_fit):
+                raise UsageError(
+                    f"fit has no data, and there is no study in {directory} whose data it could "
+                    "use; pass x and y, or a function that returns (train, validation)"
+                )
+            if not exists:
+                return start(settings, directory, display=display, client=self._client)
+            return resume(
+                directory,
+                _changes(settings, given),
+                display=display,
+                tries=settings.start_points,
+                retry_failed=self._retry_failed,
+                asked=(settings, given.keys()),
+                client=self._client,
+            )
+
+    def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
+        check_fit_arguments(fit_arguments, self._code.hypermodel, given_to="fit()")
+        chosen = self._given.get("epochs")
+        if epochs is not None and chosen not in (None, epochs):
+            raise UsageError(f"Tuner has epochs={chosen}, but fit has epochs={epochs}; give one")
+        if self._code.objective is not None and (x is not None or fit_arguments):
+            raise UsageError(
+                f"{self._code.entry}(hp, trial) trains by itself, so fit() takes no data and no "
+                "arguments of Keras's fit; use them in the function"
+            )
+
+    def _ended(self, result: RunResult, directory: StudyDirectory) -> Study:
+        """Show the results and return the study.
+
+        Raises:
+            ObjectiveFailedError: It has none, because its trials failed.
+        """
+        if result.left_behind:
+            warnings.warn(result.left_behind, stacklevel=3)
+        study = Study(directory)
+        view = study.view()
+        if view.counts.get(TrialState.FAILED) and view.best is None:
+            raise ObjectiveFailedError(*why_without_result(view, result.finish))
+        if not self._quiet:
+            end = study.closing_text(result.finish, seconds=result.seconds, function=self._function)
+            print_end(end, progress_stream())
+        return study
+
+    def _check_place(self, settings: Mapping[str, Any]) -> None:
+        if self._resume and self._directory is None:
+            raise UsageError(
+                "resume is True, but directory is not given; name the study to continue, such as "
+                f"directory='studies/{self._name}-1'"
+            )
+        if self._retry_failed and not self._resume:
+            raise UsageError(
+                "retry_failed is True, but a new study has no failed trials; give resume=True with "
+                "it, and the study's directory"
+            )
+        sources = [name for name in ("connect", "slurm", "workers", "executor") if name in settings]
+        if self._client is not None and not hasattr(self._client, "scheduler_info"):
+            raise UsageError(f"client is {self._client!r}; allowed is a distributed.Client")
+        if self._client is not None and sources:
+            raise UsageError(
+                f"both client and {sources[0]} are given, but workers come from one place; give "
+                "one of them"
+            )
+
+    def _in_python(self, error: HptuneError) -> HptuneError:
+        """Return the error with the words of Python, and without hptune's frames."""
+        error.message = in_python(error.message, self._function)
+        error.args = (error.message, error.detail)
+        return error.with_traceback(None)
+
+    def _interrupted(self, directory: StudyDirectory | None) -> str:
+        """Return how far the study came, and the line that continues it."""
+        if directory is None or not directory.database.exists():
+            return "interrupted before the study began"
+        go_on = resume_call(f"hptune resume {directory}", self._function)
+        return f"interrupted: {Study(directory).view().progress}. Continue with: {go_on}"
+
+
+class _PythonProgress:
+    """A display that names arguments for options."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown = shown
+        self.update = shown.update
+        self.stop = shown.stop
+        self.draws_jobs = shown.draws_jobs
+
+    def start(self, header: RunHeader) -> None:
+        """Show what the run is about."""
+        self._shown.start(replace(header, notes=[in_python(each) for each in header.notes]))
+
+    def note(self, line: str) -> None:
+        """Show one line that stays."""
+        self._shown.note(in_python(line))
+
+
+@contextlib.contextmanager
+def _replacing(directory: StudyDirectory) -> Iterator[None]:
+    """Let the block replace code and data in a study's directory, and clean up after it.
+
+    If the study refuses them, it has its own ones back, except on a file system without hard links.
+    If there is no study in the end, none stay.
+    """
+    mine = [directory.path / name for name in (OBJECTIVE_FILE, DATA_FILE, *DATASETS)]
+    before = {each: each.with_name(f"{each.name}.before") for each in mine}
+    for each, other in before.items():
+        _remove(other)
+        try:
+            if each.is_dir():
+                shutil.copytree(each, other, copy_function=os.link)
+            else:
+                os.link(each, other)
+        except OSError:  # there is no such file, as in a new study
+            _remove(other)
+    try:
+        yield
+    except UsageError:
+        for each, other in before.items():
+            if other.exists():
+                _remove(each)
+                with contextlib.suppress(OSError):
+                    other.rename(each)
+        raise
+    finally:
+        is_unused = not directory.has_ledger
+        for each, other in before.items():
+            _remove(other)
+            if is_unused:
+                _remove(each)
+                _remove(each.with_name(f"{each.name}.new"))
+        if is_unused:
+            directory.give_up()
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _load_data(
+    directory: StudyDirectory, train: Sequence[Any], validation: Any, steps: Sequence[int | None]
+) -> Callable[[], Any] | None:
+    """Return what gives the trials their data, which is written into the study's directory.
+
+    Args:
+        directory: The study's directory.
+        train: Inputs, targets and weights, as `fit` got them.
+        validation: The validation data, as `fit` got them.
+        steps: How many batches of either an epoch has; None for all.
+    """
+    x, *others = train
+    if x is None or (callable(x) and others[0] is None):
+        load: Callable[[], Any] | None = x
+        return load
+    if hasattr(validation, "shape"):
+        raise UsageError(
+            "validation_data is an array; give (x_val, y_val), or (x_val, y_val, sample_weight)"
+        )
+    given: Any = tuple(each for each in train if each is not None)
+    if is_dataset(x):
+        if len(given) > 1:
+            raise UsageError("x is a dataset, which has the targets; leave out y and sample_weight")
+        given = StoredDataset.store(x, directory.path / DATASETS[0], steps=steps[0])
+    elif _gives_batches(x) and len(given) == 1:
+        given = StoredObject.store(x)
+    if is_dataset(validation):
+        validation = StoredDataset.store(validation, directory.path / DATASETS[1], steps=steps[1])
+    elif validation is not None and _gives_batches(validation):
+        validation = StoredObject.store(validation)
+    return StoredData.store((given, validation), directory.path / DATA_FILE)
+
+
+def _gives_batches(data: object) -> bool:
+    """Return whether this is an object such as a `PyDataset`, rather than arrays."""
+    return not (isinstance(data, list | tuple | dict) or hasattr(data, "shape"))
+
+
+def _user_code(model_fn: Any) -> UserCode:
+    name = getattr(model_fn, "__name__", "model_fn")
+    return user_code(EntryPoint(name, *read_entry(name, model_fn)))
+
+
+_SETTINGS = {each.argument: each for each in SETTINGS}
+
+
+def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments by the names of the fields of `StudySettings`."""
+    for name in arguments.keys() - _SETTINGS.keys():
+        known = inspect.signature(Tuner).parameters
+        meant = our_name(name) or nearest_name(name, known)
+        hint = f"did you mean {meant}?" if meant else "help(hptune.Tuner) lists its arguments"
+        raise UsageError(f"Tuner has no argument {name!r}; {answer(name) or hint}")
+    return {_SETTINGS[name].name: value for name, value in arguments.items()}
+
+
+def _changes(settings: StudySettings, given: Collection[str]) -> dict[str, Any]:
+    """Return the given settings that a resumed study may change."""
+    names = [each.name for each in SETTINGS if each.resumable and each.name != "start_points"]
+    return {name: getattr(settings, name) for name in names if name in given}
+
+
+def _show_settings() -> None:
+    """Put all settings into the docstring and the signature of `Tuner`."""
+    own = inspect.signature(Tuner.__init__)
+    first = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    more = [each for each in parameters() if each.name not in own.parameters]
+    signature = own.replace(parameters=[*first, *more])
+    Tuner.__init__.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
+    Tuner.__doc__ = f"{Tuner.__doc__}\n{textwrap.indent(arguments_text(), '    ')}"
+
+
+_show_settings()

@@ -1,0 +1,413 @@
+"""Client of the fork server: starts it, and asks it for children."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO, Any
+
+from ...config.model_file import Found, ObjectiveSource, SourceKind, frameworks
+from ...errors import ModelFileError, StudyError
+from ..orders import ModelOrder, NotFound, Order, ProbeOrder, Question, SizeOrder
+from ..private_folder import create_folder
+from ..process_ids import began
+from . import orphans
+from .channel import Channel, UnreadableMessage
+
+READY = b"ready\n"
+FRAMEWORKS_ONLY = "frameworks-only"
+"""Last argument of a server that does not import the user's file."""
+MAX_FOLDER_BYTES = 90
+"""The kernel takes 108 bytes for a socket's path; TMPDIR on a cluster may be longer."""
+_READY_SECONDS = 300.0
+"""Longest time for the imports; a cold network file system may take minutes."""
+_ANSWER_SECONDS = 60.0
+"""Longest time for RESOURCES(hp) to answer for some configurations, or for a model to load."""
+_LOOK_SECONDS = 0.2
+"""Time between two checks whether another thread has closed the server."""
+_DYING_SECONDS = 5.0
+"""Longest time between the end of a process's connections and its own end."""
+_IMPORTED_EACH_TIME = (
+    "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
+    "trial imports it again; start them in build_model or load_data to save that time"
+)
+_GARBLES = "wrote to a file descriptor of hptune; it must only use those that it opened"
+_SET_BY_DASK = {("PYTHONHASHSEED", "6640"), ("MALLOC_TRIM_THRESHOLD_", "65536")}
+"""Variables that a Dask cluster leaves in the process that started it; the next study must not
+differ from the first one."""
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+class ForkServer:
+    """A process that has imported the framework, and forks a child for each attempt.
+
+    Starting returns at once; `wait_ready` waits for the imports (some seconds). It ends, and all
+    its children with it, on `close` or when the process that started it ends, however it ends.
+
+    Args:
+        source: The user's code, to be imported once.
+    """
+
+    def __init__(self, source: ObjectiveSource) -> None:
+        self._source = source
+        orphans.kill_of_dead_owners()
+        # Only the user may connect to the address: a client can run code in their name.
+        self._folder = _folder()
+        self._log = self._folder / "log.txt"
+        self.address = str(self._folder / "server")
+        # A cloudpickle is the user's objects, not only their code: it is read in the children.
+        self._environment = _environment(source)
+        self._frameworks: tuple[str, ...] = ()
+        self._process = self._start(with_source=source.kind is SourceKind.FILE)
+        self._ready = False
+        self._is_closed = False
+        self._reading = threading.Lock()
+
+    def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
+        self._with_source = with_source
+        source = self._source
+        python = source.python or sys.executable
+        arguments = [self.address, str(source.kind), source.path, source.entry]
+        if not with_source:
+            arguments.append(FRAMEWORKS_ONLY)
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                # -P: no file of the user's must hide a module.
+                [python, "-P", "-m", "hptune.worker.forkserver.server", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**self._environment, **orphans.environment(self._folder)},
+                # Ctrl-C in the terminal is the master's business alone.
+                start_new_session=True,
+            )
+
+    def wait_ready(self) -> None:
+        """Wait until children can be had.
+
+        Raises:
+            StudyError: The framework cannot be imported; the log's end is shown. Or another thread
+                has closed it.
+        """
+        with self._reading:
+            self._read_ready()
+
+    def _read_ready(self) -> None:
+        deadline = time.monotonic() + _READY_SECONDS
+        while not self._ready:
+            if self._is_closed:
+                raise StudyError("the process that imports the framework is not wanted any more.")
+            stdout = _pipe(self._process.stdout)
+            left = deadline - time.monotonic()
+            if not select.select([stdout], [], [], min(max(0.0, left), _LOOK_SECONDS))[0]:
+                if left > 0:
+                    continue
+                raise StudyError(
+                    f"the process that imports the framework was not ready in {_READY_SECONDS:g} "
+                    "seconds. Is the file system slow? Try once more: what was read is cached.",
+                    _tail(self._log),
+                )
+            if stdout.read(len(READY)) == READY:
+                self._ready = True
+                return
+            status = self._process.wait()
+            if not self._with_source:
+                raise StudyError(
+                    f"the framework cannot be imported: the process that tried {_manner(status)}.",
+                    _tail(self._log),
+                )
+            # The user's file did something at import that must not be inherited (it started
+            # threads), or ended the process: leave it to each child.
+            self._close_pipes()
+            Path(self.address).unlink(missing_ok=True)
+            self._process = self._start(with_source=False)
+
+    def probe(self, order: ProbeOrder) -> Found:
+        """Read the user's code in a child and find its search space.
+
+        Raises:
+            ModelFileError: The user's code cannot be read or raised; with their traceback.
+        """
+        self.wait_ready()
+        gone = "the process that imports the framework is gone (out of memory?); try again."
+        with self._asked(order, gone) as (client, channel):
+            found = _read_probe(order, client, channel)
+        if self._source.kind is SourceKind.FILE and not self._with_source:
+            return replace(found, warnings=(*found.warnings, _IMPORTED_EACH_TIME))
+        return found
+
+    def sizes(self, order: SizeOrder) -> list[dict[str, Any]]:
+        """Return the answers of the user's RESOURCES(hp), called in a child.
+
+        May be called from any thread.
+
+        Raises:
+            ModelFileError: It raised, returned something else, or took too long.
+        """
+        code = order.source.shown
+        gone = "the process that calls RESOURCES(hp) ended without an answer."
+        with self._asked(order, gone) as (_, channel):
+            if not channel.poll(_ANSWER_SECONDS):
+                raise ModelFileError(
+                    f"{code}: RESOURCES(hp) took longer than {_ANSWER_SECONDS:g} seconds; "
+                    "let it only look at the hyperparameters"
+                )
+            answer: NotFound | list[dict[str, Any]] = channel.recv()
+        if isinstance(answer, NotFound):
+            raise ModelFileError(f"{code}: {answer.message}", answer.detail)
+        return answer
+
+    def try_model(self, order: ModelOrder) -> str:
+        """Load a model once, in a child; return what it takes, empty if that cannot be said."""
+        with contextlib.suppress(StudyError, ModelFileError), self._asked(order) as (_, channel):
+            if channel.poll(_ANSWER_SECONDS):
+                return str(channel.recv())
+        return ""
+
+    @contextlib.contextmanager
+    def _asked(self, order: Question, gone: str = "") -> Iterator[tuple[Client, Channel]]:
+        """Put a question to a child; yield the connection to the server and the channel.
+
+        Args:
+            order: The question.
+            gone: What to raise if the child is gone.
+        """
+        try:
+            with (
+                contextlib.closing(Client(self.address)) as client,
+                contextlib.closing(client.fork("question", order)) as channel,
+            ):
+                yield client, channel
+        except UnreadableMessage as error:
+            raise ModelFileError(f"{order.source.shown} {_GARBLES}") from error
+        except (OSError, EOFError) as error:
+            raise StudyError(gone, _tail(self._log)) from error
+
+    def rest(self) -> None:
+        """End the children, and keep the process for another study; `resting` returns it then.
+
+        Only a process without the user's file can rest; another one is closed.
+        """
+        older, _resting[:] = _resting[:], []
+        if self._ready and self._source.kind is SourceKind.PICKLE:
+            with contextlib.suppress(BrokenPipeError):
+                _pipe(self._process.stdin).write(b"\n")
+                _pipe(self._process.stdin).flush()
+            self._frameworks = frameworks(self._source)
+            _resting.append(self)
+            atexit.register(self.close)
+        else:
+            older.append(self)
+        for server in older:
+            server.close()
+
+    @staticmethod
+    def resting(source: ObjectiveSource) -> ForkServer | None:
+        """Return the process that rests if it serves this code as a new one would, else None."""
+        if not _resting:
+            return None
+        server = _resting.pop()
+        atexit.unregister(server.close)
+        if server.serves(source):
+            return server
+        server.close()
+        return None
+
+    def serves(self, source: ObjectiveSource) -> bool:
+        """Return whether it lives, and has imported what this code needs."""
+        return (
+            self._process.poll() is None
+            and source.kind is SourceKind.PICKLE
+            and self._frameworks == frameworks(source)
+            and self._environment == _environment(source)
+        )
+
+    def close(self) -> None:
+        """End the process and all its children; a thread that waits for it returns at once."""
+        self._is_closed = True
+        with self._reading:
+            self._close_pipes()
+        if not self._ready:
+            # It would notice only after its imports that it is not needed; it has no children yet.
+            self._process.kill()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._process.returncode != 0:
+            orphans.kill_of_dead_server(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+_resting: list[ForkServer] = []
+"""The process that waits for another study of this process; at most one."""
+
+
+class Client:
+    """A connection to a fork server; it ends the children that it asked for when it closes.
+
+    Raises:
+        OSError: There is no fork server at the address.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._folder = Path(address).parent
+        connected = socket.socket(socket.AF_UNIX)
+        try:
+            connected.connect(address)
+        except OSError:
+            connected.close()
+            raise
+        peer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid = struct.unpack("3i", peer)[0]
+        self._server = pid, began(pid)
+        self.connection: Connection[Any, Any] = Connection(connected.detach())
+
+    def fork(self, key: object, order: Order) -> Channel:
+        """Ask for a child; `connection` later receives (key, exit status) at its end.
+
+        Returns:
+            The channel to the child.
+
+        Raises:
+            OSError: The fork server has failed.
+            StudyError: This process has no room for another channel; the fork server is well.
+        """
+        try:
+            ours, theirs = Channel.pair()
+        except OSError as error:
+            raise StudyError(f"its worker can open no more files ({error.strerror})") from error
+        with contextlib.closing(theirs):
+            self.connection.send(("fork", key, order))
+            reduction.send_handle(self.connection, theirs.fileno(), 0)
+        return ours
+
+    def kill(self, key: object) -> None:
+        """Kill the child, and all that it started, at once."""
+        self.connection.send(("kill", key, None))
+
+    def dump_stacks(self, key: object) -> None:
+        """Have the child write the stacks of all its threads into its log."""
+        self.connection.send(("dump", key, None))
+
+    def close(self) -> None:
+        """Close the connection; children that still run are killed."""
+        self.connection.close()
+
+    def close_lost(self) -> None:
+        """Close a connection that failed; if its fork server is dead, none of its children runs."""
+        self.close()
+        pid, since = self._server
+        deadline = time.monotonic() + _DYING_SECONDS
+        while began(pid) == since:
+            if time.monotonic() > deadline:
+                return  # it is alive, and ends the children of this connection
+            time.sleep(0.01)
+        orphans.kill_of_dead_server(self._folder)
+
+
+def _read_probe(order: ProbeOrder, client: Client, channel: Channel) -> Found:
+    found: Found | None = None
+    quiet = None
+    while True:
+        if found is not None and not channel.poll(quiet):
+            return found
+        try:
+            message = channel.recv()
+        except EOFError:
+            _, status = client.connection.recv()
+            if found is not None and found.may_train:
+                return found
+            raise ModelFileError(
+                f"{order.source.shown} ended its process when it was read: it {_manner(status)}. "
+                "It must not end the process when it is imported or its model is built."
+            ) from None
+        if message is None and found is not None:
+            return found
+        if isinstance(message, NotFound):
+            if not message.detail:
+                raise ModelFileError(message.message)
+            raise ModelFileError(
+                f"{order.source.shown} cannot be used: {message.message}", message.detail
+            )
+        if isinstance(message, Found):
+            found = message
+            quiet = order.quiet_seconds if found.may_train else None
+
+
+def _folder() -> Path:
+    folder = create_folder()
+    if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
+        shutil.rmtree(folder)
+        folder = create_folder("/tmp")  # noqa: S108 - the folder is private
+    return folder
+
+
+def _environment(source: ObjectiveSource) -> dict[str, str]:
+    given = dict(os.environ.items() - _SET_BY_DASK)
+    given.pop("__DASK_PARENT_PID", None)
+    environment = {
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PYTHONHASHSEED": "0",
+        # pandas imports pyarrow, and TensorFlow imports pandas: it would start a thread.
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
+        **given,
+    }
+    if source.backend:
+        environment["KERAS_BACKEND"] = source.backend
+    # One thread while importing; each child is given its own number of threads.
+    return {**environment, **_ONE_THREAD}
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise RuntimeError("the fork server was started without pipes")
+    return pipe
+
+
+def _manner(status: int) -> str:
+    if status < 0:
+        return f"was killed by {signal_name(-status)}"
+    return f"exited with status {status}"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as SIGKILL for 9; real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _tail(path: Path) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-12:])
+    except OSError:
+        return ""
