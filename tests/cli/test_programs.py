@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import hptune_jobqueue
 from hptune import errors
+from hptune_jobqueue import nodes
 from in_process import InProcess, refused
 from real_runs import Hptune, trials
 
@@ -146,7 +146,7 @@ def test_a_model_file_runs_in_another_python(hptune: Hptune) -> None:
     venv.create(other)
     (packages,) = other.glob("lib/python*/site-packages")
     # An editable installation is found by its source, not by the folder of packages.
-    sources = [str(Path(each.__file__).parents[1]) for each in (errors, hptune_jobqueue)]
+    sources = [str(Path(each.__file__).parents[1]) for each in (errors, nodes)]
     ours = [sysconfig.get_paths()["purelib"], *sources]
     (packages / "ours.pth").write_text("\n".join(ours))
     (packages / "only_there.py").write_text("LOSS = 1.0\n")

@@ -28,10 +28,10 @@ from hptune.core.trial import Direction, Goal, TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError
 from hptune.master.user_requests import ask
-from hptune.reporting.text import NOTHING
 from hptune.storage.ledger import Ledger
 from hptune.storage.scaling_file import MEASURING
 from hptune.study import Study
+from hptune.text import NOTHING
 from in_process import InProcess
 from real_runs import Hptune, wait_for
 from stored_study import curve, stored, typical

@@ -34,11 +34,11 @@ from .reporting.results import best, summary, trials
 from .reporting.results.best import best_words
 from .reporting.results.listing import ListedStudy
 from .reporting.results.view import TO_CONTINUE, StudyView
-from .reporting.text import moment, path, printable
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory, whole_path
 from .storage.ledger import LedgerReader, damage_errors
 from .storage.scaling_file import MEASURING, read_curves
+from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import numpy as np
 
 from browser import browser
 from fake_study import attempt, trial
+from hptune import text
 from hptune.core.attempt import Outcome, ReportedValue
 from hptune.core.goals import Goals
 from hptune.core.space.space import (
@@ -20,7 +21,6 @@ from hptune.core.space.space import (
     SearchSpace,
 )
 from hptune.core.trial import Direction, Goal, TrialState
-from hptune.reporting import text
 from hptune.reporting.html.panel import Panel, Shown, blank_figure
 from hptune.reporting.html.report import make_report, page_of
 from hptune.reporting.html.run_figures import all_trials, timeline

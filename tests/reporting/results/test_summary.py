@@ -24,7 +24,7 @@ from hptune.reporting.results.summary import (
 )
 from hptune.reporting.results.trials import trial_text
 from hptune.reporting.results.view import StudyView
-from hptune.reporting.text import NOTHING
+from hptune.text import NOTHING
 
 
 @dataclass(frozen=True)

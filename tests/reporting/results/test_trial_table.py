@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fake_study import trial
+from hptune import text
 from hptune.core.goals import Goals
 from hptune.core.trial import Direction, Goal, TrialState
-from hptune.reporting import text
 from hptune.reporting.results.trials import ranked, trials_text
 from hptune.reporting.results.view import StudyView
 

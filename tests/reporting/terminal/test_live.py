@@ -13,7 +13,7 @@ from hptune.core.snapshot import StudySnapshot
 from hptune.core.trial import ParamValue, Trial, TrialState
 from hptune.reporting.terminal.live import LiveProgress
 from hptune.reporting.terminal.progress import RunHeader
-from hptune.reporting.text import NOTHING
+from hptune.text import NOTHING
 
 HEADER = RunHeader("runs/digits", "tpe", "val_accuracy (max)", 10, "2 at a time", epochs=5)
 

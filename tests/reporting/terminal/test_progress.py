@@ -16,7 +16,7 @@ from hptune.reporting.terminal.display import make_progress
 from hptune.reporting.terminal.live import LiveProgress
 from hptune.reporting.terminal.plain import PlainProgress, QuietProgress
 from hptune.reporting.terminal.progress import Progress, RunHeader, TrialRate, step_of
-from hptune.reporting.text import NOTHING
+from hptune.text import NOTHING
 
 HEADER = RunHeader(
     study="runs/digits",

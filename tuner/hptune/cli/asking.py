@@ -78,8 +78,8 @@ def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
 
 
 def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None:
+    from .. import text
     from ..master.user_requests import ask
-    from ..reporting import text
     from ..study import Study
 
     deadline = time.monotonic() + wait_seconds

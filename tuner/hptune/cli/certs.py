@@ -38,7 +38,6 @@ def certs(place: Path | None, *, copy: str | None, renew: bool) -> None:
     ssh node2 hptune worker tls://node1:8786 --certs worker.pem
     """
     from ..clusters.jobs import certificates_folder
-    from ..reporting.text import plural
     from ..security.certificates import (
         ENDING_DAYS,
         WORKER,
@@ -47,6 +46,7 @@ def certs(place: Path | None, *, copy: str | None, renew: bool) -> None:
         read,
         write_private,
     )
+    from ..text import plural
 
     where = (place or default_folder()).absolute()
     if (where / "study.db").exists():

@@ -25,7 +25,7 @@ quiet_option = click.option(
 def _timestamped_lines() -> Iterator[Callable[[str], None]]:
     """Give a function that prints a line with the time; it never waits for a blocked terminal."""
     from ..reporting.terminal.background_writer import BackgroundWriter
-    from ..reporting.text import moment
+    from ..text import moment
 
     writer = BackgroundWriter(sys.stdout)
 

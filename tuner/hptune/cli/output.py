@@ -27,7 +27,7 @@ INTERRUPTED = 130
 def echo(content: str | dict[str, object]) -> None:
     """Print a text, or plain values as JSON."""
     if not isinstance(content, str):
-        from ..reporting.text import is_utf8
+        from ..text import is_utf8
 
         is_ascii = not is_utf8(sys.stdout)  # escapes lose nothing
         content = json.dumps(content, indent=2, ensure_ascii=is_ascii, allow_nan=False)
@@ -58,7 +58,7 @@ def replace_missing_characters() -> None:
 
 def write_utf8() -> None:
     """Print in UTF-8 whatever the locale is, as files are written."""
-    from ..reporting.text import is_utf8
+    from ..text import is_utf8
 
     if isinstance(sys.stdout, io.TextIOWrapper) and not is_utf8(sys.stdout):
         sys.stdout.reconfigure(encoding="utf-8")

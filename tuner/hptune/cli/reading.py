@@ -191,7 +191,7 @@ def log(where: tuple[Path, ...], number: str, rank: int) -> None:
 
     The path of the file is printed to stderr.
     """
-    from ..reporting import text
+    from .. import text
 
     study, trial = _study_and_number(where, number)
     path = study.log_path(trial, rank)

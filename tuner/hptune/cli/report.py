@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from .. import text
 from ..errors import UsageError
-from ..reporting import text
 from .options import study_directory
 
 _PICTURES = ("png", "svg", "pdf")

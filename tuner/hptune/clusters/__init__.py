@@ -8,5 +8,5 @@ Offers: `base.Cluster` (the contract), `local.LocalWorkers`, `existing.ExistingS
 `shown_jobs` (the jobs in `hptune status`), `layout` (how a machine's cores are divided),
 `scheduler.serve` (`hptune scheduler`), `running_studies.study_at`.
 
-May import: `errors`, `core`, `security`, `config`, `worker`, `executors`, `reporting`.
+May import: `errors`, `text`, `core`, `security`, `config`, `worker`, `executors`.
 """

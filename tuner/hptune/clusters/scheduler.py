@@ -22,8 +22,8 @@ import dask
 from distributed import Scheduler, SchedulerPlugin
 
 from ..errors import StudyError, UsageError
-from ..reporting.text import plural
 from ..security.certificates import Identity
+from ..text import plural
 from ..worker.addresses import holds_address
 from ..worker.dask.dask_settings import HTTP_SETTINGS, SCRATCH, silence
 from ..worker.dask.encryption import security

@@ -11,7 +11,7 @@ from pathlib import Path
 from hptune_jobqueue.commands import Job, JobState
 from hptune_jobqueue.jobs_file import read_jobs
 
-from ..reporting import text
+from .. import text
 
 _JOBS_SHOWN = 12
 _NODES_NAMED = 4

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..clusters.jobs import certificates_folder
 from ..errors import HptuneError
-from ..reporting.text import plural
 from ..security.certificates import ENDING_DAYS, default_folder, file_of, read
+from ..text import plural
 from .findings import Finding, Subject, failed, passed, warned
 
 _NAME = "certificates"

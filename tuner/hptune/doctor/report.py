@@ -9,7 +9,7 @@ from typing import Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from ..reporting.text import clean, is_utf8
+from ..text import clean, is_utf8
 from .findings import Finding, Status
 
 _MARKS = {

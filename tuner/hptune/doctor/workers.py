@@ -19,7 +19,7 @@ from ..core.resources import size
 from ..errors import HptuneError
 from ..executors.dask_client import connect
 from ..executors.local_cluster import start_cluster
-from ..reporting.text import plural
+from ..text import plural
 from ..worker import devices
 from ..worker.addresses import outward
 from ..worker.dask import versions

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .. import text
 from ..core.messages import Finish, FinishReason
 from ..errors import ObjectiveFailedError, UnknownMetricError
-from ..reporting import text
 from ..storage.file_errors import storage_full
 from .compose import Run
 

@@ -16,9 +16,9 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Params
 from ..errors import SpaceError
 from ..pruners.registry import make_pruner
-from ..reporting.text import plural
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader, StudyFacts, damage_errors
+from ..text import plural
 from .suggester import InformedSampler, sampler_maker
 
 

@@ -19,10 +19,10 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial
 from ..errors import ModelFileError, UsageError
-from ..reporting.text import duration
 from ..samplers.registry import AUTO
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts, damage_errors
+from ..text import duration
 
 
 @dataclass(frozen=True, slots=True)

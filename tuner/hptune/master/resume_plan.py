@@ -8,6 +8,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import text
 from ..config.model_file import Found
 from ..config.objectives import goals_of
 from ..config.parallel_trials import carrier_of
@@ -19,7 +20,6 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
-from ..reporting import text
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts

@@ -22,12 +22,12 @@ from ..errors import StudyError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
 from ..pruners.registry import make_pruner
 from ..reporting.terminal.notifications import Notifications
-from ..reporting.text import duration, plural
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger, LedgerReader, damage_errors
 from ..storage.lock import MasterLock
 from ..storage.scaling_file import MEASURING
+from ..text import duration, plural
 from ..worker.addresses import tunnel
 from ..worker.dask.versions import installed
 from .chosen_split import ChosenSplit

@@ -33,9 +33,9 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import ModelFileError, StudyError, UsageError
 from ..executors.parallel import ParallelExecutor
-from ..reporting.text import amount, plural
 from ..storage.directory import StudyDirectory
 from ..storage.file_errors import storage_errors
+from ..text import amount, plural
 from ..worker.dask.study_access import prepare_access
 from ..worker.orders import AttemptLimits, StudyBrief
 from .step_runner import StepRunner, divisors

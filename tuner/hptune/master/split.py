@@ -36,10 +36,10 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import UsageError
 from ..executors.base import Executor
-from ..reporting.text import plural
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts
 from ..storage.scaling_file import write_curves
+from ..text import plural
 from ..worker.orders import StudyBrief
 from .step_runner import StepRunner
 

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 from ..core.clock import Clock
 from ..core.messages import Event, Finish, FinishReason, StopRequested
-from ..reporting.text import duration
 from ..storage.lock import MasterLock
+from ..text import duration
 
 STOP_POLL_SECONDS = 1.0
 """How often the study directory is checked for requests of users."""

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .. import text
 from ..core.engine.engine import Engine
 from ..core.messages import Event, FinishReason, StopRequested, UserRequested
 from ..core.space.completion import completed
@@ -25,7 +26,6 @@ from ..core.space.space import SearchSpace
 from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..core.user_requests import UserAction, UserRequest
 from ..errors import HptuneError, StudyError, UsageError
-from ..reporting import text
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
 from ..storage.requests import RequestFile

@@ -1,6 +1,6 @@
 """Output for people, while a study runs (`terminal`) and afterwards (`results`).
 
-Offers: `text`: values, times and sizes as text.
+Offers: `table`: rows and columns in plain text.
 
-May import: `core`.
+May import: `text`.
 """

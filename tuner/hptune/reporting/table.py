@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Collection, Sequence
 
-from . import text
+from .. import text
 
 _GAP = "  "
 _LABEL_CHARACTERS = 8

@@ -4,5 +4,5 @@ Offers: `directory.StudyDirectory`, `lock.MasterLock`, `lease`, `requests.Reques
 `artifacts.StudyFiles`, `attempt_journal.AttemptJournal`, `filesystem.mount_of`, `files`,
 `file_errors`.
 
-May import: `errors`, `core`, `security`, `reporting`, `storage.ledger`.
+May import: `errors`, `text`, `core`, `security`, `storage.ledger`.
 """

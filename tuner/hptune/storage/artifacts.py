@@ -14,9 +14,9 @@ import zipfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from .. import text
 from ..core.goals import Goals
 from ..core.trial import Trial
-from ..reporting import text
 from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory
 from .file_errors import storage_errors

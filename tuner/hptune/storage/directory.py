@@ -25,9 +25,9 @@ import stat
 from pathlib import Path
 from typing import Self
 
+from .. import text
 from ..core.meeting import log_name
 from ..errors import NoStudyError, StudyExistsError, UsageError
-from ..reporting import text
 from ..security.ownership import everybody_may_write, is_foreign, other_writers
 from .file_errors import storage_errors
 from .lease import LockOwner

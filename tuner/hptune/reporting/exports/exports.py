@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from ... import text
 from ...errors import UsageError, check_installed, without_passwords
-from .. import text
 from ..results import export as files
 from ..results.export import Table
 from .source import ExportedStudy

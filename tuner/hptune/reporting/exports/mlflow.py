@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ... import text
 from ...core.trial import ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
-from .. import text
 from .source import RESULT, ExportedStudy
 from .sqlite_files import sqlite_url
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ... import text
 from ...core.space.parameters import label
 from ...core.space.space import (
     BooleanParameter,
@@ -24,7 +25,6 @@ from ...core.space.space import (
 from ...core.trial import Direction, ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
 from ...samplers.adapters.optuna import quiet
-from .. import text
 from .source import ExportedStudy
 from .sqlite_files import sqlite_url
 

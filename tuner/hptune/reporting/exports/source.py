@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from ... import text
 from ...core.attempt import Attempt, ReportedValue
 from ...core.goals import Comparison, Constraint
 from ...core.space.space import SearchSpace
 from ...core.trial import Trial, TrialState
-from .. import text
 from ..results.export import by_trial
 from ..results.view import StudyView
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ... import text
 from ...core.space.space import FloatParameter, IntParameter, Parameter
 from ...core.trial import ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
-from .. import text
 from .source import RESULT, ExportedStudy
 
 _FILE = "events.out.tfevents.0.hptune"

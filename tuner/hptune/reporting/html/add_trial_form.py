@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 
+from ... import text
 from ...core.space.completion import opening_value
 from ...core.space.space import (
     BooleanParameter,
@@ -13,7 +14,6 @@ from ...core.space.space import (
     SearchSpace,
 )
 from ...core.trial import ParamValue
-from .. import text
 
 
 def add_trial_form(space: SearchSpace) -> str:

@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ... import text
 from ...core.user_requests import UserAction
 from ...errors import UsageError
-from .. import text
 
 _MOST_TRIALS = 2**31
 _SHOWN_CHARACTERS = 60

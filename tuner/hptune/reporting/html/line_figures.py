@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ... import text
 from ...core.scaling.curve import Range
-from .. import text
 from .panel import MUTED, blank_figure
 
 _HEIGHT = 250

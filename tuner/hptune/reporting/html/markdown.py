@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from .. import text
+from ... import text
 from ..results.trials import ranked, trial_cells, trial_columns
 from . import run_figures, search_figures
 from .panel import Panel, Shown, Table

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import text
+from ... import text
 
 COMPLETE = "#2f6fde"
 PRUNED = "#c47b17"

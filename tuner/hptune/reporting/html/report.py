@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 
+from ... import text
 from ...core.attempt import ReportedValue
 from ...core.messages import UserRequested
 from ...core.scaling.curve import ScalingCurve
 from ...core.space.space import SearchSpace
-from .. import text
 from ..results.best import best_words, model_lines, nothing_complete
 from ..results.summary import state_without_master
 from ..results.view import StudyView

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ... import text
 from ...core.attempt import Attempt, Outcome
 from ...core.trial import Trial, TrialState
-from .. import text
 from ..results.costs import costs_of
 from ..results.export import by_trial, seconds_run
 from ..results.failures import failure_groups

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ... import text
 from ...core.scaling.curve import Range, ScalingCurve
 from ...core.scaling.efficient_batch import Side, efficiency_by_batch
 from ...core.scaling.points import Mode
 from ...core.scaling.rows import Row, measured_modes
-from .. import text
 from ..results.scaling import (
     BAR_COLUMNS,
     COLUMNS,

@@ -6,8 +6,8 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
+from ... import text
 from ...core.trial import Direction, Trial, TrialState
-from .. import text
 from ..results.importance import MIN_TRIALS
 from .panel import (
     BEST,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import text
 from ...core.space.space import (
     BooleanParameter,
     ChoiceParameter,
@@ -18,7 +19,6 @@ from ...core.space.space import (
     Scale,
 )
 from ...core.trial import Direction, Trial, TrialState
-from .. import text
 from .panel import LABEL_CHARACTERS, MUTED, Panel, Shown, Table, blank_figure, mark
 from .trials import (
     POINTED,

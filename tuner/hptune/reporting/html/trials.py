@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ... import text
 from ...core.attempt import ReportedValue
 from ...core.space.space import FixedParameter, Parameter, SearchSpace
 from ...core.trial import Direction, Params, ParamValue, Trial, TrialState
-from .. import text
 from ..results.importance import MIN_TRIALS, Importance, importances
 from ..results.view import StudyView
 from .panel import COMPLETE, MUTED, PRUNED, Shown, mark

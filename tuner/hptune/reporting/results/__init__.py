@@ -5,5 +5,5 @@ a line, None for no limit.
 
 Offers: `view`, `summary`, `best`, `trials`, `failures`, `export`, `costs`.
 
-May import: `core`, `reporting`.
+May import: `text`, `core`, `reporting`.
 """

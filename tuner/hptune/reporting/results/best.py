@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from ... import text
 from ...core.ranking import Confirmation
 from ...core.trial import Trial
-from .. import text
 from .view import StudyView
 
 

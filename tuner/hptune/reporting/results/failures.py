@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ... import text
 from ...core.trial import Trial, TrialState
-from .. import text
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import text
+from ... import text
 from ..table import table
 from .best import best_json, values_words
 from .view import StudyView

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ... import text
 from ...core.resources import size
 from ...core.scaling.curve import Range, ScalingCurve
 from ...core.scaling.efficient_batch import EfficientBatch, Side, efficient_batch
 from ...core.scaling.points import Mode
 from ...core.scaling.rows import Row, rows
-from .. import text
 from ..table import table
 
 EFFICIENT = 0.8

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ... import text
 from ...core.space.completion import opening_value
 from ...core.space.space import Parameter, SearchSpace
-from .. import text
 from ..table import table
 
 

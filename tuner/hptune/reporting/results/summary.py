@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from ... import text
 from ...core.attempt import Attempt
 from ...core.messages import Finish, FinishReason
 from ...core.trial import TrialState
-from .. import text
 from ..table import fields, indented, table
 from .best import best_words, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of

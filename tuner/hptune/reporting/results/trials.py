@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
+from ... import text
 from ...core.attempt import Attempt, AttemptId, Report, ReportedValue
 from ...core.resources import size
 from ...core.trial import Trial, TrialState
-from .. import text
 from ..table import fields, table
 from .best import goals_json, trial_json
 from .export import by_trial, seconds_run, trial_tree

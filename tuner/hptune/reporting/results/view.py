@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ... import text
 from ...core.attempt import Attempt, AttemptId, Cause, Outcome, Report
 from ...core.budget import DeviceBudget
 from ...core.goals import Goals
 from ...core.messages import Finish, FinishReason
 from ...core.ranking import Confirmation, Ranking
 from ...core.trial import Goal, Trial, TrialState
-from .. import text
 
 
 class StudyState(enum.StrEnum):

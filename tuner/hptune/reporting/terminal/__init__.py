@@ -3,5 +3,5 @@
 Offers: `display.make_progress`, `progress.Progress` (the contract), `notifications.Notifications`,
 `background_writer.BackgroundWriter`, `watch.watch`.
 
-May import: `core`, `reporting`.
+May import: `text`, `core`.
 """

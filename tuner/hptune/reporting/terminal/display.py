@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TextIO
 
-from ..text import is_utf8
+from ...text import is_utf8
 from .background_writer import BackgroundWriter
 from .plain import PlainProgress, QuietProgress
 from .progress import Progress

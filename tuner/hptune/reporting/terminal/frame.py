@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from ... import text
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial, TrialState
-from .. import text
 from .progress import LABEL_CELLS, EndedTrial, TrialRate, is_waiting, latest_value, step_of
 
 _BAR_CELLS = 36

@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
+from ... import text
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial
-from .. import text
 from .background_writer import BackgroundWriter
 from .frame import frame, paragraph, summary
 from .progress import EndedTrial, RunHeader, TrialRate

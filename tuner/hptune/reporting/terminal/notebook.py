@@ -12,9 +12,9 @@ from typing import Any, TextIO
 from IPython.display import display
 from rich.text import Text
 
+from ... import text
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial
-from .. import text
 from .background_writer import BackgroundWriter
 from .frame import frame, summary
 from .progress import EndedTrial, RunHeader, TrialRate

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from ... import text
 from ...core.attempt import NEVER_ASKED, Attempt, AttemptId, Cause, Ending, Outcome
 from ...core.goals import RETURNED_NUMBER
 from ...core.messages import (
@@ -25,7 +26,6 @@ from ...core.messages import (
 from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from ...core.user_requests import UserAction
-from .. import text
 
 QUIET_SECONDS = 10.0
 """Shortest time between two lines of one kind; what happens in between is joined."""

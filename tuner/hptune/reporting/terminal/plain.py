@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
+from ... import text
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial, TrialState
-from .. import text
 from .background_writer import BackgroundWriter
 from .progress import EndedTrial, RunHeader, TrialRate, is_waiting, step_of
 

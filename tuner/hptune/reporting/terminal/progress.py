@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ... import text
 from ...core.snapshot import RunningAttempt, StudySnapshot
 from ...core.trial import Goal, Trial
-from .. import text
 
 LABEL_CELLS = 9
 """Width of the labels at the beginnings of lines."""

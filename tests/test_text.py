@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hptune import text
 from hptune.core import resources
 from hptune.core.resources import Placement
-from hptune.reporting import text
 
 
 @pytest.mark.parametrize("module", [text, resources])

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from ..core.attempt import Attempt
-from ..core.resources import Placement
-from ..core.trial import Params, ParamValue, Trial, TrialState
+from .core.attempt import Attempt
+from .core.resources import Placement
+from .core.trial import Params, ParamValue, Trial, TrialState
 
 NOTHING = "\N{EN DASH}"
 """Shown for a value that is not known (yet)."""
