@@ -146,7 +146,7 @@ def test_a_model_file_runs_in_another_python(hptune: Hptune) -> None:
     venv.create(other)
     (packages,) = other.glob("lib/python*/site-packages")
     # An editable installation is found by its source, not by the folder of packages.
-    sources = [str(Path(each.__file__).parents[1]) for each in (errors, nodes)]
+    sources = [str(Path(each).parents[1]) for each in (errors.__file__, nodes.__file__)]
     ours = [sysconfig.get_paths()["purelib"], *sources]
     (packages / "ours.pth").write_text("\n".join(ours))
     (packages / "only_there.py").write_text("LOSS = 1.0\n")
