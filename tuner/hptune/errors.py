@@ -85,6 +85,10 @@ class StudyError(HptuneError):
     """The study cannot continue; remove the cause and resume it (exit code 1)."""
 
 
+class NotAFileError(StudyError):
+    """A link, a pipe or a directory lies where a study has a file."""
+
+
 class StudyLockedError(StudyError):
     """Another master is running this study."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
+from ..storage.output_files import write_output
 from .options import study_directory
 from .output import output_errors, write_utf8
 
@@ -65,19 +66,12 @@ def export(directory: Path, *, file_format: str | None, curves: bool, output: st
 
 
 def _write(study: Study, file_format: str, path: Path, *, curves: bool) -> None:
-    try:
-        if file_format == "parquet":
-            study.export_parquet(path, curves=curves)
-            return
-        # All is read before the file is opened, so that an unreadable study replaces no file.
-        content = io.StringIO(newline="")
-        study.export(content, file_format=file_format, curves=curves)
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            stream.write(content.getvalue())
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror}; name another place with -o"
-        ) from error
+    if file_format == "parquet":
+        study.export_parquet(path, curves=curves)
+        return
+    content = io.StringIO(newline="")
+    study.export(content, file_format=file_format, curves=curves)
+    write_output(path, content.getvalue().encode())
 
 
 def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> str:

@@ -8,10 +8,13 @@ import click
 
 from .. import text
 from ..errors import UsageError
+from ..storage.output_files import write_beside_study, write_output
 from .options import study_directory
 
 _PICTURES = ("png", "svg", "pdf")
 _ENDINGS = {".html": "html", ".htm": "html", ".md": "md"}
+_MARKS = {"html": b'<meta name="generator" content="hptune">', "md": b"<!-- made by hptune -->"}
+"""What the beginning of a report has; a file that has not is not replaced unasked."""
 _DEFAULTS = {"html": "report.html", "md": "report.md"} | dict.fromkeys(_PICTURES, "report")
 
 
@@ -57,8 +60,11 @@ def report(
             click.echo(f"Wrote {names or 'no figure: no trial has begun yet'} to {text.path(path)}")
             return
         make = study.report_markdown if chosen == "md" else study.report_html
-        page = make(complete_only=complete_only)
-        path.write_text(page, encoding="utf-8")
+        page = make(complete_only=complete_only).encode()
+        if output is None:
+            write_beside_study(path, page, mark=_MARKS[chosen])
+        else:
+            write_output(path, page)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}; name another place with -o"

@@ -331,20 +331,18 @@ def _write(
     study: Path | None,
 ) -> None:
     from ..reporting.results.scaling import scaling_json
+    from ..storage.output_files import write_output
     from ..storage.scaling_file import write_curves
 
     if study is not None:
         write_curves(study, curves)
-    try:
-        if json_file is not None:
-            content = scaling_json(curves, modes=modes, efficiency=efficiency)
-            json_file.write_text(f"{json.dumps(content, indent=2)}\n", encoding="utf-8")
-        if output is not None:
-            page = _page(curves, modes, efficiency, as_html=output.suffix.lower() == ".html")
-            output.write_text(page, encoding="utf-8")
-            click.echo(f"Wrote {output}", err=True)
-    except OSError as error:
-        raise UsageError(f"{error.filename} cannot be written: {error.strerror}") from error
+    if json_file is not None:
+        content = scaling_json(curves, modes=modes, efficiency=efficiency)
+        write_output(json_file, f"{json.dumps(content, indent=2)}\n".encode())
+    if output is not None:
+        page = _page(curves, modes, efficiency, as_html=output.suffix.lower() == ".html")
+        write_output(output, page.encode())
+        click.echo(f"Wrote {output}", err=True)
 
 
 def _page(

@@ -21,12 +21,12 @@ def other_writers(found: os.stat_result) -> str:
     A group that only this user belongs to, as many systems give each user, counts as this user.
     """
     if is_foreign(found):
-        return f"user {_user_name(found.st_uid)}"
+        return f"user {user_name(found.st_uid)}"
     if everybody_may_write(found):
         return "every user of this machine"
     if not found.st_mode & stat.S_IWGRP:
         return ""
-    mine = _user_name(os.getuid())
+    mine = user_name(os.getuid())
     try:
         group = grp.getgrgid(found.st_gid)
     except KeyError:
@@ -80,7 +80,8 @@ def withhold_writing(path: Path) -> None:
     path.chmod(stat.S_IMODE(path.stat().st_mode) & ~_OTHERS)
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """Return a user's name; the number if the machine knows no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -5,26 +5,58 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from ..errors import NotAFileError
 from .file_errors import storage_errors
 
 _Data = TypeVar("_Data")
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Open a file of a study, without waiting and through no link, and return its descriptor.
+
+    Others may have put something else in its place, such as a pipe, which would be waited for.
+
+    Args:
+        path: The file.
+        flags: Those of `os.open`.
+
+    Raises:
+        NotAFileError: It is a link, a pipe, a directory or a device.
+    """
+    try:
+        file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise
+        raise _not_plain(path) from error
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise _not_plain(path)
+    return file
+
+
+def _not_plain(path: Path) -> NotAFileError:
+    return NotAFileError(
+        f"{shlex.quote(str(path))} is a link, a pipe or a directory, where hptune has a file; "
+        "remove it, or use another directory"
+    )
 
 
 def read_part(path: Path, *, begin: int = 0, most_bytes: int = 65_536) -> bytes:
     """Return a part of a file, without waiting.
 
     Raises:
-        OSError: There is no such file, or it is a pipe, a directory or a device.
+        FileNotFoundError: There is no such file.
+        NotAFileError: It is a link, a pipe, a directory or a device.
     """
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = open_plain(path, os.O_RDONLY)
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "is not a file", str(path))
         return os.pread(file, most_bytes, begin)
     finally:
         os.close(file)

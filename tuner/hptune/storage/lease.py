@@ -16,6 +16,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..errors import NotAFileError
 from .files import read_part
 
 STALE_SECONDS = 60.0
@@ -69,7 +70,11 @@ class Lease:
         self.path = path
 
     def read(self) -> LockOwner | None:
-        """Return the owner, `UNKNOWN` if the file is damaged, or None if there is no file."""
+        """Return the owner, `UNKNOWN` if the file is damaged, or None if there is no file.
+
+        Raises:
+            NotAFileError: It is no file, but a pipe or a directory.
+        """
         try:
             return LockOwner(**json.loads(read_part(self.path)))
         except FileNotFoundError:
@@ -125,7 +130,7 @@ class Lease:
 
     def remove(self, owner: LockOwner) -> None:
         """Remove the file if it names this owner."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, NotAFileError):
             if self.read() == owner:
                 self.path.unlink()
 

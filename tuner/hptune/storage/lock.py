@@ -32,8 +32,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from ..errors import StudyError, StudyLockedError
+from ..errors import NotAFileError, StudyError, StudyLockedError
 from .file_errors import removed
+from .files import open_plain
 from .lease import HEARTBEAT_SECONDS, STALE_SECONDS, UNKNOWN, Lease, LockOwner, boot_id
 
 logger = logging.getLogger(__name__)
@@ -138,7 +139,7 @@ class MasterLock:
             self._is_failing = False
         except FileNotFoundError as err:
             raise removed(self._directory) from err
-        except OSError as err:
+        except (OSError, NotAFileError) as err:
             if not self._is_failing:
                 logger.warning("cannot refresh %s, and try again: %s", self._lease.path, err)
             self._is_failing = True
@@ -272,7 +273,7 @@ def _take_posix_lock(directory: Path) -> tuple[int, bool]:
     path = directory / "lock"
     if mine := _held.get(_identity(path)):
         raise _locked(directory, mine.owner)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    file = open_plain(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as err:
@@ -289,7 +290,7 @@ def _take_posix_lock(directory: Path) -> tuple[int, bool]:
 def _is_posix_locked(path: Path) -> bool | None:
     """Return whether another process holds the lock; None if the file system has no locks."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_plain(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:

@@ -14,11 +14,12 @@ import fcntl
 import json
 import os
 from pathlib import Path
+from typing import IO
 
 from ..core.user_requests import UserAction, UserRequest
-from ..errors import UsageError
+from ..errors import NotAFileError, UsageError
 from .file_errors import storage_errors
-from .files import read_part
+from .files import open_plain, read_part
 
 _MOST_BYTES = 1_000_000
 """How much of the file is read at once, and so the longest request."""
@@ -59,18 +60,21 @@ class RequestFile:
                 f"{len(request.points)} configurations are too many for one request "
                 f"({len(line)} bytes, allowed are {_MOST_BYTES}); give them in parts"
             )
-        with storage_errors(self._path), self._path.open("ab") as file:
+        with storage_errors(self._path), self._open() as file:
             if self._locks_work:
                 fcntl.lockf(file, fcntl.LOCK_EX)
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
 
+    def _open(self) -> IO[bytes]:
+        return os.fdopen(open_plain(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+
     def read(self) -> list[UserRequest]:
         """Return the requests since the last call; empty if the file cannot be read now."""
         try:
             found = read_part(self._path, begin=self._read_bytes, most_bytes=_MOST_BYTES)
-        except OSError:
+        except (OSError, NotAFileError):
             return []
         whole = found[: found.rfind(b"\n") + 1]
         if not whole and len(found) == _MOST_BYTES:
@@ -84,7 +88,7 @@ class RequestFile:
         Raises:
             StorageFullError: There is no space, or writing is forbidden.
         """
-        with storage_errors(self._path), self._path.open("ab") as file:
+        with storage_errors(self._path), self._open() as file:
             self._read_bytes = file.tell()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ... import text
 from ...errors import UsageError, check_installed, without_passwords
+from ...storage.output_files import check_folder
 from ..results import export as files
 from ..results.export import Table
 from .source import ExportedStudy
@@ -68,7 +69,7 @@ class Exports(ABC):
 
         Raises:
             MissingPackageError: pyarrow is not installed.
-            OSError: The file cannot be written.
+            UsageError: The file cannot be written.
         """
         from .parquet import export_parquet
 
@@ -92,6 +93,8 @@ class Exports(ABC):
         """
         study, place = self.exported(), os.fspath(place)
         directory = Path(study.view.directory)
+        if not place and not (tool == "mlflow" and os.environ.get("MLFLOW_TRACKING_URI")):
+            check_folder(directory)
         count = text.plural(len(study.view.trials), "trial")
         match tool:
             case "optuna":

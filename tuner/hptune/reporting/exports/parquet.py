@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from ...errors import check_installed
+from ...storage.output_files import write_output
 from ..results.export import PARAM, Table
 
 
@@ -16,15 +18,16 @@ def export_parquet(table: Table, path: Path) -> None:
 
     Raises:
         MissingPackageError: pyarrow is not installed.
-        OSError: The file cannot be written.
+        UsageError: The file cannot be written.
     """
     check_installed("pyarrow", "the export to Parquet")
     import pyarrow as pa
     from pyarrow import parquet
 
     found = pa.table({name: _column(table, name) for name in table.columns})
-    with path.open("wb") as file:  # pyarrow takes no path whose name is not UTF-8
-        parquet.write_table(found, file)
+    file = io.BytesIO()
+    parquet.write_table(found, file)
+    write_output(path, file.getvalue())
 
 
 def _column(table: Table, name: str) -> list[object]:

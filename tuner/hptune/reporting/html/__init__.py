@@ -7,5 +7,5 @@ Offers: `report`: the page, `live`: the page of a study that runs, `plots`: a fi
 notebooks, `reports`: the methods of `Study` that plot and report it, `pictures`: the figures as
 files for papers, `markdown`: the report in short, `panel`: a figure with its words and tables.
 
-May import: `errors`, `text`, `core`, `reporting.results`.
+May import: `errors`, `text`, `core`, `reporting.results`, `storage`.
 """

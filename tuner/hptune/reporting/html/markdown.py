@@ -41,7 +41,7 @@ def page(
     shown: Shown = Shown.ALWAYS,
 ) -> str:
     """Return a page of sections, without those that are None and without figures, as Markdown."""
-    parts = [f"# {_escaped(title)}", "  \n".join(map(_escaped, head))]
+    parts = [f"# {_escaped(title)}", "<!-- made by hptune -->", "  \n".join(map(_escaped, head))]
     for panel in panels:
         if panel is not None:
             parts += [f"## {_escaped(panel.title)}", _escaped(panel.words)]

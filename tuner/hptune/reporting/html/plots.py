@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from ...errors import UsageError
+from ...storage.output_files import write_output
 from .panel import Panel
 
 
@@ -60,7 +61,7 @@ class Plot:
         try:
             if kind == "html":
                 page = f"<!DOCTYPE html><meta charset=utf-8><body>{self._repr_html_()}"
-                file.write_text(page, encoding="utf-8")
+                write_output(file, page.encode())
             else:
                 save_figures(self.figures, file)
         except OSError as error:

@@ -1,0 +1,113 @@
+"""Files that a command writes for its user: reports and exports.
+
+The directory may belong to somebody else, who may have put a symbolic link in the place of the
+file: what is written through it would replace a file of the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from .. import text
+from ..errors import UsageError
+from ..security.ownership import is_foreign, user_name
+
+_MARK_BYTES = 1_000
+"""Where the mark of a file that hptune made is looked for."""
+
+
+def write_output(path: Path, contents: bytes) -> None:
+    """Write a file that the user has named, whole or not at all.
+
+    A link is followed if the user or root made it. A pipe or a device is written to.
+
+    Raises:
+        UsageError: It is a link that another user made, or cannot be written.
+    """
+    try:
+        check_links(path)
+        if path.exists() and not path.is_file():
+            path.write_bytes(contents)
+        else:
+            _replace(path.resolve(), contents)
+    except OSError as error:
+        raise _unwritable(path, error.strerror) from error
+
+
+def write_beside_study(path: Path, contents: bytes, *, mark: bytes) -> None:
+    """Write a file whose place the user has not named, in a study's directory.
+
+    Args:
+        path: The file; only one that hptune made is replaced.
+        contents: What to write.
+        mark: What the beginning of such a file holds, and so of `contents`.
+
+    Raises:
+        UsageError: The directory belongs to another user, something else has this name, or it
+            cannot be written.
+    """
+    check_folder(path.parent)
+    try:
+        if path.is_symlink() or (path.exists() and not _has(path, mark)):
+            found = "a symbolic link" if path.is_symlink() else "not a file that hptune made"
+            raise UsageError(
+                f"{text.path(path)} is {found}, and is not replaced; name another place with -o"
+            )
+        _replace(path, contents)
+    except OSError as error:
+        raise _unwritable(path, error.strerror) from error
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a file whose place the user has not named may be written into a directory.
+
+    Raises:
+        UsageError: The directory belongs to another user.
+    """
+    if folder.exists() and is_foreign(found := folder.stat()):
+        raise UsageError(
+            f"{text.path(folder)} belongs to user {user_name(found.st_uid)}; name a place of your "
+            "own with -o"
+        )
+
+
+def check_links(path: Path) -> None:
+    """Check that no link which another user made leads to a place.
+
+    Raises:
+        UsageError: There is one.
+    """
+    for each in (path, *path.absolute().parents):
+        if each.is_symlink() and is_foreign(found := each.lstat()):
+            raise UsageError(
+                f"{text.path(each)} is a symbolic link that user {user_name(found.st_uid)} made; "
+                "name another place with -o"
+            )
+
+
+def _has(path: Path, mark: bytes) -> bool:
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        is_file = stat.S_ISREG(os.fstat(file).st_mode)
+        return is_file and mark in os.pread(file, _MARK_BYTES, 0)
+    finally:
+        os.close(file)
+
+
+def _replace(path: Path, contents: bytes) -> None:
+    fresh = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
+    try:
+        with fresh.open("xb") as file:  # it does not exist, so no link is followed
+            if path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            file.write(contents)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, why: str | None) -> UsageError:
+    return UsageError(f"{text.path(path)} cannot be written: {why}; name another place with -o")
