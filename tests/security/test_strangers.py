@@ -238,3 +238,28 @@ def test_another_user_of_this_machine_reaches_nothing_of_a_study(
     (tmp_path / "go").touch()
     ended = run.wait()
     assert ended.code == 0, ended
+
+
+def test_only_what_the_model_file_imports_is_looked_for_beside_it(hptune: Hptune) -> None:
+    """As of `python model.py` in a temporary directory that everybody may write to."""
+    beside = hptune.directory / "beside"
+    beside.mkdir()
+    for name in ("numpy", "scipy", "threadpoolctl", "psutil", "cattrs", "joblib", "cloudpickle"):
+        (beside / f"{name}.py").write_text(f"raise SystemExit('{name}.py of a stranger runs')")
+    (beside / "own.py").write_text("LOSS = 1.0")
+    (beside / "model.py").write_text(
+        "import own\n\n"
+        "def objective(hp, trial):\n"
+        '    trial.report(1, loss=hp.Float("x", 0, 1) + own.LOSS)\n'
+        '    return hp.get("x")\n'
+    )
+    ended = hptune("run", beside / "model.py", "--trials", "3", "--search", "bayesian")
+    assert ended.code == 0, ended.err
+    # A file that starts a thread is imported by each trial's own process.
+    thread = (
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
+    )
+    text = (beside / "model.py").read_text()
+    (beside / "threads.py").write_text(f"{thread}\n{text}")
+    ended = hptune("run", beside / "threads.py", "--trials", "2", "--executor", "joblib")
+    assert ended.code == 0, ended.err

@@ -27,7 +27,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -225,7 +225,7 @@ def _threads() -> int:
 def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
     """Import what the trials need, and return whether they may call a `load_data`."""
     code = None
-    before = _threads()
+    before, path = _threads(), list(sys.path)
     # A file that cannot be imported says so again in the child, where it is reported.
     with contextlib.suppress(BaseException):
         if with_source:
@@ -245,10 +245,26 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
         names += (name.format(backend=backend) for name in _USED_LATER_BY_KERAS)
     if "tensorflow" in sys.modules:
         names += _USED_LATER_BY_TENSORFLOW
-    for name in names:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    with _without(set(sys.path) - set(path)):
+        for name in names:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
     return code is None or code.load_data is not None
+
+
+@contextlib.contextmanager
+def _without(folders: Set[str]) -> Iterator[None]:
+    """Leave folders out of what is searched for modules.
+
+    That of the model file may be one that others write to, such as the temporary directory. Only
+    what the user's code imports is looked for there, as `python model.py` would do.
+    """
+    whole = list(sys.path)
+    sys.path[:] = [each for each in whole if each not in folders]
+    try:
+        yield
+    finally:
+        sys.path[:] = whole
 
 
 @contextlib.contextmanager
