@@ -245,7 +245,7 @@ def test_only_what_the_model_file_imports_is_looked_for_beside_it(hptune: Hptune
     beside = hptune.directory / "beside"
     beside.mkdir()
     for name in ("numpy", "scipy", "threadpoolctl", "psutil", "cattrs", "joblib", "cloudpickle"):
-        (beside / f"{name}.py").write_text(f"raise SystemExit('{name}.py of a stranger runs')")
+        (beside / f"{name}.py").write_text("open(__file__ + '.has-run', 'w').close()")
     (beside / "own.py").write_text("LOSS = 1.0")
     (beside / "model.py").write_text(
         "import own\n\n"
@@ -263,3 +263,4 @@ def test_only_what_the_model_file_imports_is_looked_for_beside_it(hptune: Hptune
     (beside / "threads.py").write_text(f"{thread}\n{text}")
     ended = hptune("run", beside / "threads.py", "--trials", "2", "--executor", "joblib")
     assert ended.code == 0, ended.err
+    assert list(beside.glob("*.has-run")) == []
