@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -130,3 +131,32 @@ def test_a_report_on_a_study_of_others_says_how_to_write_it_elsewhere(
     assert ended.code == 2
     assert "report.md is not a file that hptune made, and is not replaced" in ended.err
     assert ended.err.endswith("name another place with -o\n")
+
+
+def test_a_removed_working_directory_is_one_message(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = 'cd "$1" && rmdir "$1" && shift && "$@"'
+    ended = subprocess.run(
+        ["bash", "-c", line, "bash", str(gone), sys.executable, "-P", "-m", "hptune", "list"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    words = "Error: the working directory was removed; change to one that exists\n"
+    assert (ended.returncode, ended.stderr) == (2, words)
+
+
+def test_a_terminal_gets_no_control_sequences_of_a_log(study: Path) -> None:
+    log = study / "trials" / "2" / "log.txt"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(b"\x1b[31mred\x1b[0m \x1b]0;title\x07\n")
+    with contextlib.closing(Terminal()) as terminal:
+        command = [sys.executable, "-m", "hptune", "log", str(study), "2"]
+        subprocess.run(command, check=True, stdout=terminal.slave)
+        shown = terminal.rest().encode()
+    assert b"\x1b[31mred\x1b[0m" in shown
+    assert b"\x1b]0;" not in shown
+    assert b"?]0;title?" in shown
+    ended = shell("| cat", "log", study, 2)
+    assert "\x1b]0;title" in ended.stdout

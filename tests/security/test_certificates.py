@@ -200,3 +200,13 @@ def test_a_schedulers_certificate_is_checked_too(
     with tls_server(theirs) as address:
         why = why_refused(address, mine, timeout_seconds=5.0)
     assert (words in why) if words else why == ""
+
+
+def test_nobody_else_may_write_above_certificates_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        ensure(tmp_path / "config" / "hptune" / "certs")
+    finally:
+        os.umask(before)
+    made = [path for path in (tmp_path / "config").rglob("*") if path.is_dir()]
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "config", *made)} == {0o700}

@@ -21,6 +21,7 @@ NOTHING = "\N{EN DASH}"
 FAILURE_CHARACTERS = 160
 """Limit of the reason of a failure: two lines of a terminal."""
 
+_CONTROL = re.compile(r"(\x1b\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"(?<![A-Za-z\d])[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _TEMPORARY = re.compile(r"(?<=/)tmp[a-z0-9_]{8}\b")
@@ -45,6 +46,17 @@ def printable(text: str) -> str:
     if text.isprintable():  # as nearly all are; a report of 10,000 trials has a million of them
         return text
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def harmless(text: str) -> str:
+    r"""Return output of a program as a terminal may show it: with lines, tabs and colours.
+
+    Other control sequences would change the terminal's title, its clipboard or what it shows.
+
+    >>> harmless("\x1b[31mred\x1b[0m\tnext\r\n\x1b]0;title\x07")
+    '\x1b[31mred\x1b[0m\tnext\r\n?]0;title?'
+    """
+    return _CONTROL.sub(lambda found: found[1] or "?", text)
 
 
 def path(of: str | os.PathLike[str]) -> str:

@@ -285,6 +285,9 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
         ):
             status, told = ask(page, "POST", page.folder + name, body, **ours)
             assert (status, words in told) == (400, True), (name, body, told)
+        long = {"Content-Length": "9" * 6000}
+        status, told = ask(page, "POST", f"{page.folder}log", first, **ours, **long)
+        assert (status, "the request has 99999999999999999999 bytes" in told) == (400, True)
         assert ask(page, "GET", "http://[", **ours)[0] == 500
         # A browser that leaves before it has its answer.
         with socket.create_connection(("127.0.0.1", page.port)) as gone:

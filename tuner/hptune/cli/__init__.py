@@ -24,7 +24,13 @@ from .doctor import doctor
 from .exporting import export
 from .joining import scheduler, worker
 from .options import SectionedCommand
-from .output import INTERRUPTED, open_standard_streams, replace_missing_characters, show_error
+from .output import (
+    INTERRUPTED,
+    check_working_directory,
+    open_standard_streams,
+    replace_missing_characters,
+    show_error,
+)
 from .reading import best, list_studies, log, replay, show, space, status, trials
 from .report import report
 from .running import resume, run
@@ -46,6 +52,7 @@ class Commands(click.Group):
         """Run a command line."""
         open_standard_streams()
         replace_missing_characters()
+        check_working_directory()
         return super().main(*arguments, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -48,7 +48,7 @@ def _timestamped_lines() -> Iterator[Callable[[str], None]]:
 )
 @click.option(
     "--port",
-    type=int,
+    type=click.IntRange(0, 65535),
     default=8786,
     show_default=True,
     metavar="PORT",

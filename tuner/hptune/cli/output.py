@@ -50,6 +50,16 @@ def open_standard_streams() -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
+def check_working_directory() -> None:
+    """End the process with an error if its working directory was removed."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        error = UsageError("the working directory was removed; change to one that exists")
+        show_error(error)
+        sys.exit(2)
+
+
 def replace_missing_characters() -> None:
     """Print "?" for characters that the encoding of stdout lacks, such as in a Latin-1 locale."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import time
@@ -207,7 +208,11 @@ def log(where: tuple[Path, ...], number: str, rank: int) -> None:
         raise StudyError(f"{text.path(path)} cannot be read: {error.strerror}") from error
     click.echo(f"log: {text.path(path)}", err=True)
     with stream, output_errors():
-        shutil.copyfileobj(stream, sys.stdout.buffer)
+        if not sys.stdout.isatty():
+            shutil.copyfileobj(stream, sys.stdout.buffer)
+            return
+        for line in io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline=""):
+            sys.stdout.write(text.harmless(line))
 
 
 @click.command(cls=SectionedCommand, short_help="Show the search space of a model file or a study.")

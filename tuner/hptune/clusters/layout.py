@@ -71,6 +71,11 @@ def resolve_layout(
                 f"--budget is {settings.budget}, but trials hold no GPU here, so it would never be "
                 "spent; give a budget in core hours, such as 40core-h"
             )
+    if (settings.workers or 1) > (most := _MOST_WORKERS_PER_CORE * len(machine.cpus)):
+        raise UsageError(
+            f"--workers is {settings.workers}, but there are {len(machine.cpus)} cores here; "
+            f"allowed are at most {most}, which is {_MOST_WORKERS_PER_CORE} for each"
+        )
     cores = worker_cores(settings.workers, machine.cpus)
     if settings.executor == "joblib":
         # Each joblib worker runs one trial at a time.
@@ -83,6 +88,10 @@ def resolve_layout(
     is_packed = resources.processes == 1 and not settings.chooses_split
     measured = _measured(settings, declared) if is_packed else ()
     return WorkerLayout(cores, resources, measured)
+
+
+_MOST_WORKERS_PER_CORE = 8
+"""Workers that wait for something else than a core may share one; each takes 100 MB of memory."""
 
 
 def _of_one_trial_each(

@@ -210,7 +210,9 @@ def check_file(file: Path) -> None:
 def _write(file: Path, contents: bytes) -> None:
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        fresh.write_bytes(contents)
+        # Who writes there sends workers and studies elsewhere, whatever the umask is.
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as opened:
+            opened.write(contents)
         fresh.replace(file)
     except OSError as error:
         fresh.unlink(missing_ok=True)

@@ -370,6 +370,12 @@ def scheduler_address() -> Kind:
     return text("ADDRESS", allowed, check=check, is_path=True, may_be_none=True)
 
 
+_ADDRESS = re.compile(r"[a-z]+://(?:\[[^\]/]+\]|[^:/]+):([0-9]{1,5})")
+
+
 def is_scheduler_address(text: str) -> bool:
     """Return whether a text can be a scheduler's address or the path of its scheduler file."""
-    return "://" in text or Path(text).suffix == ".json"
+    if "://" not in text:
+        return Path(text).suffix == ".json"
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and 0 < int(found[1]) < 65_536

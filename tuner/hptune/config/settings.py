@@ -57,6 +57,11 @@ class StudySettings(StudyOptions):
         given = [name for name in ("connect", "slurm", "workers") if getattr(self, name)]
         if self.executor == "joblib" and (self.connect or self.slurm):
             given.append("executor")
+        if self.certs and not self.connect:
+            raise UsageError(
+                f"--certs is {self.certs!r}, which is shown to a scheduler, but --connect is not "
+                "given; add it, or leave out --certs"
+            )
         if len(given) > 1:
             one, other = given[:2]
             raise UsageError(

@@ -134,7 +134,8 @@ def _valid(folder: Path, days: float) -> Identity | None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in (*reversed(folder.parents), folder):  # parents too, whatever the umask is
+        each.mkdir(mode=0o700, exist_ok=True)
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         found = os.fstat(opened)

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from .process_ids import began, place
 NAME = "hptune-"
 _OWNER = "owner"
 """The file that names the process that the folder belongs to."""
+
+_NAMELESS_SECONDS = 3_600.0
+"""Age of a folder without an owner from which it is removed. It is made within milliseconds."""
 
 
 @contextlib.contextmanager
@@ -46,8 +50,16 @@ def create_folder(parent: str | None = None, *, prefix: str = NAME) -> Path:
 
 def _sweep(parent: Path) -> None:
     for folder in parent.glob(f"*{NAME}*"):
-        if _has_living_owner(folder) is False:
+        if _has_living_owner(folder) is False or _has_no_owner(folder):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _has_no_owner(folder: Path) -> bool:
+    """Return whether the process of a folder died before it wrote its name there."""
+    with contextlib.suppress(OSError):
+        is_old = time.time() - folder.stat().st_mtime > _NAMELESS_SECONDS
+        return is_old and _is_mine(folder) and not (folder / _OWNER).exists()
+    return False
 
 
 def is_in_use(folder: Path) -> bool:
