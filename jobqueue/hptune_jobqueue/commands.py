@@ -7,7 +7,7 @@ import enum
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .errors import ClosedForNowError, SlurmUnavailableError, SubmissionError
@@ -25,9 +25,13 @@ _QUICK_SECONDS = 5.0
 HOPELESS = re.compile(
     r"BadConstraints|Invalid|NotAllowed|PartitionTimeLimit|PartitionNodeLimit|AccountingPolicy"
     r"|MaxWallDurationPerJobLimit|Max\w+Per(Job|Node)|MaxMemPerLimit|QOSMin"
-    r"|DependencyNeverSatisfied|requeued held"
+    r"|DependencyNeverSatisfied"
 )
 """Reasons of pending that never pass."""
+
+_HELD = "requeued held"
+"""In the reason of a job that Slurm could not start on a node, as the prolog failed there, and that
+it starts nowhere else until an administrator releases it."""
 
 
 _NO_ANSWER = re.compile(
@@ -126,6 +130,11 @@ class Job:
         """Whether it pends for a reason that never passes."""
         return self.state is JobState.PENDING and bool(HOPELESS.search(self.reason))
 
+    @property
+    def is_held(self) -> bool:
+        """Whether Slurm keeps it because it could not start it on a node."""
+        return self.state is JobState.PENDING and _HELD in self.reason
+
 
 def parse_squeue(text: str) -> tuple[Job, ...]:
     """Parse the output of squeue in SQUEUE_FORMAT, with times as seconds.
@@ -184,6 +193,12 @@ class Slurm:
         chosen += [f"--nodes={nodes}"] if nodes else []
         shown = self._ask("sinfo", *chosen, "--noheader", "--Node", "-o", "%o")
         return tuple(sorted(set(shown.split())))
+
+    def failed_prologs(self) -> Mapping[str, str]:
+        """Return the nodes that Slurm uses no more because its prolog failed, and its words."""
+        shown = self._ask("sinfo", "--all", "--noheader", "--Node", "--states=drain", "-o", "%N|%E")
+        lines = (line.strip().partition("|") for line in shown.splitlines())
+        return {node: why for node, _, why in lines if "prolog" in why.lower()}
 
     def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
         """Return the user's jobs of these names, and those that just ended; None for all names."""

@@ -233,6 +233,7 @@ class Jobs:
         self._cancel_refused(refused)
         alive = self._records.alive()
         self._cancel([job.id for job in alive if not self._excluded.isdisjoint(job.nodes)])
+        self._replace_held()
         refusals = self._drop_hopeless()
         for need in wanted:
             # If no shape holds the trial, the study also reports that it waits for a worker.
@@ -328,6 +329,32 @@ class Jobs:
                 "Slurm has no other node for the job; the excluded nodes are used again"
             )
         return had
+
+    def _replace_held(self) -> None:
+        """Cancel the jobs that Slurm holds because a node failed to start them; others follow.
+
+        They count as a failure only if no node is at fault that was not excluded before.
+        """
+        held = [job for job in self._records.alive() if job.is_held]
+        if not held:
+            return
+        self._cancel([job.id for job in held])
+        last = held[-1]
+        failed = {
+            node: why
+            for node, why in self._slurm.failed_prologs().items()
+            if node not in self._excluded
+        }
+        for node, why in failed.items():
+            self.exclude_node(node, f"no job can start there ({why})")
+        self._notify(
+            f"{'job' if len(held) == 1 else 'jobs'} {', '.join(job.id for job in held)}: Slurm "
+            f"could not start {'it' if len(held) == 1 else 'them'} ({last.reason}), so others are "
+            "submitted"
+        )
+        if not failed:
+            words = f"could not be started by Slurm. The last one, {last.id}: {last.reason}"
+            self._count_failure(last, words)
 
     def _drop_hopeless(self) -> list[str]:
         """Cancel the jobs that Slurm will never start; returns the reasons, for the user."""

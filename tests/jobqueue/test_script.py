@@ -324,7 +324,8 @@ def test_squeue_is_understood() -> None:
     assert jobs["5_0"].reason == "Resources"
     assert (jobs["5_1"].reason, jobs["5_1"].node, jobs["5_1"].ends_at) == ("", "n1", 1795275307.0)
     assert jobs["6_0"].slurm_state == "TIMEOUT"
-    assert [job.id for job in jobs.values() if job.is_hopeless] == ["7_0", "8_0"]
+    assert [job.id for job in jobs.values() if job.is_hopeless] == ["7_0"]
+    assert [job.id for job in jobs.values() if job.is_held] == ["8_0"]
 
 
 @pytest.mark.parametrize(

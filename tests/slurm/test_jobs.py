@@ -223,6 +223,24 @@ def test_jobs_leave_an_excluded_node_unless_there_is_no_other(
     wait_until(lambda: node() != "", "a worker")
 
 
+@pytest.mark.slow  # held jobs are tested without Slurm in tests/jobqueue
+def test_jobs_that_a_failing_prolog_keeps_from_starting_go_to_another_node(
+    slurm: PrivateSlurm, client: Any, make: Make
+) -> None:
+    with slurm.failing_prolog("g1"):
+        jobs = make(SLICES, Need(gpus=1))
+        jobs.open(1)
+        # Until Slurm tries g1; where it chooses g2 first, that is taken away.
+        slurm.run("scontrol", "update", "NodeName=g2", "State=DRAIN", "Reason=busy")
+        jobs.set_demand(2, {})
+        wait_until(lambda: any("node g1 is excluded" in line for line in notes), "the broken node")
+        slurm.run("scontrol", "update", "NodeName=g2", "State=RESUME")
+        wait_until(lambda: bool(names(client)), "a worker on the other node")
+        assert {job.node for job in jobs.snapshot() if job.state is JobState.RUNNING} == {"g2"}
+        assert any("launch failed requeued held" in line for line in notes), notes
+        jobs.close()
+
+
 @pytest.mark.slow  # failing jobs are tested without Slurm in tests/jobqueue
 def test_jobs_that_never_bring_a_worker_are_given_up_with_what_they_wrote(
     slurm: PrivateSlurm, make: Make

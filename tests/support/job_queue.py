@@ -28,6 +28,7 @@ class Queue(Slurm):
         change: What becomes of new jobs before squeue shows them; by the script.
         before_answer: Called whenever squeue is asked.
         excluded: The nodes that the last jobs were not to run on.
+        failed: The nodes whose prolog has failed, and Slurm's words.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,7 @@ class Queue(Slurm):
         self.before_answer: Callable[[], None] = lambda: None
         self.looks = 0
         self.excluded: set[str] = set()
+        self.failed: dict[str, str] = {}
         self._numbers = itertools.count(1)
         self._looked = threading.Condition()
 
@@ -46,6 +48,9 @@ class Queue(Slurm):
             self.looks += 1
             self._looked.notify_all()
         return tuple(found)
+
+    def failed_prologs(self) -> dict[str, str]:
+        return self.failed
 
     def submit(self, script: str, count: int, *, exclude: Iterable[str] = ()) -> tuple[str, ...]:
         self.excluded = set(exclude)

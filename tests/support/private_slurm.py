@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "sinfo", "scancel")
@@ -204,6 +204,24 @@ class PrivateSlurm:
         """
         self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=killed")
         self.start_node(node)  # ReturnToService: the node is up as soon as it registers
+
+    @contextlib.contextmanager
+    def failing_prolog(self, node: str) -> Iterator[None]:
+        """Let no job start on a node, as its prolog fails there, which Slurm then drains."""
+        file, prolog = self.directory / "slurm.conf", self.directory / "prolog"
+        before = file.read_text()
+        prolog.write_text(f'#!/bin/sh\n[ "$SLURMD_NODENAME" != {node} ]\n')
+        prolog.chmod(0o755)
+        file.write_text(f"{before}Prolog={prolog}\n")
+        self.run("scontrol", "reconfigure")
+        try:
+            yield
+        finally:
+            file.write_text(before)
+            self.run("scontrol", "reconfigure")
+            self.clear()
+            self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            self.wait_until_idle(seconds=40)
 
     def kill_node(self, node: str) -> None:
         """Make a node fail: its slurmd and all that it started die at once."""
