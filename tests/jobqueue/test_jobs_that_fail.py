@@ -270,8 +270,8 @@ def test_a_setup_line_that_failed_in_a_working_job_is_told_once(
     notes: list[str] = []
     jobs = jobs_of(queue, tmp_path, max_jobs=2, notes=notes)
     drive(jobs, queue, wanted=2, useful=lambda queue: dict.fromkeys(queue.alive, True), looks=9)
-    told = "job 1_0: Slurm could not start it (launch failed requeued held)"
-    assert any(line.startswith(told) for line in notes)
+    told = [line.partition(": ")[2] for line in notes if "setup" in line]
+    assert told == ["hptune: setup failed: ls /x (status 2)"]
 
 
 def test_a_node_that_fails_jobs_is_avoided_where_others_work(queue: Queue, tmp_path: Path) -> None:
