@@ -229,11 +229,10 @@ def test_a_report_follows_the_ending(two: InProcess) -> None:
     assert (ended.code, ended.out) == (0, "Wrote r.md\n")
     assert (two.directory / "r.md").read_text().startswith("# b-1\n")
     assert two("report", "--format", "md").out == "Wrote studies/b-1/report.md\n"
-    ended = two("report", "--format", "svg", "--complete-only", "-o", "pictures")
-    assert ended.out.startswith("Wrote history.svg, ")
-    assert (two.directory / "pictures" / "timeline.svg").exists()
     for arguments, words in (
-        (["-o", "x.png"], "x.png is one file, and there are several figures; give a folder"),
+        (["-o", "x.png"], "png is asked for, but a report is html or md; the save tool of each"),
+        (["--format", "svg"], "svg is asked for, but a report is html or md; the save tool of"),
+        (["--format", "xml"], "--format is xml; allowed are html and md"),
         (["-o", "x.md", "--format", "html"], "--format is html, but the ending of x.md is .md"),
         (["-o", "no/x.md"], "no/x.md cannot be written"),
     ):
