@@ -29,7 +29,6 @@ from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError
 from hptune.master.user_requests import ask
 from hptune.storage.ledger import Ledger
-from hptune.storage.scaling_file import MEASURING
 from hptune.study import Study
 from hptune.text import NOTHING
 from in_process import InProcess
@@ -281,7 +280,7 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
         ledger.append([WorkerJoined(3.0, "new", "n1", Capacity(cpus=(0,)))])
         assert "no worker" not in state_in(cli("status", "study").out)
         assert json.loads(cli("status", "study", "--json").out)["workers"] == 1
-        ledger.set_facts({MEASURING: True})
+        ledger.set_facts({"measuring": True})
         measures = "; it measures training steps, to choose the devices of each trial"
         assert state_in(cli("status", "study").out).endswith(measures)
         with pytest.raises(StudyError, match="still measures training steps"):

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from browser import browser
-from hptune.core.scaling.curve import Sample, ScalingCurve
-from hptune.core.scaling.points import Mode, points
-from hptune.reporting.html import line_figures
-from hptune.reporting.html.report import scaling_page
-from hptune.reporting.html.scaling import scaling_panel
+from hptune.scaling import line_figures
+from hptune.scaling.curve import Sample, ScalingCurve
+from hptune.scaling.page import scaling_page, scaling_panel
+from hptune.scaling.points import Mode, points
 
 SIX = [
     "Samples a second", "Speed-up", "Efficiency, %", "Communication, % of a step",

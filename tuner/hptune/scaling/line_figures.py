@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ... import text
-from ...core.scaling.curve import Range
-from .panel import MUTED, blank_figure
+from .. import text
+from ..reporting.html.panel import MUTED, blank_figure
+from .curve import Range
 
 _HEIGHT = 250
 _INNER_HEIGHT = 170.0
