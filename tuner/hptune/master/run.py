@@ -29,6 +29,7 @@ from ..storage.lock import MasterLock
 from ..text import duration, plural
 from ..worker.addresses import tunnel
 from ..worker.dask.versions import installed
+from ..worker.devices import is_slurm_job
 from .compose import Run, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
@@ -211,7 +212,9 @@ def resume(
 
 def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
     """Cancel the Slurm jobs of an earlier master; this run has no use for them."""
-    from .detached import cancel_jobs
+    if not (directory.path / "jobs").exists():
+        return
+    from .detached import cancel_jobs  # loads what submits jobs
 
     if count := cancel_jobs(directory, is_master=True):
         display.progress.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
@@ -361,8 +364,6 @@ def _ways_to(page: str) -> Sequence[str]:
 
 
 def _requests(run: Run, display: RunDisplay) -> StopRequests:
-    from .detached import handover  # loads what submits jobs
-
     users = UserRequests(
         run.directory.requests,
         run.engine,
@@ -376,11 +377,18 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         timeout_seconds=run.plan.settings.timeout_seconds or None,
         worked_seconds=run.engine.active_seconds,
         overspent=run.engine.overspent,
-        may_stop=handover(
-            display.progress.note,
-            give_back=run.workers.cluster.hand_over,
-            last=display.progress.stop,
-        ),
+        may_stop=_handover(run, display) if is_slurm_job() else None,
+    )
+
+
+def _handover(run: Run, display: RunDisplay) -> Callable[[int], bool] | None:
+    """Return what a master that is a Slurm job does on a signal; None if it is no such job."""
+    from .detached import handover  # loads what submits jobs
+
+    return handover(
+        display.progress.note,
+        give_back=run.workers.cluster.hand_over,
+        last=display.progress.stop,
     )
 
 
