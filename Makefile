@@ -12,7 +12,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # hptune's modules, which takes a fifth of its processor time.
 COMPILE := compileall -q tuner jobqueue tests/support
 
-.PHONY: demo clip-demo test test-slow lint clean
+.PHONY: demo clip-demo test test-slow lint lines clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hptune needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which one to use: make PYTHON=python3.12 …")'
@@ -51,6 +51,10 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Lines of code of the kernel and of each wing.
+lines:
+	$(PYTHON) tests/support/wings.py
 
 clean:
 	rm -rf $(VENV) .venv-mxnet build *.egg-info .mypy_cache .ruff_cache .pytest_cache studies

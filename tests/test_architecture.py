@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 import hptune
 import hptune_jobqueue
+from wings import WINGS, may_import, wing
 
 PACKAGE = Path(hptune.__file__).parent
 JOBQUEUE = Path(hptune_jobqueue.__file__).parent
@@ -313,16 +315,45 @@ def test_only_the_job_script_knows_dask_jobqueue() -> None:
     assert users <= {"hptune_jobqueue.script"}
 
 
+# --- the kernel and its wings ---------------------------------------------------------------
+
+
+def test_the_kernel_imports_wings_through_their_doors_only() -> None:
+    found = [each for each in imports() if not each.for_types_only]
+    rule = [
+        each
+        for each in found
+        if not may_import(each.importer, each.imported, in_function=each.in_function)
+    ]
+    assert named(rule) == []
+    passed = {(wing(each.imported), each.importer) for each in found if not wing(each.importer)}
+    doors = {(name, door) for name, each in WINGS.items() for door in each.doors | each.open_doors}
+    assert doors <= passed, "a door that is no longer used goes"
+
+
+def test_an_import_beside_the_doors_is_found() -> None:
+    page, run = "hptune.reporting.html.report", "hptune.master.run"
+    assert not may_import(run, page, in_function=True), "it is no door"
+    split = "hptune.master.chosen_split"
+    assert may_import(run, split, in_function=True)
+    assert not may_import(run, split, in_function=False), "the door loads it when it is needed"
+    assert not may_import("hptune.doctor.report", page, in_function=True), "it needs no page"
+    assert not may_import("hptune.cli", page, in_function=True), "it lists commands"
+
+
+def test_every_module_of_a_wing_exists() -> None:
+    known = {each.importer for each in imports() + imports(JOBQUEUE)}
+    for each in itertools.chain.from_iterable(one.modules for one in WINGS.values()):
+        assert any(f"{module}.".startswith(f"{each}.") for module in known), each
+
+
 # --- what is loaded -------------------------------------------------------------------------
 
 
 def loaded_after(script: str, tmp_path: Path) -> set[str]:
-    """Return the top packages that a script has loaded at its end."""
+    """Return the packages that a script has loaded at its end, and all modules of ours."""
     path = tmp_path / "script.py"
-    path.write_text(
-        textwrap.dedent(script)
-        + "\nimport sys\nprint('loaded', *{name.partition('.')[0] for name in sys.modules})\n"
-    )
+    path.write_text(textwrap.dedent(script) + "\nimport sys\nprint('loaded', *sys.modules)\n")
     done = subprocess.run(
         [sys.executable, str(path)],
         check=False,
@@ -332,7 +363,9 @@ def loaded_after(script: str, tmp_path: Path) -> set[str]:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    return set(done.stdout.splitlines()[-1].split()) - {"loaded"}
+    modules = set(done.stdout.splitlines()[-1].split()) - {"loaded"}
+    ours = {each for each in modules if each.startswith(("hptune.", "hptune_jobqueue"))}
+    return {each.partition(".")[0] for each in modules} | ours
 
 
 HEAVY = FRAMEWORKS | {"distributed", "dask", "pandas", "rich", "bokeh", "sklearn", "joblib"}
@@ -394,7 +427,7 @@ def test_a_study_says_that_it_reads_the_model_before_it_loads_anything_heavy(
     assert loaded & HEAVY == set()
 
 
-def test_a_whole_study_leaves_the_master_without_a_framework(tmp_path: Path) -> None:
+def test_a_whole_study_leaves_the_master_without_frameworks_and_wings(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(
         "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"
     )
@@ -409,3 +442,7 @@ def test_a_whole_study_leaves_the_master_without_a_framework(tmp_path: Path) -> 
     assert {"hptune", "distributed"} <= loaded
     assert loaded & (FRAMEWORKS | {"pandas", "rich", "sklearn"}) == set()
     assert (tmp_path / "study" / "study.db").exists()
+    of_wings = {each for each in loaded if not each.startswith("hptune.cli.")} & {
+        each for each in loaded if wing(each) in ("scaling", "slurm", "doctor")
+    }
+    assert of_wings == set()

@@ -29,7 +29,6 @@ from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError
 from hptune.master.user_requests import ask
 from hptune.storage.ledger import Ledger
-from hptune.storage.scaling_file import MEASURING
 from hptune.study import Study
 from hptune.text import NOTHING
 from in_process import InProcess
@@ -229,11 +228,10 @@ def test_a_report_follows_the_ending(two: InProcess) -> None:
     assert (ended.code, ended.out) == (0, "Wrote r.md\n")
     assert (two.directory / "r.md").read_text().startswith("# b-1\n")
     assert two("report", "--format", "md").out == "Wrote studies/b-1/report.md\n"
-    ended = two("report", "--format", "svg", "--complete-only", "-o", "pictures")
-    assert ended.out.startswith("Wrote history.svg, ")
-    assert (two.directory / "pictures" / "timeline.svg").exists()
     for arguments, words in (
-        (["-o", "x.png"], "x.png is one file, and there are several figures; give a folder"),
+        (["-o", "x.png"], "png is asked for, but a report is html or md; the save tool of each"),
+        (["--format", "svg"], "svg is asked for, but a report is html or md; the save tool of"),
+        (["--format", "xml"], "--format is xml; allowed are html and md"),
         (["-o", "x.md", "--format", "html"], "--format is html, but the ending of x.md is .md"),
         (["-o", "no/x.md"], "no/x.md cannot be written"),
     ):
@@ -282,7 +280,7 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
         ledger.append([WorkerJoined(3.0, "new", "n1", Capacity(cpus=(0,)))])
         assert "no worker" not in state_in(cli("status", "study").out)
         assert json.loads(cli("status", "study", "--json").out)["workers"] == 1
-        ledger.set_facts({MEASURING: True})
+        ledger.set_facts({"measuring": True})
         measures = "; it measures training steps, to choose the devices of each trial"
         assert state_in(cli("status", "study").out).endswith(measures)
         with pytest.raises(StudyError, match="still measures training steps"):

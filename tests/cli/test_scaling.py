@@ -12,11 +12,11 @@ from unittest import mock
 
 import pytest
 
-from hptune.core.scaling.curve import Sample, ScalingCurve
-from hptune.core.scaling.points import Point
 from hptune.errors import StudyError
 from hptune.master import scaling
 from hptune.master.scaling import Note, ScalingRequest
+from hptune.scaling.curve import Sample, ScalingCurve
+from hptune.scaling.points import Point
 from hptune.storage.directory import StudyDirectory
 from in_process import InProcess, refused
 from real_runs import Ended, Hptune, rows, wait_for

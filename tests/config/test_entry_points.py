@@ -78,19 +78,12 @@ HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
         (BUILDER.format("build_model") + "class Mine(kt.HyperModel):\n"
          "    def build(self, hp): return build_model(hp)\n", "Mine"),
         (BUILDER.format("build_model") + BUILDER.format("train"), "build_model"),
-        # A function that takes hp may train what a builder made.
-        (BUILDER.format("build_cnn") + "def train(hp): build_cnn(hp).fit()\n", "build_cnn"),
         ("def train(hp): return make().fit()\n", "train"),
-        # A function that another one of its kind calls is its helper.
-        ("def net(hp): return [layers(hp) for _ in 'ab']\n" + BUILDER.format("layers"), "net"),
-        ("def objective(hp, trial): return run(hp, trial)\ndef run(hp, trial): return 1\n",
-         "objective"),
-        (BUILDER.format("build_cnn") + BUILDER.format("batch")
-         + "def fit(hp, model, data, callbacks, epochs): return batch(hp)\n", "build_cnn"),
+        # A name with an underscore is a helper's.
+        ("def net(hp): return [_layers(hp) for _ in 'ab']\n" + BUILDER.format("_layers"), "net"),
+        ("def tune(hp, trial): return _run(hp, trial)\ndef _run(hp, trial): return 1\n", "tune"),
         (BUILDER.format("net")
          + "def fit(hp, model, data, callbacks, epochs): return net(hp).fit()\n", "net"),
-        ("def train(hp): return net(hp).fit()\ndef net(hp): return layers(hp)\n"
-         + BUILDER.format("layers"), "net"),
         ("def make(hp):\n    scaler.fit()\n    net(hp).compile()\n", "make"),
         ("def build_model(n_features, depth): return 1\n" + OBJECTIVE, "objective"),
         ("def build_model(n_features): return 1\n" + HYPERMODEL.format("Mine"), "Mine"),
@@ -124,8 +117,10 @@ def test_of_several_one_is_taken_and_told(read: Callable[..., UserCode]) -> None
     assert "2 entry points (build_mlp, build_cnn); build_cnn is tuned (--entry" in code.notes[0]
     chosen = read(text, "build_mlp")
     assert (chosen.entry, chosen.notes) == ("build_mlp", ())
-    of_two_kinds = read(OBJECTIVE + BUILDER.format("build_model"))
-    assert "(objective, build_model); objective is tuned (--entry" in of_two_kinds.notes[0]
+    assert read(OBJECTIVE + BUILDER.format("build_model")).notes == ()
+    named = read(OBJECTIVE + "def run(hp, trial): return 1\n")
+    assert named.entry == "objective", "its name comes before the last in the file"
+    assert "(objective, run); objective is tuned" in named.notes[0]
     classes = read(HYPERMODEL.format("One") + HYPERMODEL.format("Two"))
     assert classes.entry == "Two"
     assert "(One, Two); Two is tuned" in classes.notes[0]

@@ -22,8 +22,8 @@ from hptune.core.messages import (
     Reported,
 )
 from hptune.core.resources import Placement
-from hptune.core.scaling.points import StepRequest
 from hptune.core.space.space import SearchSpace
+from hptune.core.step_request import StepRequest
 from hptune.core.trial import Score
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief

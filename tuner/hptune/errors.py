@@ -129,7 +129,7 @@ _EXTRAS = {
     "jax": ("jax",),
     "keras": _FRAMEWORKS,
     "keras_tuner": _FRAMEWORKS,
-    "matplotlib": ("pictures",),
+    "matplotlib": ("examples",),
     "mlflow": ("mlflow",),
     "optuna": ("optuna",),
     "pandas": ("dataframe",),

@@ -37,11 +37,11 @@ from .reporting.results.view import TO_CONTINUE, StudyView
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory, whole_path
 from .storage.ledger import LedgerReader, damage_errors
-from .storage.scaling_file import MEASURING, read_curves
 from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
 
 if TYPE_CHECKING:
+    from .reporting.html.panel import Panel
     from .reporting.html.report import Setup
 
 
@@ -281,9 +281,14 @@ class Study(Reports, Exports):
                 ("hptune", facts["hptune_version"]),
                 ("begun", moment(facts["created_at"])),
             ],
-            scaling=read_curves(self._directory.path),
+            scaling=self._scaling_panel,
             requests=self._reader.user_requests(),
         )
+
+    def _scaling_panel(self, *, has_figures: bool) -> Panel | None:
+        from .scaling.page import kept_panel
+
+        return kept_panel(self._directory.path, has_figures=has_figures)
 
     # --- for the command line ---------------------------------------------------------------
 
@@ -317,7 +322,7 @@ class Study(Reports, Exports):
             last_finish=_last_finish(facts["ended"]),
             model_loader=tried["loader"] if tried["trial"] == files.best_number() else "study",
             workers=None if run is None else run.workers,
-            is_measuring=master is not None and bool(facts.get(MEASURING)),
+            is_measuring=master is not None and bool(facts.get("measuring")),
             paused_by="" if run is None else run.paused_by,
             dask_page="" if master is None else facts.get("dask_page", ""),
             created_at=float(facts["created_at"]),

@@ -1,4 +1,4 @@
-"""The report's figures one by one: in a notebook's cell, and as pictures."""
+"""The report's figures one by one: in a notebook's cell, and as files."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import pytest
 
 from browser import browser
 from exported_study import varied
-from fake_study import trial
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
-from hptune.core.space.space import ChoiceParameter, FloatParameter, SearchSpace
 from hptune.errors import StudyError, UsageError
-from hptune.reporting.html.pictures import drawn
 from hptune.study import Study
 from stored_study import stored, typical
 
@@ -97,38 +94,26 @@ def test_a_cell_of_a_notebook_shows_its_figure_without_a_network(tmp_path: Path)
         assert {each.partition(":")[0] for each in seen.requests} <= {"file", "data"}
 
 
-def test_pictures_show_what_the_page_shows(tmp_path: Path) -> None:
-    study = varied(tmp_path / "one")
-    of = study.plot_history(complete_only=False)
-    (axes, *_) = drawn(of.figures[0]).axes
-    assert sum(len(each.get_offsets()) for each in axes.collections) == points(of.figures[0]) == 6
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("trial", "accuracy")
-    rates, *_ = study.plot_slices().figures
-    (axes, *_) = drawn(rates).axes
-    assert axes.get_xscale() == "log"
-    *_, words, _, _ = study.plot_slices().figures
-    (axes, *_) = drawn(words).axes
-    labels = [each.get_text() for each in axes.get_xticklabels()]
-    assert (labels, axes.get_xlim()) == (["False", "True"], (-0.5, 1.5))
-    for name, kind in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")):
-        study.plot_slices().save(tmp_path / name)
-        assert (tmp_path / name).read_bytes().startswith(kind)
-        assert (tmp_path / name.replace("a", "a-2")).exists()
-    first = (tmp_path / "a.svg").read_bytes()
-    study.plot_slices().save(tmp_path / "a.svg")
-    assert (tmp_path / "a.svg").read_bytes() == first
-    with pytest.raises(UsageError, match=r"ends with .gif; allowed are .html and .png, .svg, .pdf"):
-        of.save(tmp_path / "a.gif")
+def test_the_save_tool_of_a_figure_writes_a_picture(tmp_path: Path) -> None:
+    plot = Study(typical(tmp_path / "one")).plot_history()
+    for backend, kind in (("canvas", b"\x89PNG"), ("svg", b"<svg")):
+        plot.figures[0].output_backend = backend
+        plot.save(tmp_path / "plot.html")
+        with browser() as seen:
+            seen.page.goto((tmp_path / "plot.html").as_uri())
+            seen.page.on("dialog", lambda asked: asked.accept("history"))  # for the file's name
+            seen.page.locator(".bk-Figure").hover()
+            with seen.page.expect_download() as download:
+                seen.page.locator(".bk-tool-icon-save").click()
+            assert download.value.path().read_bytes().startswith(kind)
+
+
+def test_a_figure_is_written_as_html_only(tmp_path: Path) -> None:
+    plot = Study(typical(tmp_path / "one")).plot_history()
+    with pytest.raises(UsageError, match=r"ends with .svg; a figure is written as .html, and its"):
+        plot.save(tmp_path / "a.svg")
     with pytest.raises(UsageError, match="cannot be written"):
-        of.save(tmp_path / "no" / "a.png")
-
-
-def test_every_figure_of_a_report_becomes_a_picture(tmp_path: Path) -> None:
-    files = varied(tmp_path / "one").report_pictures(tmp_path / "1", "svg", complete_only=False)
-    names = {path.stem for path in files}
-    assert {"front", "history", "curves", "slices", "parallel", "stopping", "timeline"} <= names
-    assert all(path.stat().st_size > 1000 for path in files)
-    assert Study(stored(tmp_path / "c")).report_pictures(tmp_path / "2", "png") == []
+        plot.save(tmp_path / "no" / "a.html")
 
 
 def test_markdown_has_the_best_trials_and_what_was_asked(tmp_path: Path) -> None:
@@ -143,20 +128,6 @@ def test_markdown_has_the_best_trials_and_what_was_asked(tmp_path: Path) -> None
     assert any(line.startswith("| 1 | ValueError: bad shape | trial 4 |") for line in lines)
     assert "Importance" not in page  # too few trials
     assert "No trial has begun yet." in Study(stored(tmp_path / "empty")).report_markdown()
-
-
-def test_dollars_in_names_and_values_are_no_formulas_of_pictures(tmp_path: Path) -> None:
-    words = ("$^$", "$HOME/$DATA")
-    space = SearchSpace((ChoiceParameter("a $_$", words), FloatParameter("x", 0.0, 1.0)))
-    trials = [
-        trial(number, value=0.5, params={"a $_$": word, "x": 0.5}, metrics={"val_accuracy": 0.5})
-        for number, word in enumerate(words)
-    ]
-    study = Study(stored(tmp_path / "s", trials, space=space.to_json()))
-    study.plot_slices().save(tmp_path / "slices.svg")
-    study.plot_parallel().save(tmp_path / "parallel.svg")
-    shown = (tmp_path / "slices.svg").read_text(encoding="utf-8")
-    assert all(f">{each}<" in shown for each in (*words, "a $_$"))
 
 
 def test_the_seed_that_was_given_is_shown_once(tmp_path: Path) -> None:

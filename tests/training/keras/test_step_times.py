@@ -6,7 +6,7 @@ import pytest
 
 from attempts import Attempts
 from hptune.core.attempt import Cause
-from hptune.core.scaling.points import BATCH, STEP_SECONDS, StepRequest
+from hptune.core.step_request import BATCH, STEP_SECONDS, StepRequest
 
 pytestmark = pytest.mark.keras
 

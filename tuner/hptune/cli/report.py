@@ -15,7 +15,6 @@ _PICTURES = ("png", "svg", "pdf")
 _ENDINGS = {".html": "html", ".htm": "html", ".md": "md"}
 _MARKS = {"html": b'<meta name="generator" content="hptune">', "md": b"<!-- made by hptune -->"}
 """What the beginning of a report has; a file that has not is not replaced unasked."""
-_DEFAULTS = {"html": "report.html", "md": "report.md"} | dict.fromkeys(_PICTURES, "report")
 
 
 @click.command(short_help="Write a report with figures, as one HTML file.")
@@ -23,9 +22,9 @@ _DEFAULTS = {"html": "report.html", "md": "report.md"} | dict.fromkeys(_PICTURES
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(["html", "md", *_PICTURES]),
-    help="html: one page with everything; md: the best trials and what matters, as Markdown; png, "
-    "svg, pdf: a folder with each figure as a picture.  [default: by the ending of PLACE, or html]",
+    metavar="[html|md]",
+    help="html: one page with everything; md: the best trials and what matters, as Markdown.  "
+    "[default: by the ending of FILE, or html]",
 )
 @click.option(
     "--complete-only/--with-pruned",
@@ -37,8 +36,8 @@ _DEFAULTS = {"html": "report.html", "md": "report.md"} | dict.fromkeys(_PICTURES
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    metavar="PLACE",
-    help="File, or folder for pictures.  [default: DIR/report.html, DIR/report.md or DIR/report/]",
+    metavar="FILE",
+    help="File to write.  [default: DIR/report.html or DIR/report.md]",
 )
 def report(
     directory: Path, *, file_format: str | None, complete_only: bool | None, output: Path | None
@@ -46,41 +45,33 @@ def report(
     """Write a report of the study in DIR, also while it runs.
 
     The HTML file holds all figures, tables and scripts: it can be copied and opened without a
-    network. Pictures are for papers, and Markdown for pull requests.
+    network. Each figure has a tool that saves it as a PNG file. Markdown is for pull requests.
     """
     from ..study import Study
 
     chosen = _chosen_format(file_format, output)
     study = Study(directory)
-    path = directory / _DEFAULTS[chosen] if output is None else output
-    try:
-        if chosen in _PICTURES:
-            files = study.report_pictures(path, chosen, complete_only=complete_only)
-            names = ", ".join(each.name for each in files)
-            click.echo(f"Wrote {names or 'no figure: no trial has begun yet'} to {text.path(path)}")
-            return
-        make = study.report_markdown if chosen == "md" else study.report_html
-        page = make(complete_only=complete_only).encode()
-        if output is None:
-            write_beside_study(path, page, mark=_MARKS[chosen])
-        else:
-            write_output(path, page)
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror}; name another place with -o"
-        ) from error
+    path = directory / f"report.{chosen}" if output is None else output
+    make = study.report_markdown if chosen == "md" else study.report_html
+    page = make(complete_only=complete_only).encode()
+    if output is None:
+        write_beside_study(path, page, mark=_MARKS[chosen])
+    else:
+        write_output(path, page)
     click.echo(f"Wrote {text.path(path)}")
 
 
 def _chosen_format(given: str | None, output: Path | None) -> str:
     ending = "" if output is None else output.suffix.lower()
     meant = _ENDINGS.get(ending, "html")
-    if ending.removeprefix(".") in _PICTURES:
-        kind = ending.removeprefix(".")
+    picture = next((each for each in _PICTURES if each == given or f".{each}" == ending), "")
+    if picture:
         raise UsageError(
-            f"{output} is one file, and there are several figures; give a folder: --format {kind} "
-            f"-o {(output or Path()).with_suffix('')}"
+            f"{picture} is asked for, but a report is html or md; the save tool of each figure in "
+            "the HTML page writes that figure as a PNG file"
         )
+    if given not in (None, "html", "md"):
+        raise UsageError(f"--format is {given}; allowed are html and md")
     if given is not None and ending in _ENDINGS and given != meant:
         raise UsageError(f"--format is {given}, but the ending of {output} is {ending}")
     return given or meant

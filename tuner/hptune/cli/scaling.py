@@ -22,9 +22,9 @@ from .output import echo
 
 if TYPE_CHECKING:
     from ..config.model_file import ObjectiveSource
-    from ..core.scaling.curve import ScalingCurve
-    from ..core.scaling.points import Mode
     from ..master.scaling import ScalingRequest
+    from ..scaling.curve import ScalingCurve
+    from ..scaling.points import Mode
 
 _BACKENDS = ("tensorflow", "jax", "torch")
 _FORMATS = (".md", ".html")
@@ -186,8 +186,9 @@ def scaling(
     hyperparameters, so it takes minutes. Nothing is trained to its end.
     """
     from ..config.model_file import check_path
-    from ..core.scaling.points import Mode, check_divides
-    from ..reporting.results.scaling import scaling_text
+    from ..core.step_request import check_divides
+    from ..scaling.points import Mode
+    from ..scaling.texts import scaling_text
 
     _check_files(json_file, output, study)
     source = check_path(model_file)
@@ -330,9 +331,9 @@ def _write(
     output: Path | None,
     study: Path | None,
 ) -> None:
-    from ..reporting.results.scaling import scaling_json
+    from ..scaling.file import write_curves
+    from ..scaling.texts import scaling_json
     from ..storage.output_files import write_output
-    from ..storage.scaling_file import write_curves
 
     if study is not None:
         write_curves(study, curves)
@@ -350,8 +351,7 @@ def _page(
 ) -> str:
     """Return the report."""
     from ..reporting.html import markdown
-    from ..reporting.html.report import scaling_page
-    from ..reporting.html.scaling import scaling_panel
+    from ..scaling.page import scaling_page, scaling_panel
 
     panel = scaling_panel(curves, modes=modes, efficiency=efficiency, has_figures=as_html)
     title = "hptune: how the model scales"

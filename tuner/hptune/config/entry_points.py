@@ -1,11 +1,10 @@
 """The entry point of a model file: the function, class or object that is tuned.
 
 The first of these kinds is taken, and of several of one kind the last in the file:
-`objective(hp, trial)`, a HyperModel, `build_model(hp)`, another function whose only argument is
-`hp`. Some are taken only if there is nothing else of the kind: a helper, whose name appears in
-another function of its kind, or in `fit` or `load_data`, and a function of the last kind that calls
-`fit` and not `compile`, which trains what another one builds. What the file imports is taken only
-if the file itself has nothing.
+`objective(hp, trial)` (a function of this name before others of this form), a HyperModel,
+`build_model(hp)`, another function whose only argument is `hp`. Functions whose names begin with an
+underscore are helpers, and so are the base classes of HyperModels. What the file imports is taken
+only if the file itself has nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import contextlib
 import enum
 import inspect
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from ..errors import ModelFileError
@@ -88,12 +87,11 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
             f"{path} has no entry point: {what}; looked for {ENTRY_POINTS} (--entry NAME)."
         )
     first = min(kinds.values())
-    name, notes = [name for name, kind in kinds.items() if kind is first][-1], []
-    used = _names_in(getattr(names[name], "build", names[name]))
-    meant = [each for each, kind in kinds.items() if kind is first or _is_unused(each, kind, used)]
-    if len(meant) > 1:
+    of_kind, notes = [name for name, kind in kinds.items() if kind is first], []
+    name = OBJECTIVE if OBJECTIVE in of_kind else of_kind[-1]
+    if len(of_kind) > 1:
         notes.append(
-            f"{file} has {len(meant)} entry points ({', '.join(meant)}); {name} is tuned "
+            f"{file} has {len(of_kind)} entry points ({', '.join(of_kind)}); {name} is tuned "
             "(--entry NAME takes another)"
         )
     return EntryPoint(name, first, _made(names[name]), (*notes, *_unused(own, names)))
@@ -130,32 +128,19 @@ def _top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _kinds(candidates: Iterable[str], names: Mapping[str, Any]) -> dict[str, EntryKind]:
-    """Return the candidates with their kinds, of each kind without helpers if any remain."""
+    """Return the candidates with their kinds."""
     kinds = {}
     for name in candidates:
         if (kind := _kind(name, names[name])) is not None:
             kinds[name] = kind
     if not kinds and BUILD in candidates and _takes(names[BUILD], 1):
         return {BUILD: EntryKind.BUILD_MODEL}
-    main = {name: kind for name, kind in kinds.items() if not _is_helper(name, kinds, names)}
-    return {name: kind for name, kind in kinds.items() if name in main or kind not in main.values()}
-
-
-def _is_helper(name: str, kinds: Mapping[str, EntryKind], names: Mapping[str, Any]) -> bool:
-    """Return whether a candidate belongs to another one of its kind, or to `fit` or `load_data`."""
-    value, kind = names[name], kinds[name]
-    others = [names[each] for each in kinds if each != name and kinds[each] is kind]
-    if kind is EntryKind.BUILDER:
-        if _trains(value):
-            return True
-        others = [each for each in others if not _trains(each)]
-        others += [names[each] for each in _NOT_TUNED if each in names]
-    return any(_is_class_of(value, each) or name in _names_in(each) for each in others)
-
-
-def _is_unused(name: str, kind: EntryKind, used: Container[str]) -> bool:
-    """Return whether a candidate of a later kind is none that the chosen one uses."""
-    return kind is not EntryKind.BUILDER and name not in used
+    values = [names[name] for name in kinds]
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if not any(_is_class_of(names[name], each) for each in values)
+    }
 
 
 def _is_class_of(one: Any, other: Any) -> bool:
@@ -165,28 +150,11 @@ def _is_class_of(one: Any, other: Any) -> bool:
     return one in other.__mro__ if inspect.isclass(other) else type(other) is one
 
 
-def _trains(function: Any) -> bool:
-    """Return whether a function calls `fit` without `compile`, which a scaler of data may need."""
-    names = _names_in(function)
-    return "fit" in names and "compile" not in names
-
-
-def _names_in(function: Any) -> set[str]:
-    """Return the names that the code of a function has; none of another object."""
-    found: set[str] = set()
-    waiting = [getattr(inspect.unwrap(function), "__code__", None)]
-    while waiting:
-        if isinstance(code := waiting.pop(), CodeType):
-            found.update(code.co_names)
-            waiting += code.co_consts  # functions and comprehensions within it
-    return found
-
-
 def _kind(name: str, value: Any) -> EntryKind | None:
     if _is_hypermodel(value):
         needs = inspect.isclass(value) and _required(value)
         return None if needs else EntryKind.HYPERMODEL
-    if inspect.isclass(value) or name.isupper() or name in _NOT_TUNED:
+    if inspect.isclass(value) or name.isupper() or name.startswith("_") or name in _NOT_TUNED:
         return None
     required = _required(value)
     if required == ["hp", "trial"] or (name == OBJECTIVE and _takes(value, 2)):

@@ -69,6 +69,22 @@ def carrier_of(found: Found, resources: Resources, settings: StudySettings) -> C
     return Carrier(f"{words}, {carrier}; {rule_words(settings, devices)}", tuple(warnings))
 
 
+def check_splits(found: Found, settings: StudySettings) -> None:
+    """Check that trials can train on several devices.
+
+    Raises:
+        UsageError: The user's code cannot be measured or divided.
+    """
+    if not settings.chooses_split:
+        return
+    if not found.is_keras:
+        raise UsageError(
+            f"{found.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "
+            "measure; give a number instead of auto, such as --processes-per-trial 2"
+        )
+    carrier_of(found, Resources(processes=2), settings)
+
+
 def rule_words(settings: StudySettings, devices: int) -> str:
     """Return what the batch size means, in words."""
     if settings.batch_rule is BatchRule.GLOBAL:

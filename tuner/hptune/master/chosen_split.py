@@ -1,24 +1,31 @@
-"""The choice of devices for each trial in a run: connects `split` with its plan and its ledger."""
+"""The devices of each trial in a run: connects `scaling.splitter` with its plan and ledger."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ..core.messages import Event
-from ..core.scaling.curve import ScalingCurve
-from ..core.scaling.points import Mode
-from ..core.scaling.sizes import TrialSizes
-from ..core.scaling.split import SplitTimes
 from ..executors.base import Executor
 from ..samplers.registry import learns
-from ..storage.scaling_file import MEASURING
+from ..scaling.curve import ScalingCurve
+from ..scaling.points import Mode
+from ..scaling.sizes import TrialSizes
+from ..scaling.split import SplitTimes
+from ..scaling.splitter import (
+    FACT,
+    Note,
+    Splitter,
+    measure_split,
+    mode_of,
+    split_runner,
+    stored_curve,
+)
 from .compose import Run, brief
-from .split import FACT, Note, Splitter, measure_split, mode_of, split_runner, stored_curve
 from .stop_requests import StopRequests
 
 
 class ChosenSplit:
-    """Chooses the devices of each trial of a run; does nothing if the user gave their number.
+    """Chooses the devices of each trial of a run.
 
     Args:
         run: The run.
@@ -47,8 +54,6 @@ class ChosenSplit:
         Returns:
             The events that the study's loop must still handle.
         """
-        if not self._run.plan.settings.chooses_split:
-            return ()
         mode = mode_of(self._run.plan.settings)
         curve, seen = stored_curve(self._run.ledger.facts), list[Event]()
         if curve is None:
@@ -63,7 +68,7 @@ class ChosenSplit:
         """Return the curve, None if it could not be measured, and the events that were seen."""
         run, plan, cluster = self._run, self._run.plan, self._run.workers.cluster
         usual = plan.layout.resources
-        run.ledger.set_facts({MEASURING: True})
+        run.ledger.set_facts({"measuring": True})
         sizes = TrialSizes.of(usual)
         runner = split_runner(
             executor, brief=brief(run), space=plan.space, sizes=sizes, requests=requests
@@ -78,7 +83,7 @@ class ChosenSplit:
             note=self._note,
         )
         measured = {} if curve is None else {FACT: curve.to_json()}
-        run.ledger.set_facts({**measured, MEASURING: False})
+        run.ledger.set_facts({**measured, "measuring": False})
         if curve is not None and not SplitTimes.of(curve, mode).seconds:
             why = curve.failures[0].reason if curve.failures else "the time was up"
             self._note(

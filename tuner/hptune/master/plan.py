@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..clusters.layout import WorkerLayout
 from ..config.model_file import Found, SourceKind
 from ..config.objectives import goals_to_json, resolve_goals
-from ..config.parallel_trials import carrier_of
+from ..config.parallel_trials import carrier_of, check_splits
 from ..config.resolved import pruner_settings, resolve_epochs
 from ..config.settings import StudySettings
 from ..core.goals import Goals
@@ -26,7 +26,6 @@ from ..samplers.auto import choose
 from ..samplers.registry import AUTO
 from .earlier.read import read_earlier
 from .earlier.sources import check_source
-from .split import check_splits
 from .suggester import sampler_maker
 from .workforce import Workforce
 

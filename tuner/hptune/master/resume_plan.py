@@ -11,7 +11,7 @@ from typing import Any
 from .. import text
 from ..config.model_file import Found
 from ..config.objectives import goals_of
-from ..config.parallel_trials import carrier_of
+from ..config.parallel_trials import carrier_of, check_splits
 from ..config.settings import SETTINGS, StudySettings
 from ..config.table import Section
 from ..core.engine.engine import Engine
@@ -25,7 +25,6 @@ from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts
 from .plan import RunPlan, checked_pruner, completed_points, layout_for, with_entry
 from .resume_checks import ResumeState, check_changes, check_room
-from .split import check_splits
 from .workforce import Workforce
 
 _MAKE_WORK = (Section.GOAL, Section.PRUNING, Section.CHECKPOINTS)

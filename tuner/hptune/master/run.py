@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
@@ -26,11 +26,10 @@ from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger, LedgerReader, damage_errors
 from ..storage.lock import MasterLock
-from ..storage.scaling_file import MEASURING
 from ..text import duration, plural
 from ..worker.addresses import tunnel
 from ..worker.dask.versions import installed
-from .chosen_split import ChosenSplit
+from ..worker.devices import is_slurm_job
 from .compose import Run, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
@@ -41,6 +40,9 @@ from .resume_plan import Past, ResumeRequest, check_resume, nothing_left, plan_r
 from .stop_requests import StopRequests
 from .user_requests import UserRequests
 from .workforce import Workforce, choose_cluster
+
+if TYPE_CHECKING:
+    from .chosen_split import ChosenSplit
 
 _LOCKED_NOTE_SECONDS = 5.0
 """Time for which another program may keep the ledger locked before the user is told."""
@@ -210,7 +212,9 @@ def resume(
 
 def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
     """Cancel the Slurm jobs of an earlier master; this run has no use for them."""
-    from .detached import cancel_jobs
+    if not (directory.path / "jobs").exists():
+        return
+    from .detached import cancel_jobs  # loads what submits jobs
 
     if count := cancel_jobs(directory, is_master=True):
         display.progress.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
@@ -267,8 +271,10 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
     executor = ParallelExecutor(cluster.executor(plan.layout, study_access(run)), clock)
     requests = _requests(run, display)
     observers = _observers(run, executor, display)
-    split = ChosenSplit(run, display.progress.note)
-    loop = compose(run, executor=executor, requests=requests, observers=observers, revise=split)
+    split = _chosen_split(run, display)
+    loop = compose(
+        run, executor=executor, requests=requests, observers=observers, revise=split or tuple
+    )
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.
     with (
         requests.from_signals(wake=executor.wake, leave_at_once=observers.leave_at_once),
@@ -285,9 +291,10 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
                 notes=(*cluster.notes, *_ways_to(executor.dashboard)),
                 began_at=began_at,
             )
-            run.ledger.set_facts({"dask_page": executor.dashboard, MEASURING: False})
+            run.ledger.set_facts({"dask_page": executor.dashboard, "measuring": False})
             display.progress.start(header)
-            finish = loop.run(opened(plan, at=began_at), split.measured(executor, requests))
+            seen = split.measured(executor, requests) if split is not None else ()
+            finish = loop.run(opened(plan, at=began_at), seen)
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
         run.ledger.set_facts({"ended": ended})
         discard_journals(run.directory)
@@ -295,6 +302,15 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             _try_best_model(run)
     raise_finish(finish, run)
     return RunResult(finish, run.engine.active_seconds, cluster.left_behind)
+
+
+def _chosen_split(run: Run, display: RunDisplay) -> ChosenSplit | None:
+    """Return what chooses the devices of each trial; None if the user gave their number."""
+    if not run.plan.settings.chooses_split:
+        return None
+    from .chosen_split import ChosenSplit  # loads what measures
+
+    return ChosenSplit(run, display.progress.note)
 
 
 def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> RunObservers:
@@ -348,8 +364,6 @@ def _ways_to(page: str) -> Sequence[str]:
 
 
 def _requests(run: Run, display: RunDisplay) -> StopRequests:
-    from .detached import handover  # loads what submits jobs
-
     users = UserRequests(
         run.directory.requests,
         run.engine,
@@ -363,11 +377,18 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         timeout_seconds=run.plan.settings.timeout_seconds or None,
         worked_seconds=run.engine.active_seconds,
         overspent=run.engine.overspent,
-        may_stop=handover(
-            display.progress.note,
-            give_back=run.workers.cluster.hand_over,
-            last=display.progress.stop,
-        ),
+        may_stop=_handover(run, display) if is_slurm_job() else None,
+    )
+
+
+def _handover(run: Run, display: RunDisplay) -> Callable[[int], bool] | None:
+    """Return what a master that is a Slurm job does on a signal; None if it is no such job."""
+    from .detached import handover  # loads what submits jobs
+
+    return handover(
+        display.progress.note,
+        give_back=run.workers.cluster.hand_over,
+        last=display.progress.stop,
     )
 
 

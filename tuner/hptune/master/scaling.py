@@ -1,8 +1,4 @@
-"""Measure how a model scales: short attempts of some steps each, one at a time.
-
-The attempts run as those of a study do: on placements of the same workers, by the same executor,
-ranks and strategies. There is no ledger, no search and no retry.
-"""
+"""`hptune scaling`: measures how a model scales, on workers of its own."""
 
 from __future__ import annotations
 
@@ -17,28 +13,21 @@ from ..clusters.base import Cluster
 from ..config.model_file import Found
 from ..config.settings import StudySettings
 from ..core.attempt import Cause, Ending
-from ..core.goals import Goals
 from ..core.resources import Resources
-from ..core.scaling.curve import Failure, Sample, ScalingCurve
-from ..core.scaling.points import (
-    STEP_SECONDS,
-    Mode,
-    Point,
-    StepRequest,
-    check_divides,
-    points,
-)
-from ..core.scaling.sizes import TrialSizes
 from ..core.space.space import SearchSpace
-from ..core.trial import Direction, Goal
+from ..core.step_request import check_divides
 from ..errors import ModelFileError, StudyError, UsageError
 from ..executors.parallel import ParallelExecutor
+from ..scaling.curve import Failure, Sample, ScalingCurve
+from ..scaling.measurer import NOT_OF_THE_MODEL, MeasuringPlan, measure_curve
+from ..scaling.points import Mode, Point, points
+from ..scaling.sizes import TrialSizes
+from ..scaling.step_runner import STEP_GOALS, StepRunner, divisors
 from ..storage.directory import StudyDirectory
 from ..storage.file_errors import storage_errors
 from ..text import amount, plural
 from ..worker.dask.study_access import prepare_access
-from ..worker.orders import AttemptLimits, StudyBrief
-from .step_runner import StepRunner, divisors
+from ..worker.orders import StudyBrief
 from .workforce import Workforce, choose_cluster
 
 STEPS_SECONDS = 1.0
@@ -124,7 +113,7 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
             scale=lambda: cluster.scale_to({largest: 1}, executor.workers),
             note=note,
         )
-        return measure_curve(runner, request, backend=found.backend, note=note)
+        return measured_curve(runner, request, backend=found.backend, note=note)
 
 
 def _join_seconds(request: ScalingRequest, cluster: Cluster) -> float:
@@ -226,8 +215,7 @@ def _brief(request: ScalingRequest, name: str, directory: StudyDirectory, token:
         directory=str(directory.path),
         working_directory=settings.working_directory,
         source=settings.source,
-        goals=Goals((Goal(STEP_SECONDS, Direction.MIN),)),
-        limits=AttemptLimits(epochs=1, checkpoint_every=0),
+        goals=STEP_GOALS,
         master=token,
     )
 
@@ -256,13 +244,10 @@ def _largest(devices: int, sizes: TrialSizes, cluster: Cluster) -> Resources:
     raise refused
 
 
-def measure_curve(
+def measured_curve(
     runner: StepRunner, request: ScalingRequest, *, backend: str, note: Note
 ) -> ScalingCurve:
     """Measure all points, as often as asked for and as the time allows.
-
-    The points of one round follow each other, and the next round goes through them in the opposite
-    order, so that a machine that becomes slower does not favour one of them.
 
     Args:
         runner: Runs the attempts.
@@ -273,48 +258,57 @@ def measure_curve(
     Raises:
         UsageError: The batch does not divide by the numbers of devices.
         ModelFileError: The user's code failed in the first run.
+        StudyError: The first run failed otherwise.
     """
-    until = time.monotonic() + request.seconds
-    curve = ScalingCurve(
-        backend=backend,
-        device=runner.device,
-        batch=request.batch or 0,
-        devices=request.devices,
-        notes=(_ONE_PROCESS,) if request.in_one_process else (),
-    )
     if request.batch is not None:
         check_divides(request.batch, request.divisors)
-    else:
-        curve = _with_own_batch(runner, request, curve, until, note)
-        if not curve.batch:
-            return curve
-    order = points(request.devices, curve.batch, request.modes)
-    rounds = [order if number % 2 == 0 else order[::-1] for number in range(request.repeats)]
-    for number, point in ((number, each) for number, one in enumerate(rounds) for each in one):
-        is_done = sum(each.point == point for each in curve.samples) > number
-        if is_done or curve.failure(point) is not None:
-            continue
-        if time.monotonic() > until:
-            break
-        step = StepRequest(point.batch_per_device, seconds=STEPS_SECONDS)
-        curve = _added(curve, point, runner.run(point.devices, step, until), until, note)
-    return _with_missing_runs(curve, order, request.repeats)
+    plan = MeasuringPlan(
+        devices=request.devices,
+        points=lambda batch: points(request.devices, batch, request.modes),
+        repeats=request.repeats,
+        seconds=request.seconds,
+        steps_seconds=STEPS_SECONDS,
+        batch=request.batch,
+        must_divide=request.divisors,
+    )
+    notes = _RunNotes(backend, runner.device, note)
+    curve, is_time_up = measure_curve(runner, plan, backend=backend, told=notes)
+    found = [_ONE_PROCESS] if request.in_one_process else []
+    found += dict.fromkeys(notes.lost)
+    if curve.batch and is_time_up:
+        found += _missing_runs(curve, request)
+    return replace(curve, notes=tuple(found))
 
 
-def _with_own_batch(
-    runner: StepRunner, request: ScalingRequest, curve: ScalingCurve, until: float, note: Note
-) -> ScalingCurve:
-    """Measure the model's own batch on the fewest devices that hold it, which tells the batch."""
-    for devices in request.devices:
-        step = StepRequest(must_divide=request.divisors or (devices,), seconds=STEPS_SECONDS)
-        result = runner.run(devices, step, until)
+class _RunNotes:
+    """Tells the user of each run.
+
+    Attributes:
+        lost: What happened to runs that say nothing of the model, in lines.
+    """
+
+    def __init__(self, backend: str, device: str, note: Note) -> None:
+        self.lost: list[str] = []
+        self._backend = backend
+        self._device = device
+        self._note = note
+
+    def __call__(self, point: Point, result: Sample | Ending) -> None:
+        point = result.point if isinstance(result, Sample) else point
+        devices = plural(point.devices, self._device)
+        batch = f"{point.batch_per_device} samples each" if point.batch_per_device else "its batch"
+        words = f"{self._backend}: {devices}, {batch}"
         if isinstance(result, Sample):
-            curve = replace(curve, batch=result.point.batch)
-            return _added(curve, result.point, result, until, note)
-        if not Failure.of(Point(devices, 0), result).is_too_large:
+            self._note(f"{words}: {amount(1000.0 * result.step_seconds)} ms a step")
+            return
+        failure = Failure.of(point, result)
+        if not point.batch_per_device and not failure.is_too_large:
             _raise_first(result)
-        curve = _added(curve, Point(devices, 0), result, until, note)
-    return curve
+        if result.cause is Cause.STOPPED:
+            return
+        self._note(f"{words}: {failure.reason}")
+        if result.cause in NOT_OF_THE_MODEL:
+            self.lost.append(f"{devices}: {failure.reason}")
 
 
 def _raise_first(ending: Ending) -> None:
@@ -325,34 +319,16 @@ def _raise_first(ending: Ending) -> None:
     raise StudyError(f"the first steps could not be measured: {ending.reason}", ending.detail)
 
 
-def _added(
-    curve: ScalingCurve, point: Point, result: Sample | Ending, until: float, note: Note
-) -> ScalingCurve:
-    """Return the curve with the result of one run."""
-    words = f"{curve.backend}: {plural(point.devices, curve.device)}, "
-    words += f"{point.batch_per_device} samples each" if point.batch_per_device else "its batch"
-    if isinstance(result, Sample):
-        note(f"{words}: {amount(1000.0 * result.step_seconds)} ms a step")
-        return curve.with_result(result)
-    if result.cause is Cause.STOPPED and time.monotonic() > until:
-        return curve
-    failure = Failure.of(point, result)
-    note(f"{words}: {failure.reason}")
-    return curve.with_result(failure)
-
-
-def _with_missing_runs(curve: ScalingCurve, planned: Sequence[Point], repeats: int) -> ScalingCurve:
-    """Return the curve with a note if the time was up before all runs were done."""
+def _missing_runs(curve: ScalingCurve, request: ScalingRequest) -> list[str]:
+    """Return a line that says how many runs were done, if the time was up before all of them."""
+    planned = points(request.devices, curve.batch, request.modes)
     able = [point for point in planned if curve.failure(point) is None]
     counts = [sum(each.point == point for each in curve.samples) for point in able]
-    least = min(counts, default=repeats)
-    if least >= repeats:
-        return curve
-    line = (
-        f"the time was up after {least} of {repeats} runs of each point; a longer --timeout "
-        "measures all"
-    )
-    return replace(curve, notes=(*curve.notes, line))
+    least = min(counts, default=request.repeats)
+    if least >= request.repeats:
+        return []
+    runs = f"{least} of {request.repeats} runs of each point"
+    return [f"the time was up after {runs}; a longer --timeout measures all"]
 
 
 def curves_of(

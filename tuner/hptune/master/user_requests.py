@@ -29,7 +29,6 @@ from ..errors import HptuneError, StudyError, UsageError
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
 from ..storage.requests import RequestFile
-from ..storage.scaling_file import MEASURING
 
 WAIT_SECONDS = 60.0
 """Longest time to wait for an answer: a master writes to a slow disk, or is suspended."""
@@ -136,7 +135,7 @@ def ask(
         if owner is None:
             raise StudyError(f"the study in {directory} ended before it took the request")
         if time.monotonic() > deadline:
-            if reader.facts().get(MEASURING):
+            if reader.facts().get("measuring"):
                 raise StudyError(
                     "the study still measures training steps, and answers when it has done so. "
                     f"See `hptune status {directory}`"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..clusters.base import Cluster, RunContext
-from ..clusters.existing import ClientWorkers, ExistingScheduler
 from ..clusters.layout import WorkerLayout, resolve_layout
 from ..clusters.local import LocalWorkers
 from ..config.model_file import SourceKind
@@ -42,8 +41,12 @@ def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> 
         StudyError: The scheduler's file holds no address.
     """
     if client is not None:
+        from ..clusters.existing import ClientWorkers
+
         return ClientWorkers(client)
     if settings.connect:
+        from ..clusters.existing import ExistingScheduler
+
         return ExistingScheduler(settings.connect, certs=settings.certs, insecure=settings.insecure)
     if settings.slurm:
         from ..clusters.slurm_jobs import SlurmWorkers

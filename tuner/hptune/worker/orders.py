@@ -12,7 +12,7 @@ from ..core.data_parallel import DATA_PARALLEL, DataParallel
 from ..core.goals import Goals
 from ..core.meeting import Member, log_name
 from ..core.resources import Placement
-from ..core.scaling.points import StepRequest
+from ..core.step_request import StepRequest
 from ..core.trial import Params, Score
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from ...core.trial import Direction, Goal
 from ...errors import UsageError, check_installed
-from ...reporting.exports.optuna import OUTSIDE
-from ...reporting.exports.sqlite_files import file_url, has_tables
-from ...samplers.adapters.optuna import quiet
+from ...reporting.sqlite_files import file_url, has_tables
+from ...samplers.adapters.optuna import OUTSIDE, quiet
 from .found import NOT_COMPLETE, FoundTrial, FoundTrials
 
 _METRIC = "metric."

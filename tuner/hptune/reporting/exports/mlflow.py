@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from ... import text
 from ...core.trial import ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
+from ..sqlite_files import sqlite_url
 from .source import RESULT, ExportedStudy
-from .sqlite_files import sqlite_url
 
 _IDENTITY = "hptune.study"
 _TRIAL = "hptune.trial"

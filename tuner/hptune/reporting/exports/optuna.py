@@ -24,16 +24,13 @@ from ...core.space.space import (
 )
 from ...core.trial import Direction, ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
-from ...samplers.adapters.optuna import quiet
+from ...samplers.adapters.optuna import OUTSIDE, quiet
+from ..sqlite_files import sqlite_url
 from .source import ExportedStudy
-from .sqlite_files import sqlite_url
 
 _IDENTITY = "hptune study"
 _DIGEST = "hptune digest"
 """User attributes by which an export is recognised, and whether the study has changed since."""
-
-OUTSIDE = " (outside the space)"
-"""End of the name of a parameter for values that the space does not allow."""
 
 _ROUNDING = 1e-8
 """Part of a step by which Optuna lets a value differ from a multiple of it."""

@@ -4,8 +4,8 @@ Every figure (a canvas, drawn by Bokeh) has a sentence and a table next to it, f
 cannot see it.
 
 Offers: `report`: the page, `live`: the page of a study that runs, `plots`: a figure by itself, for
-notebooks, `reports`: the methods of `Study` that plot and report it, `pictures`: the figures as
-files for papers, `markdown`: the report in short, `panel`: a figure with its words and tables.
+notebooks, `reports`: the methods of `Study` that plot and report it, `markdown`: the report in
+short, `panel`: a figure with its words and tables.
 
 May import: `errors`, `text`, `core`, `reporting.results`, `storage`.
 """

@@ -10,7 +10,6 @@ from ..results.trials import ranked, trial_cells, trial_columns
 from . import run_figures, search_figures
 from .panel import Panel, Shown, Table
 from .report import Setup, head_lines, what_was_asked, winner
-from .scaling import scaling_panel
 from .trials import StudyTrials, described
 
 _BEST = 10
@@ -27,7 +26,7 @@ def report_markdown(trials: StudyTrials, setup: Setup, *, shown: Shown, now: flo
         search_figures.stopping(trials),
         run_figures.costs(trials, now=now),
         _without_tracebacks(run_figures.failures(trials)),
-        scaling_panel(setup.scaling, has_figures=False),
+        setup.scaling(has_figures=False),
         what_was_asked(trials, setup),
     )
     return page(title, head_lines(view, now), panels, shown=shown)

@@ -119,13 +119,13 @@ def blank_figure(
     from bokeh.models import DataRange1d
     from bokeh.plotting import figure
 
+    options.setdefault("tools", "pan,box_zoom,wheel_zoom,reset,save")
     for axis in ("x_range", "y_range"):
         if axis not in options:
             options[axis] = DataRange1d(only_visible=True)
     plot = figure(
         height=height,
         sizing_mode="stretch_width",
-        tools="pan,box_zoom,wheel_zoom,reset,save",
         x_axis_label=text.without_middle(x_label, LABEL_CHARACTERS),
         y_axis_label=text.without_middle(y_label, LABEL_CHARACTERS),
         **options,

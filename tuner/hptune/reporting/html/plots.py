@@ -41,31 +41,19 @@ class Plot:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the figure to a file: .html, which needs no network, .png, .svg or .pdf.
-
-        Of several figures, such as slices, all but the first get a number in their names.
+        """Write the figure to an HTML file, which needs no network.
 
         Raises:
-            MissingPackageError: matplotlib is not installed, which all but .html need.
-            UsageError: The ending is another one, or the file cannot be written.
+            UsageError: The ending is not .html, or the file cannot be written.
         """
-        from .pictures import FORMATS, save_figures
-
         file = Path(path)
-        kind = file.suffix.lower().removeprefix(".")
-        if kind != "html" and kind not in FORMATS:
+        if file.suffix.lower() != ".html":
             raise UsageError(
-                f"{file} ends with {file.suffix or 'nothing'}; allowed are .html and "
-                f"{', '.join(f'.{each}' for each in FORMATS)}"
+                f"{file} ends with {file.suffix or 'nothing'}; a figure is written as .html, and "
+                "its save tool gives a PNG file"
             )
-        try:
-            if kind == "html":
-                page = f"<!DOCTYPE html><meta charset=utf-8><body>{self._repr_html_()}"
-                write_output(file, page.encode())
-            else:
-                save_figures(self.figures, file)
-        except OSError as error:
-            raise UsageError(f"{file} cannot be written: {error.strerror}") from error
+        page = f"<!DOCTYPE html><meta charset=utf-8><body>{self._repr_html_()}"
+        write_output(file, page.encode())
 
 
 # A cell's output has all that it needs, and is shown alike in Jupyter, VS Code and Colab. It is

@@ -8,19 +8,29 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
+from typing import Protocol
 
 from ... import text
 from ...core.attempt import ReportedValue
 from ...core.messages import UserRequested
-from ...core.scaling.curve import ScalingCurve
 from ...core.space.space import SearchSpace
 from ..results.best import best_words, model_lines, nothing_complete
 from ..results.summary import state_without_master
 from ..results.view import StudyView
 from . import run_figures, search_figures, space_figures
 from .panel import Follows, Panel, Section, Shown, Table, begin_with
-from .scaling import scaling_panel
 from .trials import StudyTrials
+
+
+class ScalingSection(Protocol):
+    """Makes the section on how the model scales."""
+
+    def __call__(self, *, has_figures: bool) -> Panel | None:
+        """Return the section; None if nothing was measured."""
+
+
+def _not_measured(*, has_figures: bool) -> Panel | None:  # noqa: ARG001 - a ScalingSection
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +40,14 @@ class Setup:
     Attributes:
         command: The command that starts the same study again.
         facts: Further facts, such as versions and the seed, by name.
-        scaling: How the model scales over devices, where that was measured.
+        scaling: Returns how the model scales over devices, with figures or with a table of bars;
+            None where that was not measured.
         requests: What users asked for while it ran.
     """
 
     command: str
     facts: Sequence[tuple[str, str]]
-    scaling: Sequence[ScalingCurve] = ()
+    scaling: ScalingSection = _not_measured
     requests: Sequence[UserRequested] = ()
 
 
@@ -119,20 +130,6 @@ def page_of(report: ReportContents) -> str:
     return filled_page(report, parts)
 
 
-def scaling_page(title: str, head: Sequence[str], panel: Panel) -> str:
-    """Return a page of one section, on how a model scales."""
-    return page_of(
-        ReportContents(
-            title,
-            head,
-            [Section(panel.name, panel.title, lambda: panel)],
-            Shown.ALWAYS,
-            has_pruned=False,
-            is_running=False,
-        )
-    )
-
-
 def filled_page(report: ReportContents, parts: dict[str, str]) -> str:
     """Return the page's template with these parts and those that every page has."""
     parts = {
@@ -177,7 +174,7 @@ def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
         Section("timeline", "Workers", partial(run.timeline, trials, now=now), everything),
         Section("costs", "Costs", partial(run.costs, trials, now=now), everything),
         Section("failures", "Failures", partial(run.failures, trials)),
-        Section("scaling", "Scaling", partial(scaling_panel, setup.scaling)),
+        Section("scaling", "Scaling", partial(setup.scaling, has_figures=True)),
         Section("setup", "What was asked", partial(what_was_asked, trials, setup), everything),
         Section("trials", "All trials", partial(run.all_trials, trials), everything),
     ]

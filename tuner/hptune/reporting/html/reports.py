@@ -1,13 +1,11 @@
-"""The methods of `Study` that plot and report it: figures, one page, Markdown, or pictures."""
+"""The methods of `Study` that plot and report it: figures, one page, or Markdown."""
 
 from __future__ import annotations
 
-import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import StudyError, check_installed
@@ -136,35 +134,6 @@ class Reports(ABC):
         trials = self.study_trials()
         shown = shown_with(trials, complete_only=complete_only)
         return report_markdown(trials, self.setup(), shown=shown, now=time.time())
-
-    def report_pictures(
-        self, folder: Path, file_format: str, *, complete_only: bool | None = None
-    ) -> list[Path]:
-        """Write each figure of the report as a picture.
-
-        Args:
-            folder: Where to write; it is made if it is missing.
-            file_format: "png", "svg" or "pdf".
-            complete_only: As for figures.
-
-        Returns:
-            The files.
-
-        Raises:
-            MissingPackageError: matplotlib is not installed.
-            OSError: A file cannot be written.
-        """
-        check_installed("matplotlib", "a picture")
-        from .pictures import save_figures
-
-        panels = self.report(complete_only=complete_only).panels()
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [
-            save_figures(panel.figures, folder / f"{panel.name}.{file_format}")
-            for panel in panels
-            if panel.has_marks
-        ]
-        return list(itertools.chain.from_iterable(files))
 
     def _plot(
         self,

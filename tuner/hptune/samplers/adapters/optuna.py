@@ -25,6 +25,9 @@ from ...errors import UsageError, check_installed
 from ..common.encoding import Column, Encoding
 from ..common.untried import Keyed, Untried
 
+OUTSIDE = " (outside the space)"
+"""End of the name of a parameter, in an export, for values that the space does not allow."""
+
 _TRIES = 4
 """Questions to Optuna's sampler before a configuration is drawn at random."""
 _STATELESS = ("TPESampler", "GPSampler", "RandomSampler")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...config.model_file import UserCode
 from ...core.attempt import Cause, Ending
-from ...core.scaling.points import BATCH, STEP_SECONDS, STEPS, StepRequest, check_divides
+from ...core.step_request import BATCH, STEP_SECONDS, STEPS, StepRequest, check_divides
 from ...errors import ModelFileError
 from ..context import AttemptStopped, TrialContext
 from ..resume.randomness import seed_after_loading

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from browser import browser
-from hptune.core.scaling.curve import Sample, ScalingCurve
-from hptune.core.scaling.points import Mode, points
-from hptune.reporting.html import line_figures
-from hptune.reporting.html.pictures import drawn, save_figures
-from hptune.reporting.html.report import scaling_page
-from hptune.reporting.html.scaling import scaling_panel
+from hptune.scaling import line_figures
+from hptune.scaling.curve import Sample, ScalingCurve
+from hptune.scaling.page import scaling_page, scaling_panel
+from hptune.scaling.points import Mode, points
 
 SIX = [
     "Samples a second", "Speed-up", "Efficiency, %", "Communication, % of a step",
@@ -74,16 +72,6 @@ def test_each_figure_names_its_lines_and_shows_their_spread() -> None:
     dots = glyphs(found["Communication, % of a step"], "Scatter")[0].data_source.data
     assert dots["y"][0] == 0.0
     assert dots["shown"][2] == "22.9 (21.4 to 24.4)"  # 12.5 of 54.5 ms
-
-
-def test_they_become_pictures_with_their_titles_and_rings(tmp_path: Path) -> None:
-    found = figures(curve("jax", quiet, noise=0.3))
-    assert len(save_figures([*found.values()], tmp_path / "scaling.png")) == len(found)
-    (axes,) = drawn(found["Efficiency, %"]).axes
-    assert axes.get_title("left") == "Efficiency, %"
-    dots = [each for each in axes.collections if type(each).__name__ == "PathCollection"]
-    assert {alpha for each in dots for *_, alpha in each.get_facecolors()} == {0.0, 1.0}
-    assert {alpha for each in dots for *_, alpha in each.get_edgecolors()} == {1.0}
 
 
 def test_the_batch_at_which_efficiency_turns_is_marked() -> None:

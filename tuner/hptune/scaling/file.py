@@ -1,19 +1,15 @@
-"""What a study keeps of its model's scaling: a file of curves, and a fact of its ledger."""
+"""The file in a study's directory with its model's scaling curves."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
-from ..core.scaling.curve import ScalingCurve
-from .files import atomic_write
+from ..storage.files import atomic_write
+from .curve import ScalingCurve
 
 NAME = "scaling.json"
-
-MEASURING: Final = "measuring"
-"""Name of the ledger's fact that says whether the study measures training steps now."""
 
 
 def write_curves(study: Path, curves: Sequence[ScalingCurve]) -> None:

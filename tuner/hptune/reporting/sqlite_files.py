@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Set
 from pathlib import Path
 
-from ... import text
-from ...errors import UsageError
+from .. import text
+from ..errors import UsageError
 
 
 def sqlite_url(place: str, *, tool: str, tables: Set[str]) -> str:

@@ -1,7 +1,7 @@
 """Small figures of a few lines each, which stand next to each other and name their lines directly.
 
-They have the same margins, no tools and no legend, so that a row of them reads as one, also on a
-phone.
+They have the same margins, one tool, which saves the figure, and no legend, so that a row of them
+reads as one, also on a phone.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ... import text
-from ...core.scaling.curve import Range
-from .panel import MUTED, blank_figure
+from .. import text
+from ..reporting.html.panel import MUTED, blank_figure
+from .curve import Range
 
 _HEIGHT = 250
 _INNER_HEIGHT = 170.0
@@ -153,10 +153,9 @@ def _blank(
         x_range=(begin, last * 2 ** (span * (1.0 + _MARGIN) * share / (1.0 - share))),
         y_range=y_range,
         tooltips=[("", "@label"), (x_label, "@x"), (title, "@shown")],
-        # Dragging scrolls the page, on a phone, instead of moving the lines.
-        toolbar_location=None,
+        tools="save",
+        toolbar_location="above",
     )
-    plot.toolbar.active_drag = None
     plot.title.text_color = MUTED
     plot.title.text_font_size = "13px"
     plot.min_border_left = 58

@@ -15,6 +15,7 @@ import pytest
 
 from engine_driver import EngineDriver, returned
 from hptune.config.model_file import Found, ObjectiveSource, SourceKind
+from hptune.config.parallel_trials import check_splits
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report
 from hptune.core.engine.engine import Engine
@@ -28,11 +29,8 @@ from hptune.core.messages import (
     WorkerLeft,
 )
 from hptune.core.resources import Capacity, Resources
-from hptune.core.scaling.curve import ScalingCurve
-from hptune.core.scaling.points import BATCH, STEP_SECONDS, STEPS, Mode
-from hptune.core.scaling.sizes import TrialSizes
-from hptune.core.scaling.split import SplitTimes
 from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.step_request import BATCH, STEP_SECONDS, STEPS
 from hptune.core.trial import Direction, Goal, Params, TrialState
 from hptune.errors import UsageError
 from hptune.executors.base import Executor
@@ -41,9 +39,13 @@ from hptune.executors.simulated_parts import Curve, SimulatedWorker
 from hptune.master.chosen_split import ChosenSplit
 from hptune.master.compose import Run
 from hptune.master.scaling import ScalingRequest, check_code, wait_for_workers
-from hptune.master.split import Splitter, check_splits, measure_split, split_runner
-from hptune.master.step_runner import StepRunner
 from hptune.samplers.random_search import RandomSampler
+from hptune.scaling.curve import ScalingCurve
+from hptune.scaling.points import Mode
+from hptune.scaling.sizes import TrialSizes
+from hptune.scaling.split import SplitTimes
+from hptune.scaling.splitter import Splitter, measure_split, split_runner
+from hptune.scaling.step_runner import StepRunner
 from hptune.storage.directory import StudyDirectory
 from hptune.testing.studies import Memory, Played, play
 from hptune.worker.orders import AttemptOrder, StudyBrief
@@ -320,7 +322,7 @@ def measured(
     return curve, runner.seen
 
 
-@pytest.mark.parametrize(("lost", "counts"), [(2, {1: 1, 2: 1}), (1, {1: 1, 2: 2}), (99, None)])
+@pytest.mark.parametrize(("lost", "counts"), [(2, {1: 1, 2: 1}), (1, {1: 2, 2: 2}), (99, None)])
 def test_a_lost_worker_says_nothing_of_a_number_of_devices(
     tmp_path: Path, lost: int, counts: dict[int, int] | None
 ) -> None:

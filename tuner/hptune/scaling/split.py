@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from .curve import ScalingCurve
-from .points import Mode, Point
+from .points import Mode
 
 _WORTH = 0.98
 """Fewer devices are preferred unless more take less than this share of the time: measured step
@@ -41,7 +41,7 @@ class SplitTimes:
         """
         found, memory = {}, {}
         for count in curve.devices if curve.batch else ():
-            point = Point(count, mode.batch_per_device(curve.batch, count))
+            point = mode.point(curve.batch, count)
             samples = [each for each in curve.samples if each.point == point]
             seconds = curve.step_seconds(point)
             if seconds is None:

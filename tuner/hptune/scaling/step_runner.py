@@ -1,4 +1,8 @@
-"""Attempts that measure training steps, one after another, outside of a study's loop."""
+"""Attempts that measure training steps, one after another, outside of a study's loop.
+
+They run as those of a study do: on placements of the same workers, by the same executor, ranks and
+strategies. There is no ledger, no search and no retry.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
+from ..core.data_parallel import DataParallel
+from ..core.goals import Goals
 from ..core.messages import (
     AttemptEnded,
     Event,
@@ -19,22 +25,25 @@ from ..core.messages import (
     WorkerRefused,
 )
 from ..core.resources import Placement, Resources
-from ..core.scaling.curve import Sample
-from ..core.scaling.points import BATCH, STEP_SECONDS, STEPS, Point, StepRequest
-from ..core.scaling.sizes import TrialSizes
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.completion import completed
 from ..core.space.space import SearchSpace
-from ..core.trial import Params
+from ..core.step_request import BATCH, STEP_SECONDS, STEPS, StepRequest
+from ..core.trial import Direction, Goal, Params
 from ..errors import StudyError
 from ..executors.base import Executor
 from ..worker.orders import AttemptOrder, StudyBrief
+from .curve import Sample
+from .points import Point
+from .sizes import TrialSizes
 
 _END_SECONDS = 30.0
 """Longest wait for an attempt to end once it was told to."""
 _POLL_SECONDS = 0.25
 _SEED = 1
 _USUAL = TrialSizes()
+STEP_GOALS = Goals((Goal(STEP_SECONDS, Direction.MIN),))
+"""What attempts that measure report."""
 
 
 def divisors(count: int) -> list[int]:
@@ -44,6 +53,18 @@ def divisors(count: int) -> list[int]:
     [1, 2, 3, 6]
     """
     return [each for each in range(1, count + 1) if count % each == 0]
+
+
+def steps_brief(brief: StudyBrief) -> StudyBrief:
+    """Return what attempts are told that measure steps instead of training to their end."""
+    limits = replace(
+        brief.limits,
+        epochs=1,
+        checkpoint_every=0,
+        master_grace_seconds=0.0,
+        data_parallel=DataParallel(brief.limits.data_parallel.choice),
+    )
+    return replace(brief, goals=STEP_GOALS, limits=limits)
 
 
 class StepRunner:
@@ -57,7 +78,7 @@ class StepRunner:
 
     Args:
         executor: Open; the caller closes it.
-        brief: What every attempt is told.
+        brief: What every attempt of the study is told, from which `steps_brief` follows.
         space: The search space, of which the default configuration is measured.
         sizes: What attempts hold.
         first_number: Number of its first attempt's trial.
@@ -80,7 +101,7 @@ class StepRunner:
         self.wants_stop = False
         self._requests = requests
         self._executor = executor
-        self._brief = brief
+        self._brief = steps_brief(brief)
         self._sizes = sizes
         self._space = tuple(space.to_json())
         self._params: Params = completed(space, {})

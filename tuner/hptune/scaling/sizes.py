@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from ..resources import Resources
+from ..core.resources import Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from hptune.core.scaling import curve as curve_module
-from hptune.core.scaling import points as points_module
-from hptune.core.scaling.curve import Failure, Range, Sample, ScalingCurve
-from hptune.core.scaling.efficient_batch import EfficientBatch, Side, efficient_batch
-from hptune.core.scaling.points import Mode, Point, check_divides, points
-from hptune.core.scaling.rows import rows
+from hptune.core.step_request import check_divides
 from hptune.errors import UsageError
 from hptune.reporting.html import markdown
-from hptune.reporting.html.report import scaling_page
-from hptune.reporting.html.scaling import scaling_panel
-from hptune.reporting.results.scaling import scaling_json, scaling_text
-from hptune.storage.scaling_file import read_curves, write_curves
+from hptune.scaling import curve as curve_module
+from hptune.scaling import points as points_module
+from hptune.scaling.curve import Failure, Range, Sample, ScalingCurve
+from hptune.scaling.efficient_batch import EfficientBatch, Side, efficient_batch
+from hptune.scaling.file import read_curves, write_curves
+from hptune.scaling.page import scaling_page, scaling_panel
+from hptune.scaling.points import Mode, Point, points
+from hptune.scaling.rows import rows
+from hptune.scaling.texts import scaling_json, scaling_text
 
 BOTH = tuple(Mode)
 

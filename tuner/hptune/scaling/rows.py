@@ -66,9 +66,7 @@ def rows(curve: ScalingCurve, modes: Sequence[Mode] = tuple(Mode)) -> list[Row]:
     """Return what a curve says, by mode and number of devices."""
     found = []
     for mode in modes:
-        of_mode = [
-            Point(count, mode.batch_per_device(curve.batch, count)) for count in curve.devices
-        ]
+        of_mode = [mode.point(curve.batch, count) for count in curve.devices]
         measured = [each for each in of_mode if curve.step_seconds(each) is not None]
         base = measured[0] if measured else None
         found += [_row(curve, mode, each, base) for each in of_mode]
@@ -81,10 +79,7 @@ def measured_modes(curve: ScalingCurve) -> tuple[Mode, ...]:
     return tuple(
         mode
         for mode in Mode
-        if any(
-            Point(count, mode.batch_per_device(curve.batch, count)) in tried
-            for count in curve.devices[1:]
-        )
+        if any(mode.point(curve.batch, count) in tried for count in curve.devices[1:])
     )
 
 
@@ -92,7 +87,7 @@ def _row(curve: ScalingCurve, mode: Mode, point: Point, base: Point | None) -> R
     seconds = curve.step_seconds(point)
     if seconds is None or base is None:
         failure = curve.failure(point)
-        reason = "not measured: the time was up" if failure is None else failure.reason
+        reason = "not measured" if failure is None else failure.reason
         return Row(backend=curve.backend, mode=mode, point=point, failure=reason)
     throughput, of_base = _throughput(curve, point), _throughput(curve, base)
     samples = [each for each in curve.samples if each.point == point]

@@ -10,25 +10,30 @@ import pytest
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import Cause, Ending
-from hptune.core.scaling.curve import Sample, ScalingCurve
-from hptune.core.scaling.points import Mode, Point, StepRequest
-from hptune.master.scaling import ScalingRequest, measure_curve
+from hptune.core.step_request import StepRequest
+from hptune.master.scaling import ScalingRequest, measured_curve
+from hptune.scaling.curve import Sample, ScalingCurve
+from hptune.scaling.points import Mode, Point
 
 BATCH = 8
 
 
-def measured(runs: int, *, too_large: int = 0, repeats: int = 3) -> ScalingCurve:
+def measured(runs: int, *, too_large: int = 0, lost: int = 0, repeats: int = 3) -> ScalingCurve:
     """Measure 1 and 2 devices for as long as some runs take, the last of which is cut off.
 
     Args:
         runs: How many are done.
         too_large: Number of devices whose memory does not hold the model.
+        lost: How many runs lose their worker before the first one is done.
         repeats: How often each point is to be measured.
     """
     now = 0.0
 
     def run(devices: int, request: StepRequest, until: float) -> Sample | Ending:
-        nonlocal now
+        nonlocal now, lost
+        if lost:
+            lost -= 1
+            return Ending(Cause.WORKER_LOST, reason="its worker is gone")
         if devices == too_large:
             return Ending(Cause.OUT_OF_MEMORY)
         now += 1.0
@@ -45,9 +50,13 @@ def measured(runs: int, *, too_large: int = 0, repeats: int = 3) -> ScalingCurve
         repeats=repeats,
         seconds=runs,
     )
-    runner: Any = mock.Mock(device="core", run=run)
-    with mock.patch("hptune.master.scaling.time", mock.Mock(monotonic=lambda: now)):
-        return measure_curve(runner, request, backend="jax", note=lambda _: None)
+    runner: Any = mock.Mock(device="core", run=run, wants_stop=False)
+    clock = mock.Mock(monotonic=lambda: now)
+    with (
+        mock.patch("hptune.master.scaling.time", clock),
+        mock.patch("hptune.scaling.measurer.time", clock),
+    ):
+        return measured_curve(runner, request, backend="jax", note=lambda _: None)
 
 
 @pytest.mark.parametrize(("runs", "least"), [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2)])
@@ -66,3 +75,10 @@ def test_no_time_is_missed_if_all_is_measured_that_can_be() -> None:
     assert len(curve.samples) == 3
     assert curve.notes == ()
     assert measured(2, too_large=2).notes[0].startswith("the time was up after 2 of 3 runs")
+
+
+def test_a_lost_worker_is_a_note_and_no_failure_of_the_model() -> None:
+    curve = measured(6, lost=1)
+    assert curve.notes == ("1 core: its worker is gone",)
+    assert not curve.failures
+    assert [each.point.devices for each in curve.samples] == [2, 2, 1, 1, 2]

@@ -8,17 +8,12 @@ replay reads it.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..config.model_file import Found
-from ..config.parallel_trials import carrier_of
 from ..config.settings import StudySettings
-from ..core.attempt import Cause
-from ..core.data_parallel import BatchRule, DataParallel
-from ..core.goals import Goals
+from ..core.data_parallel import BatchRule
 from ..core.messages import (
     Event,
     SplitChosen,
@@ -27,20 +22,19 @@ from ..core.messages import (
     WorkerLeft,
 )
 from ..core.resources import Resources
-from ..core.scaling.curve import Failure, Sample, ScalingCurve
-from ..core.scaling.points import STEP_SECONDS, Mode, Point, StepRequest
-from ..core.scaling.sizes import TrialSizes
-from ..core.scaling.split import SplitTimes, choose_split, split_words
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.space import SearchSpace
-from ..core.trial import Direction, Goal
-from ..errors import UsageError
 from ..executors.base import Executor
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts
-from ..storage.scaling_file import write_curves
 from ..text import plural
 from ..worker.orders import StudyBrief
+from .curve import Failure, ScalingCurve
+from .file import write_curves
+from .measurer import MeasuringPlan, measure_curve
+from .points import Mode
+from .sizes import TrialSizes
+from .split import SplitTimes, choose_split, split_words
 from .step_runner import StepRunner
 
 FACT: Final = "scaling"
@@ -53,29 +47,11 @@ _STEPS_SECONDS = 0.5
 _FIRST_NUMBER = 1_000_000
 """Trial number of the first measurement. It is larger than that of any trial, so a measurement
 never uses a trial's directory."""
-_NOT_OF_THE_MODEL = (Cause.WORKER_LOST, Cause.RANK_LOST, Cause.STOPPED)
-"""Causes that do not depend on the number of devices; the next round measures it again."""
 _MEMORY_MARGIN = 1.25
 """Memory that a trial asks for, relative to what its measured steps used: it also validates, and
 writes checkpoints."""
 
 Note = Callable[[str], None]
-
-
-def check_splits(found: Found, settings: StudySettings) -> None:
-    """Check that trials can train on several devices.
-
-    Raises:
-        UsageError: The user's code cannot be measured or divided.
-    """
-    if not settings.chooses_split:
-        return
-    if not found.is_keras:
-        raise UsageError(
-            f"{found.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "
-            "measure; give a number instead of auto, such as --processes-per-trial 2"
-        )
-    carrier_of(found, Resources(processes=2), settings)
 
 
 def mode_of(settings: StudySettings) -> Mode:
@@ -174,17 +150,9 @@ def split_runner(
     requests: Callable[[], Sequence[Event]],
 ) -> StepRunner:
     """Return what runs the steps of a study's default configuration, see `StepRunner`."""
-    limits = replace(
-        brief.limits,
-        epochs=1,
-        checkpoint_every=0,
-        master_grace_seconds=0.0,
-        data_parallel=DataParallel(brief.limits.data_parallel.choice),
-    )
-    goals = Goals((Goal(STEP_SECONDS, Direction.MIN),))
     return StepRunner(
         executor,
-        brief=replace(brief, goals=goals, limits=limits),
+        brief=brief,
         space=space,
         sizes=sizes,
         first_number=_FIRST_NUMBER,
@@ -227,7 +195,7 @@ def measure_split(
         for line in scale():
             note(line)
     try:
-        curve = None if runner.wants_stop else _measure(runner, mode, backend, note)
+        curve = None if runner.wants_stop else _curve(runner, mode, backend, note)
     finally:
         for number in runner.numbers:
             shutil.rmtree(directory.trial(number), ignore_errors=True)
@@ -243,24 +211,32 @@ def measure_split(
     return curve
 
 
-def _measure(runner: StepRunner, mode: Mode, backend: str, note: Note) -> ScalingCurve:
-    """Measure steps at each number of devices, twice."""
+def _curve(runner: StepRunner, mode: Mode, backend: str, note: Note) -> ScalingCurve:
+    """Measure steps at each number of devices."""
     sizes = _sizes(runner)
     others = ", ".join(map(str, sizes[:-1]))
     shown = f"{others} and " if others else ""
     shown += plural(sizes[-1], runner.device)
     own = "" if runner.device == "process" else ", a process for each"
     note(f"measuring training steps on {shown}{own}, to choose those of each trial …")
-    curve = ScalingCurve(backend=backend, device=runner.device, batch=0, devices=sizes)
-    until = time.monotonic() + _SECONDS
-    for number in range(_ROUNDS):
-        for devices in sizes if number % 2 == 0 else reversed(sizes):
-            if runner.wants_stop or time.monotonic() > until:
-                return curve
-            known = len(curve.failures)
-            curve = _with_run(runner, curve, devices, mode, until)
-            for failure in curve.failures[known:]:
-                note(f"leaving out {plural(devices, runner.device)}: {failure.reason}")
+
+    def divides(devices: int, batch: int) -> bool:
+        return mode is Mode.WEAK or batch % devices == 0
+
+    plan = MeasuringPlan(
+        devices=sizes,
+        points=lambda batch: [mode.point(batch, each) for each in sizes if divides(each, batch)],
+        repeats=_ROUNDS,
+        seconds=_SECONDS,
+        steps_seconds=_STEPS_SECONDS,
+    )
+    curve, _ = measure_curve(runner, plan, backend=backend, told=lambda _point, _result: None)
+    for each in sizes:
+        if not divides(each, curve.batch):
+            reason = f"the batch of {curve.batch} does not divide by {each}"
+            curve = curve.with_result(Failure(mode.point(curve.batch, each), reason))
+    for failure in curve.failures:
+        note(f"leaving out {plural(failure.point.devices, runner.device)}: {failure.reason}")
     return curve
 
 
@@ -270,30 +246,6 @@ def _sizes(runner: StepRunner) -> tuple[int, ...]:
     while (wanted := runner.resources(2 * sizes[-1])) is not None and wanted.nodes == 1:
         sizes.append(2 * sizes[-1])
     return tuple(sizes)
-
-
-def _with_run(
-    runner: StepRunner, curve: ScalingCurve, devices: int, mode: Mode, until: float
-) -> ScalingCurve:
-    """Return the curve with one more run; a size that does not divide the batch is left out."""
-    if not curve.batch:
-        request = StepRequest(seconds=_STEPS_SECONDS)
-        point = Point(devices, 0)
-    else:
-        point = Point(devices, mode.batch_per_device(curve.batch, devices))
-        request = StepRequest(point.batch_per_device, seconds=_STEPS_SECONDS)
-    if curve.failure(point) is not None:
-        return curve
-    if mode is Mode.STRONG and curve.batch % devices:
-        reason = f"the batch of {curve.batch} does not divide by {devices}"
-        return curve.with_result(Failure(point, reason))
-    result = runner.run(devices, request, until)
-    if isinstance(result, Sample):
-        batch = curve.batch or result.point.batch
-        return replace(curve.with_result(result), batch=batch)
-    if result.cause in _NOT_OF_THE_MODEL:
-        return curve
-    return curve.with_result(Failure.of(point, result))
 
 
 def stored_curve(facts: StudyFacts) -> ScalingCurve | None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ... import text
-from ...core.scaling.curve import Range, ScalingCurve
-from ...core.scaling.efficient_batch import Side, efficiency_by_batch
-from ...core.scaling.points import Mode
-from ...core.scaling.rows import Row, measured_modes
-from ..results.scaling import (
+from .. import text
+from ..reporting.html.panel import BEST, COMPLETE, FAILED, PRUNED, Panel, Section, Shown, Table
+from ..reporting.html.report import ReportContents, page_of
+from .curve import Range, ScalingCurve
+from .efficient_batch import Side, efficiency_by_batch
+from .file import read_curves
+from .line_figures import Line, Mark, Reference, line_figure
+from .points import Mode
+from .rows import Row, measured_modes
+from .texts import (
     BAR_COLUMNS,
     COLUMNS,
     EFFICIENT,
@@ -22,8 +27,6 @@ from ..results.scaling import (
     conclusions,
     efficient_batches,
 )
-from .line_figures import Line, Mark, Reference, line_figure
-from .panel import BEST, COMPLETE, FAILED, PRUNED, Panel, Table
 
 _COLORS = (COMPLETE, PRUNED, BEST)
 _COLORS_BY_DEVICES = ("#8e5fc9", "#1593a5", FAILED)
@@ -67,6 +70,25 @@ def scaling_panel(
     figures = _figures([each for each in curves if each.batch], found, efficiency)
     words = f"{_MODES} {_MARKS.format(_PERCENT * efficiency)}" if figures else _MODES
     return Panel("scaling", "Scaling", words, figures, [said, measured], is_folded=False)
+
+
+def kept_panel(study: Path, *, has_figures: bool) -> Panel | None:
+    """Return what was measured for a study, by its directory; None if nothing was."""
+    return scaling_panel(read_curves(study), has_figures=has_figures)
+
+
+def scaling_page(title: str, head: Sequence[str], panel: Panel) -> str:
+    """Return a page of one section, on how a model scales."""
+    return page_of(
+        ReportContents(
+            title,
+            head,
+            [Section(panel.name, panel.title, lambda: panel)],
+            Shown.ALWAYS,
+            has_pruned=False,
+            is_running=False,
+        )
+    )
 
 
 def _in_one_line(row: Sequence[str]) -> tuple[str, ...]:

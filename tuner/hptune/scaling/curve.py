@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from ..attempt import Cause, Ending
+from ..core.attempt import Cause, Ending
 from .points import Point
 
 

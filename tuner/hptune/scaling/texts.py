@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ... import text
-from ...core.resources import size
-from ...core.scaling.curve import Range, ScalingCurve
-from ...core.scaling.efficient_batch import EfficientBatch, Side, efficient_batch
-from ...core.scaling.points import Mode
-from ...core.scaling.rows import Row, rows
-from ..table import table
+from .. import text
+from ..core.resources import size
+from ..reporting.table import table
+from .curve import Range, ScalingCurve
+from .efficient_batch import EfficientBatch, Side, efficient_batch
+from .points import Mode
+from .rows import Row, rows
 
 EFFICIENT = 0.8
 """Efficiency that is worth the devices: the default of --efficiency."""

@@ -1,0 +1,180 @@
+"""The package's kernel, and the wings that hang on it.
+
+The kernel is what a study on one machine with Keras needs. It imports a wing through the wing's
+doors only. `python tests/support/wings.py` counts the lines of code of each.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "tuner" / "hptune"
+JOBQUEUE = Path(__file__).parents[2] / "jobqueue" / "hptune_jobqueue"
+
+COMMANDS = "hptune.cli"
+"""The module that lists all commands; it may import the command of every wing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wing:
+    """A part of the package that a study on one machine with Keras does without.
+
+    Attributes:
+        modules: Its modules and folders.
+        doors: The modules of the kernel that import it, inside functions, each with the reason.
+        open_doors: Doors that import it at once, when they are loaded themselves.
+        uses: Other wings that it may import.
+    """
+
+    modules: tuple[str, ...]
+    doors: dict[str, str] = field(default_factory=dict)
+    open_doors: dict[str, str] = field(default_factory=dict)
+    uses: tuple[str, ...] = ()
+
+
+WINGS = {
+    "pages": Wing(
+        (
+            "hptune.reporting.html",
+            "hptune.reporting.exports",
+            "hptune.cli.report",
+            "hptune.cli.exporting",
+            "hptune.cli.dashboard",
+        ),
+        open_doors={"hptune.study": "figures, reports and exports are methods of Study"},
+        uses=("remote",),
+    ),
+    "parallel": Wing(
+        (
+            "hptune.executors.parallel",
+            "hptune.executors.parallel_state",
+            "hptune.training.parallel",
+            "hptune.training.strategies",
+            "hptune.worker.forkserver.rank",
+        ),
+        doors={
+            "hptune.worker.forkserver.child": "a process becomes a rank, and chooses its strategy",
+            "hptune.training.keras.objective": "model.fit trains by the strategy",
+        },
+        open_doors={
+            "hptune.master.run": (
+                "each run takes over ranks that a dead master left, whatever its own trials have"
+            )
+        },
+    ),
+    "scaling": Wing(
+        (
+            "hptune.scaling",
+            "hptune.cli.scaling",
+            "hptune.master.chosen_split",
+            "hptune.master.scaling",
+            "hptune.training.keras.step_times",
+        ),
+        doors={
+            "hptune.master.run": "--gpus-per-trial auto measures before the first trial",
+            "hptune.study": "the report shows what was measured",
+            "hptune.worker.forkserver.child": "an order to measure is carried out like a training",
+        },
+        uses=("pages", "parallel"),
+    ),
+    "slurm": Wing(
+        (
+            "hptune_jobqueue",
+            "hptune.cli.slurm",
+            "hptune.clusters.jobs",
+            "hptune.clusters.shown_jobs",
+            "hptune.clusters.slurm_allocation",
+            "hptune.clusters.slurm_jobs",
+            "hptune.master.detached",
+        ),
+        doors={
+            "hptune.master.workforce": "chooses where workers come from",
+            "hptune.master.run": "a master that is a job hands over, and cancels jobs left behind",
+            "hptune.cli.running": "--detach of `hptune run` and `hptune resume`",
+            "hptune.cli.asking": "`hptune stop` cancels the jobs of a dead master",
+            "hptune.cli.reading": "`hptune status` shows jobs",
+        },
+    ),
+    "remote": Wing(
+        (
+            "hptune.cli.certs",
+            "hptune.cli.joining",
+            "hptune.clusters.existing",
+            "hptune.clusters.running_studies",
+            "hptune.clusters.scheduler",
+            "hptune.executors.file_exchange",
+            "hptune.executors.file_pieces",
+            "hptune.executors.file_reception",
+            "hptune.worker.transport",
+        ),
+        doors={"hptune.master.workforce": "chooses where workers come from"},
+        open_doors={
+            "hptune.executors.dask": "file exchange shares the executor's messages and threads",
+            "hptune.worker.dask.plugin": "its worker may see the study's directory or not",
+            "hptune.worker.dask.study_access": "says which files go to a worker that does not",
+        },
+        uses=("slurm",),
+    ),
+    "doctor": Wing(("hptune.doctor", "hptune.cli.doctor"), uses=("remote", "slurm")),
+}
+"""Certificates (`security`) are the kernel's: they keep other users of this machine out."""
+
+
+def wing(module: str) -> str:
+    """Return the wing of a module; empty for the kernel."""
+    for name, each in WINGS.items():
+        if any(module == own or module.startswith(f"{own}.") for own in each.modules):
+            return name
+    return ""
+
+
+def may_import(importer: str, imported: str, *, in_function: bool) -> bool:
+    """Return whether a module may import another, as far as wings are concerned."""
+    ours, theirs = wing(importer), wing(imported)
+    if not theirs or ours == theirs:
+        return True
+    if ours:
+        return theirs in WINGS[ours].uses
+    if importer == COMMANDS:
+        return imported.startswith(f"{COMMANDS}.")
+    return importer in WINGS[theirs].open_doors or (in_function and importer in WINGS[theirs].doors)
+
+
+def lines_of_code(text: str) -> int:
+    """Return how many lines have code: no blank lines, comments and docstrings."""
+    layout = {
+        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }  # fmt: skip
+    found: set[int] = set()
+    for each in tokenize.generate_tokens(io.StringIO(text).readline):
+        if each.type not in layout:
+            found.update(range(each.start[0], each.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            docstring = node.body[0]
+            found -= set(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
+    return len(found)
+
+
+def count() -> Counter[str]:
+    """Return the lines of code of the kernel and of each wing."""
+    found: Counter[str] = Counter()
+    for root in (SOURCE, JOBQUEUE):
+        for path in root.rglob("*.py"):
+            module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
+            name = wing(module.removesuffix(".__init__")) or "kernel"
+            found[name] += lines_of_code(path.read_text(encoding="utf-8"))
+    return found
+
+
+if __name__ == "__main__":
+    for each, lines in count().most_common():
+        sys.stdout.write(f"{lines:7,} {each}\n")

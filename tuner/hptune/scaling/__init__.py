@@ -1,0 +1,13 @@
+"""How a model scales over devices: measures training steps, and says what follows from them.
+
+One measurer serves `hptune scaling` and `--gpus-per-trial auto`. The orders of its attempts are
+those of trials, with a `core.step_request.StepRequest` instead of a training.
+
+Offers: `measurer.measure_curve` (times the steps), `step_runner.StepRunner` (runs its attempts),
+`curve.ScalingCurve` (what was measured), `rows.rows` (speed-up, efficiency and communication, with
+their noise), `efficient_batch.efficient_batch` (the batch from which on more devices are
+efficient), `splitter.Splitter` and `split.choose_split` (devices for each trial of a study),
+`file` (the curves of a study), `texts` and `page` (what the user reads).
+
+May import: `errors`, `text`, `core`, `config`, `executors`, `reporting`, `storage`, `worker`.
+"""

@@ -1,0 +1,101 @@
+"""The measurer: times training steps on each number of devices, several times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+
+from ..core.attempt import Cause, Ending
+from ..core.step_request import StepRequest
+from .curve import Failure, Sample, ScalingCurve
+from .points import Point
+from .step_runner import StepRunner
+
+NOT_OF_THE_MODEL = (Cause.WORKER_LOST, Cause.RANK_LOST, Cause.STOPPED)
+"""Causes that do not depend on the number of devices; the next round measures it again."""
+
+Told = Callable[[Point, Sample | Ending], None]
+"""Takes the result of each run; it may raise to end the measuring. The batch of the point is 0
+where the model's own batch is not known yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuringPlan:
+    """What to measure.
+
+    Attributes:
+        devices: Numbers of devices, increasing.
+        points: Returns what is measured, by the model's batch.
+        repeats: How often each point is measured.
+        seconds: How long all of it may take.
+        steps_seconds: How long the steps of one run are timed.
+        batch: The global batch; None for the model's own.
+        must_divide: Numbers of devices that must divide the model's own batch.
+    """
+
+    devices: tuple[int, ...]
+    points: Callable[[int], Sequence[Point]]
+    repeats: int
+    seconds: float
+    steps_seconds: float
+    batch: int | None = None
+    must_divide: tuple[int, ...] = ()
+
+
+def measure_curve(
+    runner: StepRunner, plan: MeasuringPlan, *, backend: str, told: Told
+) -> tuple[ScalingCurve, bool]:
+    """Measure all points, as often as asked for and as the time allows.
+
+    The points of one round follow each other, and the next round goes through them in the opposite
+    order, so that a machine that becomes slower does not favour one of them. If the model's own
+    batch is measured, the fewest devices that hold it tell the batch.
+
+    Args:
+        runner: Runs the attempts.
+        plan: What to measure.
+        backend: Keras's backend.
+        told: Takes each result.
+
+    Returns:
+        The curve, and whether the time was up before everything was measured. The curve also ends
+        early if the runner's study is to stop.
+    """
+    until = time.monotonic() + plan.seconds
+    curve = ScalingCurve(
+        backend=backend, device=runner.device, batch=plan.batch or 0, devices=plan.devices
+    )
+    for number in range(plan.repeats):
+        tried: set[Point] = set()
+        while (point := next(_left(plan, curve, number, tried), None)) is not None:
+            if runner.wants_stop or time.monotonic() > until:
+                return curve, not runner.wants_stop
+            tried.add(point)
+            if curve.batch:
+                step = StepRequest(point.batch_per_device, seconds=plan.steps_seconds)
+            else:
+                step = StepRequest(must_divide=plan.must_divide, seconds=plan.steps_seconds)
+            result = runner.run(point.devices, step, until)
+            told(point, result)
+            if isinstance(result, Sample):
+                curve = replace(curve.with_result(result), batch=curve.batch or result.point.batch)
+                tried.add(result.point)
+            elif result.cause not in NOT_OF_THE_MODEL:
+                curve = curve.with_result(Failure.of(point, result))
+    return curve, time.monotonic() > until
+
+
+def _left(
+    plan: MeasuringPlan, curve: ScalingCurve, number: int, tried: Set[Point]
+) -> Iterator[Point]:
+    """Yield what is still to be measured in a round, numbered from 0."""
+    if curve.batch:
+        order = plan.points(curve.batch)
+        order = order if number % 2 == 0 else order[::-1]
+    else:
+        order = [Point(devices, 0) for devices in plan.devices]
+    for point in order:
+        is_done = sum(each.point == point for each in curve.samples) > number
+        if not is_done and point not in tried and curve.failure(point) is None:
+            yield point
