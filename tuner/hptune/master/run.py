@@ -268,7 +268,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
     requests = _requests(run, display)
     observers = _observers(run, executor, display)
     split = ChosenSplit(run, display.progress.note)
-    loop = compose(run, executor=executor, requests=requests, observers=observers, revise=split)
+    loop = compose(run, executor=executor, requests=requests, observers=observers, split=split)
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.
     with (
         requests.from_signals(wake=executor.wake, leave_at_once=observers.leave_at_once),
@@ -276,6 +276,8 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
     ):
         # Workers that outlive this master are told by its last heartbeat that it has ended.
         with observers.until_stopped(), run.lock.beating():
+            if not plan.retries_nodes:
+                cluster.exclude(run.engine.workers.failing_nodes)
             cluster.scale_up(plan.layout.resources, run.trials_to_run)
             began_at = clock.now()  # before the measuring, which is part of the run's time
             header = plan.header(
@@ -287,7 +289,8 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             )
             run.ledger.set_facts({"dask_page": executor.dashboard, MEASURING: False})
             display.progress.start(header)
-            finish = loop.run(opened(plan, at=began_at), split.measured(executor, requests))
+            earlier = split.measured(executor, requests)
+            finish = loop.run(opened(plan, at=began_at, splits=split.is_known), earlier)
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
         run.ledger.set_facts({"ended": ended})
         discard_journals(run.directory)
@@ -300,6 +303,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
 def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> RunObservers:
     plan, known = run.plan, run.engine.snapshot
     notifications = Notifications(
+        run.engine.workers,
         workers_are_known=run.workers.cluster.is_local,
         memory_bytes=plan.layout.resources.memory_bytes,
         has_checkpoint=StudyFiles(run.directory, plan.goals).can_continue,

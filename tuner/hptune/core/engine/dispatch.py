@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from ..attempt import AttemptId, Cause
 from ..budget import resized
-from ..messages import Command, DecidePacking, Measured, WorkerJoined
+from ..messages import Command, DecidePacking, Measured
 from ..packing.occupancy import Occupancy
 from ..packing.packing import Packing
 from ..packing_plan import PackingPlan
@@ -18,6 +18,7 @@ from ..scheduling.stall_reason import stall_reason
 from ..scheduling.step_times import StepTimes
 from ..study_config import StudyConfig
 from ..trial import TrialState
+from ..workers import Worker
 from .budget_check import BudgetCheck
 from .lifecycle import Lifecycle
 from .records import AttemptRecord
@@ -72,13 +73,11 @@ class Dispatch:
         self._waiting = TrialQueue(self._wanted, self._seconds, self.budget.pays_for)
         self._waiting.add(self._records.all_waiting())
 
-    def worker_joined(self, event: WorkerJoined) -> None:
+    def worker_joined(self, worker: Worker) -> None:
         """Add a worker."""
         before = self._packing.most
-        self.places.add(
-            event.worker, event.node, event.capacity, ends_at=event.ends_at, gang=event.gang
-        )
-        self._update_limit(event.worker, 1)
+        self.places.follow(worker)
+        self._update_limit(worker.name, 1)
         if self._packing.most != before:
             self._limit_gpu_sharing()
 
@@ -100,11 +99,11 @@ class Dispatch:
         """Begin to count the device time of an attempt whose process is running."""
         self.budget.hours.started(run.attempt.id, run.attempt.placement)
 
-    def worker_left(self, worker: str) -> None:
+    def worker_left(self, worker: Worker) -> None:
         """Remove a worker that is gone."""
-        self._update_limit(worker, -1)
-        self._occupancy.remove(worker)
-        self.places.remove(worker)
+        self._update_limit(worker.name, -1)
+        self._occupancy.remove(worker.name)
+        self.places.follow(worker)
 
     def withdrawn(self, number: int) -> None:
         """Remove a trial that waited and was stopped."""

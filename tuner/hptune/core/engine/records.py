@@ -103,6 +103,11 @@ class TrialRecord:
             wanted = replace(wanted, memory_bytes=max(wanted.memory_bytes, needed))
         return wanted
 
+    def forgive(self, cause: Cause) -> None:
+        """Count one end by this cause less, as it was not the trial's fault."""
+        if self.losses.get(cause):
+            self.losses[cause] -= 1
+
     def observe(self, report: Report, goals: Goals) -> bool:
         """Record a report; return whether the trial can be compared with others by it.
 

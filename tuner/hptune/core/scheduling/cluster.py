@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from ..resources import Amount, Capacity, Placement, Resources
+from ..workers import Phase, Worker
 from . import distinct_nodes
 from .device_pool import DevicePool
 from .first_fit import Amounts, FirstFit
@@ -145,6 +146,24 @@ class ClusterState:
             self._renumber()
         else:
             self._number(record)
+
+    def follow(self, worker: Worker) -> None:
+        """Add, drain or remove a worker as it has changed in the roster."""
+        match worker.phase:
+            case Phase.JOINED:
+                self.add(
+                    worker.name,
+                    worker.node,
+                    worker.capacity,
+                    ends_at=worker.ends_at,
+                    gang=worker.gang,
+                )
+            case Phase.DRAINING:
+                self.drain(worker.name)
+            case Phase.LEFT:
+                self.remove(worker.name)
+            case _:
+                pass
 
     def _number(self, record: WorkerState) -> None:
         self._totals.append(record.amounts_when_empty)
