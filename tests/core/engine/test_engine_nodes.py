@@ -6,7 +6,7 @@ from engine_driver import EngineDriver, returned
 from hptune.core.attempt import AttemptId, Cause, Ending
 from hptune.core.failure_policy import Action, FailureRule
 from hptune.core.messages import DecideSplit, ExcludeNode, Start
-from hptune.core.resources import Resources
+from hptune.core.resources import Capacity, Resources
 from hptune.core.trial import TrialState
 
 LOST = Ending(Cause.WORKER_LOST, reason="its disk failed")
@@ -23,15 +23,27 @@ def begun(driver: EngineDriver, **options: object) -> None:
     driver.open(9, **options)
     driver.join("bad")
     driver.join("good")
+    answer(driver)
+
+
+def answer(driver: EngineDriver) -> None:
     while driver.ask is not None:
         driver.suggest()
+
+
+def lose(driver: EngineDriver, worker: str) -> AttemptId:
+    """Lose what runs on a worker, which stays; returns the attempt."""
+    name = on(driver, worker)
+    driver.end(name, LOST)
+    answer(driver)
+    return name
 
 
 def test_nothing_starts_on_a_node_from_its_third_failure_on(driver: EngineDriver) -> None:
     begun(driver)
     assert len(driver.running) == 2
     for _ in range(2):
-        driver.end(on(driver, "bad"), LOST)
+        lose(driver, "bad")
     commands = driver.end(on(driver, "bad"), LOST)
     assert ExcludeNode("node of bad") in commands
     assert not any(isinstance(each, Start) for each in commands)
@@ -44,11 +56,67 @@ def test_nothing_starts_on_a_node_from_its_third_failure_on(driver: EngineDriver
     driver.check_replay()
 
 
+def test_a_trial_that_was_lost_goes_to_another_node_if_one_could_hold_it(
+    driver: EngineDriver,
+) -> None:
+    begun(driver)
+    lost = lose(driver, "bad")
+    assert on(driver, "bad").trial != lost.trial, "it waits for the other one"
+    driver.end(on(driver, "good"), returned(0.5))
+    assert on(driver, "good") == AttemptId(lost.trial, 1)
+    driver.end(on(driver, "bad"), LOST)
+    driver.about_to_leave("good")
+    assert on(driver, "bad").number == 1, "there is no other any more"
+    driver.check_replay()
+
+
+def test_few_trials_wait_for_another_node_and_none_while_its_place_would_be_idle(
+    driver: EngineDriver,
+) -> None:
+    begun(driver)
+    lose(driver, "good")
+    numbers = [lose(driver, "bad").trial for _ in range(6)]
+    assert len(set(numbers)) < len(numbers), "of four, one begins again where it was lost"
+    driver = EngineDriver()
+    driver.open(2)
+    driver.join("bad")
+    driver.join("good")
+    answer(driver)
+    lost = on(driver, "bad")
+    driver.end(lost, LOST)
+    assert on(driver, "bad") == AttemptId(lost.trial, 1), "no other trial is left"
+
+
+def test_a_trial_whose_worker_left_may_return_to_its_node(driver: EngineDriver) -> None:
+    begun(driver)
+    lost = on(driver, "bad")
+    driver.leave("bad")
+    driver.join_with("restarted", Capacity((0,)), node="node of bad")
+    assert on(driver, "restarted") == AttemptId(lost.trial, 1)
+
+
+def test_a_large_trial_that_was_lost_has_its_turn_on_another_node(driver: EngineDriver) -> None:
+    large = Resources(cpus=2)
+    driver.open(40)
+    driver.join("bad", cores=2)
+    driver.suggest(resources=lambda _: large)
+    driver.join("good", cores=2)
+    answer(driver)
+    lost = lose(driver, "bad")
+    assert lost.trial == 0
+    for _ in range(12):
+        if AttemptId(0, 1) in driver.running:
+            break
+        driver.end(on(driver, "good"), returned(0.5))
+        answer(driver)
+    assert driver.running[AttemptId(0, 1)].worker == "good", "others passed it all the time"
+
+
 def test_a_node_is_not_to_blame_if_the_same_happens_on_all(driver: EngineDriver) -> None:
     begun(driver)
-    driver.end(on(driver, "good"), LOST)
+    lose(driver, "good")
     for _ in range(5):
-        driver.end(on(driver, "bad"), LOST)
+        lose(driver, "bad")
     assert not driver.excluded
     assert driver.engine.snapshot.failing_nodes == ("node of bad",), "but jobs go elsewhere"
 
@@ -56,35 +124,25 @@ def test_a_node_is_not_to_blame_if_the_same_happens_on_all(driver: EngineDriver)
 def test_attempts_that_are_killed_with_their_study_blame_no_node(driver: EngineDriver) -> None:
     begun(driver)
     for _ in range(2):
-        driver.end(on(driver, "bad"), LOST)
+        lose(driver, "bad")
     driver.stop()
     driver.end(on(driver, "bad"), LOST)
     assert not driver.engine.snapshot.failing_nodes
 
 
-def test_losses_on_a_node_that_is_excluded_are_not_charged(driver: EngineDriver) -> None:
-    begun(driver, failure_rules=(ONCE,))
-    first = on(driver, "bad")
-    driver.end(first, LOST)
-    second = on(driver, "bad")
-    assert second.trial == first.trial, "a trial that has begun goes first"
-    driver.end(on(driver, "good"), returned(0.5))
-    while driver.ask is not None:
-        driver.suggest()
-    driver.end(second, LOST)
-    assert driver.trial(first.trial).state is TrialState.FAILED, "it was charged twice"
-    while driver.ask is not None:
-        driver.suggest()
-    last = on(driver, "bad")
-    driver.end(last, LOST)
-    assert driver.excluded
-    driver.end(on(driver, "good"), returned(0.5))
-    again = on(driver, "good")
-    assert again.trial == last.trial
-    driver.end(again, LOST)
-    assert driver.trial(last.trial).state is not TrialState.FAILED, "once on a good node"
-    driver.end(on(driver, "good"), LOST)
-    assert driver.trial(last.trial).state is TrialState.FAILED
+def test_losses_on_a_node_that_is_excluded_are_not_charged() -> None:
+    for failures in (2, 3):
+        driver = EngineDriver()
+        begun(driver, failure_rules=(ONCE,))
+        first = lose(driver, "bad")
+        for _ in range(failures - 1):
+            lose(driver, "bad")
+        assert bool(driver.excluded) == (failures == 3)
+        driver.end(on(driver, "good"), returned(0.5))
+        assert on(driver, "good") == AttemptId(first.trial, 1)
+        driver.end(AttemptId(first.trial, 1), LOST)
+        is_charged_twice = driver.trial(first.trial).state is TrialState.FAILED
+        assert is_charged_twice == (failures == 2)
 
 
 def test_nothing_starts_before_the_split_is_chosen(driver: EngineDriver) -> None:

@@ -52,7 +52,7 @@ class Dispatch:
         self._occupancy = Occupancy(self._trials_per_device)
         self._unshared = 0
         self.places = ClusterState()
-        self._waiting = TrialQueue(self._wanted, self._seconds, self.budget.pays_for)
+        self._waiting = self._new_queue()
         self._sorted_by: Hashable = None
 
     # --- events -----------------------------------------------------------------------------
@@ -70,8 +70,14 @@ class Dispatch:
             spread=config.measured,
         )
         self._limit_gpu_sharing()
-        self._waiting = TrialQueue(self._wanted, self._seconds, self.budget.pays_for)
+        self._waiting = self._new_queue()
         self._waiting.add(self._records.all_waiting())
+
+    def _new_queue(self) -> TrialQueue:
+        pays_for = self.budget.pays_for
+        return TrialQueue(
+            self._wanted, self._seconds, pays_for, lambda number: self._records[number].lost_on
+        )
 
     def worker_joined(self, worker: Worker) -> None:
         """Add a worker."""
@@ -194,8 +200,13 @@ class Dispatch:
 
     # --- decisions --------------------------------------------------------------------------
 
-    def place(self, at: float) -> list[Command]:
-        """Start all waiting trials for which there is room, the promoted ones first."""
+    def place(self, at: float, *, others_come: bool) -> list[Command]:
+        """Start all waiting trials for which there is room, the promoted ones first.
+
+        Args:
+            at: Now, in seconds since the epoch.
+            others_come: Whether there will be trials for places that are left free.
+        """
         commands: list[Command] = []
         if not self.is_affordable:
             return commands
@@ -203,7 +214,7 @@ class Dispatch:
             if self._may_continue:
                 commands += self._lifecycle.promote(is_last=False)
             self.queue_waiting()
-            found = self._waiting.place(self.places, at)
+            found = self._waiting.place(self.places, at, others_come=others_come)
             if found is None:
                 break
             number, placement = found

@@ -65,6 +65,7 @@ from ..messages import (
     WorkerLeft,
     WorkerRefused,
 )
+from ..node_failures import OF_NODE
 from ..pruner import PrunerMaker, never_prune
 from ..snapshot import RunningAttempt, StudySnapshot
 from ..study_config import StudyConfig
@@ -288,6 +289,8 @@ class Engine:
         run = self._records.running[name]
         if run.halt is not Halt.STOP:  # else the whole study may be killed
             self.workers.attempt_ended(run.attempt, ending.cause, at)
+        is_of_node = ending.cause in OF_NODE and run.attempt.placement.worker in self.workers
+        self._records[name.trial].lost_on = run.attempt.node if is_of_node else ""
         self._dispatch.ended(name, ending.cause, at=at)
         commands, finish = self._lifecycle.end(at, name, ending)
         return commands if finish is None else [*commands, *self._stop(finish)]
@@ -334,7 +337,7 @@ class Engine:
             self._added = []
             dispatch.queue_waiting()
         if self._is_starting:
-            commands += dispatch.place(at)
+            commands += dispatch.place(at, others_come=not self._requests.is_over)
             request = self._requests.next(
                 len(records),
                 waiting=records.waiting,
@@ -355,7 +358,7 @@ class Engine:
                 commands += self._lifecycle.prune_paused()
                 more = self._lifecycle.confirm()
             if more:
-                commands += [*more, *dispatch.place(at)]
+                commands += [*more, *dispatch.place(at, others_come=False)]
                 if records.running or dispatch.is_affordable:
                     return commands
         self._finished = True

@@ -43,6 +43,8 @@ class TrialRecord:
         resources: What its configuration needs, if the user said so of it alone.
         memory_bytes: Host memory to grant at least, as the trial ran out of it before; else 0.
         releases_without_report: How often in a row its worker had to leave before a report.
+        lost_on: The node where its last attempt was killed or lost although the worker stayed;
+            empty if it was not.
         ran_out_on_gpu: Whether it ran out of memory on a GPU, and needs a whole one.
         seconds: How long the processes of its ended attempts ran, in sum.
         history: What happened to the trial, each with its time.
@@ -60,6 +62,7 @@ class TrialRecord:
     resources: Resources | None = None
     memory_bytes: int = 0
     releases_without_report: int = 0
+    lost_on: str = ""
     ran_out_on_gpu: bool = False
     seconds: float = 0.0
     history: list[tuple[float, str]] = field(default_factory=list)
