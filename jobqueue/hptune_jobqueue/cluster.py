@@ -191,6 +191,7 @@ class SlurmCluster:
         self._order = order
         self._notify = notify
         self._jobs: Jobs | None = None
+        self._excluded: dict[str, str] = {}
         self.left = ""
         # Other nodes may be in other networks.
         names = ",".join(dict.fromkeys(shape.partition for shape in order.config.shapes))
@@ -241,6 +242,8 @@ class SlurmCluster:
             sized=lambda other: _kinds_for(order, partitions, other, size_suffix(other)),
             directory=order.directory,
         )
+        for node, why in self._excluded.items():
+            self._jobs.exclude_node(node, why)
         self._jobs.open(trials)
 
     def max_workers(self) -> int:
@@ -281,8 +284,10 @@ class SlurmCluster:
         return [each.address for each in workers if job_of(each.name) in ids]
 
     def exclude_node(self, node: str, why: str) -> None:
-        """Run no more jobs on a node."""
-        if self._jobs is not None:
+        """Run no more jobs on a node; may also be called before `scale_up`."""
+        if self._jobs is None:
+            self._excluded[node] = why
+        else:
             self._jobs.exclude_node(node, why)
 
     def hand_over(self) -> None:

@@ -15,6 +15,7 @@ from hptune.config.settings import StudySettings
 from hptune.core.resources import Resources
 from hptune.core.snapshot import StudySnapshot
 from hptune.core.trial import Trial
+from hptune.core.workers import Workers
 from hptune.executors.base import Executor
 from hptune.master.observers import RunDisplay, RunObservers
 from hptune.master.workforce import Workforce
@@ -83,7 +84,9 @@ def observers(path: Path, jobs: Jobs, screen: Screen) -> RunObservers:
     source = ObjectiveSource(SourceKind.FILE, str(model))
     settings = StudySettings(source=source, working_directory=str(path))
     executor: Any = NoWorkers()
-    return RunObservers(RunDisplay(screen), Notifications(), Workforce(settings, jobs), executor)
+    return RunObservers(
+        RunDisplay(screen), Notifications(Workers()), Workforce(settings, jobs), executor
+    )
 
 
 def test_while_a_study_is_paused_its_jobs_are_wanted_for_running_trials_only(

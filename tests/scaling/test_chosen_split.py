@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -22,6 +20,7 @@ from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
 from hptune.core.messages import (
     AttemptEnded,
+    DecideSplit,
     Event,
     Reported,
     SplitChosen,
@@ -36,8 +35,6 @@ from hptune.errors import UsageError
 from hptune.executors.base import Executor
 from hptune.executors.simulated import SimulatedExecutor
 from hptune.executors.simulated_parts import Curve, SimulatedWorker
-from hptune.master.chosen_split import ChosenSplit
-from hptune.master.compose import Run
 from hptune.master.scaling import ScalingRequest, check_code, wait_for_workers
 from hptune.samplers.random_search import RandomSampler
 from hptune.scaling.curve import ScalingCurve
@@ -80,10 +77,9 @@ def study(
     engine, memory = Engine(), Memory()
     known: list[str] = [] if lines is None else lines
     splitter = Splitter(
-        SplitTimes({} if fixed else times),
+        SplitTimes(times),
         "core",
         sizes=sizes,
-        trials_left=lambda: trials - sum(t.state.is_final for t in engine.trials),
         learns=False,
         note=known.append,
     )
@@ -96,7 +92,7 @@ def study(
         memory=memory,
         engine=engine,
         resources=sizes.on(fixed or 1),
-        revise=splitter,
+        split=None if fixed else splitter,
     )
     engine.validate()
     assert all(trial.state is TrialState.COMPLETE for trial in engine.trials)
@@ -104,7 +100,8 @@ def study(
 
 
 def choices(events: Sequence[Event]) -> list[int]:
-    return [each.resources.processes for each in events if isinstance(each, SplitChosen)]
+    chosen = (each for each in events if isinstance(each, SplitChosen) and each.reason)
+    return [each.resources.processes for each in chosen]
 
 
 @pytest.mark.parametrize("model", CURVES)
@@ -129,28 +126,12 @@ def test_a_trial_that_begins_again_is_counted_once(driver: EngineDriver) -> None
         driver.suggest([{"x": number}])
         ending = Ending(Cause.GIVEN_UP) if number == 3 else returned(0.5)
         driver.end(AttemptId(number, 0), ending)
-    source = ObjectiveSource(SourceKind.FILE, "/model.py")
-    settings = StudySettings(
-        source=source, working_directory="/", trials=5, processes_per_trial="auto"
-    )
-    layout = SimpleNamespace(resources=Resources(), measured=frozenset())
-    plan: Any = SimpleNamespace(settings=settings, go_on=(), retried=(3,), layout=layout)
-    run = Run(plan, mock.Mock(), mock.Mock(), mock.Mock(), mock.Mock(), driver.engine)
-    curve = ScalingCurve(backend="jax", device="core", batch=32, devices=(1,))
-    split = ChosenSplit(run, print)
-    with (
-        mock.patch("hptune.master.chosen_split.Splitter") as splitter,
-        mock.patch("hptune.master.chosen_split.stored_curve", return_value=curve),
-    ):
-        assert split.measured(mock.Mock(), mock.Mock()) == []
-    trials_left = splitter.call_args.kwargs["trials_left"]
-    assert trials_left() == 2, "trial 3 again, and a new one"
-    split([])
-    driver.open(5, retried=(3,))
-    assert trials_left() == 2
+    driver.open(5, retried=(3,), splits=True)
     driver.join()
     driver.end(AttemptId(3, 1), returned(0.5))
-    assert trials_left() == 1
+    driver.join("another")
+    asked = [c for _, commands in driver.story for c in commands if isinstance(c, DecideSplit)]
+    assert [each.trials_left for each in asked] == [2, 1], "trial 3 again, and a new one"
 
 
 def test_trials_of_a_size_that_no_worker_has_any_more_run_on_fewer_devices() -> None:
@@ -164,9 +145,9 @@ def test_trials_of_a_size_that_no_worker_has_any_more_run_on_fewer_devices() -> 
     assert choices(memory.events)[-1] < 4
     assert len(lines) == len(choices(memory.events))
     assert lines[0].startswith("4 cores for each trial, 2 at once: ")
-    # A choice comes before what changes the pool, so nothing starts by the old one.
+    # A choice follows at once on what changes the pool, so nothing starts by the old one.
     at = [i for i, each in enumerate(memory.events) if isinstance(each, SplitChosen)]
-    assert all(isinstance(memory.events[i + 1], WorkerJoined | WorkerLeft) for i in at)
+    assert all(isinstance(memory.events[i - 1], WorkerJoined | WorkerLeft) for i in at)
 
 
 def test_a_replay_of_the_events_makes_the_same_choices() -> None:
@@ -185,25 +166,21 @@ def test_a_replay_of_the_events_makes_the_same_choices() -> None:
     assert sizes <= set(CURVES["does not fit one device"])
 
 
-def splitter(
-    times: SplitTimes, sizes: TrialSizes, *, device: str = "core", trials: int = 100
-) -> Splitter:
-    return Splitter(
-        times, device, sizes=sizes, trials_left=lambda: trials, learns=False, note=lambda _: None
-    )
+def splitter(times: SplitTimes, sizes: TrialSizes, *, device: str = "core") -> Splitter:
+    return Splitter(times, device, sizes=sizes, learns=False, note=lambda _: None)
 
 
-def chosen_on(splits: Splitter, capacity: Capacity) -> Resources:
-    """Return what trials ask for on one worker."""
-    chosen, _ = splits([WorkerJoined(1.0, "w", "node", capacity)])
-    assert isinstance(chosen, SplitChosen)
-    return chosen.resources
+def chosen_on(splits: Splitter, *workers: Capacity, trials: int = 100) -> Resources:
+    """Return what trials ask for on these workers."""
+    chosen, reason = splits(DecideSplit(workers, trials, Resources()))
+    assert reason
+    return chosen
 
 
 def test_a_trial_keeps_what_the_user_asked_for_and_as_many_are_counted_as_fit() -> None:
     times = SplitTimes(CURVES["scales well"])
-    few = splitter(times, TrialSizes(memory_bytes=10**9), trials=1)
-    assert chosen_on(few, Capacity((0, 1))) == Resources(processes=2, memory_bytes=10**9)
+    few = splitter(times, TrialSizes(memory_bytes=10**9))
+    assert chosen_on(few, Capacity((0, 1)), trials=1) == Resources(processes=2, memory_bytes=10**9)
     # Of many trials with a core each, eight would run at once; memory holds two.
     eight = Capacity(tuple(range(8)), memory_bytes=16 * 10**9)
     large = splitter(times, TrialSizes(memory_bytes=8 * 10**9))
@@ -213,9 +190,10 @@ def test_a_trial_keeps_what_the_user_asked_for_and_as_many_are_counted_as_fit() 
     assert chosen_on(wide, eight) == Resources(cpus=4, processes=4)
     # Four GPUs, but cores for two processes only.
     gpus = Capacity((0, 1), gpus=("0", "1", "2", "3"))
-    assert chosen_on(splitter(times, TrialSizes(), device="GPU", trials=1), gpus).processes == 2
-    on_cores = splitter(times, TrialSizes.of(Resources(gpus=0)), trials=1)
-    assert chosen_on(on_cores, gpus) == Resources(gpus=0, processes=2)
+    on_gpus = splitter(times, TrialSizes(), device="GPU")
+    assert chosen_on(on_gpus, gpus, trials=1).processes == 2
+    on_cores = splitter(times, TrialSizes.of(Resources(gpus=0)))
+    assert chosen_on(on_cores, gpus, trials=1) == Resources(gpus=0, processes=2)
 
 
 def test_without_an_amount_trials_ask_for_the_memory_that_was_measured() -> None:
@@ -237,14 +215,14 @@ def test_without_an_amount_trials_ask_for_the_memory_that_was_measured() -> None
 def test_when_the_largest_worker_leaves_trials_ask_for_what_the_others_have() -> None:
     gigabyte = 10**9
     splits = splitter(SplitTimes({1: 1.0}, {1: 4 * gigabyte}), TrialSizes())
-    assert chosen_on(splits, Capacity((0,), memory_bytes=8 * gigabyte)).memory_bytes == 5 * gigabyte
+    large, small = (Capacity((0,), memory_bytes=each * gigabyte) for each in (8, 4))
+    usual = chosen_on(splits, large)
+    assert usual.memory_bytes == 5 * gigabyte
     # The margin would not fit here, and need not as long as the other worker is there.
-    joined = WorkerJoined(2.0, "small", "node", Capacity((0,), memory_bytes=4 * gigabyte))
-    assert splits([joined]) == [joined]
-    left = WorkerLeft(3.0, "w", "gone")
-    chosen, then = splits([left])
-    assert isinstance(chosen, SplitChosen)
-    assert (chosen.resources, then) == (Resources(memory_bytes=4 * gigabyte), left)
+    assert splits(DecideSplit((large, small), 100, usual)) == (usual, "")
+    chosen, reason = splits(DecideSplit((small,), 100, usual))
+    assert chosen == Resources(memory_bytes=4 * gigabyte)
+    assert reason
 
 
 def test_a_study_whose_memory_holds_few_trials_is_within_5_percent_of_the_best_split() -> None:

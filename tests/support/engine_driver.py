@@ -17,15 +17,20 @@ from hptune.core.messages import (
     AttemptStarted,
     Command,
     DecidePacking,
+    DecideSplit,
     Discard,
     Event,
+    ExcludeNode,
     Finish,
     FinishReason,
     KeepBest,
     Measured,
+    NodeExcluded,
     PackingDecided,
     ParametersUsed,
+    Question,
     Reported,
+    SplitChosen,
     Start,
     Stop,
     StopRequested,
@@ -81,6 +86,8 @@ class EngineDriver:
         total: How many trials the sampler and the user are to suggest; None for no limit.
         ask: The question that is not answered yet.
         finish: How the study ended, if it has.
+        split: Chooses what trials ask for, if `splits` is an option of the opening.
+        excluded: The nodes whose workers get nothing, as attempts are lost there.
     """
 
     def __init__(self) -> None:
@@ -95,6 +102,9 @@ class EngineDriver:
         self.total: int | None = None
         self.ask: Ask | None = None
         self.finish: Finish | None = None
+        self.split: Callable[[DecideSplit], Resources] = lambda question: question.usual
+        self.excluded: set[str] = set()
+        self._away: set[str] = set()
         self.at = 1_000.0
         self._trial_rows: dict[int, Trial] = {}
         self._attempt_rows: dict[AttemptId, Attempt] = {}
@@ -113,15 +123,26 @@ class EngineDriver:
         go_on: tuple[int, ...] = (),
         added: Sequence[Params] = (),
         retried: tuple[int, ...] = (),
+        retries_nodes: bool = False,
         **options: Any,
     ) -> list[Command]:
         """Open the study; `options` are fields of `StudyConfig`, None for the default."""
         given = {name: value for name, value in options.items() if value is not None}
         config = StudyConfig(**{"trials": trials, "goals": GOALS, "seed": SEED, **given})
         suggestions = tuple(Suggestion(params, ADDED) for params in added)
-        opened = StudyOpened(self.at, config, go_on=go_on, added=suggestions, retried=retried)
+        opened = StudyOpened(
+            self.at,
+            config,
+            go_on=go_on,
+            added=suggestions,
+            retried=retried,
+            retries_nodes=retries_nodes,
+        )
         for number in retried:
             self._furthest.pop(number, None)
+        self._away |= self.workers.keys()
+        if retries_nodes:
+            self.excluded.clear()
         self.workers.clear()
         self.leaving.clear()
         self.over.extend(self.running)
@@ -146,6 +167,11 @@ class EngineDriver:
     ) -> list[Command]:
         self.workers[worker] = capacity
         self.nodes[worker] = node = node or f"node of {worker}"
+        if worker not in self._away:
+            self.excluded.discard(node)
+        elif node in self.excluded:
+            self.leaving.add(worker)
+        self._away.discard(worker)
         return self.feed(WorkerJoined(self.at, worker, node, capacity, ends_at, gang))
 
     def about_to_leave(self, worker: str = "w") -> list[Command]:
@@ -249,10 +275,23 @@ class EngineDriver:
             self._check(command)
         self._check_books()
         for command in commands:
-            if isinstance(command, DecidePacking):
+            if isinstance(command, Question):
+                assert command is commands[-1], "something follows before the answer"
                 self.at -= 1.0  # it is decided at once
-                return [*commands, *self.feed(PackingDecided(self.at, decide(command.evidence)))]
+                return [*commands, *self.feed(self._answer(command))]
         return commands
+
+    def _answer(self, question: Question) -> Event:
+        match question:
+            case DecidePacking(evidence=evidence):
+                return PackingDecided(self.at, decide(evidence))
+            case DecideSplit():
+                return SplitChosen(self.at, self.split(question), "")
+            case ExcludeNode(node=node):
+                assert node not in self.excluded, f"{node} is excluded twice"
+                self.excluded.add(node)
+                self.leaving |= {each for each in self.workers if self.nodes[each] == node}
+                return NodeExcluded(self.at, node)
 
     def _check(self, command: Command) -> None:
         assert self.finish is None or isinstance(command, Tell), f"{command} after the finish"
@@ -347,6 +386,9 @@ class EngineDriver:
         if snapshot.stopping:
             assert set(self.running) <= set(self.told_to_stop), "an attempt was not told to stop"
         assert snapshot.workers == len(self.workers)
+        assert {each.name for each in self.engine.workers} == self.workers.keys()
+        excluded = {each for each in self.nodes.values() if self.engine.workers.is_excluded(each)}
+        assert excluded == self.excluded
         assert snapshot.cpus == sum(len(each.cpus) for each in self.workers.values())
         cpus = sum(len(held.cpus) * held.cpu_share for held in self._held())
         assert snapshot.cpus_held == pytest.approx(cpus)

@@ -76,7 +76,8 @@ class Tuner:
             now. Its search space must be the same, and so must each setting that a resumed study
             cannot change, such as `search`, if it is given. Start points that were not tried yet
             are tried next.
-        retry_failed: With `resume`: let the trials that have failed begin again.
+        retry_failed: With `resume`: let the trials that have failed begin again, and use nodes
+            again that were excluded.
         client: A `distributed.Client` whose workers to use; None to start workers here.
         quiet: Show no progress.
         hyperparameters: A `HyperParameters` object whose declarations replace those of the same

@@ -376,9 +376,9 @@ def test_nothing_happens_before_the_opening() -> None:
 
 def test_a_worker_joins_once(driver: EngineDriver) -> None:
     driver.open(trials=1)
-    driver.join()
-    with pytest.raises(InvalidTransition, match="joined twice"):
-        driver.join()
+    driver.join(cores=2)
+    assert driver.feed(WorkerJoined(driver.at, "w", "n", Capacity((0,)))) == []
+    assert (driver.engine.snapshot.workers, driver.engine.snapshot.cpus) == (1, 2)
 
 
 def test_suggestions_come_in_order(driver: EngineDriver) -> None:

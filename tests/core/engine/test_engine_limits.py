@@ -92,10 +92,10 @@ def test_rather_a_worker_that_stays_until_the_trial_is_through(driver: EngineDri
     driver.measure(FIRST, usage(seconds_per_step=60.0))
     driver.join("stays")
     driver.suggest()
-    driver.end(FIRST, Ending(Cause.KILLED))
+    driver.end(FIRST, Ending(Cause.RELEASED))
     assert driver.starts[0].placement.worker == "ends", "there it gets further, at least"
     driver.end(AttemptId(1, 0), returned(0.5))
-    driver.end(AttemptId(0, 1), Ending(Cause.KILLED))
+    driver.end(AttemptId(0, 1), Ending(Cause.RELEASED))
     assert driver.starts[0].placement.worker == "stays"
 
 

@@ -26,7 +26,11 @@ from hptune.core.messages import (
     Stop,
     StudyClosed,
     Tell,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerRefused,
 )
+from hptune.core.node_failures import MAX_NODE_FAILURES
 from hptune.core.pruner import HalvingMode, PrunerSettings
 from hptune.core.ranking import Ranking
 from hptune.core.resources import Amount, Capacity, Resources
@@ -90,6 +94,7 @@ OPENINGS = st.fixed_dictionaries(
         "budget": st.sampled_from([None, None, DeviceBudget(Device.CORE, 0.004)]),
         "measured": st.sampled_from([(), tuple(Amount), (Amount.MEMORY,), (Amount.CPUS,)]),
         "learns": st.booleans(),
+        "splits": st.booleans(),
     }
 )
 SCORES = st.sampled_from([0.0, 0.5, 1.0, -1.0, math.nan, math.inf])
@@ -149,6 +154,7 @@ class EngineMachine(RuleBasedStateMachine):
         more=st.integers(0, 3),
         added=st.integers(0, 2),
         retries=st.booleans(),
+        data=st.data(),
     )
     def another_master(
         self,
@@ -158,9 +164,15 @@ class EngineMachine(RuleBasedStateMachine):
         more: int,
         added: int,
         retries: bool,
+        data: st.DataObject,
     ) -> None:
         retried = self.driver.engine.able_to_retry if retries else ()
+        before = {name: (self.driver.nodes[name], has) for name, has in self.driver.workers.items()}
         self.open(opening, pruner or self.pruner, more, added, retried)
+        returning = data.draw(st.lists(st.sampled_from([*before]), unique=True)) if before else []
+        for name in returning:
+            node, capacity = before[name]
+            self.driver.join_with(name, capacity, node=node)
 
     def open(
         self,
@@ -182,6 +194,7 @@ class EngineMachine(RuleBasedStateMachine):
             go_on=go_on,
             added=[{"added": each} for each in range(added)],
             retried=retried,
+            retries_nodes=bool(retried),
         )
 
     @precondition(lambda self: self.has_lived)
@@ -303,6 +316,27 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), ending=ENDINGS)
     def attempt_ends(self, data: st.DataObject, ending: Ending) -> None:
         self.driver.end(self.some_attempt(data, late=False), ending)
+
+    @precondition(lambda self: self.driver.running and len(self.driver.workers) > 1)
+    @rule(data=st.data(), cause=st.sampled_from([Cause.KILLED, Cause.WORKER_LOST]))
+    def a_node_loses_what_it_runs(self, data: st.DataObject, cause: Cause) -> None:
+        node = self.driver.nodes[self.driver.running[self.some_attempt(data, late=False)].worker]
+        for _ in range(MAX_NODE_FAILURES):
+            for name, held in [*self.driver.running.items()]:
+                if {self.driver.nodes[each] for each in held.workers} == {node}:
+                    self.driver.end(name, Ending(cause))
+
+    @precondition(lambda self: self.driver.workers)
+    @rule(data=st.data())
+    def what_has_no_row_changes_no_worker(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from([*self.driver.workers]))
+        before = [*self.driver.engine.workers]
+        at, node = self.driver.at, self.driver.nodes[name]
+        self.driver.feed(WorkerJoined(at, name, "elsewhere", Capacity((99,))))
+        self.driver.feed(WorkerRefused(at, name, node, "late"))
+        if name in self.driver.leaving:
+            self.driver.feed(WorkerLeaving(at, name, "again"))
+        assert [*self.driver.engine.workers] == before
 
     @precondition(lambda self: self.driver.running)
     @rule(data=st.data(), others=st.integers(0, 3))

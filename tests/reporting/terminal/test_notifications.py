@@ -30,6 +30,7 @@ from hptune.core.messages import (
 from hptune.core.resources import Capacity
 from hptune.core.trial import Suggestion, TrialState
 from hptune.core.user_requests import UserAction
+from hptune.core.workers import RosterEvent, Workers
 from hptune.reporting.terminal.notifications import QUIET_SECONDS, Notifications
 
 EIGHT = Capacity(tuple(range(8)), ("0",))
@@ -43,15 +44,26 @@ def left(number: int) -> WorkerLeft:
     return WorkerLeft(0.0, f"w{number}", "the worker is gone")
 
 
+class Observing(Notifications):
+    """Notifications with the roster that they read."""
+
+    def __init__(self, **options: Any) -> None:
+        self.roster = Workers()
+        super().__init__(self.roster, **options)
+
+
 def shown(
-    notifications: Notifications, *events: Event, attempts: tuple[Attempt, ...] = (), at: float
+    notifications: Observing, *events: Event, attempts: tuple[Attempt, ...] = (), at: float
 ) -> list[str]:
-    notifications.observe(events, attempts)
+    for event in events:
+        if isinstance(event, RosterEvent):
+            notifications.roster.handle(replace(event, at=at))
+    notifications.observe([replace(each, at=at) for each in events], attempts)
     return notifications.lines(at)
 
 
 def test_a_line_says_that_a_worker_joined_that_it_left_and_that_it_was_lost() -> None:
-    notifications = Notifications(has_checkpoint=lambda trial: trial < 2)
+    notifications = Observing(has_checkpoint=lambda trial: trial < 2)
     assert shown(notifications, joined(1), at=0.0) == [
         "the worker on node1 joined with 8 cores and 1 GPU; now 1 worker"
     ]
@@ -75,7 +87,7 @@ def test_a_line_says_that_a_worker_joined_that_it_left_and_that_it_was_lost() ->
 
 
 def test_a_worker_that_dies_while_it_was_to_leave_is_lost() -> None:
-    notifications = Notifications()
+    notifications = Observing()
     shown(notifications, joined(1), WorkerLeaving(0.0, "w1", "it takes no more trials"), at=0.0)
     lost = attempt(0, ended_at=1.0, outcome=Outcome.LOST)
     lost = replace(lost, placement=replace(lost.placement, worker="w1"))
@@ -85,7 +97,7 @@ def test_a_worker_that_dies_while_it_was_to_leave_is_lost() -> None:
 
 
 def test_a_worker_that_takes_no_more_trials_and_stays_has_a_line() -> None:
-    notifications = Notifications()
+    notifications = Observing()
     shown(notifications, joined(1), joined(2), at=0.0)
     full = WorkerLeaving(100.0, "w1", "its local disk is full")
     assert shown(notifications, full, WorkerLeaving(100.0, "w2", "SIGTERM"), at=100.0) == []
@@ -100,7 +112,7 @@ def test_a_worker_that_takes_no_more_trials_and_stays_has_a_line() -> None:
 
 
 def test_a_lost_worker_has_its_name_where_others_share_its_node() -> None:
-    notifications = Notifications()
+    notifications = Observing()
     shown(notifications, joined(1, node="vm"), joined(2, node="vm"), at=0.0)
     assert shown(notifications, left(2), at=100.0) == [
         "the worker on vm at w2 was lost; now 1 worker"
@@ -109,7 +121,7 @@ def test_a_lost_worker_has_its_name_where_others_share_its_node() -> None:
 
 
 def test_thousands_of_workers_take_a_few_lines() -> None:
-    notifications = Notifications()
+    notifications = Observing()
     lines = []
     for number in range(3000):
         lines += shown(notifications, joined(number, node=f"node{number // 2}"), at=number / 100)
@@ -121,14 +133,14 @@ def test_thousands_of_workers_take_a_few_lines() -> None:
 
 
 def test_the_first_workers_of_a_local_run_are_in_its_header() -> None:
-    notifications = Notifications(workers_are_known=True)
+    notifications = Observing(workers_are_known=True)
     assert shown(notifications, joined(1), at=0.0) == []
     assert shown(notifications, left(1), at=50.0) == ["the worker on node1 was lost; now 0 workers"]
     assert shown(notifications, joined(2), at=100.0) != []
 
 
 def test_a_refusal_is_shown_once_for_each_reason() -> None:
-    notifications = Notifications()
+    notifications = Observing()
     refused = WorkerRefused(0.0, "w1", "node1", "it has Keras 2")
     assert shown(notifications, refused, replace(refused, worker="w2"), at=0.0) == [
         "the worker on node1 was refused: it has Keras 2"
@@ -148,7 +160,7 @@ def test_what_users_ask_for_is_shown_and_what_is_refused_is_not() -> None:
         asked(UserAction.GO_ON),
         asked(UserAction.ADD, refused="the study is stopping"),
     )
-    assert shown(Notifications(), *requests, at=0.0) == [
+    assert shown(Observing(), *requests, at=0.0) == [
         "trial 3 is stopped by ada (hptune)",
         "a trial is added by ada (hptune): x=0.5 kind=b",
         "trials start again, asked by ada (hptune)",
@@ -156,7 +168,7 @@ def test_what_users_ask_for_is_shown_and_what_is_refused_is_not() -> None:
 
 
 def test_waiting_for_another_study_is_shown_once() -> None:
-    notifications = Notifications()
+    notifications = Observing()
     waits = AttemptWaits(0.0, AttemptId(3, 0), "waits for cores that another study holds")
     (line,) = shown(notifications, waits, replace(waits, attempt=AttemptId(4, 0)), at=0.0)
     assert line.startswith("trial 3 waits for cores that another study holds")
@@ -170,13 +182,13 @@ def test_a_trial_over_its_memory_is_shown_once_with_what_to_do() -> None:
         placement = replace(one.placement, memory_bytes=4_000_000_000)
         return replace(one, placement=placement, usage=usage)
 
-    notifications = Notifications(memory_bytes=4_000_000_000)
+    notifications = Observing(memory_bytes=4_000_000_000)
     assert shown(notifications, attempts=(using(4e9),), at=0.0) == []
     (line,) = shown(notifications, attempts=(using(5.2e9),), at=1.0)
     assert line.startswith("trial 7 uses 5.2 GB of memory, but --memory-per-trial is 4 GB")
     assert line.endswith("--memory-per-trial 7GB")
     assert shown(notifications, attempts=(using(9e9),), at=2.0) == []
-    assert shown(Notifications(), attempts=(using(9e9),), at=3.0) == []
+    assert shown(Observing(), attempts=(using(9e9),), at=3.0) == []
 
 
 def test_a_trial_that_opens_none_of_its_gpus_is_shown_once_with_what_to_do() -> None:
@@ -194,7 +206,7 @@ def test_a_trial_that_opens_none_of_its_gpus_is_shown_once_with_what_to_do() -> 
         placement = replace(one.placement, gpus=tuple(map(str, range(gpus))))
         return replace(one, placement=placement, usage=usage)
 
-    notifications = Notifications()
+    notifications = Observing()
     for other in (using(None), using(9), using(0, step_seconds=None), using(0, gpus=0)):
         assert shown(notifications, attempts=(other,), at=0.0) == []
     (line,) = shown(notifications, attempts=(using(0),), at=1.0)
@@ -202,7 +214,7 @@ def test_a_trial_that_opens_none_of_its_gpus_is_shown_once_with_what_to_do() -> 
     assert "--gpus-per-trial 0" in line
     assert shown(notifications, attempts=(using(0),), at=9999.0) == []
     ended = replace(using(0, step_seconds=None), outcome=Outcome.FINISHED)
-    assert shown(Notifications(), attempts=(ended,), at=0.0) == [line]
+    assert shown(Observing(), attempts=(ended,), at=0.0) == [line]
 
 
 def tried(
@@ -224,7 +236,7 @@ def lost(*attempts: Attempt) -> tuple[Event, ...]:
 
 
 def test_an_attempt_that_hung_is_shown_with_where_its_trial_is_retried() -> None:
-    notifications = Notifications()
+    notifications = Observing()
     hung = tried(3, cause=Cause.HUNG, why="it hung: no report and no work for 600 s")
     assert shown(notifications, *lost(hung), attempts=(hung, tried(3, 1)), at=0.0) == [
         "trial 3 on node0: it hung: no report and no work for 600 s; retrying on node1"
@@ -237,28 +249,26 @@ def test_an_attempt_that_hung_is_shown_with_where_its_trial_is_retried() -> None
 
 def test_a_trial_that_ran_out_of_memory_is_shown_with_what_it_is_given_next() -> None:
     ended = tried(3, cause=Cause.OUT_OF_MEMORY, why="out of memory (it held 4 GB)", memory=4e9)
-    (line,) = shown(
-        Notifications(), *lost(ended), attempts=(ended, tried(3, 1, memory=8e9)), at=0.0
-    )
+    (line,) = shown(Observing(), *lost(ended), attempts=(ended, tried(3, 1, memory=8e9)), at=0.0)
     assert line == (
         "trial 3 on node0: out of memory (it held 4 GB); retrying on node1 with 8 GB of memory"
     )
     part = tried(3, cause=Cause.DEVICE_OUT_OF_MEMORY, why="OOM when allocating")
     part = replace(part, placement=replace(part.placement, gpus=("0",), gpu_share=0.5))
-    (line,) = shown(Notifications(), *lost(part), attempts=(part, tried(3, 1)), at=0.0)
+    (line,) = shown(Observing(), *lost(part), attempts=(part, tried(3, 1)), at=0.0)
     assert line.endswith("OOM when allocating; retrying on node1 with a whole GPU")
 
 
 def test_an_error_of_a_disk_in_the_users_code_is_shown_as_no_worker_is_lost() -> None:
     read = tried(3, cause=Cause.WORKER_LOST, why="OSError: [Errno 5] Input/output error")
     ended = AttemptEnded(1.0, read.id, Ending(Cause.WORKER_LOST, detail="Traceback …"))
-    assert shown(Notifications(), ended, attempts=(read, tried(3, 1)), at=0.0) == [
+    assert shown(Observing(), ended, attempts=(read, tried(3, 1)), at=0.0) == [
         "trial 3 on node0: OSError: [Errno 5] Input/output error; retrying on node1"
     ]
 
 
 def test_thousands_of_retries_take_a_few_lines() -> None:
-    notifications, lines = Notifications(), list[str]()
+    notifications, lines = Observing(), list[str]()
     for number in range(3000):
         ended = tried(number, cause=Cause.OUT_OF_MEMORY, why="out of memory", memory=4e9)
         again = (tried(number, 1, memory=8e9),) if number % 2 else ()
@@ -274,11 +284,11 @@ def test_thousands_of_retries_take_a_few_lines() -> None:
 def test_a_failed_trial_and_a_lost_worker_make_no_line_about_a_retry() -> None:
     failed = replace(tried(1, cause=Cause.HUNG), outcome=Outcome.ERRORED)
     for other in (failed, tried(2, cause=Cause.WORKER_LOST), tried(3, cause=Cause.KILLED)):
-        assert shown(Notifications(), *lost(other), attempts=(other,), at=0.0) == []
+        assert shown(Observing(), *lost(other), attempts=(other,), at=0.0) == []
 
 
 def test_trials_that_never_ask_whether_they_are_pruned_are_shown_once() -> None:
-    notifications = Notifications(pruner="asha")
+    notifications = Observing(pruner="asha")
     for number in (2, 3):
         deaf = attempt(number, outcome=Outcome.FINISHED, cause=Cause.RETURNED)
         notifications.observe([], [replace(deaf, reason=NEVER_ASKED)])
@@ -287,7 +297,7 @@ def test_trials_that_never_ask_whether_they_are_pruned_are_shown_once() -> None:
 
 
 def test_a_pruner_that_no_report_reaches_is_shown_once() -> None:
-    notifications = Notifications(pruner="asha")
+    notifications = Observing(pruner="asha")
     notifications.observe_ended([trial(0, TrialState.FAILED), trial(1, value=0.5, step=3)])
     assert notifications.lines(0.0) == []
     notifications.observe_ended([trial(2, value=0.5), trial(3, value=0.5)])
@@ -296,7 +306,7 @@ def test_a_pruner_that_no_report_reaches_is_shown_once() -> None:
 
 
 def test_an_objective_that_only_results_have_is_named_once() -> None:
-    notifications = Notifications(pruner="asha", objectives=["loss", "latency"])
+    notifications = Observing(pruner="asha", objectives=["loss", "latency"])
 
     def ended(number: int, *reports: dict[str, float]) -> None:
         name = AttemptId(number, 0)
@@ -316,18 +326,18 @@ def test_a_returned_number_that_hides_what_trials_report_is_named_once() -> None
     accurate = [
         trial(n, value=0.5, step=3, metrics={"value": 0.5, "accuracy": 0.5}) for n in (0, 1)
     ]
-    notifications = Notifications(unnamed=True)
+    notifications = Observing(unnamed=True)
     notifications.observe_ended([trial(2, value=0.5, metrics={"value": 0.5}), *accurate])
     (line,) = notifications.lines(0.0)
     assert "minimised, though trials report accuracy" in line
     assert "--objective accuracy:max" in line
-    named = Notifications()
+    named = Observing()
     named.observe_ended(accurate)
     assert named.lines(0.0) == []
 
 
 def test_a_lost_rank_has_one_line_though_its_attempt_ends_later() -> None:
-    notifications = Notifications(has_checkpoint=lambda _: True)
+    notifications = Observing(has_checkpoint=lambda _: True)
     shown(notifications, joined(1), joined(2), at=0.0)
     assert shown(notifications, left(2), at=100.0) == ["the worker on node2 was lost; now 1 worker"]
     lost = replace(

@@ -260,7 +260,7 @@ def _start(
     "--retry-failed",
     is_flag=True,
     help="Let the trials that have failed begin again, such as after a mistake in the model file "
-    "was corrected.",
+    "was corrected, and use nodes again that were excluded.",
 )
 @click.option(
     "--model-file",

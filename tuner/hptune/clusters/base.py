@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..config.model_file import ObjectiveSource
-from ..core.attempt import Attempt
 from ..core.clock import Clock
-from ..core.messages import Event
 from ..core.resources import Capacity, Resources
 from ..executors.base import Executor
 from ..security.certificates import Identity
 from ..worker.dask.study_access import StudyAccess
 from .layout import WorkerLayout, fitting
-from .node_failures import FAILING, NodeFailures
 
 UNLIMITED = Capacity(cpus=tuple(range(1_000_000)))
 """Workers elsewhere may be larger than this machine; a trial that fits none of them waits."""
@@ -50,6 +47,7 @@ class Cluster(abc.ABC):
         open(run)                    connects to the workers, or starts them
         check_trial(resources)       before the user's code is read, and after
         executor(layout, access)     an open executor; the same one at every call
+        exclude([])                  before any worker is sought, and whenever others are
         scale_up(resources, 40)      begins to find workers for 40 trials
         scale_to({resources: 12}, …) whenever the number of trials has changed
         scale_down()                 stops the workers that it found
@@ -153,14 +151,9 @@ class Cluster(abc.ABC):
         """Return the addresses of the workers that must take no more attempts, and why."""
         return {}
 
-    def on_events(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
-        """Observe what happened, such as nodes on which attempts are lost.
-
-        Args:
-            events: What happened.
-            attempts: The attempts that it changed.
-        """
-        del events, attempts
+    def exclude(self, nodes: Sequence[str]) -> None:
+        """Have no more workers on these nodes, on which attempts are lost again and again."""
+        del nodes
 
     def required_workers(self) -> int:
         """Return how many workers there must be before the first trial begins."""
@@ -200,7 +193,6 @@ class SchedulerCluster(Cluster):
         self._client: Any = None
         self._run: RunContext | None = None
         self._executor: Executor | None = None
-        self._failures = NodeFailures()
 
     @property
     @abc.abstractmethod
@@ -259,14 +251,6 @@ class SchedulerCluster(Cluster):
         with lost_scheduler():
             cores: Mapping[str, int] = self._client.nthreads()
         return fitting(layout.resources, cores.values())
-
-    def on_events(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
-        """Count the attempts that are lost on each node."""
-        self._failures.on_events(events, attempts)
-
-    def drained(self) -> Mapping[str, str]:
-        """Return the workers on nodes where attempts are lost again and again."""
-        return dict.fromkeys(self._failures.failing_workers, f"{FAILING}; restart it to use it")
 
     def close(self, *, force: bool = False) -> None:
         """Close the executor and the connection; workers of others are left alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import queue
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ from hptune_jobqueue.job_reports import SUMMARY
 from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import template_text
 
-from ..core.attempt import Attempt
-from ..core.messages import Event
+from ..core.node_failures import WHY
 from ..core.resources import Resources
 from ..errors import UsageError
 from .base import RunContext
@@ -32,7 +31,6 @@ from .jobs import (
     worker_arguments,
 )
 from .layout import WorkerLayout
-from .node_failures import FAILING
 from .shown_jobs import jobs_line
 
 DEFAULT_MAX_JOBS = 10
@@ -70,6 +68,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
             )
         self._min_workers = min_workers
         self._usual = Need()
+        self._excluded: frozenset[str] = frozenset()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def open(self, run: RunContext) -> None:
@@ -141,10 +140,11 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         why = "it makes room for a trial that fits into no other job"
         return dict.fromkeys(self.jobs.drained(), why)
 
-    def on_events(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
-        """Exclude nodes on which attempts fail again and again."""
-        for node in self._failures.on_events(events, attempts):
-            self.jobs.exclude_node(node, FAILING)
+    def exclude(self, nodes: Sequence[str]) -> None:
+        """Submit no more jobs to these nodes, unless Slurm has no others."""
+        for node in sorted({*nodes} - self._excluded):
+            self.jobs.exclude_node(node, WHY)
+        self._excluded = frozenset(nodes)
 
     def required_workers(self) -> int:
         """Return how many workers to wait for: no more than there is work for."""

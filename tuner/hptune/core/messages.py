@@ -33,6 +33,7 @@ class StudyOpened:
             become longer.
         added: Configurations that the user wants tried next, without asking the sampler.
         retried: Failed trials that the user wants to begin again.
+        retries_nodes: Whether the user wants failing nodes used again.
     """
 
     at: float
@@ -41,6 +42,7 @@ class StudyOpened:
     go_on: tuple[int, ...] = ()
     added: tuple[Suggestion, ...] = ()
     retried: tuple[int, ...] = ()
+    retries_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,18 @@ class WorkerLeft:
     at: float
     worker: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExcluded:
+    """The answer to `ExcludeNode`: the workers on a node take no more attempts.
+
+    Those that run there may end. It holds, also for the next master, until a worker is started
+    there: another one than those that were there.
+    """
+
+    at: float
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +201,12 @@ class PackingDecided:
 
 @dataclass(frozen=True, slots=True)
 class SplitChosen:
-    """From now on trials ask for this much, unless their configuration says otherwise.
+    """The answer to `DecideSplit`: from now on trials ask for this much.
 
-    What running attempts hold does not change.
+    Those whose configuration says otherwise do not. What running attempts hold does not change.
+
+    Attributes:
+        reason: What was chosen and why, in a line for the user; empty if nothing has changed.
     """
 
     at: float
@@ -259,6 +276,7 @@ Event = (
     | WorkerRefused
     | WorkerLeaving
     | WorkerLeft
+    | NodeExcluded
     | Suggested
     | AttemptWaits
     | AttemptStarted
@@ -287,6 +305,33 @@ class DecidePacking:
     """Decide how trials are packed; the answer is recorded with the event that led to this."""
 
     evidence: PackingEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class DecideSplit:
+    """Decide how many devices each trial gets, as workers have come or gone.
+
+    Nothing starts before the answer, `SplitChosen`; until then every event is answered by this.
+
+    Attributes:
+        workers: What each worker has that takes attempts.
+        trials_left: How many trials still run or could begin; None for a study without an end.
+        usual: What a trial asks for now.
+    """
+
+    workers: tuple[Capacity, ...]
+    trials_left: int | None
+    usual: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludeNode:
+    """Record that a node takes no more attempts; the answer is `NodeExcluded`.
+
+    Nothing starts before the answer.
+    """
+
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,4 +406,7 @@ class Finish:
     detail: str = ""
 
 
-Command = Ask | DecidePacking | Tell | GrowSpace | Start | Stop | KeepBest | Discard | Finish
+Question = DecidePacking | DecideSplit | ExcludeNode
+"""Commands that are answered at once, by an event that is recorded with the one before."""
+
+Command = Ask | Question | Tell | GrowSpace | Start | Stop | KeepBest | Discard | Finish

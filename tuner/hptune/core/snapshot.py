@@ -54,6 +54,7 @@ class StudySnapshot:
             they are not limited by that.
         usual: What a trial asks for by default.
         sizes: The number of trials that run or may start, by what they ask for.
+        failing_nodes: The nodes on which attempts are lost again and again.
         jobs: Which jobs bring the workers, and what they wait for, in words; the engine does not
             know, so it is added for displays.
     """
@@ -76,6 +77,7 @@ class StudySnapshot:
     packing_advice: str = ""
     usual: Resources = field(default_factory=Resources)
     sizes: Mapping[Resources, int] = field(default_factory=dict)
+    failing_nodes: tuple[str, ...] = ()
     jobs: str = ""
 
     @property

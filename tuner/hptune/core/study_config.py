@@ -23,6 +23,8 @@ class StudyConfig:
         measured: The amounts in `resources` that the user left open. The use that trials are seen
             to make decides them.
         learns: Whether the search proposes by the results of trials.
+        splits: Whether the number of devices of each trial is chosen by what was measured, whenever
+            workers come or go.
         ask_ahead: How many suggestions are kept ready for the next free places, as a share of the
             running attempts, rounded up; none while at most one attempt runs.
         pruner: The pruner, and how it is set.
@@ -43,6 +45,7 @@ class StudyConfig:
     resources: Resources = field(default_factory=Resources)
     measured: tuple[Amount, ...] = ()
     learns: bool = False
+    splits: bool = False
     ask_ahead: float = 0.0
     pruner: PrunerSettings = field(default_factory=PrunerSettings)
     max_failures: int | None = None

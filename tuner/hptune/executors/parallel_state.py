@@ -33,10 +33,10 @@ from ..core.messages import (
     Measured,
     ParametersUsed,
     Reported,
-    WorkerJoined,
     WorkerLeft,
 )
 from ..core.resources import Placement
+from ..core.workers import Phase, RosterEvent, Workers
 from ..worker.orders import AttemptOrder, MeetOrder, RankOrder
 from ..worker.runner_state import GRACE_SECONDS
 
@@ -219,8 +219,8 @@ class ParallelState:
 
     def __init__(self) -> None:
         self._attempts: dict[AttemptId, _Attempt] = {}
-        self._nodes: dict[str, str] = {}
-        self._left: set[str] = set()
+        # The engine's roster is behind: its events pass here first.
+        self._workers = Workers()
 
     @property
     def next_deadline(self) -> float | None:
@@ -241,7 +241,7 @@ class ParallelState:
         ranks = [_Rank(each) for each in placements]
         attempt = _Attempt(order.attempt, ranks, _give_way_seconds(secret))
         workers = {each.worker for each in placements}
-        if gone := workers & self._left:
+        if gone := {each for each in workers if self._has_left(each)}:
             # Nothing starts. The engine ends attempts all of whose workers are gone.
             if gone == workers:
                 return []
@@ -252,7 +252,7 @@ class ParallelState:
         parallel = RankOrder(
             world_size=len(placements),
             secret=secret,
-            is_on_one_node=len({self._nodes.get(each, each) for each in workers}) == 1,
+            is_on_one_node=len({self._workers.node(each) for each in workers}) == 1,
         )
         # The ranks need the master to end together.
         limits = replace(order.brief.limits, master_grace_seconds=0.0)
@@ -281,13 +281,10 @@ class ParallelState:
 
     def event(self, event: Event, *, now: float) -> Instructions:
         """Handle an event of the executor that runs the ranks."""
-        match event:
-            case WorkerJoined():
-                self._nodes[event.worker] = event.node
-                self._left.discard(event.worker)
-                return [Emit(event)]
-            case WorkerLeft():
-                return self._worker_left(event)
+        if isinstance(event, RosterEvent):
+            self._workers.handle(event)
+        if isinstance(event, WorkerLeft):
+            return self._worker_left(event)
         if not isinstance(event, _OF_ATTEMPTS):
             return [Emit(event)]
         name = event.attempt._replace(rank=0)
@@ -365,8 +362,6 @@ class ParallelState:
         return [*measured, Emit(AttemptEnded(at, attempt.name, attempt.ending))]
 
     def _worker_left(self, event: WorkerLeft) -> Instructions:
-        self._left.add(event.worker)
-        self._nodes.pop(event.worker, None)
         before: Instructions = []
         after: Instructions = []
         for attempt in list(self._attempts.values()):
@@ -379,7 +374,7 @@ class ParallelState:
                     attempt.endings.append(replace(rank.ending, reason=reason))
             if not on_it:
                 continue
-            all_left = {each.placement.worker for each in attempt.ranks} <= self._left
+            all_left = all(self._has_left(each.placement.worker) for each in attempt.ranks)
             if not attempt.is_over:
                 after += attempt.abort()
             elif not all_left:
@@ -389,6 +384,10 @@ class ParallelState:
             else:
                 del self._attempts[attempt.name]  # the engine ends it
         return [*before, Emit(event), *after]
+
+    def _has_left(self, name: str) -> bool:
+        worker = self._workers.get(name)
+        return worker is not None and worker.phase is Phase.LEFT
 
     @staticmethod
     def _measured(attempt: _Attempt, at: float) -> Instructions:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.messages import Event
+from ..core.messages import DecideSplit, Event
+from ..core.resources import Resources
 from ..executors.base import Executor
 from ..samplers.registry import learns
 from ..scaling.curve import ScalingCurve
@@ -35,14 +36,17 @@ class ChosenSplit:
     def __init__(self, run: Run, note: Note) -> None:
         self._run = run
         self._note = note
-        self._is_opened = False
         self._splitter: Splitter | None = None
 
-    def __call__(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Return the events, with the choice that follows from them."""
-        found = events if self._splitter is None else self._splitter(events)
-        self._is_opened = True  # by the first event of the run
-        return found
+    @property
+    def is_known(self) -> bool:
+        """Whether there are times to choose by."""
+        return self._splitter is not None
+
+    def __call__(self, question: DecideSplit) -> tuple[Resources, str]:
+        """Return what a trial asks for from now on, and why."""
+        assert self._splitter is not None, "the engine asks only if the times are known"
+        return self._splitter(question)
 
     def measured(self, executor: Executor, requests: StopRequests) -> Sequence[Event]:
         """Choose from now on, by the model's steps; they are measured unless an earlier run did.
@@ -58,8 +62,14 @@ class ChosenSplit:
         curve, seen = stored_curve(self._run.ledger.facts), list[Event]()
         if curve is None:
             curve, seen = self._measure(mode, executor, requests)
-        if curve is not None:
-            self._splitter = self._make_splitter(SplitTimes.of(curve, mode), curve.device)
+        if curve is not None and (times := SplitTimes.of(curve, mode)).seconds:
+            self._splitter = Splitter(
+                times,
+                curve.device,
+                sizes=TrialSizes.of(self._run.plan.layout.resources),
+                learns=learns(self._run.plan.settings.search),
+                note=self._note,
+            )
         return seen
 
     def _measure(
@@ -90,18 +100,3 @@ class ChosenSplit:
                 f"no training step could be measured ({why}); each trial gets 1 {curve.device}"
             )
         return curve, runner.seen
-
-    def _make_splitter(self, times: SplitTimes, device: str) -> Splitter:
-        plan = self._run.plan
-        has_end = plan.settings.budget_trials is not None
-        return Splitter(
-            times,
-            device,
-            sizes=TrialSizes.of(plan.layout.resources),
-            trials_left=lambda: self._trials_left() if has_end else None,
-            learns=learns(plan.settings.search),
-            note=self._note,
-        )
-
-    def _trials_left(self) -> int:
-        return self._run.trials_left if self._is_opened else self._run.trials_to_run

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..config.code_copy import copies_of
 from ..config.model_file import SourceKind
 from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
-from ..core.messages import Event, StudyOpened
+from ..core.messages import StudyOpened
 from ..core.resources import Amount
 from ..core.study_config import StudyConfig
 from ..executors.base import Executor
@@ -21,7 +20,7 @@ from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..worker.dask.study_access import StudyAccess, prepare_access
 from ..worker.orders import AttemptLimits, StudyBrief
-from .loop import StudyLoop
+from .loop import SplitChooser, StudyLoop
 from .observers import RunObservers, StudyRecorder
 from .plan import RunPlan
 from .stop_requests import StopRequests
@@ -50,20 +49,16 @@ class Run:
     engine: Engine
 
     @property
-    def trials_left(self) -> int:
-        """How many trials still run or could begin, besides repeats that confirm later on."""
+    def trials_to_run(self) -> int:
+        """How many trials still run or could begin once the study is opened."""
         total = self.plan.settings.budget_trials
         if total is None:
             return UNLIMITED_TRIALS
         trials = tuple(self.engine.trials)
         unfinished = sum(not trial.state.is_final for trial in trials)
         searched = sum(trial.confirms is None for trial in trials)
-        return unfinished + max(0, total - searched)
-
-    @property
-    def trials_to_run(self) -> int:
-        """The same before the study is opened, which lets trials begin again that have ended."""
-        return self.trials_left + len(self.plan.go_on) + len(self.plan.retried)
+        again = len(self.plan.go_on) + len(self.plan.retried)
+        return unfinished + max(0, total - searched) + again
 
 
 def compose(
@@ -72,7 +67,7 @@ def compose(
     executor: Executor,
     requests: StopRequests,
     observers: RunObservers,
-    revise: Callable[[Sequence[Event]], Sequence[Event]],
+    split: SplitChooser | None,
 ) -> StudyLoop:
     """Return the loop that runs the study."""
     plan, workers = run.plan, run.workers
@@ -81,7 +76,7 @@ def compose(
     )
     return StudyLoop(
         engine=run.engine,
-        recorder=StudyRecorder(run.ledger, workers.cluster, observers.notifications),
+        recorder=StudyRecorder(run.ledger, observers.notifications),
         make_sampler=sized(make_sampler, workers.code.sized),
         space=plan.space,
         executor=executor,
@@ -91,12 +86,18 @@ def compose(
         observer=observers,
         requests=requests,
         required_workers=workers.cluster.required_workers,
-        revise=revise,
+        split=split,
     )
 
 
-def opened(plan: RunPlan, *, at: float) -> StudyOpened:
-    """Return the event that opens the study for this run."""
+def opened(plan: RunPlan, *, at: float, splits: bool) -> StudyOpened:
+    """Return the event that opens the study for this run.
+
+    Args:
+        plan: The plan of the run.
+        at: The time, in seconds since the epoch.
+        splits: Whether the devices of each trial are chosen by what was measured.
+    """
     settings = plan.settings
     config = StudyConfig(
         trials=settings.budget_trials,
@@ -105,6 +106,7 @@ def opened(plan: RunPlan, *, at: float) -> StudyOpened:
         resources=plan.layout.resources,
         measured=plan.layout.measured,
         learns=learns(settings.search),
+        splits=splits,
         ask_ahead=ask_ahead(settings),
         pruner=plan.pruner,
         max_failures=settings.max_failures,
@@ -117,7 +119,13 @@ def opened(plan: RunPlan, *, at: float) -> StudyOpened:
     )
     space = tuple(plan.space.to_json())
     return StudyOpened(
-        at, config, space=space, go_on=plan.go_on, added=plan.added, retried=plan.retried
+        at,
+        config,
+        space=space,
+        go_on=plan.go_on,
+        added=plan.added,
+        retried=plan.retried,
+        retries_nodes=plan.retries_nodes,
     )
 
 

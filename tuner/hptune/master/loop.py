@@ -14,18 +14,26 @@ from ..core.messages import (
     Ask,
     Command,
     DecidePacking,
+    DecideSplit,
     Discard,
     Event,
+    ExcludeNode,
     Finish,
     GrowSpace,
     KeepBest,
+    NodeExcluded,
     PackingDecided,
+    SplitChosen,
     Start,
     Stop,
     StudyOpened,
     Tell,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerLeft,
 )
 from ..core.packing.decision import decide
+from ..core.resources import Resources
 from ..core.sampler import Sampler
 from ..core.snapshot import StudySnapshot
 from ..core.space.space import SearchSpace
@@ -44,6 +52,11 @@ POLL_SECONDS = 0.25
 _PAUSE_SECONDS_PER_RUNNING = 2e-5
 """Pause between two snapshots, per running trial. A snapshot takes time in proportion to the
 running trials, so that the display of thousands of them would keep the master busy."""
+
+
+_OF_POOL = (WorkerJoined, WorkerLeaving, WorkerLeft)
+
+SplitChooser = Callable[[DecideSplit], tuple[Resources, str]]
 
 
 class EventRecorder(Protocol):
@@ -90,7 +103,7 @@ class StudyLoop:
         observer: Called after each batch of events; None for no observer.
         requests: Called regularly for events from outside, such as what users ask for.
         required_workers: Returns how many workers there must be before the first trial.
-        revise: Adds what follows from events before they are handled, such as another split.
+        split: Chooses what each trial asks for, and says why; asked if `StudyConfig.splits`.
         make_suggester: Makes what calls the sampler; None for a thread of its own.
     """
 
@@ -108,7 +121,7 @@ class StudyLoop:
         observer: Observer | None = None,
         requests: Callable[[], Sequence[Event]] = tuple,
         required_workers: Callable[[], int] = int,
-        revise: Callable[[Sequence[Event]], Sequence[Event]] = tuple,
+        split: SplitChooser | None = None,
         make_suggester: Callable[[InformedSampler], Suggester] | None = None,
     ) -> None:
         self._engine = engine
@@ -126,7 +139,7 @@ class StudyLoop:
         self._files = files
         self._observer = observer
         self._requests = requests
-        self._revise = revise
+        self._split = split
         self._gate = WorkerGate(required_workers, clock)
         self._ended: list[Trial] = []
         self._show_from = 0.0
@@ -163,7 +176,7 @@ class StudyLoop:
         """Let the engine decide, record the events, and only then carry out its commands."""
         if not events:
             return
-        events, commands = self._decided(self._revise(events))
+        events, commands = self._decided(events)
         trials, attempts = self._engine.take_changes()
         self._recorder.append(events, trials=trials, attempts=attempts)
         self._ended.extend(trial for trial in trials if trial.state.is_final)
@@ -171,16 +184,23 @@ class StudyLoop:
             self._carry_out(command)
 
     def _decided(self, events: Sequence[Event]) -> tuple[list[Event], list[Command]]:
-        """Let the engine handle events; its questions about packing are answered in between."""
+        """Let the engine handle events; its questions are answered in between."""
         handled, commands, left = list[Event](), list[Command](), deque(events)
         while left:
             event = left.popleft()
             handled.append(event)
             for command in self._engine.handle(event):
-                if isinstance(command, DecidePacking):
-                    left.appendleft(PackingDecided(event.at, decide(command.evidence)))
-                else:
-                    commands.append(command)
+                match command:
+                    case DecidePacking(evidence=evidence):
+                        left.appendleft(PackingDecided(event.at, decide(evidence)))
+                    case ExcludeNode(node=node):
+                        left.appendleft(NodeExcluded(event.at, node))
+                    case DecideSplit():
+                        # It is asked again after the next worker that comes or goes.
+                        if self._split and not (left and isinstance(left[0], _OF_POOL)):
+                            left.appendleft(SplitChosen(event.at, *self._split(command)))
+                    case _:
+                        commands.append(command)
         return handled, commands
 
     def _carry_out(self, command: Command) -> None:
@@ -201,7 +221,7 @@ class StudyLoop:
                 self._files.discard(number, keep_checkpoint=keep)
             case Finish():
                 self._finish = command
-            case DecidePacking():
+            case DecidePacking() | DecideSplit() | ExcludeNode():
                 pass  # answered before
             case _:
                 assert_never(command)

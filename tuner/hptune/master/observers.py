@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..clusters.base import Cluster
 from ..core.attempt import Attempt
 from ..core.messages import Event
 from ..core.snapshot import StudySnapshot
@@ -92,10 +91,9 @@ class RunObservers:
 
 @dataclass(frozen=True, slots=True)
 class StudyRecorder:
-    """The ledger, and those that act on what it records."""
+    """The ledger, and the lines for the user that follow from what it records."""
 
     ledger: Ledger
-    cluster: Cluster
     notifications: Notifications
 
     def append(
@@ -104,7 +102,6 @@ class StudyRecorder:
         """Record events and what they changed; durable when this returns."""
         changed = tuple(attempts)
         self.ledger.append(events, trials=trials, attempts=changed)
-        self.cluster.on_events(events, changed)
         self.notifications.observe(events, changed)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:

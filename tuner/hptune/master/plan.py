@@ -41,6 +41,7 @@ class RunPlan:
         pruner: How trials are pruned.
         go_on: Complete trials that are given more epochs.
         retried: Failed trials that begin again.
+        retries_nodes: Whether nodes that failed are used again.
         seed: The study's seed.
         declared: The search space as the user's code declares it now.
         space: The search space, with the parameters that only trials declared.
@@ -58,6 +59,7 @@ class RunPlan:
     pruner: PrunerSettings
     go_on: tuple[int, ...]
     retried: tuple[int, ...]
+    retries_nodes: bool
     seed: int
     declared: SearchSpace
     space: SearchSpace
@@ -166,6 +168,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
         pruner=checked_pruner(settings, epochs, goals),
         go_on=(),
         retried=(),
+        retries_nodes=False,
         seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
         declared=space,
         space=space,

@@ -58,7 +58,7 @@ class ResumeRequest:
         changes: Fields of the settings to change, such as a larger `trials`.
         accept_space: Whether the study may continue in another search space than before.
         tries: Configurations, given in part, to try next unless they were tried before.
-        retry_failed: Whether failed trials begin again.
+        retry_failed: Whether failed trials begin again, also on nodes that failed.
     """
 
     stored: StudySettings
@@ -149,6 +149,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
         pruner=checked_pruner(settings, epochs, goals),
         go_on=go_on,
         retried=retried,
+        retries_nodes=request.retry_failed,
         seed=facts["seed"],
         declared=declared,
         space=space,

@@ -272,9 +272,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
     requests = _requests(run, display)
     observers = _observers(run, executor, display)
     split = _chosen_split(run, display)
-    loop = compose(
-        run, executor=executor, requests=requests, observers=observers, revise=split or tuple
-    )
+    loop = compose(run, executor=executor, requests=requests, observers=observers, split=split)
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.
     with (
         requests.from_signals(wake=executor.wake, leave_at_once=observers.leave_at_once),
@@ -282,6 +280,8 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
     ):
         # Workers that outlive this master are told by its last heartbeat that it has ended.
         with observers.until_stopped(), run.lock.beating():
+            if not plan.retries_nodes:
+                cluster.exclude(run.engine.workers.failing_nodes)
             cluster.scale_up(plan.layout.resources, run.trials_to_run)
             began_at = clock.now()  # before the measuring, which is part of the run's time
             header = plan.header(
@@ -293,8 +293,9 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             )
             run.ledger.set_facts({"dask_page": executor.dashboard, "measuring": False})
             display.progress.start(header)
-            seen = split.measured(executor, requests) if split is not None else ()
-            finish = loop.run(opened(plan, at=began_at), seen)
+            earlier = split.measured(executor, requests) if split is not None else ()
+            splits = split is not None and split.is_known
+            finish = loop.run(opened(plan, at=began_at, splits=splits), earlier)
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
         run.ledger.set_facts({"ended": ended})
         discard_journals(run.directory)
@@ -316,6 +317,7 @@ def _chosen_split(run: Run, display: RunDisplay) -> ChosenSplit | None:
 def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> RunObservers:
     plan, known = run.plan, run.engine.snapshot
     notifications = Notifications(
+        run.engine.workers,
         workers_are_known=run.workers.cluster.is_local,
         memory_bytes=plan.layout.resources.memory_bytes,
         has_checkpoint=StudyFiles(run.directory, plan.goals).can_continue,

@@ -151,8 +151,8 @@ def wait_for_workers(
             note(line)
         if runner.resources(devices) is not None:
             return
-        if runner.refused and not runner.places.cpus:
-            raise StudyError(runner.refused)
+        if runner.workers.refused and not runner.places.cpus:
+            raise StudyError(runner.workers.refused)
         has = runner.devices
         waits = time.monotonic() - began
         if waits > seconds:

@@ -161,6 +161,7 @@ class Workforce:
         Raises:
             StudyError: No worker can be had any more.
         """
+        self.cluster.exclude(snapshot.failing_nodes)
         lines = self.cluster.scale_to(_runnable(snapshot), executor.workers)
         for worker, why in self.cluster.drained().items():
             executor.drain(worker, why)

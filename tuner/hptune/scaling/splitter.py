@@ -14,13 +14,7 @@ from typing import Final
 
 from ..config.settings import StudySettings
 from ..core.data_parallel import BatchRule
-from ..core.messages import (
-    Event,
-    SplitChosen,
-    WorkerJoined,
-    WorkerLeaving,
-    WorkerLeft,
-)
+from ..core.messages import DecideSplit, Event
 from ..core.resources import Resources
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.space import SearchSpace
@@ -60,13 +54,12 @@ def mode_of(settings: StudySettings) -> Mode:
 
 
 class Splitter:
-    """Adds to the events of a study how many devices each trial gets from then on.
+    """Answers how many devices each trial gets from now on.
 
     Args:
-        times: Step times; no choice follows if it has no times.
+        times: Step times; has at least one.
         device: What a device is: "core", "GPU" or "process".
         sizes: What trials hold. Where it names no memory, they ask for what was measured.
-        trials_left: Returns how many trials are left to start; None without an end.
         learns: Whether the search learns from its trials.
         note: Takes a line on each choice.
     """
@@ -77,68 +70,50 @@ class Splitter:
         device: str,
         *,
         sizes: TrialSizes,
-        trials_left: Callable[[], int | None],
         learns: bool,
         note: Note,
     ) -> None:
         self._times = times
         self._device = device
         self._sizes = sizes
-        self._trials_left = trials_left
         self._learns = learns
         self._note = note
-        self._places = ClusterState()
         self._devices = 0
-        self._chosen: Resources | None = None
 
-    def __call__(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Return the events, with a choice before the first one that changes the pool.
+    def __call__(self, question: DecideSplit) -> tuple[Resources, str]:
+        """Return what a trial asks for, and what was chosen and why; no words for no change."""
+        places = ClusterState()
+        for number, capacity in enumerate(question.workers):
+            if capacity.gpus or self._device != "GPU":
+                places.add(str(number), "", capacity)
 
-        It comes before, so that nothing is started there by the old choice.
-        """
-        changing = (WorkerJoined, WorkerLeaving, WorkerLeft)
-        first = next((i for i, each in enumerate(events) if isinstance(each, changing)), None)
-        if first is None or not self._times.seconds:
-            return events
-        for event in events:
-            self._take_in(event)
-        left = self._trials_left()
-        split = choose_split(self._times, self._at_once, left, learns=self._learns)
-        if split is None or (split.devices == self._devices and self._rooms(self._chosen)):
-            return events
-        resources = self._resources(split.devices)
+        def at_once(devices: int) -> int:
+            return _rooms(places, self._resources(devices, places))
+
+        split = choose_split(self._times, at_once, question.trials_left, learns=self._learns)
+        if split is None or (split.devices == self._devices and _rooms(places, question.usual)):
+            return question.usual, ""
+        resources = self._resources(split.devices, places)
         assert resources is not None, "a size that was measured is a size"
-        self._devices, self._chosen = split.devices, resources
+        self._devices = split.devices
         words = split_words(split, self._times, self._device)
         self._note(words)
-        chosen = SplitChosen(events[first].at, resources, words)
-        return [*events[:first], chosen, *events[first:]]
+        return resources, words
 
-    def _at_once(self, devices: int) -> int:
-        """Return how many trials of a size the workers hold at once."""
-        return self._rooms(self._resources(devices))
-
-    def _rooms(self, wanted: Resources | None) -> int:
-        if wanted is None:
-            return 0
-        return sum(self._places.rooms_when_empty(each, wanted) for each in self._places)
-
-    def _resources(self, devices: int) -> Resources | None:
+    def _resources(self, devices: int, places: ClusterState) -> Resources | None:
         wanted = self._sizes.on(devices, has_gpus=self._device == "GPU")
         measured = self._times.memory_bytes.get(devices)
         if wanted is None or wanted.memory_bytes or measured is None:
             return wanted
         # A size that could be measured fits the largest worker, whatever the margin.
-        most = self._places.most_memory_bytes or measured
+        most = places.most_memory_bytes or measured
         memory = max(measured, min(int(_MEMORY_MARGIN * measured), most))
         return replace(wanted, memory_bytes=memory)
 
-    def _take_in(self, event: Event) -> None:
-        match event:
-            case WorkerJoined() if event.capacity.gpus or self._device != "GPU":
-                self._places.add(event.worker, event.node, event.capacity)
-            case WorkerLeaving(worker=worker) | WorkerLeft(worker=worker) if worker in self._places:
-                self._places.remove(worker)
+
+def _rooms(places: ClusterState, wanted: Resources | None) -> int:
+    """Return how many trials the workers hold at once."""
+    return 0 if wanted is None else sum(places.rooms_when_empty(each, wanted) for each in places)
 
 
 def split_runner(
@@ -189,7 +164,7 @@ def measure_split(
         known.
     """
     while not runner.wants_stop and (
-        len(runner.places) < required_workers() or runner.resources(1) is None
+        len(runner.workers) < required_workers() or runner.resources(1) is None
     ):
         runner.look()
         for line in scale():

@@ -19,10 +19,6 @@ from ..core.messages import (
     Measured,
     Reported,
     StopRequested,
-    WorkerJoined,
-    WorkerLeaving,
-    WorkerLeft,
-    WorkerRefused,
 )
 from ..core.resources import Placement, Resources
 from ..core.scheduling.cluster import ClusterState
@@ -30,6 +26,7 @@ from ..core.space.completion import completed
 from ..core.space.space import SearchSpace
 from ..core.step_request import BATCH, STEP_SECONDS, STEPS, StepRequest
 from ..core.trial import Direction, Goal, Params
+from ..core.workers import RosterEvent, Workers
 from ..errors import StudyError
 from ..executors.base import Executor
 from ..worker.orders import AttemptOrder, StudyBrief
@@ -71,9 +68,9 @@ class StepRunner:
     """Runs attempts that measure steps, one after another.
 
     Attributes:
-        places: The workers that have joined, and what is free on them.
+        workers: The roster, before the study is opened.
+        places: What is free on the workers.
         seen: What happened to workers, and what users asked for, for the next user of the executor.
-        refused: Why a worker could not be used; empty if all could.
         wants_stop: Whether the study is to stop.
 
     Args:
@@ -95,9 +92,9 @@ class StepRunner:
         first_number: int = 0,
         requests: Callable[[], Sequence[Event]] = tuple,
     ) -> None:
+        self.workers = Workers()
         self.places = ClusterState()
         self.seen: list[Event] = []
-        self.refused = ""
         self.wants_stop = False
         self._requests = requests
         self._executor = executor
@@ -194,7 +191,7 @@ class StepRunner:
                         if metrics is None or ending.cause is not Cause.RETURNED:
                             return ending
                         return _sample(devices, metrics, usage)
-            if all(worker not in self.places for worker in placement.workers):
+            if not any(worker in self.workers for worker in placement.workers):
                 return Ending(Cause.WORKER_LOST, reason="its worker is gone")
             now = time.monotonic()
             if (now > until or self.wants_stop) and not is_stopped:
@@ -209,19 +206,11 @@ class StepRunner:
         self.wants_stop |= any(isinstance(each, StopRequested) for each in found)
 
     def _take_in(self, event: Event) -> None:
-        if isinstance(event, WorkerJoined | WorkerRefused | WorkerLeaving | WorkerLeft):
-            self.seen.append(event)
-        match event:
-            case WorkerJoined():
-                self.places.add(
-                    event.worker, event.node, event.capacity, ends_at=event.ends_at, gang=event.gang
-                )
-            case WorkerRefused(node=node, reason=reason):
-                self.refused = f"{node} was refused: {reason}"
-            case WorkerLeaving(worker=worker):
-                self.places.drain(worker)
-            case WorkerLeft(worker=worker) if worker in self.places:
-                self.places.remove(worker)
+        if not isinstance(event, RosterEvent):
+            return
+        self.seen.append(event)
+        for worker in self.workers.handle(event):
+            self.places.follow(worker)
 
 
 def _sample(devices: int, metrics: Mapping[str, float], usage: Usage | None) -> Sample:

@@ -20,7 +20,7 @@ from ..core.space.space import SearchSpace
 from ..core.study_config import StudyConfig
 from ..core.trial import Trial
 from ..executors.simulated import SimulatedExecutor
-from ..master.loop import Observer, StudyLoop
+from ..master.loop import Observer, SplitChooser, StudyLoop
 from ..master.suggester import SimulatedSuggester
 from ..pruners.registry import make_pruner
 from ..worker.orders import AttemptLimits, StudyBrief
@@ -80,7 +80,7 @@ def play(
     measured: tuple[Amount, ...] = (),
     observer: Observer | None = None,
     requests: Callable[[], Sequence[Event]] = tuple,
-    revise: Callable[[Sequence[Event]], Sequence[Event]] = tuple,
+    split: SplitChooser | None = None,
 ) -> Played:
     """Run a study to its end, however many trials fail.
 
@@ -99,7 +99,7 @@ def play(
         measured: The amounts that measurement decides instead.
         observer: Called after each batch of events; None for no observer.
         requests: Asked regularly for events from outside.
-        revise: Adds what follows from events before they are handled.
+        split: Chooses what each trial asks for; None for `resources`.
     """
     engine = engine or Engine(make_pruner)
     loop = StudyLoop(
@@ -124,7 +124,7 @@ def play(
         files=memory,
         observer=observer,
         requests=requests,
-        revise=revise,
+        split=split,
     )
     begun = executor.clock.now()
     executor.open()
@@ -138,6 +138,7 @@ def play(
                     seed=seed,
                     resources=resources or Resources(),
                     measured=measured,
+                    splits=split is not None,
                     pruner=pruner or PrunerSettings(),
                 ),
             )

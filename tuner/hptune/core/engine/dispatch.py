@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from ..attempt import AttemptId, Cause
 from ..budget import resized
-from ..messages import Command, DecidePacking, Measured, WorkerJoined
+from ..messages import Command, DecidePacking, Measured
 from ..packing.occupancy import Occupancy
 from ..packing.packing import Packing
 from ..packing_plan import PackingPlan
@@ -18,6 +18,7 @@ from ..scheduling.stall_reason import stall_reason
 from ..scheduling.step_times import StepTimes
 from ..study_config import StudyConfig
 from ..trial import TrialState
+from ..workers import Worker
 from .budget_check import BudgetCheck
 from .lifecycle import Lifecycle
 from .records import AttemptRecord
@@ -51,7 +52,7 @@ class Dispatch:
         self._occupancy = Occupancy(self._trials_per_device)
         self._unshared = 0
         self.places = ClusterState()
-        self._waiting = TrialQueue(self._wanted, self._seconds, self.budget.pays_for)
+        self._waiting = self._new_queue()
         self._sorted_by: Hashable = None
 
     # --- events -----------------------------------------------------------------------------
@@ -69,16 +70,20 @@ class Dispatch:
             spread=config.measured,
         )
         self._limit_gpu_sharing()
-        self._waiting = TrialQueue(self._wanted, self._seconds, self.budget.pays_for)
+        self._waiting = self._new_queue()
         self._waiting.add(self._records.all_waiting())
 
-    def worker_joined(self, event: WorkerJoined) -> None:
+    def _new_queue(self) -> TrialQueue:
+        pays_for = self.budget.pays_for
+        return TrialQueue(
+            self._wanted, self._seconds, pays_for, lambda number: self._records[number].lost_on
+        )
+
+    def worker_joined(self, worker: Worker) -> None:
         """Add a worker."""
         before = self._packing.most
-        self.places.add(
-            event.worker, event.node, event.capacity, ends_at=event.ends_at, gang=event.gang
-        )
-        self._update_limit(event.worker, 1)
+        self.places.follow(worker)
+        self._update_limit(worker.name, 1)
         if self._packing.most != before:
             self._limit_gpu_sharing()
 
@@ -100,11 +105,11 @@ class Dispatch:
         """Begin to count the device time of an attempt whose process is running."""
         self.budget.hours.started(run.attempt.id, run.attempt.placement)
 
-    def worker_left(self, worker: str) -> None:
+    def worker_left(self, worker: Worker) -> None:
         """Remove a worker that is gone."""
-        self._update_limit(worker, -1)
-        self._occupancy.remove(worker)
-        self.places.remove(worker)
+        self._update_limit(worker.name, -1)
+        self._occupancy.remove(worker.name)
+        self.places.follow(worker)
 
     def withdrawn(self, number: int) -> None:
         """Remove a trial that waited and was stopped."""
@@ -195,8 +200,13 @@ class Dispatch:
 
     # --- decisions --------------------------------------------------------------------------
 
-    def place(self, at: float) -> list[Command]:
-        """Start all waiting trials for which there is room, the promoted ones first."""
+    def place(self, at: float, *, others_come: bool) -> list[Command]:
+        """Start all waiting trials for which there is room, the promoted ones first.
+
+        Args:
+            at: Now, in seconds since the epoch.
+            others_come: Whether there will be trials for places that are left free.
+        """
         commands: list[Command] = []
         if not self.is_affordable:
             return commands
@@ -204,7 +214,7 @@ class Dispatch:
             if self._may_continue:
                 commands += self._lifecycle.promote(is_last=False)
             self.queue_waiting()
-            found = self._waiting.place(self.places, at)
+            found = self._waiting.place(self.places, at, others_come=others_come)
             if found is None:
                 break
             number, placement = found

@@ -36,18 +36,21 @@ from dataclasses import replace
 from typing import assert_never
 
 from ...errors import InvalidTransition
-from ..attempt import Attempt, AttemptId, Cause, Ending
+from ..attempt import Attempt, AttemptId, Cause, Ending, Halt
 from ..goals import Goals
 from ..messages import (
     AttemptEnded,
     AttemptStarted,
     AttemptWaits,
     Command,
+    DecideSplit,
     Event,
+    ExcludeNode,
     Finish,
     FinishReason,
     GrowSpace,
     Measured,
+    NodeExcluded,
     PackingDecided,
     ParametersUsed,
     Reported,
@@ -62,11 +65,13 @@ from ..messages import (
     WorkerLeft,
     WorkerRefused,
 )
+from ..node_failures import OF_NODE
 from ..pruner import PrunerMaker, never_prune
 from ..snapshot import RunningAttempt, StudySnapshot
 from ..study_config import StudyConfig
 from ..trial import Params, Suggestion, Trial, TrialState
 from ..user_requests import UserAction
+from ..workers import Phase, RosterEvent, Worker, Workers
 from .dispatch import Dispatch
 from .lifecycle import Lifecycle
 from .records import TrialRecords
@@ -83,9 +88,12 @@ class Engine:
     Late and repeated messages about attempts that are over (a worker that was taken for dead) are
     ignored.
 
-    It has three parts: `Lifecycle` (the state of every trial), `Dispatch` (what is free on the
-    workers, and which trial starts there) and `SuggestionRequests` (how many suggestions the study
-    still needs). Each returns commands, and the engine joins them.
+    It has four parts: `Workers` (who there is), `Lifecycle` (the state of every trial), `Dispatch`
+    (what is free on the workers, and which trial starts there) and `SuggestionRequests` (how many
+    suggestions the study still needs). The last three return commands, and the engine joins them.
+
+    Attributes:
+        workers: The roster, for others to read.
     """
 
     def __init__(self, make_pruner: PrunerMaker = never_prune) -> None:
@@ -94,7 +102,8 @@ class Engine:
         self._lifecycle = Lifecycle(_NO_STUDY, make_pruner)
         self._dispatch = Dispatch(self._lifecycle)
         self._requests = SuggestionRequests()
-        self._refused = ""
+        self.workers = Workers()
+        self._is_split_due = False
         self._added: list[Suggestion] = []  # by the user, while a request to the sampler is open
         self._paused_by = ""
         self._stop_reason: Finish | None = None
@@ -126,8 +135,9 @@ class Engine:
         if not self._is_closed:
             if self._dispatch.budget.is_over:
                 commands += self._stop(self._dispatch.budget.finish)
-            commands += self._advance(event.at)
-            if self._stop_reason is None and not self._finished:
+            question = self._question
+            commands += self._advance(event.at) if question is None else [question]
+            if question is None and self._stop_reason is None and not self._finished:
                 commands += self._dispatch.packing_questions()
         self._dispatch.queue_waiting()
         return commands
@@ -136,17 +146,12 @@ class Engine:
         match event:
             case StudyOpened():
                 return self._open(event)
-            case WorkerJoined(worker=worker):
-                if worker in self._dispatch.places:
-                    raise InvalidTransition(f"worker {worker} joined twice")
-                self._dispatch.worker_joined(event)
-            case WorkerRefused(node=node, reason=reason):
-                self._refused = f"{node} was refused: {reason}"
-            case WorkerLeaving(worker=worker):
-                self._dispatch.places.drain(worker)
-                return self._lifecycle.release(worker)
-            case WorkerLeft():
-                return self._worker_left(event)
+            case WorkerJoined() | WorkerRefused() | WorkerLeaving() | WorkerLeft():
+                return self._update_workers(event)
+            case NodeExcluded(node=node):
+                for loss in self.workers.losses_on(node):
+                    self._records[loss.trial].forgive(loss.cause)
+                return self._update_workers(event)
             case Suggested():
                 return self._suggested(event)
             case AttemptWaits(attempt=name, reason=reason):
@@ -168,8 +173,10 @@ class Engine:
             case PackingDecided(plan=plan):
                 self._dispatch.packing_decided(plan, at=event.at)
             case SplitChosen(resources=resources):
-                self._lifecycle.config = replace(self._lifecycle.config, resources=resources)
-                self._dispatch.usual_changed()
+                self._is_split_due = False
+                if resources != self._lifecycle.config.resources:
+                    self._lifecycle.config = replace(self._lifecycle.config, resources=resources)
+                    self._dispatch.usual_changed()
             case ParametersUsed():
                 return self._parameters_used(event)
             case AttemptEnded(at=at, attempt=name, ending=ending):
@@ -205,28 +212,43 @@ class Engine:
         commands = self._lifecycle.open(event, lost_at=lost_at)
         commands += self._lifecycle.add(event.added)
         self._dispatch.open(event.config)
+        self.workers.handle(event)
+        self._is_split_due = False
         searched = self._requests.searched + len(event.added)
         self._requests = SuggestionRequests(
             event.config.trials, ask_ahead=event.config.ask_ahead, searched=searched
         )
-        self._refused = ""
         self._paused_by = ""
         self._stop_reason = None
         self._finished = False
         return commands
 
-    def _worker_left(self, event: WorkerLeft) -> list[Command]:
+    def _update_workers(self, event: RosterEvent) -> list[Command]:
         commands: list[Command] = []
-        places, left = self._dispatch.places, event.worker
-        if left not in places:
-            return commands
-        for name in self._records.running_on(left):
-            workers = self._records.running[name].attempt.placement.workers
-            if all(worker == left or worker not in places for worker in workers):
-                ending = Ending(Cause.WORKER_LOST, reason=event.reason)
-                commands += self._end_attempt(event.at, name, ending)
+        for worker in self.workers.handle(event):
+            if worker.phase is not Phase.REFUSED:
+                self._is_split_due = self._lifecycle.config.splits
+            match worker.phase:
+                case Phase.JOINED:
+                    self._dispatch.worker_joined(worker)
+                case Phase.DRAINING:
+                    self._dispatch.places.follow(worker)
+                    commands += self._lifecycle.release(worker.name)
+                case Phase.LEFT if isinstance(event, WorkerLeft):
+                    commands += self._worker_left(worker, event.reason)
+                case _:
+                    pass
+        return commands
+
+    def _worker_left(self, worker: Worker, reason: str) -> list[Command]:
+        commands: list[Command] = []
+        for name in self._records.running_on(worker.name):
+            placement = self._records.running[name].attempt.placement
+            if not any(each in self.workers for each in placement.workers):
+                ending = Ending(Cause.WORKER_LOST, reason=reason)
+                commands += self._end_attempt(worker.since, name, ending)
             # Else the executor ends the processes on the other workers, and then the attempt.
-        self._dispatch.worker_left(left)
+        self._dispatch.worker_left(worker)
         return commands
 
     def _suggested(self, event: Suggested) -> list[Command]:
@@ -264,6 +286,11 @@ class Engine:
         return commands
 
     def _end_attempt(self, at: float, name: AttemptId, ending: Ending) -> list[Command]:
+        run = self._records.running[name]
+        if run.halt is not Halt.STOP:  # else the whole study may be killed
+            self.workers.attempt_ended(run.attempt, ending.cause, at)
+        is_of_node = ending.cause in OF_NODE and run.attempt.placement.worker in self.workers
+        self._records[name.trial].lost_on = run.attempt.node if is_of_node else ""
         self._dispatch.ended(name, ending.cause, at=at)
         commands, finish = self._lifecycle.end(at, name, ending)
         return commands if finish is None else [*commands, *self._stop(finish)]
@@ -275,6 +302,28 @@ class Engine:
         return self._lifecycle.stop_all()
 
     # --- what follows -----------------------------------------------------------------------
+
+    @property
+    def _question(self) -> ExcludeNode | DecideSplit | None:
+        """What must be answered before anything starts; None for nothing."""
+        if not self._is_starting or self._finished:
+            return None
+        if node := self.workers.to_exclude:
+            return ExcludeNode(node)
+        if not self._is_split_due:
+            return None
+        joined = (each.capacity for each in self.workers if each.phase is Phase.JOINED)
+        return DecideSplit(tuple(joined), self._trials_left, self._lifecycle.config.resources)
+
+    @property
+    def _trials_left(self) -> int | None:
+        """How many trials still run or could begin, besides repeats that confirm later on."""
+        total = self._lifecycle.config.trials
+        if total is None:
+            return None
+        counts = self._records.counts.items()
+        unfinished = sum(count for state, count in counts if not state.is_final)
+        return unfinished + max(0, total - self._requests.searched)
 
     def _advance(self, at: float) -> list[Command]:
         records, dispatch = self._records, self._dispatch
@@ -288,7 +337,7 @@ class Engine:
             self._added = []
             dispatch.queue_waiting()
         if self._is_starting:
-            commands += dispatch.place(at)
+            commands += dispatch.place(at, others_come=not self._requests.is_over)
             request = self._requests.next(
                 len(records),
                 waiting=records.waiting,
@@ -309,7 +358,7 @@ class Engine:
                 commands += self._lifecycle.prune_paused()
                 more = self._lifecycle.confirm()
             if more:
-                commands += [*more, *dispatch.place(at)]
+                commands += [*more, *dispatch.place(at, others_come=False)]
                 if records.running or dispatch.is_affordable:
                     return commands
         self._finished = True
@@ -429,7 +478,7 @@ class Engine:
                 for record in records.running.values()
                 for trial in (records[record.attempt.id.trial],)
             ),
-            workers=len(places),
+            workers=len(self.workers),
             cpus=places.cpus,
             cpus_held=places.cpus_held,
             gpus=places.gpus,
@@ -442,6 +491,7 @@ class Engine:
             interrupted=records.interrupted,
             usual=config.resources,
             sizes=self._dispatch.sizes(with_waiting=self._is_starting),
+            failing_nodes=self.workers.failing_nodes,
         )
 
     @property
@@ -450,7 +500,7 @@ class Engine:
             return ""
         if self._paused_by:
             return f"paused by {self._paused_by}; `hptune resume` starts trials again"
-        return self._dispatch.stall_reason(at=self._latest_at, refused=self._refused)
+        return self._dispatch.stall_reason(at=self._latest_at, refused=self.workers.refused)
 
     def validate(self) -> None:
         """Check every invariant; for tests.
@@ -459,10 +509,14 @@ class Engine:
             AssertionError: One of them does not hold.
         """
         records = self._records
+        self.workers.validate()
+        if {each.name for each in self.workers} != {*self._dispatch.places}:
+            raise AssertionError(f"places on {[*self._dispatch.places]}, not on {self.workers}")
         self._lifecycle.validate(
             is_done=self._finished and self._stop_reason is None and self._dispatch.is_affordable
         )
         is_placing = self._is_starting and not self._is_closed and not self._finished
+        is_placing = is_placing and self._question is None
         self._dispatch.validate(is_placing=is_placing, at=self._latest_at)
         confirms = sum(record.trial.confirms is not None for record in records)
         if confirms != self._confirmations:

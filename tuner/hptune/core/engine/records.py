@@ -43,6 +43,8 @@ class TrialRecord:
         resources: What its configuration needs, if the user said so of it alone.
         memory_bytes: Host memory to grant at least, as the trial ran out of it before; else 0.
         releases_without_report: How often in a row its worker had to leave before a report.
+        lost_on: The node where its last attempt was killed or lost although the worker stayed;
+            empty if it was not.
         ran_out_on_gpu: Whether it ran out of memory on a GPU, and needs a whole one.
         seconds: How long the processes of its ended attempts ran, in sum.
         history: What happened to the trial, each with its time.
@@ -60,6 +62,7 @@ class TrialRecord:
     resources: Resources | None = None
     memory_bytes: int = 0
     releases_without_report: int = 0
+    lost_on: str = ""
     ran_out_on_gpu: bool = False
     seconds: float = 0.0
     history: list[tuple[float, str]] = field(default_factory=list)
@@ -102,6 +105,11 @@ class TrialRecord:
             needed = min(self.memory_bytes, most_memory_bytes or self.memory_bytes)
             wanted = replace(wanted, memory_bytes=max(wanted.memory_bytes, needed))
         return wanted
+
+    def forgive(self, cause: Cause) -> None:
+        """Count one end by this cause less, as it was not the trial's fault."""
+        if self.losses.get(cause):
+            self.losses[cause] -= 1
 
     def observe(self, report: Report, goals: Goals) -> bool:
         """Record a report; return whether the trial can be compared with others by it.

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from ..resources import Amount, Capacity, Placement, Resources
+from ..workers import Phase, Worker
 from . import distinct_nodes
 from .device_pool import DevicePool
 from .first_fit import Amounts, FirstFit
@@ -146,6 +147,24 @@ class ClusterState:
         else:
             self._number(record)
 
+    def follow(self, worker: Worker) -> None:
+        """Add, drain or remove a worker as it has changed in the roster."""
+        match worker.phase:
+            case Phase.JOINED:
+                self.add(
+                    worker.name,
+                    worker.node,
+                    worker.capacity,
+                    ends_at=worker.ends_at,
+                    gang=worker.gang,
+                )
+            case Phase.DRAINING:
+                self.drain(worker.name)
+            case Phase.LEFT:
+                self.remove(worker.name)
+            case _:
+                pass
+
     def _number(self, record: WorkerState) -> None:
         self._totals.append(record.amounts_when_empty)
         record.row = self._free.append(record.amounts)
@@ -192,16 +211,18 @@ class ClusterState:
 
     # --- questions --------------------------------------------------------------------------
 
-    def rooms(self, wanted: Resources, at_most: int = 1, *, until: float = 0.0) -> int:
+    def rooms(
+        self, wanted: Resources, at_most: int = 1, *, until: float = 0.0, avoid: str = ""
+    ) -> int:
         """Return how many more attempts of this size fit now, counting up to `at_most`.
 
-        Workers that end before `until` do not count.
+        Workers that end before `until`, or are on a node to avoid, do not count.
         """
         if wanted.nodes > 1:
             able = list(self._with_room(wanted.of_one_node, until))
             return min(distinct_nodes.rooms(able, wanted), at_most)
         found = 0
-        for record in self._with_room(wanted, until):
+        for record in self._with_room(wanted, until, avoid):
             found += record.rooms(wanted)
             if found >= at_most:
                 break
@@ -214,29 +235,34 @@ class ClusterState:
         """
         return self._workers[worker].rooms_when_empty(wanted.of_one_node)
 
-    def could_hold(self, wanted: Resources, until: float = 0.0) -> bool:
-        """Return whether the workers could hold an attempt if nothing else ran there."""
-        able = self._able_to_hold(wanted.of_one_node, until)
+    def could_hold(self, wanted: Resources, until: float = 0.0, *, avoid: str = "") -> bool:
+        """Return whether the workers could hold an attempt if nothing else ran there.
+
+        Those that end before `until`, or are on a node to avoid, do not count.
+        """
+        able = self._able_to_hold(wanted.of_one_node, until, avoid)
         return distinct_nodes.are_enough(able, wanted) if wanted.nodes > 1 else any(able)
 
-    def _with_room(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
-        return self._having(minimum_free(wanted, until), wanted)
+    def _with_room(self, wanted: Resources, until: float, avoid: str = "") -> Iterator[WorkerState]:
+        return self._having(minimum_free(wanted, until), wanted, avoid)
 
-    def _having(self, least: Amounts, wanted: Resources) -> Iterator[WorkerState]:
+    def _having(self, least: Amounts, wanted: Resources, avoid: str) -> Iterator[WorkerState]:
         for row in self._free.having(least):
             record = self._rows[row]
-            if record is not None and record.rooms(wanted):
+            if record is not None and record.node != avoid and record.rooms(wanted):
                 yield record
 
-    def _able_to_hold(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
+    def _able_to_hold(self, wanted: Resources, until: float, avoid: str) -> Iterator[WorkerState]:
         for row in self._totals.having(minimum_free(wanted, until)):
             record = self._rows[row]
-            if record is not None and record.gpus_for(wanted) <= len(record.gpus):
+            if record is None or record.node == avoid:
+                continue
+            if record.gpus_for(wanted) <= len(record.gpus):
                 yield record
 
-    def _chosen_when_empty(self, wanted: Resources, until: float) -> list[WorkerState]:
+    def _chosen_when_empty(self, wanted: Resources, until: float, avoid: str) -> list[WorkerState]:
         """Return the workers that are likely to have room for an attempt first; empty if none."""
-        able = self._able_to_hold(wanted.of_one_node, until)
+        able = self._able_to_hold(wanted.of_one_node, until, avoid)
         if wanted.nodes > 1:
             return distinct_nodes.choose(able, wanted, _whole_devices)
         chosen = max(able, key=_whole_devices, default=None)
@@ -245,7 +271,12 @@ class ClusterState:
     # --- attempts ---------------------------------------------------------------------------
 
     def take(
-        self, wanted: Resources, *, until: float = 0.0, may_use_reserved: bool = False
+        self,
+        wanted: Resources,
+        *,
+        until: float = 0.0,
+        may_use_reserved: bool = False,
+        avoid: str = "",
     ) -> Placement | None:
         """Return a place for one attempt and hold it; None if there is no room now.
 
@@ -253,15 +284,17 @@ class ClusterState:
             wanted: What the attempt asks for.
             until: No worker of it may end before this, in seconds since the epoch.
             may_use_reserved: Whether workers are reserved for this attempt.
+            avoid: A node that it may not be on, if it needs one node; empty for none.
         """
         if wanted.nodes > 1:
             return self._take_several(wanted, until, may_use_reserved=may_use_reserved)
-        record = next(self._with_room(wanted, until), None)
+        record = next(self._with_room(wanted, until, avoid), None)
         if record is not None and self._spread:
-            record = self._emptiest(wanted, until)
+            record = self._emptiest(wanted, until, avoid)
         if may_use_reserved and self._reserved:
             if record is None:
-                record = next(self._reserved_with_room(wanted, until), None)
+                able = self._reserved_with_room(wanted, until)
+                record = next((each for each in able if each.node != avoid), None)
             if record is not None:
                 self.release()
         if record is None:
@@ -297,10 +330,10 @@ class ClusterState:
         self._update(record)
         return placement
 
-    def _emptiest(self, wanted: Resources, until: float) -> WorkerState | None:
+    def _emptiest(self, wanted: Resources, until: float, avoid: str) -> WorkerState | None:
         """Return the first of the workers with the emptiest devices; None if none has room."""
         levels = preference_order(wanted, until, self._spread)
-        return next((each for level in levels for each in self._having(level, wanted)), None)
+        return next((each for level in levels for each in self._having(level, wanted, avoid)), None)
 
     def resize(self, placement: Placement, wanted: Resources) -> Placement:
         """Change what an attempt holds, and return it, as its need is known better.
@@ -372,18 +405,21 @@ class ClusterState:
         """The reserved workers."""
         return self._reserved
 
-    def reserve(self, wanted: Resources, until: float = 0.0) -> bool:
+    def reserve(self, wanted: Resources, until: float = 0.0, *, avoid: str = "") -> bool:
         """Reserve workers for an attempt of this size, and return whether there are enough.
+
+        None of them ends before `until`, or is on a node to avoid.
 
         Of the workers that could hold it, those with the most free GPUs and cores are chosen: they
         are likely to have room first.
         """
+        reserved = [self._workers[name] for name in self._reserved]
         if self._reserved_for == wanted and all(
-            self._workers[name].ends_at >= until for name in self._reserved
+            each.ends_at >= until and each.node != avoid for each in reserved
         ):
             return True
         self.release()
-        chosen = self._chosen_when_empty(wanted, until)
+        chosen = self._chosen_when_empty(wanted, until, avoid)
         if not chosen:
             return False
         self._reserved_for = wanted

@@ -9,6 +9,7 @@ study's snapshot says so.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -24,6 +25,11 @@ trials would wait until no small ones are left. In simulations of studies with t
 size, 4 keeps 2 to 6 % more of the cores busy than 0, and more than 4 changes nothing."""
 
 
+MOST_AVOIDING = 3
+"""Trials that may wait for another node than the one where they were lost: fewer than those that
+may wait at all before the sampler is asked for more."""
+
+
 class TrialQueue:
     """The waiting trials: those that have run before first, then by number.
 
@@ -36,6 +42,7 @@ class TrialQueue:
         seconds: Returns how long a trial needs for its next step, and to its end; 0 if unknown.
         pays_for: Returns whether the budget pays for a step of a trial that asks for this much;
             others are skipped.
+        lost_on: Returns the node where a trial was lost; empty for none.
     """
 
     def __init__(
@@ -43,13 +50,16 @@ class TrialQueue:
         wanted: Callable[[int], Resources],
         seconds: Callable[[int], tuple[float, float]] = lambda _: (0.0, 0.0),
         pays_for: Callable[[Resources], bool] = lambda _: True,
+        lost_on: Callable[[int], str] = lambda _: "",
     ) -> None:
         self._wanted = wanted
         self._seconds = seconds
         self._pays_for = pays_for
-        self._queues: dict[Resources, list[tuple[bool, int]]] = {}
-        self._blocked: Resources | None = None
+        self._lost_on = lost_on
+        self._queues: dict[tuple[Resources, str], list[tuple[bool, int]]] = {}
+        self._blocked: tuple[Resources, str] | None = None
         self._first_blocked = 0
+        self._others_come = False
         self._passed_by = Counter[int]()
 
     def __len__(self) -> int:
@@ -58,12 +68,12 @@ class TrialQueue:
     @property
     def blocked(self) -> Resources | None:
         """What the first trial asks for that must wait for running ones; None if none must."""
-        return self._blocked
+        return None if self._blocked is None else self._blocked[0]
 
     @property
     def sizes(self) -> Iterable[Resources]:
         """What the waiting trials ask for."""
-        return self._queues
+        return dict.fromkeys(wanted for wanted, _ in self._queues)
 
     @property
     def numbers(self) -> Iterable[int]:
@@ -73,17 +83,20 @@ class TrialQueue:
     def add(self, entries: Iterable[tuple[bool, int]]) -> None:
         """Add waiting trials: for each, whether it is new, and its number."""
         for is_new, number in entries:
-            heapq.heappush(self._queues.setdefault(self._wanted(number), []), (is_new, number))
+            heapq.heappush(self._queues.setdefault(self._key(number), []), (is_new, number))
+
+    def _key(self, number: int) -> tuple[Resources, str]:
+        return self._wanted(number), self._lost_on(number)
 
     def remove(self, number: int) -> None:
         """Remove a trial that is not to start any more."""
-        for wanted, queue in list(self._queues.items()):
+        for key, queue in list(self._queues.items()):
             left = [each for each in queue if each[1] != number]
             if not left:
-                del self._queues[wanted]
+                del self._queues[key]
             elif len(left) < len(queue):
                 heapq.heapify(left)
-                self._queues[wanted] = left
+                self._queues[key] = left
         self._passed_by.pop(number, None)
         if number == self._first_blocked:
             self._blocked = None
@@ -102,31 +115,57 @@ class TrialQueue:
             until: No reserved worker may end before this, in seconds since the epoch.
         """
         if self._blocked is not None and self._passed_by[self._first_blocked] >= MOST_PASSING:
-            places.reserve(self._blocked, until)
+            wanted, avoid = self._blocked
+            places.reserve(wanted, until, avoid=avoid)
 
-    def place(self, places: ClusterState, at: float) -> tuple[int, Placement] | None:
-        """Take and return the next trial for which there is room, and its place; None if none."""
-        self._blocked = None
-        for wanted, queue in sorted(self._queues.items(), key=lambda each: each[1][0]):
+    def _to_avoid(self, wanted: Resources, lost_on: str, until: float, places: ClusterState) -> str:
+        """Return the node that a trial is not placed on, where it was lost; empty for any.
+
+        It waits for another node that could hold it, as long as others take its place.
+        """
+        if not lost_on or not self._others_come:
+            return ""
+        waiting = sum(len(queue) for (_, node), queue in self._queues.items() if node)
+        waits = waiting <= MOST_AVOIDING and places.could_hold(wanted, until, avoid=lost_on)
+        return lost_on if waits else ""
+
+    def place(
+        self, places: ClusterState, at: float, *, others_come: bool = False
+    ) -> tuple[int, Placement] | None:
+        """Take and return the next trial for which there is room, and its place; None if none.
+
+        Args:
+            places: The workers.
+            at: Now, in seconds since the epoch.
+            others_come: Whether there will be trials for places that are left free.
+        """
+        self._blocked, self._others_come = None, others_come
+        for key, queue in sorted(self._queues.items(), key=lambda each: each[1][0]):
+            wanted, lost_on = key
             if not self._pays_for(wanted):
                 continue
             number = queue[0][1]
             soon, whole = self._seconds(number)
             is_next = self._blocked is None
+            avoid = self._to_avoid(wanted, lost_on, at + soon, places)
             placement = None
-            for until in dict.fromkeys((at + whole, at + soon)):
-                # A worker where it can end is better than one where it can only take a step.
-                placement = placement or places.take(wanted, until=until, may_use_reserved=is_next)
+            # A worker where it can end is better than one where it can only take a step.
+            for until, node in itertools.product(
+                dict.fromkeys((at + whole, at + soon)), dict.fromkeys((lost_on, avoid))
+            ):
+                placement = placement or places.take(
+                    wanted, until=until, may_use_reserved=is_next, avoid=node
+                )
             if placement is not None:
                 heapq.heappop(queue)
                 if not queue:
-                    del self._queues[wanted]
+                    del self._queues[key]
                 self._passed_by.pop(number, None)
                 if not is_next:
                     self._passed_by[self._first_blocked] += 1
                 return number, placement
             if is_next and places.could_hold(wanted, at + soon):
-                self._blocked, self._first_blocked = wanted, number
+                self._blocked, self._first_blocked = (wanted, avoid), number
                 if len(self._queues) > 1:
                     self.reserve(places, at + soon)
         if self._blocked is None:
@@ -143,11 +182,12 @@ class TrialQueue:
         mine = sorted(number for queue in self._queues.values() for _, number in queue)
         if mine != sorted(numbers):
             raise AssertionError(f"{mine} wait in the queue, but {sorted(numbers)} should")
-        for wanted, queue in self._queues.items():
-            if stale := [number for _, number in queue if self._wanted(number) != wanted]:
+        for (wanted, lost_on), queue in self._queues.items():
+            if stale := [n for _, n in queue if self._key(n) != (wanted, lost_on)]:
                 raise AssertionError(
                     f"trials {stale} are queued for {wanted}, but ask for something else"
                 )
             soon, _ = self._seconds(queue[0][1])
-            if self._pays_for(wanted) and places.rooms(wanted, until=at + soon):
+            avoid = self._to_avoid(wanted, lost_on, at + soon, places)
+            if self._pays_for(wanted) and places.rooms(wanted, until=at + soon, avoid=avoid):
                 raise AssertionError(f"a trial that asks for {wanted} waits, but there is room")

@@ -19,13 +19,13 @@ from ...core.messages import (
     Reported,
     UserRequested,
     WorkerJoined,
-    WorkerLeaving,
     WorkerLeft,
     WorkerRefused,
 )
 from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from ...core.user_requests import UserAction
+from ...core.workers import Phase, Workers
 
 QUIET_SECONDS = 10.0
 """Shortest time between two lines of one kind; what happens in between is joined."""
@@ -48,6 +48,7 @@ class Notifications:
     """Observes what goes into the ledger, and returns lines for the display.
 
     Args:
+        workers: The roster, which has taken in what is observed.
         workers_are_known: Whether the header names the first workers, because the run starts
             them itself. Then no line says that they joined.
         memory_bytes: The user's `--memory-per-trial`; 0 if left out.
@@ -60,6 +61,7 @@ class Notifications:
 
     def __init__(
         self,
+        workers: Workers,
         *,
         workers_are_known: bool = False,
         memory_bytes: int = 0,
@@ -68,15 +70,14 @@ class Notifications:
         objectives: Sequence[str] = (),
         unnamed: bool = False,
     ) -> None:
+        self._workers = workers
         self._pruner = pruner
         self._objectives = objectives
         self._lacking: dict[int, set[str]] = {}
         self._unnamed = unnamed
         self._shows_joins = not workers_are_known
         self._memory_bytes = memory_bytes
-        self._nodes: dict[str, str] = {}
-        self._leaving: dict[str, str] = {}
-        self._stays: dict[str, tuple[float, str]] = {}
+        self._stays_until = -math.inf
         self._joined: list[WorkerJoined] = []
         self._left: dict[str, list[str]] = {}
         self._died: dict[str, str] = {}
@@ -98,23 +99,19 @@ class Notifications:
         for event in events:
             match event:
                 case WorkerJoined():
-                    self._nodes[event.worker] = event.node
                     if self._shows_joins:
                         self._joined.append(event)
-                case WorkerLeaving() if event.worker not in self._leaving:
-                    self._leaving[event.worker] = event.reason
-                    self._stays[event.worker] = event.at, event.reason
-                case WorkerLeft() if event.worker in self._nodes:
-                    node = self._nodes.pop(event.worker)
-                    self._stays.pop(event.worker, None)
+                case WorkerLeft():
+                    worker = self._workers.get(event.worker)
+                    if worker is None or (worker.phase, worker.since) != (Phase.LEFT, event.at):
+                        continue  # it had left before
                     # A worker of the run's own that comes back is worth a line.
                     self._shows_joins = True
-                    reason = self._leaving.pop(event.worker, None)
-                    if reason is not None and event.worker not in lost_at:
-                        self._left.setdefault(reason, []).append(node)
+                    if worker.was_drained and worker.name not in lost_at:
+                        self._left.setdefault(worker.reason, []).append(worker.node)
                     else:
-                        died.add(event.worker)
-                        self._died[event.worker] = node
+                        died.add(worker.name)
+                        self._died[worker.name] = worker.node
                 case WorkerRefused():
                     self._refused[event.node, event.reason] = None
                 case AttemptEnded():
@@ -200,11 +197,13 @@ class Notifications:
 
     def _stay_lines(self, now: float) -> list[str]:
         """Return a line on the workers that take no more trials, but do not leave."""
+        if now == math.inf:
+            return []
+        since, self._stays_until = self._stays_until, now - _LEAVES_WITHIN_SECONDS
         staying: dict[str, list[str]] = {}
-        for worker, (at, reason) in list(self._stays.items()):
-            if _LEAVES_WITHIN_SECONDS < now - at < math.inf:
-                del self._stays[worker]
-                staying.setdefault(reason, []).append(self._nodes.get(worker, worker))
+        for each in self._workers:
+            if each.phase is Phase.DRAINING and since <= each.since < self._stays_until:
+                staying.setdefault(each.reason, []).append(each.node)
         return [
             f"{_workers(nodes)} {'takes' if len(nodes) == 1 else 'take'} no more trials: {reason}"
             for reason, nodes in staying.items()
@@ -212,7 +211,7 @@ class Notifications:
 
     def _worker_lines(self) -> list[str]:
         lines = []
-        now = f"; now {text.plural(len(self._nodes), 'worker')}"
+        now = f"; now {text.plural(len(self._workers), 'worker')}"
         if self._joined:
             cores = sum(len(each.capacity.cpus) for each in self._joined)
             gpus = sum(len(each.capacity.gpus) for each in self._joined)
@@ -223,7 +222,7 @@ class Notifications:
         if self._died:
             nodes = list(self._died.values())
             who = _workers(nodes)
-            if len(nodes) == 1 and nodes[0] in self._nodes.values():
+            if len(nodes) == 1 and self._workers.count_on(nodes[0]):
                 who += f" at {next(iter(self._died))}"  # the node has other workers
             trials = self._lost_words()
             lines.append(f"{who} {'was' if len(nodes) == 1 else 'were'} lost{trials}{now}")
