@@ -131,7 +131,7 @@ class _Attempt:
         self._interruption = interruption
         self._moments = 0
         self._resume_from = study.checkpoints[max(study.checkpoints)] if study.checkpoints else None
-        self._progress = Progress(None if self._resume_from is None else self._resume_from.fit)
+        self._progress = Progress(is_found=self._resume_from is not None)
         self._weights = [0]
         self._models: list[int] = []
         self._first_epoch = 0
@@ -195,6 +195,9 @@ class _Attempt:
         model = len(self._weights) - 1
         if event is Event.FIT_BEGINS and self._models and self._models[-1] != model:
             event = Event.OTHER_FIT_BEGINS
+        elif event is Event.FIT_BEGINS and self._resume_from is not None:
+            is_past = self._progress.fit + 1 < self._resume_from.fit
+            event = Event.PAST_FIT_BEGINS if is_past else Event.KEPT_FIT_BEGINS
         self._models.append(model)
         self._take(event)
 
@@ -271,8 +274,7 @@ class _Attempt:
             Do.SAY: lambda: self._study.said.append(step.reason),
             Do.REMOVE: self._remove,
             Do.WRITE: self._write,
-            Do.STOP: self._stop,
-            Do.STOP_IF_TOLD: lambda: self._is_asked and self._stop(),
+            Do.STOP: lambda: self._is_asked and self._stop(),
             Do.RELEASE: self._stop,
         }
         actions[instruction]()

@@ -1,4 +1,4 @@
-"""Methods of Keras's classes that are replaced while a trial trains, where Keras has no hook.
+"""Methods of Keras's classes, or of a model, that are replaced where Keras has no hook.
 
 A process trains one trial, so nothing else sees them.
 """
@@ -11,16 +11,16 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def replaced(cls: Any, methods: Mapping[str, Any]) -> Iterator[None]:
-    """Replace methods of a class, by name; at the end, the class is as it was."""
-    own = {name: vars(cls)[name] for name in methods if name in vars(cls)}
+def replaced(owner: Any, methods: Mapping[str, Any]) -> Iterator[None]:
+    """Replace methods of a class or a model, by name; at the end, it is as it was."""
+    own = {name: vars(owner)[name] for name in methods if name in vars(owner)}
     for name, method in methods.items():
-        setattr(cls, name, method)
+        setattr(owner, name, method)
     try:
         yield
     finally:
         for name in methods:
             if name in own:
-                setattr(cls, name, own[name])
+                setattr(owner, name, own[name])
             else:
-                delattr(cls, name)
+                delattr(owner, name)

@@ -78,8 +78,7 @@ class Do(enum.Enum):
     SAY = "tell the user why the trial begins again"
     REMOVE = "remove the checkpoints, and forget what was copied for one"
     WRITE = "write what was copied last and is not on disk"
-    STOP = "end the attempt, as the study asked for"
-    STOP_IF_TOLD = "end the attempt if the study asked for that"
+    STOP = "end the attempt, if the study has asked for that"
     RELEASE = "end the attempt so that the next one trains all epochs"
 
 
@@ -196,18 +195,13 @@ ROWS = (
     Row(_UNKEPT, (E.LOOP_BEGINS,), S.OWN_LOOP),
     Row(_UNKEPT, (E.EVALUATED, E.FIT_ENDS)),
     Row((S.OWN_LOOP,), (*_EPOCHS, E.EPOCH_ENDS)),
-    Row((S.OWN_LOOP,), (E.REPORTED,), None, (Do.STOP_IF_TOLD,)),
+    Row((S.OWN_LOOP,), (E.REPORTED,), None, (Do.STOP,)),
     Row((S.UNKEPT,), (*_EPOCHS, E.EPOCH_ENDS, E.REPORTED)),
     Row((S.UNKEPT_TRAINED,), (*_EPOCHS, E.REPORTED), S.OWN_LOOP),
     Row((S.UNKEPT,), (E.LAST_EPOCH_ENDS,), S.UNKEPT_TRAINED),
     Row((S.UNKEPT_TRAINED,), (E.RETURNED,), S.DONE),
     # The code may catch what a fit raises, or train without one.
-    Row(
-        (*_BEFORE, S.IN_FIT, S.IN_EPOCH, S.OWN_LOOP, S.UNKEPT),
-        (E.RETURNED,),
-        None,
-        (Do.STOP_IF_TOLD,),
-    ),
+    Row((*_BEFORE, S.IN_FIT, S.IN_EPOCH, *_UNKEPT[:2]), (E.RETURNED,), None, (Do.STOP,)),
     # The study may ask for a stop anywhere.
     Row(_ANYWHERE, (E.STOP_ASKED,), None, (Do.WRITE, Do.STOP)),
     Row(_ANYWHERE, (E.PRUNE_ASKED,), None, (Do.STOP,)),
@@ -228,32 +222,27 @@ class Progress:
         fit: Which call of `fit` it is in or has ended, from 0; -1 before the first.
 
     Args:
-        kept_fit: The call of `fit` that a checkpoint was found of; None if there is none.
+        is_found: Whether there is a checkpoint.
     """
 
-    def __init__(self, kept_fit: int | None = None) -> None:
-        self.state = State.NOT_STARTED if kept_fit is None else State.FOUND
+    def __init__(self, *, is_found: bool) -> None:
+        self.state = State.FOUND if is_found else State.NOT_STARTED
         self.fit = -1
-        self._kept_fit = kept_fit
         self._next_epoch: int | None = None
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether a later attempt could continue from a checkpoint of this training."""
-        return self.state not in (*_UNKEPT, State.ABANDONED)
 
     def on(self, event: Event, *, epoch: int | None = None) -> Step:
         """Take an event, and return what follows.
 
         Args:
-            event: What happened; of the calls of `fit`, `FIT_BEGINS` and `OTHER_FIT_BEGINS` only.
+            event: What happened. Whether an epoch is out of order is found here.
             epoch: The epoch that begins or ends, or the next one after a checkpoint.
         """
-        if event in (Event.FIT_BEGINS, Event.OTHER_FIT_BEGINS, Event.LOOP_BEGINS):
+        if event in (*_FITS, Event.LOOP_BEGINS):
             self.fit += 1
             self._next_epoch = None
-        event = self._told_apart(event, epoch)
-        if event in (Event.RESTORED, Event.RESTORED_LAST):
+        if event is Event.EPOCH_BEGINS and self._next_epoch not in (None, epoch):
+            event = Event.OTHER_EPOCH_BEGINS
+        elif event in (Event.RESTORED, Event.RESTORED_LAST):
             self._next_epoch = epoch
         elif event is Event.EPOCH_ENDS and epoch is not None:
             self._next_epoch = epoch + 1
@@ -262,12 +251,3 @@ class Progress:
             step = begins_again(self.state, f"{event.value} {self.state.value}")
         self.state = step.state
         return step
-
-    def _told_apart(self, event: Event, epoch: int | None) -> Event:
-        is_continuing = self.state in (State.FOUND, State.SKIPPED, State.SKIPPED_EVALUATED)
-        if event is Event.FIT_BEGINS and is_continuing and self._kept_fit is not None:
-            is_past = self.fit < self._kept_fit
-            return Event.PAST_FIT_BEGINS if is_past else Event.KEPT_FIT_BEGINS
-        if event is Event.EPOCH_BEGINS and self._next_epoch not in (None, epoch):
-            return Event.OTHER_EPOCH_BEGINS
-        return event

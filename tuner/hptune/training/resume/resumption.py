@@ -23,11 +23,12 @@ from ...core.attempt import Halt
 from ..context import AttemptStopped, TrialContext
 from . import callback_state, model_state
 from .checkpoint import CheckpointMissing, Checkpoints, NoRoom
-from .progress import Do, Event, Progress, State, Step
+from .progress import Do, Event, Progress, State
 from .randomness import seed_epoch
 
 log = logging.getLogger(__name__)
 
+_BEGINS_AGAIN = "No checkpoint is kept, so an interrupted trial starts again: %s."
 SHARE_OF_TIME = 0.025
 """Share of the training's time that checkpoints may take, unless the user sets their interval.
 
@@ -115,7 +116,7 @@ class Resumption:
             checkpoints.remove()  # of another study in the same directory
         else:
             self._resume_from = self._newest()
-        self._progress = Progress(None if self._resume_from is None else self._resume_from.phase)
+        self._progress = Progress(is_found=self._resume_from is not None)
 
     def _newest(self) -> TrainingState | None:
         """Return the newest checkpoint, the same one on all ranks; None unless all have it."""
@@ -176,7 +177,8 @@ class Resumption:
 
     def fit_begins(self, model: Any, callbacks: list[Any], params: Mapping[str, Any]) -> None:
         """Restore a checkpoint of this `fit`, after all callbacks know that it begins."""
-        self._stop_if_asked()
+        if self._trial.should_stop():
+            self._stop()
         if not self.has_begun:
             self._budget.begin()
         self._results.append([])
@@ -188,6 +190,9 @@ class Resumption:
             event = Event.LOOP_BEGINS
         elif self._models and not _contains(model, self._models[-1]):
             event = Event.OTHER_FIT_BEGINS
+        elif self._resume_from is not None:
+            is_past = self._progress.fit + 1 < self._resume_from.phase
+            event = Event.PAST_FIT_BEGINS if is_past else Event.KEPT_FIT_BEGINS
         self._models.append(model)
         self._take(event)
 
@@ -216,8 +221,10 @@ class Resumption:
     def epoch_ends(self, epoch: int) -> None:
         """Write a due checkpoint, and stop on request, after all callbacks have acted."""
         self._done_epochs = epoch + 1
-        is_own_loop = self._progress.state is State.OWN_LOOP
-        if not is_own_loop and self._is_last_epoch:
+        # A training that ends by itself, by EarlyStopping for example, needs no more epochs.
+        if self._progress.state is not State.OWN_LOOP and (
+            self._done_epochs >= self._epochs or self._models[-1].stop_training
+        ):
             self.ended_early = self._done_epochs < self._epochs
             self._take(Event.LAST_EPOCH_ENDS, epoch=epoch)
             return
@@ -225,11 +232,6 @@ class Resumption:
         self._take(Event.EPOCH_ENDS, epoch=epoch)
         if is_asked:
             self._stop()
-
-    @property
-    def _is_last_epoch(self) -> bool:
-        # A training that ends by itself, by EarlyStopping for example, needs no more epochs.
-        return self._done_epochs >= self._epochs or bool(self._models[-1].stop_training)
 
     def fit_ends(self) -> None:
         """Note what the callbacks have found, as a later phase may depend on it."""
@@ -276,41 +278,30 @@ class Resumption:
 
     def _take(self, event: Event, *, epoch: int | None = None) -> None:
         step = self._progress.on(event, epoch=epoch)
-        for each in step.instructions:
-            self._carry_out(each, step)
-
-    def _carry_out(self, instruction: Do, step: Step) -> None:
-        match instruction:
-            case Do.SKIP:
-                self._skip(self._models[-1])
-            case Do.RESTORE:
-                self._restore(self._models[-1])
-            case Do.KEEP:
-                self._keep()
-            case Do.KEEP_LAST:
-                self._keep_last_of_fit()
-            case Do.KEEP_RESULTS:
-                self._results[-1] = self._named(callback_state.result_of)
-            case Do.SAY if self._writes or step.state is State.ABANDONED:
-                text = "No checkpoint is kept, so an interrupted trial starts again: %s."
-                log.warning(text, step.reason)
-            case Do.REMOVE:
-                self._unwritten = self._resume_from = None
-                del self._models[:-1]  # each may hold the memory of a GPU
-                self._checkpoints.remove()
-            case Do.WRITE:
-                try:
-                    self._write()
-                except NoRoom as error:
-                    log.warning("The trial will continue from an earlier epoch: %s.", error)
-            case Do.STOP | Do.STOP_IF_TOLD:
-                self._trial.stop_if_told()
-            case Do.RELEASE:
-                raise AttemptStopped(Halt.RELEASE)
-
-    def _stop_if_asked(self) -> None:
-        if self._trial.should_stop():
-            self._stop()
+        for instruction in step.instructions:
+            match instruction:
+                case Do.SKIP:
+                    self._skip(self._models[-1])
+                case Do.RESTORE:
+                    self._restore(self._models[-1])
+                case Do.KEEP:
+                    self._keep()
+                case Do.KEEP_LAST:
+                    self._keep_last_of_fit()
+                case Do.KEEP_RESULTS:
+                    self._results[-1] = self._named(callback_state.result_of)
+                case Do.SAY if self._writes or step.state is State.ABANDONED:
+                    log.warning(_BEGINS_AGAIN, step.reason)
+                case Do.REMOVE:
+                    self._unwritten = self._resume_from = None
+                    del self._models[:-1]  # each may hold the memory of a GPU
+                    self._checkpoints.remove()
+                case Do.WRITE:
+                    self._write_if_possible()
+                case Do.STOP:
+                    self._trial.stop_if_told()
+                case Do.RELEASE:
+                    raise AttemptStopped(Halt.RELEASE)
 
     def _stop(self) -> None:
         """End the attempt, with a checkpoint on disk if it may continue later."""
@@ -391,6 +382,12 @@ class Resumption:
                 results=list(self._results),
                 recorder=self._recorder.state(self._models),
             )
+
+    def _write_if_possible(self) -> None:
+        try:
+            self._write()
+        except NoRoom as error:
+            log.warning("The trial will continue from an earlier epoch: %s.", error)
 
     def _write(self) -> None:
         if self._unwritten is not None:
