@@ -262,6 +262,25 @@ def fit(hp, model, data, callbacks, epochs):
     callbacks.on_train_end()
     return {"val_loss": logs["loss"]}
 """
+FOLDS_BY_BATCH = FOLDS.replace(
+    'model.evaluate(*validation, return_dict=True)["loss"]', "model.test_on_batch(*validation)"
+)
+OWN_REPORTS = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    for callback in [*callbacks, END]:
+        callback.set_model(model)
+    for epoch in range(epochs):
+        END.on_epoch_begin(epoch)
+        loss = model.train_on_batch(x, y)
+        END.on_train_batch_end(1)
+        for callback in callbacks:
+            callback.on_epoch_end(epoch, {"val_loss": loss})
+    return {"val_loss": loss}
+"""
+LOOP_LIKE_A_FIT = OWN_LOOP.replace(
+    "model=model)", "model=model, epochs=epochs, steps=1, verbose=0)"
+)
 SMALLER_BATCHES = """
 class NoMemory(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
@@ -325,7 +344,9 @@ def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
     [
         pytest.param(SMALL + SEVERAL_MODELS, [1, "batch of 1"], id="several models"),
         pytest.param(SMALL + FOLDS, [1, "batch of 1"], id="folds of one model"),
+        pytest.param(SMALL + FOLDS_BY_BATCH, [1, "batch of 1"], id="folds, evaluated as one batch"),
         pytest.param(SMALL + OWN_LOOP, [3, "batch"], id="own loop"),
+        pytest.param(SMALL + OWN_REPORTS, [3, "batch"], id="own loop and reports"),
         pytest.param(SMALL + SMALLER_BATCHES, [3, "batch"], id="fit after a failed one"),
     ],
 )
@@ -342,6 +363,48 @@ def test_what_cannot_be_picked_up_starts_again_and_says_so(
     result = put.attempt(number=1)
     assert put.end(result) == expected, result.log
     assert result.steps == sorted(put.reports)
+
+
+def test_a_loop_that_trains_from_its_first_epoch_on_is_not_taken_for_a_fit(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    """It cannot be told from a fit of Keras before it begins with the wrong epoch."""
+    put = Put(attempts, tmp_path, SMALL + LOOP_LIKE_A_FIT)
+    expected = put.whole()
+    put.begin()
+    put.die(3, "batch")
+    assert put.attempt().ending.cause is Cause.KILLED
+    second = put.attempt(number=1)
+    assert (second.ending.cause, second.steps) == (Cause.RELEASED, []), second.log
+    assert "its training loop does not begin at the epoch of the checkpoint" in second.log
+    result = put.attempt(number=2)
+    assert "The trial begins again, as no checkpoint of an earlier attempt is kept" in result.log
+    assert put.end(result) == expected, result.log
+
+
+SECOND_IF_POOR = """
+def fit(hp, model, data, callbacks, epochs):
+    (x, y), validation = data
+    both = {"validation_data": validation, "callbacks": [*callbacks, END]}
+    first = model.fit(x, y, epochs=3, **both)
+    path = pathlib.Path("is_good")
+    return first if path.exists() else model.fit(x, y, epochs=epochs, initial_epoch=3, **both)
+"""
+
+
+def test_code_that_does_not_come_to_the_fit_of_its_checkpoint_begins_again(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    """The model of the fit that was skipped has the weights of the beginning."""
+    put = Put(attempts, tmp_path, SMALL + SECOND_IF_POOR)
+    put.die(4, "batch")
+    assert put.attempt().steps == [1, 2, 3, 4]
+    (tmp_path / "is_good").touch()
+    second = put.attempt(number=1)
+    assert (second.ending.cause, second.steps) == (Cause.RELEASED, []), second.log
+    assert "it has not called fit as often as" in second.log
+    put.reports = {}
+    assert put.attempt(number=2).steps == [1, 2, 3]
 
 
 @pytest.mark.parametrize("stops_early", [False, True])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
-from hptune.core.attempt import Cause
-from hptune.worker.forkserver.error_causes import cause_of
+from hptune.core.attempt import Cause, Ending, Halt
+from hptune.training.context import AttemptStopped, NonFiniteMetric, TrialPruned, UnknownMetric
+from hptune.training.resume.checkpoint import NoRoom
+from hptune.worker.forkserver.error_causes import Where, cause_of, ending_of, pruned_ending
 
 
 def named(name: str, text: str, base: type[Exception] = Exception) -> Exception:
@@ -98,3 +101,36 @@ def test_what_it_was_raised_from_counts() -> None:
 def test_a_file_server_that_fails_is_no_fault_of_the_configuration(error: Exception) -> None:
     assert cause_of(error, has_gpu=False) is Cause.WORKER_LOST
     assert cause_of(TimeoutError("the user's own words"), has_gpu=False) is Cause.EXCEPTION
+
+
+def test_each_kind_of_exception_has_its_ending(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = Where(tmp_path, has_gpu=False, has_begun=True)
+    of_hptune = [
+        (AttemptStopped(Halt.PAUSE, "more"), Halt.PAUSE.cause, f"{Halt.PAUSE.reason}; more"),
+        (NonFiniteMetric("loss is nan"), Cause.NON_FINITE, "loss is nan"),
+        (UnknownMetric("no such metric"), Cause.UNKNOWN_METRIC, "no such metric"),
+        (NoRoom("the disk is full"), Cause.NO_ROOM, "the disk is full"),
+        (SystemExit(3), Cause.EXITED, "sys.exit(3)"),
+    ]
+    for error, cause, reason in of_hptune:
+        assert ending_of(error, where) == Ending(cause, reason=reason)
+    assert capsys.readouterr().err == ""
+    assert ending_of(KeyError("lr"), where) == Ending(Cause.EXCEPTION, reason="KeyError: 'lr'")
+    assert ending_of(KeyboardInterrupt(), where).cause is Cause.EXCEPTION
+    assert "KeyError: 'lr'" in capsys.readouterr().err
+
+
+def test_errors_of_the_disk_are_not_the_configurations_fault(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "no space left")
+    before, after = (Where(tmp_path, has_gpu=False, has_begun=begun) for begun in (False, True))
+    assert ending_of(full, after).cause is Cause.WORKER_LOST, "the study's own directory has space"
+    assert ending_of(OSError(errno.ENOENT, "gone"), before).cause is Cause.WORKER_LOST
+    assert ending_of(OSError(errno.ENOENT, "gone"), after).cause is Cause.EXCEPTION
+
+
+def test_code_that_says_pruned_has_the_cause_that_the_study_gave() -> None:
+    assert pruned_ending(ValueError(), None) is None
+    for halt, cause in ((None, Cause.PRUNED), (Halt.PAUSE, Halt.PAUSE.cause)):
+        assert pruned_ending(TrialPruned("poor"), halt) == Ending(cause, reason="TrialPruned: poor")

@@ -90,8 +90,7 @@ def _run(
     recorder = Recorder(trial, returns_more=code.fit_result is not FitResult.HISTORY)
     with extended_callback_lists(recorder.resumption):
         result = _fit(code, hp, model, recorder, epochs=epochs, seed=trial.seed)
-    if not recorder.resumption.is_complete:
-        trial.stop_if_told()
+    recorder.resumption.training_returns()
     metrics, step = _read_result(result, recorder, trial.goals)
     best = recorder.best
     trained = model if best is None else best.model

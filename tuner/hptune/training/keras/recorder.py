@@ -91,8 +91,6 @@ class Recorder:
             NonFiniteMetric: The metric to optimise, or `loss`, is NaN or infinite.
             AttemptStopped: The attempt is to stop, and the training loop is not Keras's own.
         """
-        if not self.resumption.has_begun:
-            self._trial.stop_if_told()  # a training loop of the user's own calls the callback
         self.times.end()
         self.model = model
         metrics = as_metrics(logs)
@@ -106,6 +104,7 @@ class Recorder:
         if self._is_best(metrics):
             weights = weights_of(model) if validated is None else validated
             self.best = BestEpoch(self.step, metrics, weights, model)
+        self.resumption.epoch_is_reported()
 
     def _check_measured(self, metrics: Mapping[str, float]) -> None:
         self.seen.update(metrics)

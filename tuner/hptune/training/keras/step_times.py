@@ -21,6 +21,7 @@ from ...core.attempt import Cause, Ending
 from ...core.step_request import BATCH, STEP_SECONDS, STEPS, StepRequest, check_divides
 from ...errors import ModelFileError
 from ..context import AttemptStopped, TrialContext
+from ..replaced_methods import replaced
 from ..resume.randomness import seed_after_loading
 from ..strategies import batches
 from .objective import build, load_data, train
@@ -108,7 +109,7 @@ def _measured_fit(
     import keras
 
     cls: Any = keras.Model
-    own, fit = vars(cls).get("fit"), cls.fit
+    fit = cls.fit
     signature = inspect.signature(inspect.unwrap(fit))
     replicas = 1 if strategy is None else strategy.replicas
 
@@ -124,14 +125,8 @@ def _measured_fit(
         trial.report(1, **{BATCH: size, STEPS: len(timer.seconds), STEP_SECONDS: median})
         raise _Measured
 
-    cls.fit = measure
-    try:
+    with replaced(cls, {"fit": measure}):
         yield
-    finally:
-        if own is None:
-            delattr(cls, "fit")
-        else:
-            cls.fit = own
 
 
 def _bounded(

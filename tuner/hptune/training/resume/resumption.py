@@ -5,7 +5,8 @@ begins at a later epoch, with all state restored. Keras itself provides for this
 begin at `model._initial_epoch` if `on_train_begin` has set it, as its `BackupAndRestore` does. So
 the user's own `fit` need not know about checkpoints, as long as it passes the callbacks on.
 
-`callback_lists` calls a `Resumption` before and after all callbacks of the training.
+`callback_lists` calls a `Resumption` before and after all callbacks of the training. `progress`
+decides what follows; a `Resumption` carries it out.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from ...core.attempt import Halt
 from ..context import AttemptStopped, TrialContext
 from . import callback_state, model_state
 from .checkpoint import CheckpointMissing, Checkpoints, NoRoom
+from .progress import Do, Event, Progress, State
 from .randomness import seed_epoch
 
 log = logging.getLogger(__name__)
 
+_BEGINS_AGAIN = "No checkpoint is kept, so an interrupted trial starts again: %s."
 SHARE_OF_TIME = 0.025
 """Share of the training's time that checkpoints may take, unless the user sets their interval.
 
@@ -77,8 +80,7 @@ class Resumption:
     """Writes a training's checkpoints, and continues it from the newest.
 
     Attributes:
-        is_complete: Whether the latest `fit` has trained all epochs that it was to train.
-        ended_early: Whether it ended by itself before its last epoch.
+        ended_early: Whether the latest complete `fit` ended by itself before its last epoch.
 
     Args:
         trial: The trial.
@@ -95,35 +97,33 @@ class Resumption:
         *,
         returns_more: bool = False,
     ) -> None:
-        self.is_complete = False
         self.ended_early = False
         self._trial = trial
         self._recorder = recorder
         self._checkpoints = checkpoints
-        self._resume_from: TrainingState | None = None
         self._budget = _Budget(trial.checkpoint_every)
-        self._is_possible = trial.checkpoint_every != 0 and trial.rank == 0
-        self._phase = -1
+        self._writes = trial.checkpoint_every != 0 and trial.rank == 0
+        self._returns_more = returns_more
         self._models: list[Any] = []
         self._results: list[list[tuple[str, dict[str, Any]]]] = []
         self._callbacks: list[Any] = []
         self._attributes_at_begin: list[dict[str, Any]] = []
         self._epochs = 0
-        self._returns_more = returns_more
-        self._is_own_loop = False
-        self._is_in_fit = False
-        self._is_in_epoch = False
-        self._has_evaluated = False
+        self._done_epochs = 0
         self._unwritten: TrainingState | None = None
+        self._resume_from: TrainingState | None = None
         if trial.is_first_attempt:
             checkpoints.remove()  # of another study in the same directory
         else:
             self._resume_from = self._newest()
+        self._progress = Progress(is_found=self._resume_from is not None)
 
     def _newest(self) -> TrainingState | None:
         """Return the newest checkpoint, the same one on all ranks; None unless all have it."""
         ranks = self._trial.ranks
         found = self._checkpoints.newest() if self._trial.rank == 0 else None
+        if found is None and self._writes:
+            log.warning("The trial begins again, as no checkpoint of an earlier attempt is kept.")
         state = None if found is None else found[1]
         if ranks is None:
             return state
@@ -149,7 +149,7 @@ class Resumption:
     @property
     def has_begun(self) -> bool:
         """Whether a `fit` of Keras has begun."""
-        return self._phase >= 0
+        return self._progress.fit >= 0
 
     # --- called by the extended CallbackList ------------------------------------------------
 
@@ -178,40 +178,33 @@ class Resumption:
     def fit_begins(self, model: Any, callbacks: list[Any], params: Mapping[str, Any]) -> None:
         """Restore a checkpoint of this `fit`, after all callbacks know that it begins."""
         if self._trial.should_stop():
-            self.leave()
-        self._phase += 1
+            self._stop()
+        if not self.has_begun:
+            self._budget.begin()
         self._results.append([])
         self._epochs = params.get("epochs") or 0
         self._callbacks = callback_state.with_state(callbacks)
         self._attributes_at_begin = [callback_state.plain_attributes(x) for x in self._callbacks]
-        if self._phase == 0:
-            self._budget.begin()
-        self._is_own_loop = not {"epochs", "steps", "verbose"} <= set(params)
-        if self._is_own_loop:
-            self._give_up("a training loop of your own calls the callbacks")
+        event = Event.FIT_BEGINS
+        if not {"epochs", "steps", "verbose"} <= set(params):
+            event = Event.LOOP_BEGINS
         elif self._models and not _contains(model, self._models[-1]):
-            # A checkpoint holds the variables of one model; those of the earlier one would be lost.
-            self._give_up("it trains several models")
-        elif self._is_in_epoch:
-            # A fit that is skipped would not fail again, and the code would take another way.
-            self._give_up("a fit of it has failed")
-        elif self._has_evaluated:
-            # With the phase before it skipped, it would evaluate the weights of the beginning.
-            self._give_up("it evaluates its model between two calls of fit")
-        self._is_in_fit, self._is_in_epoch = True, False
+            event = Event.OTHER_FIT_BEGINS
+        elif self._resume_from is not None:
+            is_past = self._progress.fit + 1 < self._resume_from.phase
+            event = Event.PAST_FIT_BEGINS if is_past else Event.KEPT_FIT_BEGINS
         self._models.append(model)
-        self._find_first_epoch(model)
+        self._take(event)
 
     def epoch_begins(self, epoch: int) -> None:
         """Seed an epoch, before any callback knows that it begins."""
-        self.is_complete = False
-        self._is_in_epoch = True
-        seed_epoch(self._trial.seed, self._phase, epoch)
+        self._take(Event.EPOCH_BEGINS, epoch=epoch)
+        seed_epoch(self._trial.seed, max(self._progress.fit, 0), epoch)
 
     def batch_ends(self) -> None:
         """Stop after a training batch if that is requested, and not only after an epoch."""
         if self._trial.should_stop() and not self._may_end_epoch:
-            self.leave()
+            self._stop()
 
     def test_batch_ends(self) -> None:
         """Stop after a validation batch if the trial is pruned.
@@ -219,7 +212,7 @@ class Resumption:
         If it is to continue later, it first ends the epoch, which is already trained.
         """
         if self._trial.halt is Halt.PRUNE and not self._may_end_epoch:
-            self.leave()
+            self._stop()
 
     def test_ends(self, model: Any, callbacks: list[Any]) -> None:
         """Tell the recorder of the end of a validation."""
@@ -227,52 +220,45 @@ class Resumption:
 
     def epoch_ends(self, epoch: int) -> None:
         """Write a due checkpoint, and stop on request, after all callbacks have acted."""
-        model = self._models[-1]
-        self._is_in_epoch = False
-        if self._is_own_loop:  # which need not call the callbacks for batches
-            if self._trial.should_stop():
-                self.leave()
-            return
-        self.is_complete = epoch + 1 >= self._epochs or bool(model.stop_training)
-        if self.is_complete:
-            self._fit_is_complete(model, epoch)
-            return
-        is_halted, is_due = self._trial.should_stop(), self._budget.is_due(self._recorder.step)
-        if self._is_possible and (is_halted or is_due or self._budget.allows_copy()):
-            with self._budget.copying():
-                self._unwritten = self._state(model, epoch + 1)
-        if is_halted:
-            self.leave()
-        elif is_due:
-            self._write()
-
-    def _fit_is_complete(self, model: Any, epoch: int) -> None:
+        self._done_epochs = epoch + 1
         # A training that ends by itself, by EarlyStopping for example, needs no more epochs.
-        self._unwritten = None
-        self.ended_early = epoch + 1 < self._epochs
-        is_kept = self._trial.keeps_last and not self.ended_early
-        # What has called `fit` again may do so once more, as a loop of one epoch each does.
-        may_go_on = self._phase > 0
-        is_due = may_go_on and self._budget.is_due(self._recorder.step)
-        is_copied = may_go_on and (self._trial.halt is not None or self._budget.allows_copy())
-        if self._is_possible and (is_kept or is_due or is_copied):
-            with self._budget.copying():
-                self._unwritten = self._state(model, self._epochs)
-        if is_due:
-            self._write()
+        if self._progress.state is not State.OWN_LOOP and (
+            self._done_epochs >= self._epochs or self._models[-1].stop_training
+        ):
+            self.ended_early = self._done_epochs < self._epochs
+            self._take(Event.LAST_EPOCH_ENDS, epoch=epoch)
+            return
+        is_asked = self._trial.should_stop()
+        self._take(Event.EPOCH_ENDS, epoch=epoch)
+        if is_asked:
+            self._stop()
 
     def fit_ends(self) -> None:
         """Note what the callbacks have found, as a later phase may depend on it."""
-        self._is_in_fit = False
-        self._results[-1] = self._named(callback_state.result_of)
+        self._take(Event.FIT_ENDS)
 
     def is_evaluated(self) -> None:
         """Note that a model is evaluated or predicts: outside of a `fit`, the result may use it.
 
         The result of a `fit` that returns a History is that of an epoch.
         """
-        if self._phase >= 0 and not self._is_in_fit and self._returns_more:
-            self._has_evaluated = True
+        if self._returns_more:
+            self._take(Event.EVALUATED)
+
+    # --- called by the recorder and by the trial --------------------------------------------
+
+    def epoch_is_reported(self) -> None:
+        """Note a report of an epoch, which a training loop of the user's own may make itself."""
+        self._take(Event.REPORTED)
+
+    def training_returns(self) -> None:
+        """Note that the user's code has returned, with a result that counts.
+
+        Raises:
+            AttemptStopped: It does not count: the code was told to stop, or it has skipped epochs
+                and not come to those after them.
+        """
+        self._take(Event.RETURNED)
 
     def keep_last(self) -> None:
         """Write the last epoch's checkpoint, from which the trial can be given more epochs.
@@ -280,7 +266,7 @@ class Resumption:
         Raises:
             NoRoom: The disk is full.
         """
-        if self._trial.keeps_last and self.is_complete:
+        if self._trial.keeps_last and self._progress.state is State.DONE:
             self._write()
 
     def remove_if_ended_early(self) -> None:
@@ -288,56 +274,85 @@ class Resumption:
         if self.ended_early:
             self._checkpoints.remove()
 
-    def leave(self) -> None:
-        """End the attempt on request, with a checkpoint on disk if it may continue later.
+    # --- what follows -----------------------------------------------------------------------
 
-        Raises:
-            AttemptStopped: Always.
-        """
-        if self._trial.halt is not Halt.PRUNE:
-            try:
-                self._write()
-            except NoRoom as error:
-                log.warning("The trial will continue from an earlier epoch: %s.", error)
-        self._trial.stop_if_told()
+    def _take(self, event: Event, *, epoch: int | None = None) -> None:
+        step = self._progress.on(event, epoch=epoch)
+        for instruction in step.instructions:
+            match instruction:
+                case Do.SKIP:
+                    self._skip(self._models[-1])
+                case Do.RESTORE:
+                    self._restore(self._models[-1])
+                case Do.KEEP:
+                    self._keep()
+                case Do.KEEP_LAST:
+                    self._keep_last_of_fit()
+                case Do.KEEP_RESULTS:
+                    self._results[-1] = self._named(callback_state.result_of)
+                case Do.SAY if self._writes or step.state is State.ABANDONED:
+                    log.warning(_BEGINS_AGAIN, step.reason)
+                case Do.REMOVE:
+                    self._unwritten = self._resume_from = None
+                    del self._models[:-1]  # each may hold the memory of a GPU
+                    self._checkpoints.remove()
+                case Do.WRITE:
+                    self._write_if_possible()
+                case Do.STOP:
+                    self._trial.stop_if_told()
+                case Do.RELEASE:
+                    raise AttemptStopped(Halt.RELEASE)
+
+    def _stop(self) -> None:
+        """End the attempt, with a checkpoint on disk if it may continue later."""
+        is_pruned = self._trial.halt is Halt.PRUNE
+        self._take(Event.PRUNE_ASKED if is_pruned else Event.STOP_ASKED)
 
     @property
     def _may_end_epoch(self) -> bool:
         return self._trial.stop_at.may_end_epoch(self._trial.halt)
 
-    def _give_up(self, reason: str) -> None:
-        if self._is_possible:
-            log.warning("No checkpoint is kept, so an interrupted trial starts again: %s.", reason)
-        has_skipped = self._resume_from is not None and self._phase > 0
-        self._is_possible = False
-        self._unwritten = self._resume_from = None
-        self._models.clear()  # each may hold the memory of a GPU
-        self._checkpoints.remove()
-        if has_skipped:  # earlier calls of `fit`, in code that was changed; the next attempt trains
-            raise AttemptStopped(Halt.RELEASE)
+    def _keep(self) -> None:
+        halt, is_due = self._trial.halt, self._budget.is_due(self._recorder.step)
+        if self._writes and (halt is not None or is_due or self._budget.allows_copy()):
+            self._copy(self._done_epochs)
+        if is_due and halt is None:
+            self._write()
 
-    def _find_first_epoch(self, model: Any) -> None:
-        state = self._resume_from
+    def _keep_last_of_fit(self) -> None:
+        self._unwritten = None
+        is_kept = self._trial.keeps_last and not self.ended_early
+        # What has called `fit` again may do so once more, as a loop of one epoch each does.
+        may_go_on = self._progress.fit > 0
+        is_due = may_go_on and self._budget.is_due(self._recorder.step)
+        is_copied = may_go_on and (self._trial.halt is not None or self._budget.allows_copy())
+        if self._writes and (is_kept or is_due or is_copied):
+            self._copy(self._epochs)
+        if is_due:
+            self._write()
+
+    def _skip(self, model: Any) -> None:
+        if self._resume_from is not None:
+            model._initial_epoch = self._epochs
+            model_state.build_optimizer(model)  # Keras finalizes the weights all the same
+            results = self._resume_from.results[self._progress.fit]
+            self._for_named(results, callback_state.restore_result)
+
+    def _restore(self, model: Any) -> None:
+        state, self._resume_from = self._resume_from, None
         if state is None:
             return
-        if self._phase < state.phase:
-            model._initial_epoch = self._epochs  # this phase is over
-            model_state.build_optimizer(model)  # Keras finalizes the weights all the same
-            self._for_named(state.results[self._phase], callback_state.restore_result)
-            return
-        self._resume_from = None
         try:
             model_state.restore(model, state.model)
         except model_state.UnfitState as error:
             log.warning("The trial starts again, as its checkpoint does not fit: %s.", error)
-            self._checkpoints.remove()
-            if self._phase > 0:  # earlier calls of `fit` were skipped; the next attempt trains them
-                raise AttemptStopped(Halt.RELEASE) from error
+            self._take(Event.UNFIT)
             return
         self._for_named(state.callbacks, callback_state.restore)
         self._recorder.restore(state.recorder, self._models)
         model._initial_epoch = state.epoch
-        self.is_complete = state.epoch >= self._epochs
+        is_last = state.epoch >= self._epochs
+        self._take(Event.RESTORED_LAST if is_last else Event.RESTORED, epoch=state.epoch)
         print(f"The trial continues after {self._recorder.step} epochs.")  # noqa: T201 - its log
 
     def _named(self, take: Callable[[Any, Mapping[str, Any]], Any]) -> list[tuple[str, Any]]:
@@ -357,15 +372,22 @@ class Resumption:
             if found:
                 give(remaining.pop(found[0]), saved)
 
-    def _state(self, model: Any, epoch: int) -> TrainingState:
-        return TrainingState(
-            phase=self._phase,
-            epoch=epoch,
-            model=model_state.capture(model),
-            callbacks=self._named(callback_state.state_of),
-            results=list(self._results),
-            recorder=self._recorder.state(self._models),
-        )
+    def _copy(self, epoch: int) -> None:
+        with self._budget.copying():
+            self._unwritten = TrainingState(
+                phase=self._progress.fit,
+                epoch=epoch,
+                model=model_state.capture(self._models[-1]),
+                callbacks=self._named(callback_state.state_of),
+                results=list(self._results),
+                recorder=self._recorder.state(self._models),
+            )
+
+    def _write_if_possible(self) -> None:
+        try:
+            self._write()
+        except NoRoom as error:
+            log.warning("The trial will continue from an earlier epoch: %s.", error)
 
     def _write(self) -> None:
         if self._unwritten is not None:

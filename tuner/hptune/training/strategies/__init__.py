@@ -6,5 +6,5 @@ device uses nothing of this folder.
 
 Offers: `base.Strategy` (the contract), `choose.choose`, `fit_calls.train_by`, `batches`.
 
-May import: `errors`, `core`, `training.parallel`, `training.resume`.
+May import: `errors`, `core`, `training.parallel`, `training.resume`, `training`.
 """

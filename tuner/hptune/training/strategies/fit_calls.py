@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ModelFileError
+from ..replaced_methods import replaced
 from ..resume.model_state import build_optimizer
 from . import batches, learning_rate
 from .base import Strategy
@@ -35,11 +36,7 @@ class FitCalls:
 
 @contextlib.contextmanager
 def train_by(strategy: Strategy) -> Iterator[FitCalls]:
-    """Let a strategy carry out each `fit` and `predict` of a model, and let only rank 0 save them.
-
-    Keras has no hook for it, so this replaces methods of the class, and puts them back at the end.
-    The process trains one trial only.
-    """
+    """Let a strategy carry out each `fit` and `predict` of a model, and let only rank 0 save it."""
     import keras
 
     cls: Any = keras.Model
@@ -63,12 +60,14 @@ def train_by(strategy: Strategy) -> Iterator[FitCalls]:
     def evaluate_by_strategy(model: Any, *given: Any, **named: Any) -> Any:
         return strategy.evaluate(evaluate, model, *given, **named)
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_replaced(cls, "fit", fit_by_strategy))
-        stack.enter_context(_replaced(cls, "predict", predict_by_strategy))
-        stack.enter_context(_replaced(cls, "evaluate", evaluate_by_strategy))
-        for name in ("save", "save_weights"):
-            stack.enter_context(_replaced(cls, name, _by_rank_0(strategy, getattr(cls, name))))
+    methods = {
+        "fit": fit_by_strategy,
+        "predict": predict_by_strategy,
+        "evaluate": evaluate_by_strategy,
+        "save": _by_rank_0(strategy, cls.save),
+        "save_weights": _by_rank_0(strategy, cls.save_weights),
+    }
+    with replaced(cls, methods):
         yield calls
 
 
@@ -89,19 +88,6 @@ def _by_rank_0(strategy: Strategy, save: Any) -> Any:
         return None
 
     return save_alone
-
-
-@contextlib.contextmanager
-def _replaced(cls: Any, name: str, method: Any) -> Iterator[None]:
-    own = vars(cls).get(name)
-    setattr(cls, name, method)
-    try:
-        yield
-    finally:
-        if own is None:
-            delattr(cls, name)
-        else:
-            setattr(cls, name, own)
 
 
 def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:

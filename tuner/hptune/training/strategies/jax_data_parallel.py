@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..replaced_methods import replaced
 from .base import Fit, ParallelTrainingError, Predict, Strategy
 
 _MEET_SECONDS = 60
@@ -99,11 +100,8 @@ class JaxDataParallel(Strategy):
         if model not in self._predicting:  # compiled without our step
             model.predict_function = None
             self._predicting.add(model)
-        model.predict_step = whole_step
-        try:
+        with replaced(model, {"predict_step": whole_step}):
             return original(model, **arguments)
-        finally:
-            del model.predict_step
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ..replaced_methods import replaced
 from .base import Fit, ParallelTrainingError, Strategy
 from .tensorflow_gradients import weighted_gradients
 
@@ -61,11 +62,8 @@ class Mirrored(Strategy):
                 share.factor = None
                 return logs
 
-            model.train_step = weighted_step
-            try:
+            with replaced(model, {"train_step": weighted_step}):
                 return original(model, **arguments)
-            finally:
-                del model.train_step
 
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights on each device."""

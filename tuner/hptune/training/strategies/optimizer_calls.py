@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..replaced_methods import replaced
+
 
 def innermost(optimizer: Any) -> list[Any]:
     """Return the optimizers that update weights: those within a compiled one, or itself.
@@ -32,8 +34,7 @@ def replaced_apply(optimizer: Any, change: Callable[[Any, list[Any]], list[Any]]
     """Change the gradients that any optimizer gets, before it does anything with them.
 
     So a `train_step` of the user's own, with one optimizer or several, takes part. Those of a
-    `MultiOptimizer` get theirs one by one. Keras has no hook for it, so this replaces the method of
-    the classes, and puts it back at the end.
+    `MultiOptimizer` get theirs one by one.
 
     Args:
         optimizer: An optimizer whose class may have an `apply` of its own.
@@ -59,11 +60,7 @@ def replaced_apply(optimizer: Any, change: Callable[[Any, list[Any]], list[Any]]
 
     known = (keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer, type(optimizer))
     kinds = {kind for each in known for kind in each.__mro__ if "apply" in vars(kind)}
-    originals: dict[Any, Any] = {kind: vars(kind)["apply"] for kind in kinds}
-    for kind, original in originals.items():
-        kind.apply = changing(original)
-    try:
+    with contextlib.ExitStack() as stack:
+        for kind in kinds:
+            stack.enter_context(replaced(kind, {"apply": changing(vars(kind)["apply"])}))
         yield
-    finally:
-        for kind, original in originals.items():
-            kind.apply = original

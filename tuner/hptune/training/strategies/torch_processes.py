@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+from ..replaced_methods import replaced
 from . import batches, rank_values
 from .base import Fit, ParallelTrainingError, Strategy
 from .optimizer_calls import replaced_apply
@@ -130,13 +131,8 @@ class TorchProcesses(Strategy):
                 return result()
 
         watched = {"train_step": counted, "test_step": tested, "get_metrics_result": of_all_ranks}
-        for name, method in watched.items():
-            setattr(model, name, method)
-        try:
+        with replaced(model, watched):
             yield
-        finally:
-            for name in watched:
-                delattr(model, name)
 
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights of this process."""

@@ -1,12 +1,28 @@
-"""Classification of exceptions in the user's code; no framework is imported."""
+"""What an exception that ends an attempt means: its cause and its ending.
+
+`_KINDS` is the table of the exceptions that hptune raises itself, or knows. Everything else comes
+from the user's code, and is classified by `cause_of`. No framework is imported.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Iterator
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from ...core.attempt import Cause
-from ...training.context import stated_cause
+from ...config.user_errors import one_line, user_traceback
+from ...core.attempt import Cause, Ending, Halt
+from ...errors import ProgramFailed
+from ...training.context import AttemptStopped, NonFiniteMetric, UnknownMetric, stated_cause
+from ...training.resume.checkpoint import FULL, NoRoom
+
+_LEAST_BYTES = 1_000_000
 
 _GENERIC_ERRORS = frozenset(("RuntimeError", "XlaRuntimeError", "JaxRuntimeError", "InternalError"))
 _OUT_OF_MEMORY = (
@@ -22,6 +38,119 @@ _OF_STORAGE = (
 )  # fmt: skip
 """Errors of a disk or a file server that fails; no configuration causes them."""
 _HOST_MEMORY = ("/device:CPU", "by allocator cpu", "by allocator mklcpu", "CPUAllocator")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where an exception was raised.
+
+    Attributes:
+        directory: The trial's directory.
+        has_gpu: Whether the attempt holds a GPU, whose memory the error may be about.
+        has_begun: Whether its log is open, so that the user's code may run.
+    """
+
+    directory: Path
+    has_gpu: bool
+    has_begun: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What an exception means.
+
+    Attributes:
+        type: Its class.
+        cause: Returns the cause of the ending.
+        reason: Returns what happened, for the user.
+        has_traceback: Whether the ending has the traceback of the user's code.
+        is_shown: Whether the log gets it: it is not hptune's own.
+    """
+
+    type: type[BaseException]
+    cause: Callable[[Any, Where], Cause]
+    reason: Callable[[Any], str] = str
+    has_traceback: bool = False
+    is_shown: bool = False
+
+
+def ending_of(error: BaseException, where: Where) -> Ending:
+    """Return how an attempt ends by an exception, which its log shows if it is the user's."""
+    kind = next(each for each in _KINDS if isinstance(error, each.type))
+    if kind.is_shown:
+        with contextlib.suppress(OSError):
+            if isinstance(error, ProgramFailed):
+                sys.stderr.write(f"{error.message}\n")  # the log has what the program wrote
+            else:
+                sys.excepthook(type(error), error, error.__traceback__)
+    detail = user_traceback(error) if kind.has_traceback else ""
+    return Ending(kind.cause(error, where), reason=kind.reason(error), detail=detail)
+
+
+def pruned_ending(error: Exception, halt: Halt | None) -> Ending | None:
+    """Return how an attempt ends whose code says that it is pruned; None if it says otherwise.
+
+    Args:
+        error: What the code raised.
+        halt: Why the study has told the attempt to stop; None if it has not.
+    """
+    if stated_cause(error) is not Cause.PRUNED:
+        return None
+    return Ending((halt or Halt.PRUNE).cause, reason=one_line(error))
+
+
+def _cause_of_no_room(error: NoRoom, where: Where) -> Cause:
+    is_own = isinstance(error.__cause__, PermissionError) and _is_to_blame(where.directory)
+    return Cause.EXCEPTION if is_own else Cause.NO_ROOM
+
+
+def _cause_of_code(error: BaseException, where: Where) -> Cause:
+    if isinstance(error, OSError):
+        if error.errno in FULL:  # the machine's fault, not the configuration's
+            return Cause.NO_ROOM if _is_full(where.directory) else Cause.WORKER_LOST
+        if not where.has_begun:
+            return Cause.WORKER_LOST  # its node does not reach the study's directory, say
+    return cause_of(error, has_gpu=where.has_gpu)
+
+
+def _is_to_blame(directory: Path) -> bool:
+    """Return whether the trial itself has forbidden writing to its directory, not the study's."""
+    try:
+        is_mine = directory.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+    return is_mine and os.access(directory.parent, os.W_OK | os.X_OK)
+
+
+def _is_full(directory: Path) -> bool:
+    """Return whether the study's directory takes no more, so that other attempts would fail too.
+
+    Only a write shows whether a quota is used up.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(os.urandom(_LEAST_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno in FULL
+    return False
+
+
+_KINDS = (
+    _Kind(AttemptStopped, lambda error, _: error.halt.cause, lambda error: error.reason),
+    _Kind(NonFiniteMetric, lambda *_: Cause.NON_FINITE),
+    _Kind(UnknownMetric, lambda *_: Cause.UNKNOWN_METRIC),
+    _Kind(NoRoom, _cause_of_no_room),
+    _Kind(
+        SystemExit,
+        lambda *_: Cause.EXITED,
+        lambda error: f"sys.exit({error.code!r})",
+        has_traceback=True,
+    ),
+    _Kind(BaseException, _cause_of_code, one_line, has_traceback=True, is_shown=True),
+)
+"""The kinds of exceptions; the first one counts that an exception is an instance of."""
 
 
 def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:

@@ -41,6 +41,7 @@ from ..orders import AttemptOrder, Order, ProbeOrder, StudyBrief
 from ..process_ids import trial_of
 from . import child as trial_process
 from . import orphans
+from .attempt import DUMP_STACKS
 from .channel import Channel
 from .client import FRAMEWORKS_ONLY, READY
 
@@ -132,7 +133,7 @@ class _Server:
                 for pid, child in self._children.items():
                     if child.client is client and child.key == key:
                         is_kill = request == "kill"
-                        os.kill(pid, signal.SIGKILL if is_kill else trial_process.DUMP_STACKS)
+                        os.kill(pid, signal.SIGKILL if is_kill else DUMP_STACKS)
                 return
             channel = Channel(socket.socket(fileno=reduction.recv_handle(client)))
         except (EOFError, OSError):
