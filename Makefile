@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 MXNET_PYTHON ?= python3.11
 # Test processes: more than two cores, as many tests wait.
 JOBS ?= 3
+# A folder of tests/, such as `make test ROOM=core`; all tests without one.
+ROOM ?=
 # One process per file, in the order of tests/conftest.py.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 # Tests start some thousand processes. Where PYTHONDONTWRITEBYTECODE is set, each would compile
@@ -40,12 +42,12 @@ clip-demo: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	$(BIN)/python -m $(COMPILE)
-	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow' --durations=20
+	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow' --durations=20 tests/$(ROOM)
 
 # Longer tests: the same behaviour in more cases.
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m $(COMPILE)
-	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow --durations=20
+	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow --durations=20 tests/$(ROOM)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -25,6 +25,9 @@ from hptune.storage.ledger import Ledger
 from hptune.worker.forkserver.client import ForkServer
 from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune
+from surroundings import make_known
+
+make_known()
 
 # A busy machine is no failure.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -33,6 +33,7 @@ from hptune.study import Study
 from hptune.text import NOTHING
 from in_process import InProcess
 from real_runs import Hptune, wait_for
+from screens import assert_says
 from stored_study import curve, stored, typical
 
 NEWEST = "newest study: studies/b-1\n"
@@ -79,24 +80,18 @@ def test_the_dashboards_token_is_not_among_the_arguments_of_the_browser(hptune: 
 
 
 def test_trials_are_listed_best_first_and_confirmations_named(two: InProcess) -> None:
-    assert plain(two("trials").out).splitlines() == [
-        (
-            "trial  state        val_accuracy  epoch   time  origin        "
-            "learning_rate  units  activation  note"
-        ),
-        (
-            "    2  complete           0.9000      4  1m29s  tpe           "
-            "                  16              =1+1"
-        ),
-        "    4  complete           0.8800      4  3m10s  confirm of 2       0.001235    128  relu",
-        "    0  complete           0.8000      3    40s  tpe                0.001235    128  relu",
-        "    5  interrupted        0.7000      1      -  tpe                0.001235    128  relu",
-        "    3  pruned             0.5000      2    20s  tpe                0.001235    128  relu",
-        (
-            "    1  failed                  -      -    10s  tpe           "
-            "     0.001235    128  relu              ValueError: bad shape"
-        ),
-    ]
+    shown = plain(two("trials").out)
+    assert_says(
+        shown,
+        "trial state val_accuracy epoch time origin learning_rate units activation note",
+        "2 complete 0.9000 4 1m29s tpe 16 =1+1",
+        "4 complete 0.8800 4 3m10s confirm of 2 0.001235 128 relu",
+        "0 complete 0.8000 3 40s tpe 0.001235 128 relu",
+        "5 interrupted 0.7000 1 - tpe 0.001235 128 relu",
+        "3 pruned 0.5000 2 20s tpe 0.001235 128 relu",
+        "1 failed - - 10s tpe 0.001235 128 relu ValueError: bad shape",
+    )
+    assert len(shown.splitlines()) == 7
     best = json.loads(two("trials", "--top", 2, "--state", "complete", "--json").out)["trials"]
     assert [(each["trial"], each["origin"]) for each in best] == [(2, "tpe"), (4, "confirm of 2")]
     assert two("trials", "studies/a-1").out == "no such trials: no trials yet\n"
@@ -115,32 +110,26 @@ def test_one_trial_is_shown_with_its_curve_its_attempts_and_its_log(two: InProce
     log.write_bytes(b"first line\n\xff raw bytes\n")
     shown = two("show", 2)
     assert shown.err == NEWEST
-    assert plain(shown.out) == (
-        "study    studies/b-1\n"
-        "trial    2, complete, the best of 4/10 trials and 1/1 confirmations\n"
-        "origin   tpe\n"
-        "value    0.9000  val_accuracy (max), epoch 4\n"
-        "         trained again as trial 4 (0.8800)\n"
-        "time     1m29s\n"
-        "log      studies/b-1/trials/2/log.txt\n"
-        "\n"
-        "hyperparameters\n"
-        "  units  16\n"
-        "  note   =1+1\n"
-        "\n"
-        "metrics\n"
-        "  val_accuracy  0.9000\n"
-        "  val_loss      0.1000\n"
-        "\n"
-        "epoch  val_accuracy  val_loss\n"
-        "    1        0.3000    0.7000\n"
-        "    2        0.6000    0.4000\n"
-        "    3        0.8000    0.2000\n"
-        "    4        0.9000    0.1000\n"
-        "\n"
-        "attempt  ended     epoch   time  memory  where           why\n"
-        "      0  lost          1    10s       -  node01 2 cores  worker lost\n"
-        "      1  finished      4  1m19s       -  node01 GPU 0\n"
+    assert_says(
+        plain(shown.out),
+        "study studies/b-1",
+        "trial 2, complete, the best of 4/10 trials and 1/1 confirmations",
+        "origin tpe",
+        "value 0.9000 val_accuracy (max), epoch 4",
+        "trained again as trial 4 (0.8800)",
+        "time 1m29s",
+        "log studies/b-1/trials/2/log.txt",
+        "hyperparameters",
+        "units 16",
+        "note =1+1",
+        "metrics",
+        "val_accuracy 0.9000",
+        "val_loss 0.1000",
+        "epoch val_accuracy val_loss",
+        *("1 0.3000 0.7000", "2 0.6000 0.4000", "3 0.8000 0.2000", "4 0.9000 0.1000"),
+        "attempt ended epoch time memory where why",
+        "0 lost 1 10s - node01 2 cores worker lost",
+        "1 finished 4 1m19s - node01 GPU 0",
     )
     details = json.loads(two("show", "studies/b-1", 2, "--json").out)
     assert details["log"] == str(log)

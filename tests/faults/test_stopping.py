@@ -20,7 +20,7 @@ from interrupted_runs import (
     count,
     wait_until_running,
 )
-from real_runs import Hptune, rows, states, trials, wait_for
+from real_runs import COMMAND, Hptune, rows, states, trials, wait_for
 
 # Trials that are never done and do not listen.
 DEAF = """\
@@ -46,6 +46,22 @@ def test_a_closed_terminal_leaves_joblib_without_complaint(hptune: Hptune) -> No
     ended = started.wait()
     assert ended.code == 130
     assert "Error" not in ended.err
+
+
+@pytest.mark.parametrize("executor", [(), ("--executor", "joblib")], ids=["dask", "joblib"])
+def test_under_nohup_it_survives_its_terminal(hptune: Hptune, executor: tuple[str, ...]) -> None:
+    gate = hptune.directory / "gate"
+    model = hptune.file("model.py", GATED.format(gate=str(gate)))
+    arguments = ("run", model, "--trials", 5, "--study", hptune.study(), *executor)
+    started = hptune.other("nohup", COMMAND, *arguments)
+    wait_until_running(hptune, started)
+    for _ in ("the kernel", "the shell"):
+        os.killpg(started.pid, signal.SIGHUP)
+    gate.touch()
+    ended = started.wait()
+    assert ended.code == 0, ended.err
+    assert_each_trial_exactly_once(hptune.study(), 5)
+    assert len(rows(hptune.study(), "SELECT outcome FROM attempts")) == 5
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from hptune.core.resources import Capacity
 from hptune.errors import StudyError, UsageError
 from hptune.worker import device_locks, devices
 from hptune.worker.dask.offer import WorkerOptions, granted_by, offered
-from hptune.worker.monitoring import gpu as gpu_usage
 from real_runs import Hptune, Started, wait_for
 from requirements import require_root
 
@@ -155,7 +154,7 @@ def test_a_gpu_is_the_same_by_its_number_and_by_its_uuid(
 ) -> None:
     rows = "".join(f"{i}, {name}, 0, 0, 80000\\n" for i, name in enumerate(GPUS))
     commands.make("nvidia-smi", f"printf '{rows}'")
-    monkeypatch.setattr(gpu_usage, "_nvml", lambda: None)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     with of_another_process(2) as other:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == "GPU-a,GPU-b"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from hptune.worker import devices
-from hptune.worker.monitoring import gpu as gpu_usage
-
-GB = 10**9
+from hptune.worker.monitoring.gpu import GpuUsage
+from nvml import GB, TwoGpus
 
 
 @pytest.fixture
@@ -35,26 +33,9 @@ def test_cores_of_one_node_are_near_each_other(nodes: Path, tmp_path: Path) -> N
     assert devices.near([2, 3], tmp_path / "nowhere") == ()
 
 
-class NVML(SimpleNamespace):
-    """NVML with two GPUs."""
-
-    class NVMLError(Exception):
-        """The error that the real one raises."""
-
-    totals = (80 * GB, 40 * GB)
-
-    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:  # noqa: N802 - its name
-        if number >= len(self.totals):
-            raise self.NVMLError
-        return number
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802 - its name
-        return SimpleNamespace(total=self.totals[handle], used=0)
-
-
 def test_the_smallest_gpu_says_how_much_memory_each_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_usage, "_nvml", NVML)
-    usage = gpu_usage.GpuUsage()
+    monkeypatch.setitem(sys.modules, "pynvml", TwoGpus())
+    usage = GpuUsage()
     assert usage.total_bytes(("0",)) == 80 * GB
     assert usage.total_bytes(("0", "1")) == 40 * GB
     assert usage.total_bytes(("0", "7")) == 0
@@ -62,7 +43,7 @@ def test_the_smallest_gpu_says_how_much_memory_each_has(monkeypatch: pytest.Monk
 
 
 def test_a_worker_says_all_of_it(monkeypatch: pytest.MonkeyPatch, nodes: Path) -> None:
-    monkeypatch.setattr(gpu_usage, "_nvml", NVML)
+    monkeypatch.setitem(sys.modules, "pynvml", TwoGpus())
     monkeypatch.setattr(devices, "NODES", nodes)
     monkeypatch.setattr(devices, "cpus", lambda: (3, 4))
     monkeypatch.setattr(devices, "memory_bytes", lambda: 10 * GB)
@@ -113,7 +94,7 @@ def test_no_more_cores_are_used_than_slurm_granted(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     for name in ("SLURM_JOB_ID", "SLURM_CPUS_ON_NODE", "SLURMD_NODENAME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(devices, "_cpu_quota", lambda: None)
+    monkeypatch.setattr(devices, "control_groups", lambda _: [])
     assert len(devices.cpus()) == 8
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "3")
     assert len(devices.cpus()) == 8, "no job, whatever this says"

@@ -14,6 +14,7 @@ from hptune.core.trial import ParamValue, Trial, TrialState
 from hptune.reporting.terminal.live import LiveProgress
 from hptune.reporting.terminal.progress import RunHeader
 from hptune.text import NOTHING
+from screens import assert_says
 
 HEADER = RunHeader("runs/digits", "tpe", "val_accuracy (max)", 10, "2 at a time", epochs=5)
 
@@ -104,21 +105,23 @@ def test_a_wide_terminal_shows_the_same_table_as_intended() -> None:
     screen = Screen(100)
     screen.new_lines()
     screen.progress.update(study, ended, 1021.0)
-    assert [line[:66].replace(NOTHING, "-") for line in screen.new_lines()][3:16] == [
-        "best     0.9877  val_accuracy (max), trial 3, epoch 4",
-        "         lr=0.001  units=64",
-        "",
-        "         trial  epoch  val_accuracy    time",
-        "running      4    3/5        0.7000     21s  node01 2 cores",
-        "             5      -             -     11s  node01 2 cores",
-        "",
-        "ended        0      5        0.9000       -  complete",
-        "             1      2        0.3000       -  pruned",
-        "             2  failed: OOM: no room for a tensor of many bytes of",
-        "             3      4        0.9877       -  best",
-        "",
-        "workers  2  4/16 cores in use",
-    ]
+    lines = [line[:66].replace(NOTHING, "-") for line in screen.new_lines()]
+    assert_says(
+        "\n".join(lines),
+        "best 0.9877 val_accuracy (max), trial 3, epoch 4",
+        "lr=0.001 units=64",
+        "trial epoch val_accuracy time",
+        "running 4 3/5 0.7000 21s node01 2 cores",
+        "5 - - 11s node01 2 cores",
+        "ended 0 5 0.9000 - complete",
+        "1 2 0.3000 - pruned",
+        "2 failed: OOM: no room for a tensor of many bytes of",
+        "3 4 0.9877 - best",
+        "workers 2 4/16 cores in use",
+    )
+    ends = {line.index(each) + len(each) for line in lines for each in ("0.7000", "0.9000")
+            if each in line and "best" not in line}  # fmt: skip
+    assert len(ends) == 1, "running and ended trials share the columns"
 
 
 @pytest.mark.parametrize("height", [3, 8, 12, 20, 50])
