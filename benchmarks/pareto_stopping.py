@@ -43,7 +43,9 @@ GOALS = Goals((Goal("first", Direction.MIN), Goal("second", Direction.MIN)))
 PRUNERS = {
     "none": PrunerSettings(),
     "asha": PrunerSettings(name="asha", epochs=EPOCHS),
-    "asha, promote": PrunerSettings(name="asha", epochs=EPOCHS, mode=HalvingMode.PROMOTE),
+    "asha, promote": PrunerSettings(
+        name="asha", epochs=EPOCHS, options={"pruner_mode": HalvingMode.PROMOTE}
+    ),
     "hyperband": PrunerSettings(name="hyperband", epochs=EPOCHS),
 }
 

@@ -20,7 +20,7 @@ import hptune_jobqueue
 
 PACKAGE = Path(hptune.__file__).parent
 JOBQUEUE = Path(hptune_jobqueue.__file__).parent
-TOP_MODULES = {"__init__", "__main__", "errors", "study", "text", "tuner"}
+TOP_MODULES = {"__init__", "__main__", "errors", "registry", "study", "text", "tuner"}
 
 FRAMEWORKS = {"tensorflow", "keras", "keras_tuner", "torch", "jax", "cupy"}
 OUTSIDE_WORLD = {

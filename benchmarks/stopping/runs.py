@@ -29,9 +29,11 @@ OWN = {
     "none": PrunerSettings(),
     "median": PrunerSettings(name="median"),
     "asha": PrunerSettings(name="asha"),
-    "asha-promote": PrunerSettings(name="asha", mode=HalvingMode.PROMOTE),
+    "asha-promote": PrunerSettings(name="asha", options={"pruner_mode": HalvingMode.PROMOTE}),
     "hyperband": PrunerSettings(name="hyperband"),
-    "hyperband-promote": PrunerSettings(name="hyperband", mode=HalvingMode.PROMOTE),
+    "hyperband-promote": PrunerSettings(
+        name="hyperband", options={"pruner_mode": HalvingMode.PROMOTE}
+    ),
 }
 
 

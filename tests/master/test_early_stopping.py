@@ -31,10 +31,12 @@ PRUNERS = {
     "none": PrunerSettings(epochs=EPOCHS),
     "median": PrunerSettings(name="median", epochs=EPOCHS),
     "asha": PrunerSettings(name="asha", epochs=EPOCHS),
-    "promotion": PrunerSettings(name="asha", epochs=EPOCHS, mode=HalvingMode.PROMOTE),
+    "promotion": PrunerSettings(
+        name="asha", epochs=EPOCHS, options={"pruner_mode": HalvingMode.PROMOTE}
+    ),
     "hyperband": PrunerSettings(name="hyperband", epochs=EPOCHS),
     "hyperband, promotion": PrunerSettings(
-        name="hyperband", epochs=EPOCHS, mode=HalvingMode.PROMOTE
+        name="hyperband", epochs=EPOCHS, options={"pruner_mode": HalvingMode.PROMOTE}
     ),
 }
 DEATHS = Faults(
@@ -242,6 +244,8 @@ def test_a_study_that_was_let_go_goes_on(pruner: PrunerSettings, stop_after: flo
 def test_a_study_may_change_how_it_prunes_whenever_it_is_resumed() -> None:
     for one, two in itertools.permutations(PRUNERS.values(), 2):
         engine, _, _ = study(one, stop_after=12.0)
-        engine, _, finish = study(replace(two, min_epochs=2), engine=engine)
+        engine, _, finish = study(
+            replace(two, options={**two.options, "min_epochs": 2}), engine=engine
+        )
         assert finish.finish_reason is FinishReason.DONE
         assert all(trial.state.is_final for trial in engine.trials)

@@ -70,8 +70,12 @@ PRUNERS = st.just(PrunerSettings()) | st.builds(
     PrunerSettings,
     name=st.sampled_from(["asha", "hyperband"]),
     epochs=st.sampled_from([4, 9]),
-    reduction_factor=st.sampled_from([2, 3]),
-    mode=st.sampled_from(HalvingMode),
+    options=st.fixed_dictionaries(
+        {
+            "reduction_factor": st.sampled_from([2, 3]),
+            "pruner_mode": st.sampled_from(HalvingMode),
+        }
+    ),
 )
 SMALL = Constraint("size", Comparison.AT_MOST, 2.0)
 GOALS = st.builds(
@@ -277,7 +281,7 @@ class EngineMachine(RuleBasedStateMachine):
         commands = without_study_stops(self.driver.report(name, step, score=score, **sizes))
         stops = [each for each in commands if isinstance(each, Stop)]
         # What is known at a rung now may promote another trial, for which there has been room.
-        promotes = self.pruner.mode is HalvingMode.PROMOTE
+        promotes = self.pruner.options.get("pruner_mode") is HalvingMode.PROMOTE
         others = [each for each in commands if not isinstance(each, Stop | Tell)]
         assert not others or (promotes and all(isinstance(each, Start) for each in others))
         assert [each.attempt for each in stops] in ([], [name])

@@ -156,7 +156,7 @@ def test_what_was_paused_while_it_trained_on_is_no_less_the_best_either(
     driver: EngineDriver,
 ) -> None:
     pruner = PrunerSettings(
-        name="asha", epochs=9, reduction_factor=3, min_epochs=1, mode=HalvingMode.PROMOTE
+        name="asha", epochs=9, options={"min_epochs": 1, "pruner_mode": HalvingMode.PROMOTE}
     )
     complete_four(driver, keep=2)
     driver.open(4, keep_checkpoints=2, go_on=(1, 2), pruner=pruner)

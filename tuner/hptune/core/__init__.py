@@ -6,5 +6,5 @@ engine and what the engine decides by.
 Offers: `trial`, `attempt`, `messages`, `resources`, `goals`, `ranking`, and the contracts
 `sampler.Sampler` and `pruner.Pruner`.
 
-May import: nothing of `hptune`.
+May import: `errors`.
 """

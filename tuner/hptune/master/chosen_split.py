@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..config.plugins import find_sampler
 from ..core.messages import Event
 from ..core.scaling.curve import ScalingCurve
 from ..core.scaling.points import Mode
 from ..core.scaling.sizes import TrialSizes
 from ..core.scaling.split import SplitTimes
 from ..executors.base import Executor
-from ..samplers.registry import learns
 from ..storage.scaling_file import MEASURING
 from .compose import Run, brief
 from .split import FACT, Note, Splitter, measure_split, mode_of, split_runner, stored_curve
@@ -94,7 +94,7 @@ class ChosenSplit:
             device,
             sizes=TrialSizes.of(plan.layout.resources),
             trials_left=lambda: self._trials_left() if has_end else None,
-            learns=learns(plan.settings.search),
+            learns=find_sampler(plan.settings).learns,
             note=self._note,
         )
 

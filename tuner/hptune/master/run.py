@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.model_file import SourceKind
+from ..config.plugins import pruner_maker
 from ..config.settings import StudySettings
 from ..core.attempt import AttemptId
 from ..core.clock import SystemClock
@@ -20,7 +21,6 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import StudyError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
-from ..pruners.registry import make_pruner
 from ..reporting.terminal.notifications import Notifications
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
@@ -125,7 +125,7 @@ def _start(
             **plan.first_facts(),
         }
         with Ledger.create(directory, facts, lock=lock, while_locked=_patience(display)) as ledger:
-            run = Run(plan, workers, directory, lock, ledger, Engine(make_pruner))
+            run = Run(plan, workers, directory, lock, ledger, Engine(pruner_maker(settings)))
             return _run_and_stop(run, display)
 
 
@@ -173,7 +173,7 @@ def resume(
         request = ResumeRequest(stored, changes, accept_space, tries, retry_failed)
         settings = request.settings
         with lock.beating():
-            past, reports = _replay(directory, ledger)
+            past, reports = _replay(directory, ledger, stored)
         # Checked before attempts of the last master, which may still run, are told to stop.
         engine = past.engine
         attempts = LedgerReader(directory).attempts()
@@ -216,9 +216,11 @@ def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
         display.progress.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
 
 
-def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[AttemptId, int]]:
+def _replay(
+    directory: StudyDirectory, ledger: Ledger, stored: StudySettings
+) -> tuple[Past, Mapping[AttemptId, int]]:
     """Return the state of the study, and how many reports of each attempt the ledger has."""
-    engine = Engine(make_pruner)
+    engine = Engine(pruner_maker(stored))
     found_later: list[Sequence[Mapping[str, object]]] = []
     reports: Counter[AttemptId] = Counter()
     with damage_errors(directory):
