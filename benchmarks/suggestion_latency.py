@@ -29,7 +29,7 @@ from hptune.core.space.space import (
     SearchSpace,
 )
 from hptune.core.trial import Direction, Trial, TrialState
-from hptune.samplers.registry import SEARCH_NAMES, SamplerOptions, make_sampler
+from hptune.samplers.registry import SAMPLERS, SamplerOptions, make_sampler
 
 SPACE = SearchSpace(
     (
@@ -60,19 +60,14 @@ WINDOW = 15
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--search", default="tpe", help=f"{', '.join(SEARCH_NAMES)}, or optuna:NAME"
-    )
-    parser.add_argument("--surrogate", help="for skopt")
+    parser.add_argument("--search", default="tpe", help=f"{', '.join(SAMPLERS.summaries)}")
     parser.add_argument("--trials", type=int, default=10_000)
     options = parser.parse_args()
     print(f"Load average when started: {os.getloadavg()[0]:.2f}\n")
     print("| earlier trials | 7 parameters, ms | 10, two conditional, ms | memory, MB |")
     print("|---|---|---|---|")
     marks = [mark for mark in MARKS if mark <= options.trials]
-    plain, conditional = (
-        _measure(options.search, options.surrogate, space, marks) for space in (SPACE, CONDITIONAL)
-    )
+    plain, conditional = (_measure(options.search, space, marks) for space in (SPACE, CONDITIONAL))
     for mark in marks:
         print(
             f"| {mark} | {1000 * plain[mark][0]:.2f} | {1000 * conditional[mark][0]:.2f} "
@@ -80,16 +75,14 @@ def main() -> None:
         )
 
 
-def _measure(
-    search: str, surrogate: str | None, space: SearchSpace, marks: list[int]
-) -> dict[int, tuple[float, float]]:
+def _measure(search: str, space: SearchSpace, marks: list[int]) -> dict[int, tuple[float, float]]:
     """Return for each mark the median of ask + tell (s) just before it, and memory (MB).
 
     Trials outside the measured windows are those of random search.
     """
-    options = SamplerOptions(space=space, seed=0, directions=(Direction.MIN,), surrogate=surrogate)
+    options = SamplerOptions(space=space, seed=0, directions=(Direction.MIN,))
     sampler = make_sampler(search, options)
-    filler = make_sampler("random", replace(options, seed=1, surrogate=None))
+    filler = make_sampler("random", replace(options, seed=1))
     found = {}
     number = 0
     for mark in marks:

@@ -22,7 +22,7 @@ from wings import WINGS, may_import, wing
 
 PACKAGE = Path(hptune.__file__).parent
 JOBQUEUE = Path(hptune_jobqueue.__file__).parent
-TOP_MODULES = {"__init__", "__main__", "errors", "study", "text", "tuner"}
+TOP_MODULES = {"__init__", "__main__", "errors", "registry", "study", "text", "tuner"}
 
 FRAMEWORKS = {"tensorflow", "keras", "keras_tuner", "torch", "jax", "cupy"}
 OUTSIDE_WORLD = {

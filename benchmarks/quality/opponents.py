@@ -14,8 +14,7 @@ from typing import Any
 import hptune
 from hptune.core.space.space import SearchSpace
 from hptune.core.trial import Direction, Params, Suggestion, Trial, TrialState
-from hptune.samplers.adapters.skopt import SURROGATES
-from hptune.samplers.registry import OPTUNA, SEARCH_NAMES, SamplerOptions, make_sampler
+from hptune.samplers.registry import SAMPLERS, SamplerOptions, make_sampler
 
 
 class Opponent(abc.ABC):
@@ -31,19 +30,11 @@ class Opponent(abc.ABC):
 
 
 class Own(Opponent):
-    """One of the project's samplers, with the calls that a study makes.
-
-    `skopt` with another surrogate than its default is called `skopt:SURROGATE`.
-    """
+    """One of the project's samplers, with the calls that a study makes."""
 
     def __init__(self, name: str, space: SearchSpace, seed: int) -> None:
-        search, surrogate = name, None
-        if name.startswith(_SKOPT):
-            search, _, surrogate = name.partition(":")
-        options = SamplerOptions(
-            space=space, seed=seed, directions=(Direction.MIN,), surrogate=surrogate
-        )
-        self._sampler = make_sampler(search, options)
+        options = SamplerOptions(space=space, seed=seed, directions=(Direction.MIN,))
+        self._sampler = make_sampler(name, options)
         self._asked: list[Suggestion] = []
         self._ended = 0
 
@@ -165,11 +156,10 @@ _OPTUNA: Mapping[str, Callable[[int], Any]] = {
 }
 _SKOPT_GP = "skopt-gp"
 
-_SKOPT = "skopt:"
+_FAMILY = "optuna:"
 NAMES: tuple[str, ...] = (
-    *(name for name in SEARCH_NAMES if name not in ("auto", "grid")),
-    *(f"{_SKOPT}{surrogate}" for surrogate in SURROGATES),
-    f"{OPTUNA}NAME",
+    *(name for name in SAMPLERS.built_in if name not in ("auto", "grid")),
+    f"{_FAMILY}NAME",
     *_OPTUNA,
     _SKOPT_GP,
 )
@@ -178,7 +168,7 @@ NAMES: tuple[str, ...] = (
 
 def is_known(name: str) -> bool:
     """Return whether there is a search of this name."""
-    return name in NAMES or name.startswith(OPTUNA)
+    return name in NAMES or name.startswith(_FAMILY)
 
 
 def opponent(name: str, problem: Any, space: SearchSpace, *, seed: int) -> Opponent:

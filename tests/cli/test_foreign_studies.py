@@ -39,6 +39,20 @@ def test_a_report_is_not_written_through_a_link(cli: InProcess, study: Path, kin
     assert keys.read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("tool", "name"), [("optuna", "optuna.db"), ("tensorboard", "tensorboard")]
+)
+def test_an_export_is_not_written_through_a_link(
+    cli: InProcess, study: Path, tool: str, name: str
+) -> None:
+    elsewhere = cli.directory / "elsewhere"
+    (study / name).symlink_to(elsewhere)
+    ended = cli("export", study, "--format", tool)
+    assert ended.code == 2
+    assert f"{name} is a symbolic link, and is not replaced" in ended.err
+    assert not elsewhere.exists()
+
+
 def test_a_report_replaces_only_a_report(cli: InProcess, study: Path) -> None:
     (study / "report.md").write_text("notes of the user's")
     ended = cli("report", study, "--format", "md")

@@ -13,7 +13,7 @@ from hptune.core.attempt import Attempt, Outcome
 from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
 from hptune.core.messages import Event, Finish, FinishReason, Reported, StopRequested
-from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.pruner import PrunerSettings
 from hptune.core.snapshot import StudySnapshot
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
@@ -31,10 +31,10 @@ PRUNERS = {
     "none": PrunerSettings(epochs=EPOCHS),
     "median": PrunerSettings(name="median", epochs=EPOCHS),
     "asha": PrunerSettings(name="asha", epochs=EPOCHS),
-    "promotion": PrunerSettings(name="asha", epochs=EPOCHS, mode=HalvingMode.PROMOTE),
+    "promotion": PrunerSettings(name="asha", epochs=EPOCHS, options={"pruner_mode": "promote"}),
     "hyperband": PrunerSettings(name="hyperband", epochs=EPOCHS),
     "hyperband, promotion": PrunerSettings(
-        name="hyperband", epochs=EPOCHS, mode=HalvingMode.PROMOTE
+        name="hyperband", epochs=EPOCHS, options={"pruner_mode": "promote"}
     ),
 }
 DEATHS = Faults(
@@ -242,6 +242,8 @@ def test_a_study_that_was_let_go_goes_on(pruner: PrunerSettings, stop_after: flo
 def test_a_study_may_change_how_it_prunes_whenever_it_is_resumed() -> None:
     for one, two in itertools.permutations(PRUNERS.values(), 2):
         engine, _, _ = study(one, stop_after=12.0)
-        engine, _, finish = study(replace(two, min_epochs=2), engine=engine)
+        engine, _, finish = study(
+            replace(two, options={**two.options, "min_epochs": 2}), engine=engine
+        )
         assert finish.finish_reason is FinishReason.DONE
         assert all(trial.state.is_final for trial in engine.trials)

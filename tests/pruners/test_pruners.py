@@ -13,7 +13,7 @@ from hptune.core.trial import Direction, Goal, TrialState
 from hptune.errors import UsageError
 from hptune.pruners.halving import HalvingPruner, bracket_cycle, rung_levels
 from hptune.pruners.median import MedianPruner
-from hptune.pruners.registry import PRUNER_NAMES, make_pruner
+from hptune.pruners.registry import PRUNERS, check_pruner, make_pruner
 from hptune.testing.pruner_races import EPOCHS
 from hptune.testing.pruners import PrunerSuite
 
@@ -21,8 +21,11 @@ MAX = (Direction.MAX,)
 
 
 def made(name: str, directions: tuple[Direction, ...] = MAX, **settings: Any) -> Pruner:
-    asked = PrunerSettings(name=name, **{"epochs": EPOCHS, **settings})
-    return make_pruner(asked, [Goal("score", direction) for direction in directions])
+    epochs = settings.pop("epochs", EPOCHS)
+    asked = PrunerSettings(name=name, epochs=epochs, options=settings)
+    objectives = [Goal("score", direction) for direction in directions]
+    check_pruner(PRUNERS.find(name), asked, objectives)
+    return make_pruner(asked, objectives)
 
 
 class TestNever(PrunerSuite):
@@ -39,7 +42,7 @@ class TestAshaThatStops(PrunerSuite):
 
 class TestAshaThatPromotes(PrunerSuite):
     def make(self, directions: tuple[Direction, ...]) -> Pruner:
-        return made("asha", directions, mode=HalvingMode.PROMOTE)
+        return made("asha", directions, pruner_mode=HalvingMode.PROMOTE)
 
 
 class TestAshaWithOtherSettings(PrunerSuite):
@@ -54,7 +57,7 @@ class TestHyperbandThatStops(PrunerSuite):
 
 class TestHyperbandThatPromotes(PrunerSuite):
     def make(self, directions: tuple[Direction, ...]) -> Pruner:
-        return made("hyperband", directions, mode=HalvingMode.PROMOTE)
+        return made("hyperband", directions, pruner_mode=HalvingMode.PROMOTE)
 
 
 class TestMedian(PrunerSuite):
@@ -137,7 +140,7 @@ def test_the_trace_of_halving_that_stops() -> None:
 
 
 def test_the_trace_of_halving_that_promotes() -> None:
-    p = made("asha", epochs=9, mode=HalvingMode.PROMOTE)
+    p = made("asha", epochs=9, pruner_mode=HalvingMode.PROMOTE)
     promoted = []
     for trial, value in enumerate((0.5, 0.4, 0.3)):
         p.report(trial, 1, [value])
@@ -215,8 +218,8 @@ def test_the_median_of_the_complete_trials_counts() -> None:
 
 
 def test_every_name_makes_a_pruner() -> None:
-    assert PRUNER_NAMES == ("none", "asha", "hyperband", "median")
-    assert all(isinstance(made(name), Pruner) for name in PRUNER_NAMES)
+    assert list(PRUNERS.built_in) == ["none", "asha", "hyperband", "median"]
+    assert all(isinstance(made(name), Pruner) for name in PRUNERS.built_in)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +229,7 @@ def test_every_name_makes_a_pruner() -> None:
         ({"name": "asha", "reduction_factor": 1}, "whole numbers from 2 on"),
         ({"name": "asha", "min_epochs": 0}, "whole numbers from 1 on"),
         ({"name": "asha", "min_epochs": 30}, "use a smaller --min-epochs"),
-        ({"name": "asha", "brackets": 2}, "--pruner hyperband"),
+        ({"name": "asha", "brackets": 2}, "--pruner is asha; its options are min_epochs, "),
         ({"name": "median", "directions": MAX * 2}, "by one objective, and there are 2; use --pr"),
         ({"name": "hyperband", "brackets": 9}, "3 at most"),
         ({"name": "hyperband", "epochs": None}, "add --epochs"),

@@ -43,7 +43,7 @@ def test_the_grid_is_the_whole_space_however_many_values_it_has() -> None:
         space=space,
         seed=0,
         directions=(Direction.MIN,),
-        grid_resolution=choice.grid_resolution,
+        own={"grid_resolution": choice.grid_resolution},
     )
     assert len(make_sampler(choice.search, options).ask(range(70))) == 60
 

@@ -25,7 +25,7 @@ class TestGridSampler(SamplerSuite):
     branin_trials = 64
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
-        return GridSampler(space, resolution=8)
+        return GridSampler(space, grid_resolution=8)
 
 
 SPACE = SearchSpace((IntParameter("layers", 1, 2), ChoiceParameter("activation", ("relu", "tanh"))))
@@ -49,14 +49,14 @@ def test_what_was_tried_by_others_is_passed_over() -> None:
 
 def test_a_continuous_parameter_has_as_many_points_as_the_resolution() -> None:
     space = SearchSpace((FloatParameter("rate", 1e-3, 1e-1, scale=Scale.LOG),))
-    rates = [s.params["rate"] for s in GridSampler(space, resolution=3).ask(range(9))]
+    rates = [s.params["rate"] for s in GridSampler(space, grid_resolution=3).ask(range(9))]
     assert rates == [1e-3, pytest.approx(1e-2), 1e-1]
 
 
 @pytest.mark.parametrize("resolution", [1, 0, -3])
 def test_too_low_a_resolution_is_refused(resolution: int) -> None:
     with pytest.raises(SpaceError, match=r"resolution is -?[0-9]; allowed are 2 or more"):
-        GridSampler(SPACE, resolution=resolution)
+        GridSampler(SPACE, grid_resolution=resolution)
 
 
 def test_a_huge_grid_starts_at_once() -> None:

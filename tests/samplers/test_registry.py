@@ -9,56 +9,40 @@ import pytest
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction
 from hptune.errors import UsageError
-from hptune.samplers.grid import GridSampler
-from hptune.samplers.registry import (
-    SEARCH_NAMES,
-    SEARCH_SUMMARIES,
-    SamplerOptions,
-    learns,
-    make_sampler,
-)
+from hptune.samplers.registry import SAMPLERS, SamplerOptions, is_listed, listed, make_sampler
 
 SPACE = SearchSpace((FloatParameter("rate", 0.0, 1.0),))
 OPTIONS = SamplerOptions(space=SPACE, seed=0, directions=(Direction.MAX,))
 
 
-@pytest.mark.parametrize("name", [*SEARCH_NAMES, "optuna:TPESampler"])
+@pytest.mark.parametrize("name", [*SAMPLERS.built_in, "optuna:TPESampler"])
 def test_every_name_makes_a_sampler(name: str) -> None:
     (suggestion,) = make_sampler(name, OPTIONS).ask([0])
     assert SPACE.contains(suggestion.params)
 
 
 def test_every_name_is_described() -> None:
-    assert set(SEARCH_SUMMARIES) == {*SEARCH_NAMES, "optuna:NAME"}
-    assert all(words and "\n" not in words for words in SEARCH_SUMMARIES.values())
+    assert list(SAMPLERS.summaries) == [*SAMPLERS.built_in, "optuna:NAME"]
+    assert all(words and "\n" not in words for words in SAMPLERS.summaries.values())
 
 
 def test_searches_that_learn_are_those_that_look_at_values() -> None:
-    names = [*SEARCH_NAMES, "optuna:TPESampler"]
-    assert {name for name in names if not learns(name)} == {"sobol", "random", "grid"}
-    with pytest.raises(UsageError, match="unknown search"):
-        learns("tpee")
+    rows = [*SAMPLERS.built_in.values(), SAMPLERS.find("optuna:TPESampler")]
+    assert {row.name for row in rows if not row.learns} == {"sobol", "random", "grid"}
 
 
 def test_the_resolution_reaches_the_grid() -> None:
-    sampler = make_sampler("grid", replace(OPTIONS, grid_resolution=4))
-    assert isinstance(sampler, GridSampler)
-    assert sampler.size == 4
+    own = {"grid_resolution": 4}
+    assert len(make_sampler("grid", replace(OPTIONS, own=own)).ask(range(9))) == 4
+    assert listed("grid", SPACE, own) == 4
+    assert listed("tpe", SPACE, {}) is None
+    assert [name for name in SAMPLERS.built_in if is_listed(name)] == ["grid"]
 
 
 @pytest.mark.parametrize("name", ["auto", "tpe", "skopt", "optuna:TPESampler"])
 def test_an_option_that_means_nothing_is_refused(name: str) -> None:
-    with pytest.raises(
-        UsageError, match=f"--grid-points has no effect with --search {name}; it is"
-    ):
-        make_sampler(name, replace(OPTIONS, grid_resolution=4))
-
-
-def test_the_surrogate_is_for_skopt_alone() -> None:
-    with pytest.raises(
-        UsageError, match="--surrogate has no effect with --search tpe; it is for sk"
-    ):
-        make_sampler("tpe", replace(OPTIONS, surrogate="gp"))
+    with pytest.raises(UsageError, match=f"is given, but --search is {name}; it has no options"):
+        SAMPLERS.find(name).check({"grid_resolution": 4}, directions=(Direction.MIN,))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +53,7 @@ def test_a_misspelt_name_is_put_right(wrong: str, right: str) -> None:
     with pytest.raises(UsageError) as caught:
         make_sampler(wrong, OPTIONS)
     assert f"Did you mean '{right}" in str(caught.value)
-    assert ", ".join(SEARCH_NAMES) in str(caught.value)
+    assert ", ".join(SAMPLERS.built_in) in str(caught.value)
 
 
 def test_an_unknown_name_gets_the_allowed_ones_and_no_guess() -> None:

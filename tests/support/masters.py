@@ -132,7 +132,7 @@ class SimulatedStudy:
             space=space,
             seed=SEED,
             directions=(GOAL.direction,),
-            grid_resolution=3 if self.search == "grid" else None,
+            own={"grid_resolution": 3} if self.search == "grid" else {},
         )
         return make_sampler(self.search, options)
 

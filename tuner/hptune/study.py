@@ -26,6 +26,7 @@ from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import Goal, Trial, TrialState
 from .errors import HptuneError, StudyError, UsageError
+from .registry import shown_name
 from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy
 from .reporting.html.reports import Reports
@@ -307,7 +308,7 @@ class Study(Reports, Exports):
         listed = self.trials
         return StudyView(
             directory=str(self._directory.path),
-            search=settings.search,
+            search=shown_name(settings.search),
             goals=self.goals,
             budget_trials=_total(settings.budget_trials, listed),
             trials=listed,

@@ -189,7 +189,7 @@ def test_nothing_is_confirmed_where_nothing_is_complete(driver: EngineDriver) ->
 
 
 def test_no_pruner_stops_what_is_to_be_measured(driver: EngineDriver) -> None:
-    pruner = PrunerSettings(name="asha", epochs=9, reduction_factor=3)
+    pruner = PrunerSettings(name="asha", epochs=9, options={"reduction_factor": 3})
     driver.open(1, pruner=pruner, confirm=1)
     driver.join()
     driver.suggest()

@@ -31,7 +31,7 @@ from hptune.core.messages import (
     WorkerRefused,
 )
 from hptune.core.node_failures import MAX_NODE_FAILURES
-from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.pruner import PrunerSettings
 from hptune.core.ranking import Ranking
 from hptune.core.resources import Amount, Capacity, Resources
 from hptune.core.trial import Direction, Goal, TrialState
@@ -74,8 +74,12 @@ PRUNERS = st.just(PrunerSettings()) | st.builds(
     PrunerSettings,
     name=st.sampled_from(["asha", "hyperband"]),
     epochs=st.sampled_from([4, 9]),
-    reduction_factor=st.sampled_from([2, 3]),
-    mode=st.sampled_from(HalvingMode),
+    options=st.fixed_dictionaries(
+        {
+            "reduction_factor": st.sampled_from([2, 3]),
+            "pruner_mode": st.sampled_from(["stop", "promote"]),
+        }
+    ),
 )
 SMALL = Constraint("size", Comparison.AT_MOST, 2.0)
 GOALS = st.builds(
@@ -290,7 +294,7 @@ class EngineMachine(RuleBasedStateMachine):
         commands = without_study_stops(self.driver.report(name, step, score=score, **sizes))
         stops = [each for each in commands if isinstance(each, Stop)]
         # What is known at a rung now may promote another trial, for which there has been room.
-        promotes = self.pruner.mode is HalvingMode.PROMOTE
+        promotes = self.pruner.options.get("pruner_mode") == "promote"
         others = [each for each in commands if not isinstance(each, Stop | Tell)]
         assert not others or (promotes and all(isinstance(each, Start) for each in others))
         assert [each.attempt for each in stops] in ([], [name])

@@ -21,12 +21,12 @@ from hptune.core.messages import (
     Stop,
     Tell,
 )
-from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.pruner import PrunerSettings
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.core.user_requests import UserAction
 
 STOPS = PrunerSettings(name="asha", epochs=9)
-PROMOTES = PrunerSettings(name="asha", epochs=9, mode=HalvingMode.PROMOTE)
+PROMOTES = PrunerSettings(name="asha", epochs=9, options={"pruner_mode": "promote"})
 PRUNED, PAUSED = Ending(Cause.PRUNED), Ending(Cause.PAUSED)
 
 
@@ -172,11 +172,13 @@ def test_one_that_keeps_the_constraint_late_is_judged_by_what_it_has_then(
 
 
 def test_rungs_follow_from_the_steps_whatever_the_pruner_was_before(driver: EngineDriver) -> None:
-    thirds = PrunerSettings(name="asha", epochs=27, reduction_factor=3, min_epochs=1)
+    thirds = PrunerSettings(
+        name="asha", epochs=27, options={"reduction_factor": 3, "min_epochs": 1}
+    )
     driver.go(1, pruner=thirds)
     driver.report(name(0), 3, score=0.5)
     assert driver.trial(0).rungs == {1: (0.5,), 3: (0.5,)}
-    driver.open(1, pruner=replace(thirds, min_epochs=4))
+    driver.open(1, pruner=replace(thirds, options={"min_epochs": 4}))
     driver.join()
     driver.report(name(0, 1), 4, score=0.7)
     assert driver.trial(0).rungs == {1: (0.5,), 3: (0.5,), 4: (0.7,)}
@@ -247,7 +249,7 @@ def test_a_new_pruner_is_told_all_objectives(driver: EngineDriver) -> None:
     race_of_two(driver)
     driver.report(name(0), 1, score=0.5, size=5.0)
     driver.report(name(1), 2, score=0.1, size=1.0)
-    driver.open(3, pruner=replace(STOPS, reduction_factor=2), goals=TWO)
+    driver.open(3, pruner=replace(STOPS, options={"reduction_factor": 2}), goals=TWO)
     driver.join(cores=3)
     _, stop = driver.report(name(2, 1), 2, score=0.1, size=5.0)
     assert stop == Stop(name(2, 1), Halt.PRUNE)
@@ -418,7 +420,9 @@ def test_a_pruner_that_begins_late_compares_trials_of_as_many_epochs(
     driver.check_replay()
 
 
-@pytest.mark.parametrize("pruner", [STOPS, PrunerSettings(name="median", epochs=9, min_epochs=1)])
+@pytest.mark.parametrize(
+    "pruner", [STOPS, PrunerSettings(name="median", epochs=9, options={"min_epochs": 1})]
+)
 def test_a_retried_trial_is_judged_as_if_it_never_ran(
     driver: EngineDriver, pruner: PrunerSettings
 ) -> None:

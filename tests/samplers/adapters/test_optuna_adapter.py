@@ -5,6 +5,7 @@ import logging
 import math
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,18 @@ from hptune.core.space.space import FloatParameter, IntParameter, SearchSpace
 from hptune.core.trial import Direction, Trial, TrialState
 from hptune.errors import UsageError
 from hptune.samplers.adapters.optuna import OptunaSampler
-from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.samplers.registry import SAMPLERS, SamplerOptions, make_sampler
 from hptune.testing.samplers import SamplerSuite, tell_all, waiting
 from hptune.testing.spaces import BRANIN, CONDITIONAL_CONTINUUM, branin
 from searches import MOST_SPACES, searched
 
 LINE = SearchSpace((FloatParameter("x", 0.0, 1.0), IntParameter("n", 1, 9)))
+
+
+def optunas(name: str) -> Any:
+    import optuna
+
+    return getattr(optuna.samplers, name)
 
 
 class TestOptunasTpe(SamplerSuite):
@@ -29,7 +36,9 @@ class TestOptunasTpe(SamplerSuite):
     branin_seeds = 4
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
-        return OptunaSampler(space, seed, directions=(Direction.MIN,), name="TPESampler")
+        return OptunaSampler(
+            space, seed, directions=(Direction.MIN,), adapted=optunas("TPESampler")
+        )
 
 
 class TestOptunasCmaEs(SamplerSuite):
@@ -39,7 +48,9 @@ class TestOptunasCmaEs(SamplerSuite):
     spaces = ("nested", "all types")
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
-        return OptunaSampler(space, seed, directions=(Direction.MIN,), name="CmaEsSampler")
+        return OptunaSampler(
+            space, seed, directions=(Direction.MIN,), adapted=optunas("CmaEsSampler")
+        )
 
 
 def options(space: SearchSpace = LINE) -> SamplerOptions:
@@ -49,7 +60,7 @@ def options(space: SearchSpace = LINE) -> SamplerOptions:
 @pytest.mark.parametrize("name", ["RandomSampler", "QMCSampler", "NSGAIISampler", "NSGAIIISampler"])
 def test_others_answer_and_learn_too(name: str) -> None:
     space = CONDITIONAL_CONTINUUM
-    sampler = OptunaSampler(space, 3, directions=(Direction.MAX,), name=name)
+    sampler = OptunaSampler(space, 3, directions=(Direction.MAX,), adapted=optunas(name))
     seen = set()
     for number in range(12):
         (suggestion,) = sampler.ask([number])
@@ -68,13 +79,15 @@ class TestOptunasNsga2ForTwoObjectives(SamplerSuite):
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
         directions = (Direction.MIN, Direction.MAX)
-        return OptunaSampler(space, seed, directions=directions, name="NSGAIISampler")
+        return OptunaSampler(space, seed, directions=directions, adapted=optunas("NSGAIISampler"))
 
 
 @pytest.mark.parametrize("name", ["TPESampler", "NSGAIISampler"])
 def test_several_objectives_are_searched_for_their_front(name: str) -> None:
     """The front of the distances from 0.25 and from 0.45 lies between the two."""
-    sampler = OptunaSampler(LINE, 1, directions=(Direction.MIN, Direction.MAX), name=name)
+    sampler = OptunaSampler(
+        LINE, 1, directions=(Direction.MIN, Direction.MAX), adapted=optunas(name)
+    )
     found = []
     for number in range(120):
         (suggestion,) = sampler.ask([number])
@@ -101,14 +114,14 @@ def test_a_sampler_for_one_objective_says_which_take_several() -> None:
 
 def test_notes_in_the_study_are_not_lost() -> None:
     """CMA-ES without its notes would draw from where it began, for ever."""
-    sampler = OptunaSampler(BRANIN, 0, directions=(Direction.MIN,), name="CmaEsSampler")
+    sampler = OptunaSampler(BRANIN, 0, directions=(Direction.MIN,), adapted=optunas("CmaEsSampler"))
     values = searched(sampler, branin, range(120))
     assert np.median(values[-20:]) < 2.0 < np.median(values[:20])
 
 
 @pytest.mark.parametrize("name", ["TPESampler", "CmaEsSampler"])
 def test_odd_trials_do_no_harm(name: str) -> None:
-    sampler = OptunaSampler(LINE, 0, directions=(Direction.MIN,), name=name)
+    sampler = OptunaSampler(LINE, 0, directions=(Direction.MIN,), adapted=optunas(name))
     states = (
         (TrialState.COMPLETE, math.nan),
         (TrialState.PRUNED, None),
@@ -137,7 +150,7 @@ def test_optuna_is_told_where_each_trial_stands(monkeypatch: pytest.MonkeyPatch)
         return {}
 
     monkeypatch.setattr(optuna.samplers.RandomSampler, "infer_relative_search_space", infer)
-    sampler = OptunaSampler(LINE, 0, directions=(Direction.MIN,), name="RandomSampler")
+    sampler = OptunaSampler(LINE, 0, directions=(Direction.MIN,), adapted=optunas("RandomSampler"))
     told = ((TrialState.COMPLETE, 2.5), (TrialState.FAILED, None), (TrialState.RUNNING, None),
             (TrialState.PRUNED, 7.0))  # fmt: skip
     for number, (state, value) in enumerate(told):
@@ -175,10 +188,11 @@ def test_without_optuna_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatc
 def test_what_a_sampler_needs_besides_is_missed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "torch" else find(n))
+    row = SAMPLERS.find("optuna:GPSampler")
     with pytest.raises(
         UsageError, match=r"GPSampler needs the package torch, .* pip install torch"
     ):
-        make_sampler("optuna:GPSampler", options())
+        row.check({}, directions=(Direction.MIN,))
 
 
 def test_optuna_is_quiet_and_its_loudness_stays_the_users(
@@ -197,7 +211,7 @@ def test_optuna_is_quiet_and_its_loudness_stays_the_users(
 @pytest.mark.parametrize("name", ["TPESampler", "CmaEsSampler", "NSGAIISampler"])
 def test_a_constraint_keeps_the_search_away_from_what_breaks_it(name: str) -> None:
     space = SearchSpace((FloatParameter("x", 0.0, 1.0), FloatParameter("y", 0.0, 1.0)))
-    whole = OptunaSampler(space, 0, directions=(Direction.MIN,), name=name)
+    whole = OptunaSampler(space, 0, directions=(Direction.MIN,), adapted=optunas(name))
     places, told = [], []
     for number in range(110):
         (suggestion,) = whole.ask([number])
@@ -208,6 +222,6 @@ def test_a_constraint_keeps_the_search_away_from_what_breaks_it(name: str) -> No
         whole.tell(told[-1])
         places.append(x)
     assert np.mean(np.array(places[70:]) >= 0.5) > 0.55
-    resumed = OptunaSampler(space, 0, directions=(Direction.MIN,), name=name)
+    resumed = OptunaSampler(space, 0, directions=(Direction.MIN,), adapted=optunas(name))
     tell_all(resumed, told)
     assert resumed.ask([110])[0].params == whole.ask([110])[0].params

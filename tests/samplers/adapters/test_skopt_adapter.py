@@ -17,12 +17,9 @@ from hptune.core.space.space import (
     SearchSpace,
 )
 from hptune.core.trial import Direction, Params, Trial, TrialState
-from hptune.errors import UsageError
-from hptune.samplers.adapters.skopt import SURROGATES, SkoptSampler
-from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.samplers.adapters.skopt import SkoptSampler
 from hptune.testing.sampler_cases import Case, Phase
 from hptune.testing.samplers import SamplerSuite, after, tell_all, waiting
-from hptune.testing.spaces import SPACES
 from searches import LINE, searched
 
 MIXED = SearchSpace(
@@ -43,9 +40,7 @@ class TestSkoptSampler(SamplerSuite):
     branin_seeds = 3
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
-        return SkoptSampler(
-            space, seed, directions=(Direction.MIN,), surrogate="extra-trees", candidates=100
-        )
+        return SkoptSampler(space, seed, directions=(Direction.MIN,), candidates=100)
 
 
 def value(params: Params) -> float:
@@ -54,10 +49,8 @@ def value(params: Params) -> float:
     return (rate + 2.0) ** 2 + (params["optimizer"] == "sgd") + 0.5 * (params["flag"] is False)
 
 
-def told(
-    surrogate: str, count: int = 30, *, seed: int = 0, direction: Direction = Direction.MIN
-) -> SkoptSampler:
-    sampler = SkoptSampler(MIXED, seed, directions=(direction,), surrogate=surrogate)
+def told(count: int = 30, *, seed: int = 0, direction: Direction = Direction.MIN) -> SkoptSampler:
+    sampler = SkoptSampler(MIXED, seed, directions=(direction,), candidates=500)
     rng = np.random.default_rng(5)
     sign = 1.0 if direction is Direction.MIN else -1.0
     for number in range(count):
@@ -66,34 +59,32 @@ def told(
     return sampler
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES)
-def test_each_surrogate_searches_where_the_values_are_better(surrogate: str) -> None:
-    sampler = told(surrogate)
+def test_it_searches_where_the_values_are_better() -> None:
+    sampler = told()
     values = searched(sampler, value, range(30, 38))
     (answer,) = sampler.ask([38])
-    assert answer.origin == f"skopt {surrogate}"
+    assert answer.origin == "skopt"
     assert MIXED.contains(answer.params)
     assert np.median(values) < 0.7  # that of random draws is 1.8
 
 
 def test_the_direction_turns_everything_round() -> None:
-    low, high = told("forest"), told("forest", direction=Direction.MAX)
+    low, high = told(), told(direction=Direction.MAX)
     assert low.ask([30]) == high.ask([30])
 
 
 def test_the_seed_and_the_number_decide_on_the_answer() -> None:
-    sampler = told("extra-trees")
+    sampler = told()
     (first,) = sampler.ask([30])
     assert sampler.ask([31]) != [first]
-    assert told("extra-trees", seed=1).ask([30]) != [first]
+    assert told(seed=1).ask([30]) != [first]
 
 
 @pytest.mark.parametrize("phase", list(Phase))
 def test_a_batch_is_what_single_questions_would_give(phase: Phase) -> None:
     case = Case("nested", phase)
     samplers = [
-        SkoptSampler(case.space, 1, directions=(Direction.MIN,), surrogate="gbrt", candidates=50)
-        for _ in range(2)
+        SkoptSampler(case.space, 1, directions=(Direction.MIN,), candidates=50) for _ in range(2)
     ]
     for sampler in samplers:
         tell_all(sampler, case.history())
@@ -124,16 +115,6 @@ def test_what_runs_and_what_failed_keeps_it_away() -> None:
     assert distance(None) < 0.02
     assert distance(TrialState.FAILED) > 0.02
     assert distance(TrialState.RUNNING) > 0.004
-
-
-def test_an_unknown_surrogate_is_refused() -> None:
-    options = SamplerOptions(
-        space=SPACES["plain"], seed=0, directions=(Direction.MIN,), surrogate="forrest"
-    )
-    with pytest.raises(
-        UsageError, match=r"allowed are gp, forest, extra-trees, gbrt\. Did you mean"
-    ):
-        make_sampler("skopt", options)
 
 
 def test_losses_of_any_size_are_no_reason_to_stop() -> None:

@@ -38,7 +38,7 @@ class TestStartPointsBeforeTheGrid(SamplerSuite):
     branin_tolerance = 2.0
 
     def make(self, space: SearchSpace, seed: int) -> Sampler:
-        inner = GridSampler(space, resolution=12)
+        inner = GridSampler(space, grid_resolution=12)
         return StartPoints(inner, space, points([space.grid(12).at(0)]))
 
 
@@ -130,6 +130,7 @@ def test_every_search_tries_the_defaults_after_the_users_points(name: str) -> No
 
 def test_a_grid_has_no_defaults_but_may_have_start_points() -> None:
     options = SamplerOptions(space=LINE, seed=0, directions=(Direction.MIN,))
-    assert isinstance(make_sampler("grid", options), GridSampler)
+    (first,) = make_sampler("grid", options).ask([0])
+    assert first.origin == "grid"
     sampler = make_sampler("grid", replace(options, start_points=[{"x": "3"}]))
     assert asked(sampler, 0, 1, 2, 3) == [3, 1, 2, 4]

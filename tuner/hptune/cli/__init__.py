@@ -4,8 +4,8 @@ Reads options, calls `master`, `doctor` or `hptune.Study`, prints results and se
 
 Offers: `main`, the entry point.
 
-May import: `errors`, `text`, `core`, `samplers`, `security`, `storage`, `config`, `worker`,
-`clusters`, `reporting`, `study`, `master`, `doctor`, `scaling`.
+May import: `errors`, `text`, `core`, `security`, `storage`, `config`, `worker`, `clusters`,
+`reporting`, `study`, `master`, `doctor`, `scaling`.
 """
 
 from __future__ import annotations

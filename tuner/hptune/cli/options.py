@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from ..config.kinds import Kind
 from ..config.settings import BY_NAME, SETTINGS
-from ..config.table import Section, Setting
+from ..core.kinds import Kind
+from ..core.table import Section, Setting
 from ..errors import UsageError
 
 Command = Callable[..., None]

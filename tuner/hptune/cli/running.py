@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ..config.table import Section
+from ..core.table import Section
 from ..errors import StudyError, UsageError
-from ..samplers.registry import SEARCH_SUMMARIES
 from .asking import go_on, refuse_while_it_runs, what_next
 from .options import (
     SectionedCommand,
@@ -61,15 +60,19 @@ def _arguments(*more: str) -> list[str]:
     return [name, *more, *words]  # what follows a "--" is no option
 
 
-def _searches() -> str:
-    width = max(map(len, SEARCH_SUMMARIES))
-    lines = [f"  {name:{width}}  {words}" for name, words in SEARCH_SUMMARIES.items()]
-    return "\n".join(("\b", "Search methods:", *lines))
+class _RunCommand(_RecordedCommand):
+    """The command `run`, whose help ends with what settings name."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the lists of search methods and of pruners."""
+        from ..config.reference import NAMED, summaries
+
+        for title, registry in NAMED.items():
+            with formatter.section(title):
+                formatter.write_dl([*summaries(registry).items()])
 
 
-@click.command(
-    cls=_RecordedCommand, epilog=_searches(), short_help="Start a study and run it to its end."
-)
+@click.command(cls=_RunCommand, short_help="Start a study and run it to its end.")
 @click.argument("model_file", type=click.Path(path_type=Path), required=False)
 @option_in(
     Section.GOAL,

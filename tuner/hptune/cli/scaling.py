@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config.kinds import Kind, duration
-from ..config.table import Section
+from ..config.kinds import duration
+from ..core.kinds import Kind
+from ..core.table import Section
 from ..errors import UsageError, how_to_install
 from .options import KindType, SectionedCommand, option_in, setting_option
 from .output import echo

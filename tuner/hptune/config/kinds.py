@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from ..core.kinds import Kind, as_number, plain
 from ..storage.directory import whole_path
 from .start_points import Point, read_points
 
@@ -28,44 +27,6 @@ _MOST_SECONDS = 9e9
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
-def _shown(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of value.
-
-    Attributes:
-        metavar: Placeholder of the value in a command's help.
-        allowed: The allowed values, as words that follow "allowed are".
-        read: Returns the value that a text means, or checks one given in Python. It accepts what
-            it returned before. Raises ValueError for anything else; if the error has no message,
-            `allowed` says what is wrong.
-        show: Returns a value as a user would write it; empty for "nothing".
-        is_repeated: Whether the option may be given several times; in Python it takes a list.
-        is_flag: Whether the option has no value; in Python it takes True or False.
-    """
-
-    metavar: str
-    allowed: str
-    read: Callable[[Any], Any]
-    show: Callable[[Any], str] = _shown
-    is_repeated: bool = False
-    is_flag: bool = False
-
-
-def flag() -> Kind:
-    """Return the kind of options without a value."""
-
-    def read(value: object) -> bool:
-        if isinstance(value, bool):
-            return value
-        raise ValueError
-
-    return Kind("", "True and False", read, lambda _: "", is_flag=True)
-
-
 def or_auto(numbers: Kind) -> Kind:
     """Return the kind of the same numbers and `AUTO`."""
 
@@ -76,37 +37,11 @@ def or_auto(numbers: Kind) -> Kind:
     return replace(numbers, metavar=metavar, allowed=allowed, read=read)
 
 
-def whole_number(least: int) -> Kind:
-    """Return the kind of whole numbers that are not smaller than `least`."""
-
-    def read(value: object) -> int:
-        number = _number(value)
-        if isinstance(number, int) and number >= least:
-            return number
-        raise ValueError
-
-    return Kind("N", f"whole numbers from {least} on", read)
-
-
-def _number(value: object) -> object:
-    """Return the number that a value is or means; a truth value is none, although Python counts."""
-    if isinstance(value, bool):
-        return None
-    if not isinstance(value, str):
-        with contextlib.suppress(TypeError):
-            return operator.index(value)  # type: ignore[arg-type]  # also a number of NumPy's
-        return value
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(value)
-    return value
-
-
 def devices(device: str, *, fewest: int) -> Kind:
     """Return the kind of numbers of devices: `fewest` or more whole ones, or a part of one."""
 
     def read(value: object) -> float:
-        number = _number(value)
+        number = as_number(value)
         if isinstance(number, int | float) and (
             0 < number < 1 or (fewest <= number < math.inf and number == int(number))
         ):
@@ -129,7 +64,7 @@ def duration(*, may_be_zero: bool = False, may_be_none: bool = False) -> Kind:
     def read(value: object) -> float:
         if may_be_none and (value == "none" or (isinstance(value, float) and value == 0.0)):
             return 0.0
-        seconds = _seconds(value) if isinstance(value, str) else _number(value)
+        seconds = _seconds(value) if isinstance(value, str) else as_number(value)
         if isinstance(seconds, int | float) and (
             0 < seconds <= _MOST_SECONDS or (may_be_zero and seconds == 0)
         ):
@@ -179,7 +114,9 @@ def switch_or_size() -> Kind:
         return word == "on" if word in ("on", "off") else _bytes(value)
 
     def show(value: object) -> str:
-        return ("on" if value else "off") if isinstance(value, bool) else _shown(value)
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return "" if value is None else str(value)
 
     return Kind("on|off|SIZE", "on, off and amounts such as 4GB or 512MiB", read, show)
 
@@ -187,7 +124,7 @@ def switch_or_size() -> Kind:
 def _bytes(value: object) -> int:
     if isinstance(value, str):
         return _bytes_of(value)
-    amount = _number(value)
+    amount = as_number(value)
     if isinstance(amount, int) and amount >= 0:
         return amount
     raise ValueError
@@ -206,17 +143,6 @@ def _bytes_of(text: str) -> int:
     if 0 < amount < _LEAST_BYTES:
         raise ValueError(f"{text!r} is {amount} bytes; did you mean {number}GB?")
     return amount
-
-
-def choice(*words: str, make: Callable[[str], Any] = str) -> Kind:
-    """Return the kind of some words, made into values by `make`."""
-
-    def read(value: object) -> Any:
-        if isinstance(value, str) and value in words:
-            return make(value)
-        raise ValueError
-
-    return Kind(f"[{'|'.join(words)}]", enumerated(*words), read)
 
 
 def text(
@@ -350,13 +276,29 @@ def _shown_prior(prior: PriorSpec) -> str:
     return f"{{{','.join(f'{choice}:{weight}' for choice, weight in prior.items())}}}"
 
 
-def enumerated(*words: str) -> str:
-    """Return words with commas and a last "and" between them.
+def plug_in_options() -> Kind:
+    """Return the kind of options of a plug-in, by name."""
+    value_kind = plain()
 
-    >>> enumerated("asha", "hyperband", "median")
-    'asha, hyperband and median'
-    """
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    def read(value: object) -> dict[str, Any]:
+        if isinstance(value, Mapping):
+            if all(isinstance(name, str) for name in value):
+                return {name: value_kind.read(each) for name, each in value.items()}
+        elif _is_list(given := [value] if isinstance(value, str) else value):
+            pairs = [str(each).partition("=") for each in given]
+            if all(name and equals for name, equals, _ in pairs):
+                return {name.replace("-", "_"): value_kind.read(each) for name, _, each in pairs}
+        raise ValueError
+
+    allowed = 'texts such as population=8 and, in Python, {"population": 8}'
+    return Kind("NAME=VALUE", allowed, read, _shown_options, is_repeated=True)
+
+
+def _shown_options(options: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}={each if isinstance(each, str) else json.dumps(each)}"
+        for name, each in options.items()
+    )
 
 
 def scheduler_address() -> Kind:

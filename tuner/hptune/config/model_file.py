@@ -10,7 +10,6 @@ import enum
 import hashlib
 import importlib.util
 import inspect
-import pickle
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -22,17 +21,15 @@ from typing import Any
 
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
-from ..security.ownership import check_loadable, withhold_writing
-from ..storage.files import replacing
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
 from .kinds import objective_texts
-from .pickling import pickled
+from .pickling import pickled, read_head, read_pickle, write_pickle
 from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
 from .source_checks import check_syntax, syntax_error
 from .stored_data import StoredData
-from .user_errors import is_installed, notebook_cells, remember_cells
+from .user_errors import is_installed
 
 OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
@@ -200,12 +197,7 @@ def load(source: ObjectiveSource) -> UserCode:
         BaseException: An error that the user's code raises at import.
     """
     if source.kind is SourceKind.PICKLE:
-        with Path(source.path).open("rb") as file:
-            check_loadable(file)
-            paths, _, cells, _ = pickle.load(file)  # noqa: S301 - as below
-            remember_cells(cells)
-            sys.path.extend(path for path in paths if path not in sys.path)
-            code = pickle.load(file)  # noqa: S301 - the user's own, from their study directory
+        code = read_pickle(Path(source.path))
         if not isinstance(code, UserCode):
             raise ModelFileError(f"{source.path} does not hold an objective")
         if isinstance(code.load_data, StoredData):
@@ -222,20 +214,13 @@ def frameworks(source: ObjectiveSource) -> tuple[str, ...]:
     """Return the frameworks that the user's code imports anywhere, without running it."""
     path = Path(source.path)
     if source.kind is SourceKind.PICKLE:
-        with path.open("rb") as file:
-            check_loadable(file)
-            _, names, *_ = pickle.load(file)  # noqa: S301 - plain texts from the study directory
-            return tuple(names)
+        return tuple(read_head(path)[0])
     return tuple(dict.fromkeys(_FRAMEWORK_IMPORT.findall(path.read_text(errors="replace"))))
 
 
 def module_digests(source: ObjectiveSource) -> Mapping[str, str]:
     """Return the user's modules that what was given in Python refers to: file and SHA-256."""
-    with Path(source.path).open("rb") as file:
-        check_loadable(file)
-        *_, digests = pickle.load(file)  # noqa: S301 - plain texts from the study directory
-        found: Mapping[str, str] = digests
-        return found
+    return read_head(Path(source.path))[1]
 
 
 def sha256(path: str | Path) -> str:
@@ -260,15 +245,11 @@ def save(code: UserCode, path: Path) -> None:
             f"{_that_cannot_be_sent(code)} ({str(error).rstrip('.')}). Make open files, locks and "
             "live datasets inside the function"
         ) from error
-    # The user's modules are pickled by name, so other processes must find them too.
-    folders = [str(Path(folder).absolute()) for folder in sys.path]
     names = [name for name in _FRAMEWORKS if name in sys.modules]
     if code.objective is None and "keras" not in names:
         names.append("keras")
     digests = {file: sha256(file) for file in _modules_of(code)}
-    with replacing(path) as fresh:
-        fresh.write_bytes(pickle.dumps((folders, names, notebook_cells(), digests)) + contents)
-        withhold_writing(fresh)
+    write_pickle(path, contents, frameworks=names, digests=digests)
 
 
 def _modules_of(code: UserCode) -> list[str]:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.attempt import StopAt
 from ..core.budget import read_budget
 from ..core.data_parallel import DEFAULT_WARM_UP_EPOCHS, BatchRule, StrategyChoice
 from ..core.failure_policy import CAUSES, read_failure_rule
+from ..core.kinds import choice, flag, whole_number
 from ..core.pruner import HalvingMode
+from ..core.table import Section, setting
 from ..core.trial import Direction
-from ..samplers.registry import AUTO, SEARCH_SUMMARIES
+from ..pruners.registry import PRUNERS
+from ..registry import own_option
+from ..samplers.registry import AUTO, SAMPLERS
 from . import kinds
-from .table import Section, setting
 
 if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need
     from ..core.space.user_priors import PriorSpec
 
 DEFAULT_TRIALS = 50
 DEFAULT_REPEATS = 2
-_HALVING = ("asha", "hyperband")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,7 @@ class StudyOptions:
         resumable=False,
     )
     direction: Direction | None = setting(
-        kinds.choice(*Direction, make=Direction),
+        choice(*Direction, make=Direction),
         Section.GOAL,
         "Whether a larger or a smaller value of the only objective is better.",
         default=None,
@@ -66,13 +68,13 @@ class StudyOptions:
         resumable=False,
     )
     confirm: int = setting(
-        kinds.whole_number(0),
+        whole_number(0),
         Section.GOAL,
         "Train the best N configurations again at the end; the best mean wins.",
         default=0,
     )
     confirm_repeats: int | None = setting(
-        kinds.whole_number(1),
+        whole_number(1),
         Section.GOAL,
         "With --confirm: how often to train each of them again.",
         default=None,
@@ -80,28 +82,25 @@ class StudyOptions:
     )
 
     search: str = setting(
-        kinds.text("NAME", "the search methods, which `hptune run --help` lists"),
+        kinds.text("NAME", f"{', '.join(SAMPLERS.built_in)}, others installed, and module:Name"),
         Section.SEARCH,
-        f"Search method: {', '.join(SEARCH_SUMMARIES)}.",
+        "Search method: one of those listed below, or module:Name for a class or function in a "
+        "Python file beside the model file. In Python also the class, the function, or a sampler "
+        "object of Optuna.",
         default=AUTO,
         resumable=False,
     )
-    surrogate: str | None = setting(
-        kinds.text("MODEL", "gp, forest, extra-trees and gbrt"),
+    search_options: Mapping[str, Any] = setting(
+        kinds.plug_in_options(),
         Section.SEARCH,
-        "With --search skopt: its model, one of gp, forest, extra-trees and gbrt.",
-        default=None,
-        default_text="gp",
+        "Option of a search method that is not built in, such as population=8.",
+        default={},
+        flag="--search-option",
+        argument="search_options",
         resumable=False,
     )
-    grid_resolution: int | None = setting(
-        kinds.whole_number(2),
-        Section.SEARCH,
-        "With --search grid: number of values of each continuous hyperparameter.",
-        default=None,
-        flag="--grid-points",
-        default_text="10",
-        resumable=False,
+    grid_resolution: int | None = own_option(
+        "grid_resolution", SAMPLERS, Section.SEARCH, resumable=False
     )
     start_points: Sequence[Mapping[str, object]] = setting(
         kinds.start_points(),
@@ -135,7 +134,7 @@ class StudyOptions:
         resumable=False,
     )
     seed: int | None = setting(
-        kinds.whole_number(0),
+        whole_number(0),
         Section.SEARCH,
         "Seed of all random numbers: a run with the same seed repeats itself.",
         default=None,
@@ -144,14 +143,14 @@ class StudyOptions:
     )
 
     trials: int | None = setting(
-        kinds.whole_number(1),
+        whole_number(1),
         Section.AMOUNT,
         "Total number of trials.",
         default=None,
         default_text=f"{DEFAULT_TRIALS}; for a grid, all of it",
     )
     epochs: int | None = setting(
-        kinds.whole_number(1),
+        whole_number(1),
         Section.AMOUNT,
         "Largest number of epochs of a trial.",
         default=None,
@@ -189,46 +188,25 @@ class StudyOptions:
     )
 
     pruner: str | None = setting(
-        kinds.text("NAME", "none, asha, hyperband and median"),
+        kinds.text("NAME", f"{', '.join(PRUNERS.built_in)}, others installed, and module:Name"),
         Section.PRUNING,
-        "Method that stops poor trials early: asha, hyperband, median or none. "
-        "asha and hyperband also compare trials by several objectives.",
+        "Method that stops poor trials early: one of those listed below, or module:Name as for "
+        "--search. asha and hyperband also compare trials by several objectives.",
         default=None,
         default_text="none",
     )
-    min_epochs: int | None = setting(
-        kinds.whole_number(1),
+    pruner_options: Mapping[str, Any] = setting(
+        kinds.plug_in_options(),
         Section.PRUNING,
-        "no trial is stopped before this epoch.",
-        default=None,
-        default_text="a twentieth of the epochs",
-        pruners=(*_HALVING, "median"),
+        "Option of a pruner that is not built in, such as patience=3.",
+        default={},
+        flag="--pruner-option",
+        argument="pruner_options",
     )
-    reduction_factor: int | None = setting(
-        kinds.whole_number(2),
-        Section.PRUNING,
-        "at each rung, one trial in N continues.",
-        default=None,
-        default_text="3",
-        pruners=_HALVING,
-    )
-    brackets: int | None = setting(
-        kinds.whole_number(1),
-        Section.PRUNING,
-        "number of brackets.",
-        default=None,
-        default_text="as many as the epochs allow",
-        pruners=("hyperband",),
-    )
-    pruner_mode: HalvingMode | None = setting(
-        kinds.choice(*HalvingMode, make=HalvingMode),
-        Section.PRUNING,
-        "poor trials stop for good (stop), or pause and may continue later from their checkpoints "
-        "(promote).",
-        default=None,
-        default_text="stop",
-        pruners=_HALVING,
-    )
+    min_epochs: int | None = own_option("min_epochs", PRUNERS, Section.PRUNING)
+    reduction_factor: int | None = own_option("reduction_factor", PRUNERS, Section.PRUNING)
+    brackets: int | None = own_option("brackets", PRUNERS, Section.PRUNING)
+    pruner_mode: HalvingMode | None = own_option("pruner_mode", PRUNERS, Section.PRUNING)
 
     python: str = setting(
         kinds.text("PATH", "paths of a Python", is_path=True, may_be_none=True),
@@ -239,7 +217,7 @@ class StudyOptions:
         default_text="that of the worker",
     )
     workers: int | None = setting(
-        kinds.whole_number(1),
+        whole_number(1),
         Section.PLACE,
         "Number of workers on this machine. Each gets an equal part of the cores, and runs one "
         "trial at a time on all of them; with --cpus-per-trial, several.",
@@ -262,7 +240,7 @@ class StudyOptions:
         default_text="1 for each of its processes, on workers with GPUs",
     )
     processes_per_trial: int | str | None = setting(
-        kinds.or_auto(kinds.whole_number(1)),
+        kinds.or_auto(whole_number(1)),
         Section.PLACE,
         "Processes that train one model together. Its cores, GPUs and memory are divided equally "
         "among them. auto is as for --gpus-per-trial, of cores where there are no GPUs.",
@@ -270,7 +248,7 @@ class StudyOptions:
         default_text="1, or with --nodes-per-trial 1 on each node",
     )
     nodes_per_trial: int | None = setting(
-        kinds.whole_number(1),
+        whole_number(1),
         Section.PLACE,
         "Nodes that the processes of a trial are divided among.",
         default=None,
@@ -285,21 +263,21 @@ class StudyOptions:
         default_text="as measured",
     )
     pack: str = setting(
-        kinds.choice("auto", "off"),
+        choice("auto", "off"),
         Section.PLACE,
         "Whether trials share a core or a GPU, where --cpus-per-trial or --gpus-per-trial is not "
         "given: with auto, as many share one as their measured use allows; with off, none do.",
         default="auto",
     )
     strategy: StrategyChoice = setting(
-        kinds.choice(*StrategyChoice, make=StrategyChoice),
+        choice(*StrategyChoice, make=StrategyChoice),
         Section.PLACE,
         "How a Keras trial with several GPUs or processes trains: data-parallel divides each "
         "batch, none leaves it to the model file; auto is data-parallel if there are several.",
         default=StrategyChoice.AUTO,
     )
     batch_rule: BatchRule = setting(
-        kinds.choice(*BatchRule, make=BatchRule),
+        choice(*BatchRule, make=BatchRule),
         Section.PLACE,
         "What the batch size means in such a trial: that of all devices together (global), or of "
         "each, with a learning rate that is multiplied by their number (linear) or its square root "
@@ -308,7 +286,7 @@ class StudyOptions:
         resumable=False,
     )
     warm_up_epochs: int = setting(
-        kinds.whole_number(0),
+        whole_number(0),
         Section.PLACE,
         "With --batch-rule linear or sqrt: epochs in which the learning rate rises.",
         default=DEFAULT_WARM_UP_EPOCHS,
@@ -335,7 +313,7 @@ class StudyOptions:
         default_text="worker.pem in ~/.config/hptune/certs",
     )
     insecure: bool = setting(
-        kinds.flag(),
+        flag(),
         Section.PLACE,
         "With --connect or --slurm: use no certificates. Anyone who reaches the scheduler or a "
         "worker over the network can then run code as you.",
@@ -351,21 +329,21 @@ class StudyOptions:
         default_text="none",
     )
     max_jobs: int | None = setting(
-        kinds.whole_number(1),
+        whole_number(1),
         Section.PLACE,
         "With --slurm: largest number of jobs at once.",
         default=None,
         default_text="10",
     )
     min_workers: int = setting(
-        kinds.whole_number(0),
+        whole_number(0),
         Section.PLACE,
         "With --slurm: wait for N workers before the first trial.",
         default=0,
         default_text="1",
     )
     executor: str = setting(
-        kinds.choice("dask", "joblib"),
+        choice("dask", "joblib"),
         Section.PLACE,
         "Library that runs the trials on the cores.",
         default="dask",
@@ -390,21 +368,21 @@ class StudyOptions:
     )
 
     checkpoint_every: int | None = setting(
-        kinds.whole_number(0),
+        whole_number(0),
         Section.CHECKPOINTS,
         "Epochs between two checkpoints of a Keras trial; 0 for no checkpoints.",
         default=None,
         default_text="as often as takes under 3 % of the time",
     )
     keep_checkpoints: int = setting(
-        kinds.whole_number(0),
+        whole_number(0),
         Section.CHECKPOINTS,
         "Number of best trials whose last checkpoint is kept, so that a larger --epochs on resume "
         "can train them on.",
         default=3,
     )
     stop_at: StopAt = setting(
-        kinds.choice(*StopAt, make=StopAt),
+        choice(*StopAt, make=StopAt),
         Section.CHECKPOINTS,
         "When a Keras trial stops on request: at the end of its batch or of its epoch.",
         default=StopAt.BATCH,
@@ -426,14 +404,14 @@ class StudyOptions:
         default=(),
     )
     max_failures: int | None = setting(
-        kinds.whole_number(0),
+        whole_number(0),
         Section.FAILURES,
         "Stop the study when more than N trials fail.",
         default=None,
         default_text="no limit",
     )
     same_failure_limit: int = setting(
-        kinds.whole_number(0),
+        whole_number(0),
         Section.FAILURES,
         "Stop the study when the first N trials all fail the same way; 0 for never.",
         default=3,

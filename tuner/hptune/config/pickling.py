@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import io
+import pickle
+import sys
 from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import CodeType
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
+
+from ..security.ownership import check_loadable, withhold_writing
+from ..storage.files import replacing
+from .user_errors import notebook_cells, remember_cells
 
 
 def pickled(value: object) -> bytes:
@@ -32,3 +40,57 @@ def pickled(value: object) -> bytes:
     with io.BytesIO() as file:
         Pickler(file).dump(value)
         return file.getvalue()
+
+
+def write_pickle(
+    path: Path,
+    contents: bytes,
+    *,
+    frameworks: Sequence[str] = (),
+    digests: Mapping[str, str] | None = None,
+) -> None:
+    """Write what `pickled` returned, with what other processes need to load it.
+
+    Args:
+        path: The file.
+        contents: The pickle.
+        frameworks: Frameworks that it uses.
+        digests: SHA-256 of the modules that it refers to by name.
+    """
+    # The user's modules are pickled by name, so other processes must find them too.
+    folders = [str(Path(folder).absolute()) for folder in sys.path]
+    head = pickle.dumps((folders, list(frameworks), notebook_cells(), dict(digests or {})))
+    with replacing(path) as fresh:
+        fresh.write_bytes(head + contents)
+        withhold_writing(fresh)
+
+
+def read_head(path: Path) -> tuple[list[str], Mapping[str, str]]:
+    """Return the frameworks and digests that `write_pickle` was given.
+
+    Raises:
+        UsageError: Another user may have written the file.
+    """
+    with path.open("rb") as file:
+        _, frameworks, _, digests = _head(file)
+        return frameworks, digests
+
+
+def read_pickle(path: Path) -> Any:
+    """Return what `write_pickle` wrote, after finding its modules and notebook cells.
+
+    Raises:
+        UsageError: Another user may have written the file.
+        Exception: It cannot be loaded, such as because a module is gone.
+    """
+    with path.open("rb") as file:
+        folders, _, cells, _ = _head(file)
+        remember_cells(cells)
+        sys.path.extend(folder for folder in folders if folder not in sys.path)
+        return pickle.load(file)  # noqa: S301 - the user's own, from their study directory
+
+
+def _head(file: IO[bytes]) -> tuple[list[str], list[str], Any, Mapping[str, str]]:
+    check_loadable(file)
+    head: tuple[list[str], list[str], Any, Mapping[str, str]] = pickle.load(file)  # noqa: S301 - as above
+    return head

@@ -12,12 +12,15 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+from ..core.table import Section, Setting
 from ..errors import without_passwords
-from ..samplers.registry import SEARCH_SUMMARIES
+from ..pruners.registry import PRUNERS
+from ..registry import Registry
+from ..samplers.registry import SAMPLERS
 from .settings import SETTINGS, StudySettings
 from .source_checks import NO_DATA_IN_PYTHON, NO_LOAD_DATA
-from .table import Section, Setting
 
 _ARGUMENTS = {each.flag: each.argument for each in SETTINGS} | {"--study": "directory="}
 
@@ -146,9 +149,31 @@ def markdown() -> str:
     for section, settings in _sections():
         lines += [f"## {section}", "", "| Option | In Python | Default | Resume | Meaning |"]
         lines += ["|---|---|---|---|---|", *map(_row, settings), ""]
-    lines += ["## Search methods", "", "| Name | Method |", "|---|---|"]
-    lines += [f"| `{name}` | {words} |" for name, words in SEARCH_SUMMARIES.items()]
-    return "\n".join(lines) + "\n"
+    for title, registry in NAMED.items():
+        lines += [f"## {title}", "", "| Name | Method |", "|---|---|"]
+        lines += [f"| `{name}` | {words} |" for name, words in summaries(registry).items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+NAMED: Mapping[str, Registry[Any]] = {"Search methods": SAMPLERS, "Pruners": PRUNERS}
+"""What settings name, by heading."""
+
+
+def summaries(registry: Registry[Any]) -> dict[str, str]:
+    """Return a line on each thing that can be named, with its options if it is not built in."""
+    found = dict(registry.summaries)
+    for name, row in registry.rows.items():
+        if name in registry.built_in:
+            continue
+        options = [f"{each.flag}={each.kind.metavar} ({_explained(each)})" for each in row.options]
+        found[name] = "; ".join((found[name], *options))
+    return found
+
+
+def _explained(option: Setting) -> str:
+    default = f"default {option.default_text}" if option.default_text else ""
+    return ", ".join(filter(None, (option.help.rstrip("."), default)))
 
 
 def _row(setting: Setting) -> str:

@@ -7,20 +7,17 @@ import operator
 from ..core.pruner import PrunerSettings
 from ..core.space.space import SearchSpace
 from ..errors import UsageError
-from .kinds import enumerated
+from ..samplers.registry import listed
 from .model_file import Found
-from .settings import SETTINGS, StudySettings
+from .settings import StudySettings
 
 DEFAULT_EPOCHS = 10
 
 
 def possible_trials(settings: StudySettings, space: SearchSpace) -> int | None:
     """Return how many configurations the search can try; None for no limit."""
-    if settings.search != "grid":
-        return space.size()
-    from ..samplers.grid import DEFAULT_RESOLUTION
-
-    return space.grid(settings.grid_resolution or DEFAULT_RESOLUTION).count
+    count = listed(settings.search, space, settings.own_options("search"))
+    return space.size() if count is None else count
 
 
 def resolve_epochs(settings: StudySettings, found: Found) -> int | None:
@@ -44,21 +41,7 @@ def resolve_epochs(settings: StudySettings, found: Found) -> int | None:
 
 
 def pruner_settings(settings: StudySettings, epochs: int | None) -> PrunerSettings:
-    """Return how to prune.
-
-    Raises:
-        UsageError: A setting that was given is not for this pruner.
-    """
-    pruner = settings.pruner or "none"
-    given = {}
-    for each in SETTINGS:
-        value = getattr(settings, each.name)
-        if not each.pruners or value is None:
-            continue
-        if pruner not in each.pruners:
-            raise UsageError(
-                f"{each.flag} is given, but --pruner is {pruner}; {each.flag} is for "
-                f"{enumerated(*each.pruners)}"
-            )
-        given[each.name.removeprefix("pruner_")] = value
-    return PrunerSettings(name=pruner, epochs=epochs, **given)
+    """Return how to prune."""
+    return PrunerSettings(
+        name=settings.pruner or "none", epochs=epochs, options=settings.own_options("pruner")
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any, Self
 from ..core.budget import DeviceBudget, read_budget
 from ..core.data_parallel import StrategyChoice
 from ..core.failure_policy import FailureRule, read_failure_rule
+from ..core.table import rows
 from ..errors import UsageError
+from ..pruners.registry import PRUNERS
+from ..samplers.registry import is_listed
 from . import kinds
 from .model_file import ObjectiveSource, SourceKind
 from .objectives import check_objectives
 from .options import DEFAULT_REPEATS, DEFAULT_TRIALS, StudyOptions
-from .table import rows
 
 _WORKER_SOURCES = ("workers", "connect", "slurm")
 
@@ -133,10 +136,11 @@ class StudySettings(StudyOptions):
             changes = nothing | changes
             if source != "workers":
                 changes.setdefault("executor", "dask")
-        if "pruner" in changes:
-            pruner = changes["pruner"]
-            unused = [each for each in SETTINGS if each.pruners and pruner not in each.pruners]
-            changes = {each.name: None for each in unused} | changes
+        if (pruner := changes.get("pruner")) is not None:
+            others = {} if pruner != self.pruner else self.pruner_options
+            own = [each for each in SETTINGS if each.owner == PRUNERS.what]
+            unused = [each.name for each in own if pruner not in each.owners]
+            changes = dict.fromkeys(unused) | {"pruner_options": others} | changes
         if changes.get("confirm") == 0:
             changes.setdefault("confirm_repeats", None)
         return replace(self, **changes)
@@ -187,9 +191,21 @@ class StudySettings(StudyOptions):
     @property
     def budget_trials(self) -> int | None:
         """The total number of trials; None for the whole grid."""
-        if self.trials is None and self.search != "grid":
-            return DEFAULT_TRIALS
-        return self.trials
+        if self.trials is not None:
+            return self.trials
+        return None if is_listed(self.search) else DEFAULT_TRIALS
+
+    def own_options(self, owner: str) -> dict[str, Any]:
+        """Return the options given to the search or pruner as plain values, by name.
+
+        Args:
+            owner: "search" or "pruner".
+        """
+        given = {each.name: getattr(self, each.name) for each in SETTINGS if each.owner == owner}
+        others: Mapping[str, Any] = getattr(self, f"{owner}_options")
+        plain = {name: str(value) if isinstance(value, enum.Enum) else value
+                 for name, value in given.items() if value is not None}  # fmt: skip
+        return plain | dict(others)
 
 
 SETTINGS = rows(StudySettings)

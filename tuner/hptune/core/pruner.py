@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from .trial import Goal, TrialState
 
@@ -33,20 +34,14 @@ class PrunerSettings:
     """The pruner and its settings; plain data, for the ledger.
 
     Attributes:
-        name: One of `hptune.pruners.registry.PRUNER_NAMES`.
+        name: What the user calls the pruner.
         epochs: The full training of a trial, in steps; None if unknown.
-        reduction_factor: One in this many trials continues at each rung (eta).
-        min_epochs: The first step at which a trial may be pruned; None for a twentieth of `epochs`.
-        brackets: The most brackets; None for the pruner's default.
-        mode: What happens to the others at a rung.
+        options: The pruner's own options, by name.
     """
 
     name: str = "none"
     epochs: int | None = None
-    reduction_factor: int = 3
-    min_epochs: int | None = None
-    brackets: int | None = None
-    mode: HalvingMode = HalvingMode.STOP
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Pruner(abc.ABC):

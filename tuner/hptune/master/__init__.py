@@ -6,5 +6,5 @@ no machine learning framework.
 Offers: `run.start`, `run.resume`, `replay.replay`, `detached`.
 
 May import: `errors`, `text`, `core`, `samplers`, `pruners`, `storage`, `config`, `worker`,
-`executors`, `clusters`, `reporting`, `master.earlier`, `scaling`.
+`executors`, `clusters`, `reporting`, `master.earlier`, `scaling`, `registry`.
 """

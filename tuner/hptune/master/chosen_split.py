@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..config.plugins import find_sampler
 from ..core.messages import DecideSplit, Event
 from ..core.resources import Resources
 from ..executors.base import Executor
-from ..samplers.registry import learns
 from ..scaling.curve import ScalingCurve
 from ..scaling.points import Mode
 from ..scaling.sizes import TrialSizes
@@ -67,7 +67,7 @@ class ChosenSplit:
                 times,
                 curve.device,
                 sizes=TrialSizes.of(self._run.plan.layout.resources),
-                learns=learns(self._run.plan.settings.search),
+                learns=find_sampler(self._run.plan.settings).learns,
                 note=self._note,
             )
         return seen

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from ..config.code_copy import copies_of
 from ..config.model_file import SourceKind
+from ..config.plugins import find_sampler
 from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
 from ..core.messages import StudyOpened
 from ..core.resources import Amount
 from ..core.study_config import StudyConfig
 from ..executors.base import Executor
-from ..samplers.registry import learns
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.file_errors import storage_errors
@@ -105,7 +105,7 @@ def opened(plan: RunPlan, *, at: float, splits: bool) -> StudyOpened:
         seed=plan.seed,
         resources=plan.layout.resources,
         measured=plan.layout.measured,
-        learns=learns(settings.search),
+        learns=find_sampler(settings).learns,
         splits=splits,
         ask_ahead=ask_ahead(settings),
         pruner=plan.pruner,

@@ -102,9 +102,11 @@ def detach_again(
     from .resume_plan import ResumeRequest, check_resume
 
     reader = LedgerReader(directory.open())
-    used = _active_seconds(directory, reader) if changes.get("timeout_seconds") else 0.0
-    state = ResumeState(directory, reader.facts(), reader.trials(), used, reader.attempts())
-    stored = read_settings(directory, state.facts)
+    facts = reader.facts()
+    stored = read_settings(directory, facts)
+    is_timed = changes.get("timeout_seconds")
+    used = _active_seconds(directory, reader, stored) if is_timed else 0.0
+    state = ResumeState(directory, facts, reader.trials(), used, reader.attempts())
     request = ResumeRequest(stored, changes, accept_space, tries, retry_failed)
     if owner := directory.owner():
         raise StudyLockedError(
@@ -115,12 +117,14 @@ def detach_again(
     return _submit(request.settings, directory, arguments)
 
 
-def _active_seconds(directory: StudyDirectory, reader: LedgerReader) -> float:
+def _active_seconds(
+    directory: StudyDirectory, reader: LedgerReader, stored: StudySettings
+) -> float:
+    from ..config.plugins import pruner_maker
     from ..core.engine.engine import Engine
-    from ..pruners.registry import make_pruner
     from ..storage.ledger import damage_errors
 
-    engine = Engine(make_pruner)
+    engine = Engine(pruner_maker(stored))
     with damage_errors(directory):
         for event in reader.events():
             engine.handle(event)

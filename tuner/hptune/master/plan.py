@@ -10,7 +10,8 @@ from ..clusters.layout import WorkerLayout
 from ..config.model_file import Found, SourceKind
 from ..config.objectives import goals_to_json, resolve_goals
 from ..config.parallel_trials import carrier_of, check_splits
-from ..config.resolved import pruner_settings, resolve_epochs
+from ..config.plugins import check_own_options, find_pruner, find_sampler
+from ..config.resolved import possible_trials, pruner_settings, resolve_epochs
 from ..config.settings import StudySettings
 from ..core.goals import Goals
 from ..core.pruner import PrunerSettings
@@ -20,13 +21,13 @@ from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
 from ..core.trial import Direction, Goal, Params, Suggestion
 from ..errors import UsageError
-from ..pruners.registry import make_pruner
+from ..pruners.registry import PrunerRow, check_pruner
+from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..samplers.auto import choose
-from ..samplers.registry import AUTO
+from ..samplers.registry import AUTO, SamplerRow, is_listed
 from .earlier.read import read_earlier
 from .earlier.sources import check_source
-from .suggester import sampler_maker
 from .workforce import Workforce
 
 
@@ -111,7 +112,7 @@ class RunPlan:
         settings = self.settings
         return RunHeader(
             study=study,
-            search=settings.search,
+            search=shown_name(settings.search),
             goal=str(self.goals),
             trials=settings.budget_trials,
             parallelism=parallelism,
@@ -127,19 +128,35 @@ class RunPlan:
         )
 
 
-def check_request(settings: StudySettings) -> None:
+def check_request(
+    settings: StudySettings, sampler: SamplerRow | None = None, pruner: PrunerRow | None = None
+) -> None:
     """Check the settings, before the seconds that reading the model takes.
+
+    Args:
+        settings: What the user asked for.
+        sampler: The row of their search; None for the one that they name.
+        pruner: The row of their pruner; None for the one that they name.
 
     Raises:
         UsageError: Something in them is wrong.
     """
     anything = Goals((Goal("", Direction.MAX),))
-    sampler_maker(settings, goals=anything, seed=0)(SearchSpace())
-    if settings.search == "grid" and settings.priors:
-        raise UsageError("--search grid tries every value and ignores priors; leave --prior out")
-    checked_pruner(settings, settings.epochs or _PLENTY, anything)
+    sampler = sampler or find_sampler(settings)
+    _check_sampler(settings, anything, sampler)
+    if sampler.count is not None and settings.priors:
+        raise UsageError(
+            f"--search {sampler.name} tries every value and ignores priors; leave --prior out"
+        )
+    checked_pruner(settings, settings.epochs or _PLENTY, anything, pruner)
     for name in settings.warm_start:
         check_source(name)
+
+
+def _check_sampler(settings: StudySettings, goals: Goals, sampler: SamplerRow) -> None:
+    check_own_options(settings, sampler)
+    directions = tuple(goal.direction for goal in goals.objectives)
+    sampler.check(settings.own_options("search"), directions=directions)
 
 
 def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> RunPlan:
@@ -159,6 +176,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
     settings, why = _with_search(with_entry(settings, found), space, at_once=at_once)
+    _check_sampler(settings, goals, find_sampler(settings))
     check_splits(found, settings)
     carrier = carrier_of(found, layout.resources, settings)
     return RunPlan(
@@ -220,36 +238,46 @@ _PLENTY = 1_000_000
 """More epochs than anybody trains; used while their number is unknown."""
 
 
-def checked_pruner(settings: StudySettings, epochs: int | None, goals: Goals) -> PrunerSettings:
+def checked_pruner(
+    settings: StudySettings, epochs: int | None, goals: Goals, pruner: PrunerRow | None = None
+) -> PrunerSettings:
     """Return how the study prunes.
 
+    Args:
+        settings: What the user asked for.
+        epochs: The full training of a trial; None if unknown.
+        goals: What to optimise.
+        pruner: The row of the pruner; None for the one that the settings name.
+
     Raises:
-        UsageError: Its epochs or objectives do not permit that pruner.
+        UsageError: Its options, epochs or objectives do not permit that pruner.
     """
+    row = pruner or find_pruner(settings)
+    check_own_options(settings, row)
     asked = pruner_settings(settings, epochs)
-    make_pruner(asked, goals.objectives)
+    check_pruner(row, asked, goals.objectives)
     return asked
 
 
 def _space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
     if not len(space):
         return ["the model declares no hyperparameters: it is trained once"]
-    if settings.search == "grid":
-        from ..samplers.grid import DEFAULT_RESOLUTION
-
-        resolution = settings.grid_resolution or DEFAULT_RESOLUTION
-        size = space.grid(resolution).count
-        note = f"the grid has {size:,} configurations"
-        if space.size() is None:
-            note += f", {resolution} values of each continuous parameter"
-        trials = settings.budget_trials
-        if trials is not None and trials < size:
-            note += (
-                f"; --trials {trials} tries the first {trials:,}, in which the last parameters "
-                "vary most (sobol spreads few trials over the whole space)"
-            )
-        return [note]
-    return []
+    if not is_listed(settings.search):
+        return []
+    size = possible_trials(settings, space)
+    note = f"the {settings.search} has {size:,} configurations"
+    if space.size() is None:
+        own = settings.own_options("search")
+        options = find_sampler(settings).options
+        words = (f"{each.flag} {own.get(each.name, each.default_text)}" for each in options)
+        note += f" ({', '.join(words)})"
+    trials = settings.budget_trials
+    if trials is not None and size is not None and trials < size:
+        note += (
+            f"; --trials {trials} tries the first {trials:,}, in which the last parameters "
+            "vary most (sobol spreads few trials over the whole space)"
+        )
+    return [note]
 
 
 def completed_points(points: Sequence[Mapping[str, object]], space: SearchSpace) -> list[Params]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config.objectives import goals_of
+from ..config.plugins import pruner_maker
 from ..config.settings import StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Ask, Command, GrowSpace, StudyOpened, Suggested, Tell
@@ -15,7 +16,6 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Params
 from ..errors import SpaceError
-from ..pruners.registry import make_pruner
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader, StudyFacts, damage_errors
 from ..text import plural
@@ -105,7 +105,9 @@ def replay(
     """
     reader = LedgerReader(directory)
     with damage_errors(directory):
-        search = _Search(make_sampler or _maker(reader.facts()), Engine(make_pruner))
+        facts = reader.facts()
+        settings = StudySettings.from_json(facts["settings"]).found_in(directory.path)
+        search = _Search(make_sampler or _maker(settings, facts), Engine(pruner_maker(settings)))
     same = 0
     for event in reader.events():
         if isinstance(event, StudyOpened):
@@ -165,9 +167,9 @@ class _Search:
                 pass
 
 
-def _maker(facts: StudyFacts) -> Callable[[SearchSpace], Sampler]:
+def _maker(settings: StudySettings, facts: StudyFacts) -> Callable[[SearchSpace], Sampler]:
     return sampler_maker(
-        StudySettings.from_json(facts["settings"]),
+        settings,
         goals=goals_of(facts),
         seed=operator.index(facts["seed"]),
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),

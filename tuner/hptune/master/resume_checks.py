@@ -19,6 +19,7 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial
 from ..errors import ModelFileError, UsageError
+from ..registry import shown_name
 from ..samplers.registry import AUTO
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts, damage_errors
@@ -126,8 +127,8 @@ def _is_same(name: str, asked: StudySettings, stored: StudySettings, state: Resu
             return tuple(map(read_constraint, asked.constraints)) == goals.constraints
         case "seed":
             return bool(asked.seed == state.facts["seed"])
-        case "search" if asked.search == AUTO:
-            return True
+        case "search":
+            return asked.search == AUTO or shown_name(asked.search) == shown_name(stored.search)
     return bool(getattr(asked, name) == getattr(stored, name))
 
 

@@ -13,11 +13,11 @@ from ..config.model_file import Found
 from ..config.objectives import goals_of
 from ..config.parallel_trials import carrier_of, check_splits
 from ..config.settings import SETTINGS, StudySettings
-from ..config.table import Section
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
+from ..core.table import Section
 from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
 from ..storage.artifacts import StudyFiles

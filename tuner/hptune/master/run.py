@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.model_file import SourceKind
+from ..config.plugins import pruner_maker
 from ..config.settings import StudySettings
 from ..core.attempt import AttemptId
 from ..core.clock import SystemClock
@@ -20,7 +21,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import StudyError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
-from ..pruners.registry import make_pruner
+from ..registry import shown_name
 from ..reporting.terminal.notifications import Notifications
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
@@ -127,7 +128,7 @@ def _start(
             **plan.first_facts(),
         }
         with Ledger.create(directory, facts, lock=lock, while_locked=_patience(display)) as ledger:
-            run = Run(plan, workers, directory, lock, ledger, Engine(make_pruner))
+            run = Run(plan, workers, directory, lock, ledger, Engine(pruner_maker(settings)))
             return _run_and_stop(run, display)
 
 
@@ -175,7 +176,7 @@ def resume(
         request = ResumeRequest(stored, changes, accept_space, tries, retry_failed)
         settings = request.settings
         with lock.beating():
-            past, reports = _replay(directory, ledger)
+            past, reports = _replay(directory, ledger, stored)
         # Checked before attempts of the last master, which may still run, are told to stop.
         engine = past.engine
         attempts = LedgerReader(directory).attempts()
@@ -220,9 +221,11 @@ def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
         display.progress.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
 
 
-def _replay(directory: StudyDirectory, ledger: Ledger) -> tuple[Past, Mapping[AttemptId, int]]:
+def _replay(
+    directory: StudyDirectory, ledger: Ledger, stored: StudySettings
+) -> tuple[Past, Mapping[AttemptId, int]]:
     """Return the state of the study, and how many reports of each attempt the ledger has."""
-    engine = Engine(make_pruner)
+    engine = Engine(pruner_maker(stored))
     found_later: list[Sequence[Mapping[str, object]]] = []
     reports: Counter[AttemptId] = Counter()
     with damage_errors(directory):
@@ -321,7 +324,7 @@ def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> Run
         workers_are_known=run.workers.cluster.is_local,
         memory_bytes=plan.layout.resources.memory_bytes,
         has_checkpoint=StudyFiles(run.directory, plan.goals).can_continue,
-        pruner=plan.pruner.name,
+        pruner=shown_name(plan.pruner.name),
         objectives=[goal.metric for goal in plan.goals.objectives],
         unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )

@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 
+from ..config.plugins import find_sampler
 from ..config.settings import StudySettings
 from ..core.clock import Clock
 from ..core.goals import Goals
@@ -22,9 +23,6 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Suggestion, Trial
 from ..errors import HptuneError, StudyError
 from ..samplers.registry import SamplerOptions, make_sampler
-
-SLOW_SEARCHES = ("bayesian", "skopt", "optuna")
-"""Searches that may take seconds for a suggestion, without what follows a colon."""
 
 ASK_AHEAD = 0.125
 """Share of the running attempts for which a slow search keeps suggestions ready."""
@@ -40,13 +38,12 @@ def sampler_maker(
             space=space,
             seed=seed,
             directions=tuple(goal.direction for goal in goals.objectives),
-            grid_resolution=settings.grid_resolution,
-            surrogate=settings.surrogate,
+            own=settings.own_options("search"),
             start_points=settings.start_points,
             studies=studies,
             priors=settings.priors,
         )
-        return make_sampler(settings.search, options)
+        return make_sampler(find_sampler(settings), options)
 
     return make
 
@@ -77,7 +74,7 @@ class _SizedSampler(Sampler):
 
 def ask_ahead(settings: StudySettings) -> float:
     """Return how many suggestions to keep ready, as a share of the running attempts."""
-    return ASK_AHEAD if settings.search.partition(":")[0] in SLOW_SEARCHES else 0.0
+    return ASK_AHEAD if find_sampler(settings).takes_seconds else 0.0
 
 
 class InformedSampler:

@@ -5,5 +5,5 @@ the reports and state changes that they were given.
 
 Offers: `registry.make_pruner`, `registry.PRUNER_NAMES`.
 
-May import: `errors`, `core`.
+May import: `errors`, `core`, `registry`.
 """

@@ -5,6 +5,5 @@ study's seed and the trial's number. They do not import each other; `registry` m
 
 Offers: `registry.make_sampler`, `registry.SEARCH_NAMES`, `auto.choose`.
 
-May import: `errors`, `core`, `samplers.adapters`, `samplers.common`, `samplers.gp`,
-`samplers.tpe`, `samplers.wrappers`.
+May import: `errors`, `core`, `samplers.common`, `samplers.wrappers`, `registry`.
 """

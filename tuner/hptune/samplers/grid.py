@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from ..core.sampler import Sampler
 from ..core.space.space import SearchSpace
-from ..core.trial import Params, Suggestion, Trial
+from ..core.trial import Direction, Params, Suggestion, Trial
 
 DEFAULT_RESOLUTION = 10
 
@@ -18,15 +18,24 @@ class GridSampler(Sampler):
 
     Args:
         space: The search space.
-        resolution: Number of values of a parameter without steps, both ends included.
+        seed: Of no effect, as the grid has no random numbers.
+        directions: Of no effect.
+        grid_resolution: Number of values of a parameter without steps, both ends included.
 
     Raises:
         SpaceError: The resolution is below 2.
     """
 
-    def __init__(self, space: SearchSpace, resolution: int = DEFAULT_RESOLUTION) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        seed: int = 0,  # noqa: ARG002 - as for all samplers
+        *,
+        directions: Sequence[Direction] = (),  # noqa: ARG002 - as for all samplers
+        grid_resolution: int = DEFAULT_RESOLUTION,
+    ) -> None:
         self._space = space
-        self._grid = space.grid(resolution)
+        self._grid = space.grid(grid_resolution)
         self._rest = iter(self._grid)
         self._ahead: list[tuple[Hashable, Params]] = []  # taken from `_rest`, not tried
         self._tried: set[Hashable] = set()
@@ -52,3 +61,8 @@ class GridSampler(Sampler):
         """Mark the trial's combination as tried."""
         if trial.number >= 0:
             self._tried.add(self._space.key(trial.params))
+
+
+def grid_size(space: SearchSpace, grid_resolution: int = DEFAULT_RESOLUTION) -> int:
+    """Return the number of combinations in the grid of a space."""
+    return space.grid(grid_resolution).count

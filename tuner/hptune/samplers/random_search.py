@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..core.sampler import Sampler
 from ..core.space.space import SearchSpace
-from ..core.trial import Suggestion, Trial
+from ..core.trial import Direction, Suggestion, Trial
 from .common.untried import Untried
 
 
@@ -17,7 +17,13 @@ class RandomSampler(Sampler):
     configuration was tried before (see `Untried.draw`).
     """
 
-    def __init__(self, space: SearchSpace, seed: int) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        seed: int,
+        *,
+        directions: Sequence[Direction] = (),  # noqa: ARG002 - it learns nothing from values
+    ) -> None:
         self._seed = seed
         self._untried = Untried(space)
 

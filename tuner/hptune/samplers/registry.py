@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..core.spelling import did_you_mean
+from ..core.kinds import whole_number
+from ..core.table import option
 from ..core.trial import Direction, Suggestion
 from ..errors import UsageError
+from ..registry import Family, Registry, Row, Target, loaded
 
 if TYPE_CHECKING:  # a list of names must not import NumPy
     from ..core.sampler import Sampler
@@ -18,20 +20,132 @@ if TYPE_CHECKING:  # a list of names must not import NumPy
     from ..core.space.user_priors import PriorSpec
 
 AUTO = "auto"
-OPTUNA = "optuna:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerRow(Row):
+    """A sampler that can be chosen: `factory(space, seed, directions=…, **options)`.
+
+    Attributes:
+        learns: Whether its suggestions depend on the values of trials.
+        tries_defaults: Whether the space's defaults are tried first.
+        takes_seconds: Whether a suggestion may take seconds, so that some are made ahead.
+        count: For a sampler that tries a list of configurations of its own: returns its length
+            when called as `count(space, **options)`.
+    """
+
+    learns: bool = True
+    tries_defaults: bool = True
+    takes_seconds: bool = False
+    count: Target | None = None
+
+    what: ClassVar[str] = "search"
+    group: ClassVar[str] = "hptune.samplers"
+    arguments: ClassVar[tuple[str, ...]] = ("space", "seed")
+    keywords: ClassVar[tuple[str, ...]] = ("directions",)
+
+
+_TPE = "hptune.samplers.tpe.sampler:TpeSampler"
+_OPTUNA = "hptune.samplers.adapters.optuna:"
+
+SAMPLERS = Registry(
+    SamplerRow,
+    (
+        # A study's plan replaces it by what `auto.choose` returns; alone it is the most general.
+        SamplerRow(
+            name=AUTO, summary="chooses a search by budget, space and parallelism", factory=_TPE
+        ),
+        SamplerRow(
+            name="tpe",
+            summary="tree-structured Parzen estimator; fast, for any space and budget",
+            factory=_TPE,
+        ),
+        SamplerRow(
+            name="bayesian",
+            summary="Gaussian process; needs the fewest trials, up to a thousand",
+            factory="hptune.samplers.gp.sampler:BayesianSampler",
+            takes_seconds=True,
+        ),
+        SamplerRow(
+            name="sobol",
+            summary="points that fill the space evenly",
+            factory="hptune.samplers.sobol:SobolSampler",
+            learns=False,
+        ),
+        SamplerRow(
+            name="random",
+            summary="draws each hyperparameter independently on its own scale",
+            factory="hptune.samplers.random_search:RandomSampler",
+            learns=False,
+        ),
+        SamplerRow(
+            name="grid",
+            summary="all combinations of steps and choices; see --grid-points",
+            factory="hptune.samplers.grid:GridSampler",
+            options=(
+                option(
+                    "grid_resolution",
+                    whole_number(2),
+                    "number of values of each continuous hyperparameter.",
+                    default_text="10",
+                    flag="--grid-points",
+                ),
+            ),
+            learns=False,
+            tries_defaults=False,
+            count="hptune.samplers.grid:grid_size",
+        ),
+        SamplerRow(
+            name="skopt",
+            summary="the Gaussian process of scikit-optimize",
+            factory="hptune.samplers.adapters.skopt:SkoptSampler",
+            needs="skopt",
+            takes_seconds=True,
+        ),
+    ),
+    (
+        Family(
+            row=SamplerRow(
+                name="optuna",
+                summary="a sampler of Optuna",
+                factory=f"{_OPTUNA}OptunaSampler",
+                checks=f"{_OPTUNA}check",
+                needs="optuna",
+                takes_seconds=True,
+            ),
+            base="optuna.samplers:BaseSampler",
+            example="TPESampler",
+            without=("BruteForceSampler", "GridSampler", "PartialFixedSampler"),
+        ),
+    ),
+)
+"""Values of `--search`."""
+
+
+def is_listed(search: str) -> bool:
+    """Return whether a search tries a list of configurations of its own, and then ends."""
+    row = SAMPLERS.known(search)
+    return row is not None and row.count is not None
+
+
+def listed(search: str, space: SearchSpace, given: Mapping[str, object]) -> int | None:
+    """Return how many configurations such a search tries; None for any other."""
+    row = SAMPLERS.known(search)
+    if row is None or row.count is None:
+        return None
+    count: int = loaded(row.count)(space, **row.read(given))
+    return count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerOptions:
-    """Options of all samplers; each sampler takes those it needs.
+    """What a study's sampler is made with.
 
     Attributes:
         space: The search space.
         seed: The study's seed, 0 or more.
         directions: Directions of the objectives.
-        grid_resolution: Values that `grid` takes of a parameter without steps, 2 or more; None
-            for 10.
-        surrogate: Model of `skopt`; None for "gp".
+        own: Options of this sampler alone, by name.
         start_points: Configurations to try first, possibly incomplete
             (`core.space.completion`). Those outside the space are skipped.
         studies: Earlier studies to learn from.
@@ -41,161 +155,52 @@ class SamplerOptions:
     space: SearchSpace
     seed: int
     directions: Sequence[Direction]
-    grid_resolution: int | None = None
-    surrogate: str | None = None
+    own: Mapping[str, Any] = field(default_factory=dict)
     start_points: Sequence[Mapping[str, object]] = ()
     studies: Sequence[EarlierStudy] = ()
     priors: Mapping[str, PriorSpec] = field(default_factory=dict)
 
 
-def _tpe(options: SamplerOptions) -> Sampler:
-    from .tpe.sampler import TpeSampler
-
-    return TpeSampler(options.space, options.seed, directions=options.directions)
-
-
-def _bayesian(options: SamplerOptions) -> Sampler:
-    from .gp.sampler import BayesianSampler
-
-    return BayesianSampler(options.space, options.seed, directions=options.directions)
-
-
-def _sobol(options: SamplerOptions) -> Sampler:
-    from .sobol import SobolSampler
-
-    return SobolSampler(options.space, options.seed)
-
-
-def _random(options: SamplerOptions) -> Sampler:
-    from .random_search import RandomSampler
-
-    return RandomSampler(options.space, options.seed)
-
-
-def _grid(options: SamplerOptions) -> Sampler:
-    from .grid import DEFAULT_RESOLUTION, GridSampler
-
-    resolution = options.grid_resolution
-    return GridSampler(options.space, DEFAULT_RESOLUTION if resolution is None else resolution)
-
-
-def _skopt(options: SamplerOptions) -> Sampler:
-    from .adapters.skopt import SURROGATES, SkoptSampler
-
-    surrogate = options.surrogate or "gp"
-    if surrogate not in SURROGATES:
-        raise UsageError(
-            f"unknown surrogate {surrogate!r}; allowed are {', '.join(SURROGATES)}."
-            f"{did_you_mean(surrogate, SURROGATES, likeness=0.5)}"
-        )
-    return SkoptSampler(
-        options.space, options.seed, directions=options.directions, surrogate=surrogate
-    )
-
-
-def _optuna(name: str, options: SamplerOptions) -> Sampler:
-    from .adapters.optuna import OptunaSampler
-
-    return OptunaSampler(options.space, options.seed, directions=options.directions, name=name)
-
-
-@dataclass(frozen=True, slots=True)
-class _SearchEntry:
-    """A row of the table of searches.
-
-    Attributes:
-        summary: One line for help and reference.
-        make: Makes the sampler.
-        options: Fields of `SamplerOptions` that only this search accepts.
-        has_defaults: Whether the search tries the space's defaults first.
-        learns: Whether its suggestions depend on the values of trials.
-    """
-
-    summary: str
-    make: Callable[[SamplerOptions], Sampler]
-    options: tuple[str, ...] = ()
-    has_defaults: bool = True
-    learns: bool = True
-
-
-_SEARCHES: Mapping[str, _SearchEntry] = {
-    # A study's plan replaces it by what `auto.choose` returns; alone it is the most general one.
-    AUTO: _SearchEntry("chooses a search by budget, space and parallelism", _tpe),
-    "tpe": _SearchEntry("tree-structured Parzen estimator; fast, for any space and budget", _tpe),
-    "bayesian": _SearchEntry(
-        "Gaussian process; needs the fewest trials, up to a thousand", _bayesian
-    ),
-    "sobol": _SearchEntry("points that fill the space evenly", _sobol, learns=False),
-    "random": _SearchEntry(
-        "draws each hyperparameter independently on its own scale", _random, learns=False
-    ),
-    "grid": _SearchEntry(
-        "all combinations of steps and choices; see --grid-points",
-        _grid,
-        options=("grid_resolution",),
-        has_defaults=False,
-        learns=False,
-    ),
-    "skopt": _SearchEntry("scikit-optimize; see --surrogate", _skopt, options=("surrogate",)),
-}
-
-SEARCH_NAMES: tuple[str, ...] = tuple(_SEARCHES)
-"""Values of `--search`, besides `optuna:` with the name of one of Optuna's samplers."""
-
-SEARCH_SUMMARIES: Mapping[str, str] = {name: each.summary for name, each in _SEARCHES.items()} | {
-    f"{OPTUNA}NAME": f"a sampler of Optuna, such as {OPTUNA}TPESampler"
-}
-"""A one-line summary of each search."""
-
-
-def make_sampler(name: str, options: SamplerOptions) -> Sampler:
-    """Make the sampler with this name.
+def make_sampler(search: str | SamplerRow, options: SamplerOptions) -> Sampler:
+    """Make a sampler.
 
     Its first suggestions are the start points, the best trial of each earlier study and the
     space's defaults (not for the grid), in this order.
 
     Args:
-        name: One of `SEARCH_NAMES`, or `optuna:` with the name of one of Optuna's samplers.
+        search: The row of the sampler, or its name.
         options: The options.
 
     Raises:
         UsageError: The sampler does not exist, or does not accept these options.
+        StudyError: What a plug-in has made is no sampler.
     """
-    search = _search(name)
-    for option, flag in (("grid_resolution", "--grid-points"), ("surrogate", "--surrogate")):
-        if getattr(options, option) is not None and option not in search.options:
-            searches = [each for each, other in _SEARCHES.items() if option in other.options]
-            raise UsageError(
-                f"{flag} has no effect with --search {name}; it is for {' and '.join(searches)}"
-            )
-    return _wrapped(search, options)
-
-
-def learns(name: str) -> bool:
-    """Return whether the suggestions of this search depend on the values of trials.
-
-    Raises:
-        UsageError: The search does not exist.
-    """
-    return _search(name).learns
-
-
-def _wrapped(search: _SearchEntry, options: SamplerOptions) -> Sampler:
     from .wrappers.start_points import StartPoints
 
+    row = SAMPLERS.find(search) if isinstance(search, str) else search
     # Priors would change which values the grid takes.
-    space = _with_priors(options) if search.has_defaults else options.space
-    sampler = search.make(replace(options, space=space))
+    space = _with_priors(options) if row.tries_defaults else options.space
+    sampler = _made(row, space, options)
     if options.studies:
         from .wrappers.warm_start import WarmStart
 
         sampler = WarmStart(sampler, space, options.studies, directions=options.directions)
-    if search.learns and (options.studies or options.priors):
+    if row.learns and (options.studies or options.priors):
         from .wrappers.guidance_decay import GuidanceDecay
 
-        sampler = GuidanceDecay(sampler, search.make(options))
-    points = [*_first_points(search, space, options)]
+        sampler = GuidanceDecay(sampler, _made(row, options.space, options))
+    points = [*_first_points(row, space, options)]
     return StartPoints(sampler, space, points) if points else sampler
+
+
+def _made(row: SamplerRow, space: SearchSpace, options: SamplerOptions) -> Sampler:
+    from .wrappers.checked import CheckedSampler
+
+    return CheckedSampler(
+        row.name,
+        space,
+        lambda: row.make(space, options.seed, directions=options.directions, given=options.own),
+    )
 
 
 def _with_priors(options: SamplerOptions) -> SearchSpace:
@@ -210,7 +215,7 @@ def _with_priors(options: SamplerOptions) -> SearchSpace:
 
 
 def _first_points(
-    search: _SearchEntry, space: SearchSpace, options: SamplerOptions
+    row: SamplerRow, space: SearchSpace, options: SamplerOptions
 ) -> Iterator[Suggestion]:
     from ..core.space.completion import completed
 
@@ -221,17 +226,5 @@ def _first_points(
     for study in options.studies:
         if (params := study.best_within(space)) is not None:
             yield Suggestion(params, f"best of {study.name}")
-    if search.has_defaults:
+    if row.tries_defaults:
         yield Suggestion(completed(space, {}), "defaults")
-
-
-def _search(name: str) -> _SearchEntry:
-    if name in _SEARCHES:
-        return _SEARCHES[name]
-    if name.startswith(OPTUNA):
-        sampler = name.removeprefix(OPTUNA)
-        return _SearchEntry("", lambda options: _optuna(sampler, options))
-    raise UsageError(
-        f"unknown search {name!r}; allowed are {', '.join(SEARCH_SUMMARIES)}."
-        f"{did_you_mean(name, SEARCH_NAMES, likeness=0.5)}"
-    )

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.sampler import Sampler
 from ..core.seeds import generator
 from ..core.space.space import SearchSpace
-from ..core.trial import Params, Suggestion, Trial
+from ..core.trial import Direction, Params, Suggestion, Trial
 from .common.encoding import Encoding, Floats
 from .common.untried import Untried
 
@@ -26,7 +26,13 @@ class SobolSampler(Sampler):
     configuration.
     """
 
-    def __init__(self, space: SearchSpace, seed: int) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        seed: int,
+        *,
+        directions: Sequence[Direction] = (),  # noqa: ARG002 - it learns nothing from values
+    ) -> None:
         self._seed = seed
         self._encoding = Encoding(space)
         self._points = _Sobol(len(self._encoding), seed)

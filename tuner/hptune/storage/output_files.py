@@ -49,24 +49,24 @@ def write_beside_study(path: Path, contents: bytes, *, mark: bytes) -> None:
         UsageError: The directory belongs to another user, something else has this name, or it
             cannot be written.
     """
-    check_folder(path.parent)
+    check_unnamed(path)
     try:
-        if path.is_symlink() or (path.exists() and not _has(path, mark)):
-            found = "a symbolic link" if path.is_symlink() else "not a file that hptune made"
-            raise UsageError(
-                f"{text.path(path)} is {found}, and is not replaced; name another place with -o"
-            )
+        if path.exists() and not _has(path, mark):
+            raise _refusal(path, "not a file that hptune made")
         _replace(path, contents)
     except OSError as error:
         raise _unwritable(path, error.strerror) from error
 
 
-def check_folder(folder: Path) -> None:
-    """Check that a file whose place the user has not named may be written into a directory.
+def check_unnamed(path: Path) -> None:
+    """Check that something may be written whose place the user has not named.
 
     Raises:
-        UsageError: The directory belongs to another user.
+        UsageError: Its directory belongs to another user, or it is a link.
     """
+    folder = path.parent
+    if path.is_symlink():
+        raise _refusal(path, "a symbolic link")
     if folder.exists() and is_foreign(found := folder.stat()):
         raise UsageError(
             f"{text.path(folder)} belongs to user {user_name(found.st_uid)}; name a place of your "
@@ -107,6 +107,12 @@ def _replace(path: Path, contents: bytes) -> None:
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _refusal(path: Path, found: str) -> UsageError:
+    return UsageError(
+        f"{text.path(path)} is {found}, and is not replaced; name another place with -o"
+    )
 
 
 def _unwritable(path: Path, why: str | None) -> UsageError:

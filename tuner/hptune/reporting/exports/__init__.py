@@ -6,5 +6,6 @@ everything else. The packages of the tools are extras, imported inside functions
 Offers: `exports`: the methods of `Study` that export it, `source`: what is exported, `optuna`,
 `tensorboard`, `mlflow`, `parquet`: one tool each.
 
-May import: `errors`, `text`, `core`, `samplers`, `reporting`, `reporting.results`, `storage`.
+May import: `errors`, `text`, `core`, `samplers`, `reporting`, `reporting.results`, `storage`,
+`registry`.
 """

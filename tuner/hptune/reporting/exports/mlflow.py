@@ -9,6 +9,7 @@ import math
 import os
 import posixpath
 import re
+import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from ... import text
 from ...core.trial import ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
 from ..sqlite_files import sqlite_url
-from .source import RESULT, ExportedStudy
+from .source import RESULT, ExportedStudy, Written
 
 _IDENTITY = "hptune.study"
 _TRIAL = "hptune.trial"
@@ -47,6 +48,16 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 """The beginning of a URI; MLflow takes some without slashes, such as file:mlruns."""
 
 _Item = TypeVar("_Item")
+
+
+def write(study: ExportedStudy, place: str) -> Written:
+    """Write the study as an experiment of MLflow: at a tracking URI, or to a file or folder."""
+    place = place or os.environ.get("MLFLOW_TRACKING_URI") or study.default_place("mlflow.db")
+    uri = tracking_uri(place)
+    name = export_mlflow(study, uri)
+    is_server = uri.startswith(("http", "databricks"))
+    command = "" if is_server else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+    return Written(place, command, name)
 
 
 def export_mlflow(study: ExportedStudy, uri: str) -> str:

@@ -7,6 +7,7 @@ import datetime
 import hashlib
 import itertools
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from ...core.trial import Direction, ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
 from ...samplers.adapters.optuna import OUTSIDE, quiet
 from ..sqlite_files import sqlite_url
-from .source import ExportedStudy
+from .source import ExportedStudy, Written
 
 _IDENTITY = "hptune study"
 _DIGEST = "hptune digest"
@@ -34,6 +35,13 @@ _DIGEST = "hptune digest"
 
 _ROUNDING = 1e-8
 """Part of a step by which Optuna lets a value differ from a multiple of it."""
+
+
+def write(study: ExportedStudy, place: str) -> Written:
+    """Write the study into an Optuna storage: a file or URL."""
+    place = place or study.default_place("optuna.db")
+    name = export_optuna(study, place)
+    return Written(place, f"optuna-dashboard {shlex.quote(storage_url(place))}", name)
 
 
 def export_optuna(study: ExportedStudy, place: str) -> str:

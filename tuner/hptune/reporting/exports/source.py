@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from ... import text
@@ -12,6 +13,7 @@ from ...core.attempt import Attempt, ReportedValue
 from ...core.goals import Comparison, Constraint
 from ...core.space.space import SearchSpace
 from ...core.trial import Trial, TrialState
+from ...storage.output_files import check_unnamed
 from ..results.export import by_trial
 from ..results.view import StudyView
 
@@ -29,6 +31,21 @@ class Step(NamedTuple):
 
     time: float
     metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an export wrote.
+
+    Attributes:
+        place: Where, as a path or URL.
+        command: The command that shows it; empty if there is none.
+        name: What the study is called there; empty if it has no name.
+    """
+
+    place: str
+    command: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,6 +70,16 @@ class ExportedStudy:
     def name(self) -> str:
         """The name of the study's directory."""
         return text.clean(self.view.directory.rstrip("/").rpartition("/")[2])
+
+    def default_place(self, name: str) -> str:
+        """Return a place in the study's directory, for an export whose place was not named.
+
+        Raises:
+            UsageError: The directory belongs to another user, or the place is a link.
+        """
+        path = Path(self.view.directory) / name
+        check_unnamed(path)
+        return str(path)
 
     @cached_property
     def trials(self) -> list[Trial]:

@@ -19,9 +19,8 @@ from ...core.sampler import Sampler
 from ...core.seeds import generator
 from ...core.space.enumeration import is_open
 from ...core.space.space import SearchSpace
-from ...core.spelling import did_you_mean
 from ...core.trial import Direction, Params, ParamValue, Suggestion, Trial, TrialState
-from ...errors import UsageError, check_installed
+from ...errors import UsageError
 from ..common.encoding import Column, Encoding
 from ..common.untried import Keyed, Untried
 
@@ -33,7 +32,7 @@ _TRIES = 4
 _STATELESS = ("TPESampler", "GPSampler", "RandomSampler")
 """Samplers that depend only on the trials. The others keep state in the study's attributes."""
 _REQUIRED_PACKAGES = {"GPSampler": "torch", "CmaEsSampler": "cmaes"}
-_UNSUPPORTED = ("BruteForceSampler", "GridSampler", "PartialFixedSampler")
+UNSUPPORTED = ("BruteForceSampler", "GridSampler", "PartialFixedSampler")
 _MULTI_OBJECTIVE = (
     *("TPESampler", "NSGAIISampler", "NSGAIIISampler", "GPSampler", "RandomSampler", "QMCSampler"),
 )
@@ -43,7 +42,7 @@ _CONSTRAINTS = "constraints"
 
 
 class OptunaSampler(Sampler):
-    """Asks a new instance of one of Optuna's samplers about an in-memory study.
+    """Asks a sampler of Optuna about an in-memory study.
 
     - Each declaration is a separate Optuna parameter: unordered choices and booleans are
       categorical, steps and ordered choices are integers, all others are floats in [0, 1].
@@ -51,32 +50,33 @@ class OptunaSampler(Sampler):
     - Running trials are RUNNING in the study, FAILED ones FAIL, PRUNED ones PRUNED with their last
       value (without a value if there are several objectives, for which Optuna has no reports).
     - Constraints are one of Optuna's: the violation. A sampler without constraints, such as CMA-ES,
-      is told that trials that break one have failed.
+      is told that trials that break one have failed, and so is a sampler given as an object.
     - If it repeats a configuration it is asked again; then one is drawn at random.
     - Samplers that keep state in the study, such as CMA-ES, replay the whole history in the order
       of trial numbers. The others only need the trials.
+    - An object is copied in the state in which it was given, and its random numbers follow from
+      the study's seed.
+
+    Args:
+        space: The search space.
+        seed: The study's seed.
+        directions: Directions of the objectives.
+        adapted: A class of Optuna's samplers, or an object of one.
 
     Raises:
-        UsageError: The sampler does not exist, it or Optuna needs a package that is not
-            installed, or it accepts only one objective.
+        UsageError: A package that it needs is not installed, or it accepts only one objective.
     """
 
     def __init__(
-        self,
-        space: SearchSpace,
-        seed: int,
-        *,
-        directions: Sequence[Direction],
-        name: str,
+        self, space: SearchSpace, seed: int, *, directions: Sequence[Direction], adapted: Any
     ) -> None:
-        self._optuna = _optuna()
-        self._class = _sampler_class(self._optuna, name)
-        if len(directions) > 1 and name not in _MULTI_OBJECTIVE:
-            raise UsageError(
-                f"Optuna's {name} takes one objective, and there are {len(directions)}; "
-                f"for several there are {', '.join(_MULTI_OBJECTIVE)}"
-            )
-        self._name = name
+        check(directions=directions, adapted=adapted)
+        import optuna
+
+        self._optuna: Any = optuna
+        self._adapted = adapted
+        self._name = _class(adapted).__name__
+        self._is_stateless = _is_optunas(adapted) and self._name in _STATELESS
         self._seed = seed
         self._directions = [
             "minimize" if each is Direction.MIN else "maximize" for each in directions
@@ -85,7 +85,9 @@ class OptunaSampler(Sampler):
         self._distributions = [self._distribution(column) for column in self._encoding.columns]
         self._untried = Untried(space)
         self._trials: dict[int, Trial] = {}
-        self._takes_constraints = "constraints_func" in inspect.signature(self._class).parameters
+        self._takes_constraints = (
+            inspect.isclass(adapted) and "constraints_func" in inspect.signature(adapted).parameters
+        )
         self._has_violations = False
         self._replayed_trials: list[Trial] = []
         self._replayed_study: Any = None
@@ -113,7 +115,7 @@ class OptunaSampler(Sampler):
         if has_violations != self._has_violations:
             self._has_violations, self._replayed_study = has_violations, None
         with quiet(self._optuna):
-            if self._name in _STATELESS:
+            if self._is_stateless:
                 study = self._new_study(number)
                 for trial in (*known, *running):
                     study.add_trial(self._frozen(trial))
@@ -133,12 +135,19 @@ class OptunaSampler(Sampler):
     # --- conversion ---------------------------------------------------------------------------
 
     def _new_study(self, number: int) -> Any:
-        rng = generator(self._seed, number)
+        sampler = self._sampler(generator(self._seed, number))
+        return self._optuna.create_study(directions=self._directions, sampler=sampler)
+
+    def _sampler(self, rng: np.random.Generator) -> Any:
+        if not inspect.isclass(self._adapted):
+            copied = copy.deepcopy(self._adapted)
+            for each in _random_states(copied, set()):
+                each.rng.seed(int(rng.integers(2**31)))
+            return copied
         options: dict[str, Any] = {"seed": int(rng.integers(2**31))}
         if self._is_constrained:
             options["constraints_func"] = _constraints_of
-        sampler = self._class(**options)
-        return self._optuna.create_study(directions=self._directions, sampler=sampler)
+        return self._adapted(**options)
 
     @property
     def _is_constrained(self) -> bool:
@@ -258,36 +267,54 @@ def _constraints_of(trial: Any) -> tuple[float]:
     return (float(trial.user_attrs[_CONSTRAINTS]),)
 
 
-def _optuna() -> ModuleType:
-    check_installed("optuna", "an Optuna sampler")
-    import optuna
+def check(*, directions: Sequence[Direction], adapted: Any) -> None:
+    """Check that a sampler can be used.
 
-    found: ModuleType = optuna
-    return found
-
-
-def _sampler_class(optuna: ModuleType, name: str) -> Any:
-    names = [
-        each
-        for each, found in vars(optuna.samplers).items()
-        if inspect.isclass(found)
-        and issubclass(found, optuna.samplers.BaseSampler)
-        and "seed" in inspect.signature(found).parameters
-        and each not in _UNSUPPORTED
-    ]
-    if name not in names:
-        hint = did_you_mean(name, names, "'optuna:{}'", likeness=0.4)
+    Raises:
+        UsageError: As for `OptunaSampler`.
+    """
+    name = _class(adapted).__name__
+    if _is_optunas(adapted) and len(directions) > 1 and name not in _MULTI_OBJECTIVE:
         raise UsageError(
-            f"unknown search 'optuna:{name}'; Optuna's samplers that can be used are "
-            f"{', '.join(sorted(names))}.{hint}"
+            f"Optuna's {name} takes one objective, and there are {len(directions)}; "
+            f"for several there are {', '.join(_MULTI_OBJECTIVE)}"
         )
+    if name in UNSUPPORTED:
+        raise UsageError(
+            f"Optuna's {name} takes a search space of its own, and cannot search that of the "
+            "model; use another one of Optuna's samplers, or --search grid"
+        )
+    if inspect.isclass(adapted) and "seed" not in inspect.signature(adapted).parameters:
+        raise UsageError(f"{name} takes no seed, so it cannot be made here; give an object of it")
     needed = _REQUIRED_PACKAGES.get(name)
     if needed is not None and importlib.util.find_spec(needed) is None:
         raise UsageError(
             f"Optuna's {name} needs the package {needed}, which is not installed; "
             f"install it with: pip install {needed}"
         )
-    return getattr(optuna.samplers, name)
+
+
+def _class(adapted: Any) -> type[Any]:
+    return adapted if inspect.isclass(adapted) else type(adapted)
+
+
+def _is_optunas(adapted: Any) -> bool:
+    return _class(adapted).__module__.startswith("optuna.")
+
+
+def _random_states(thing: Any, seen: set[int]) -> Iterator[Any]:
+    """Return all random states of Optuna's in an object, in the order of its attributes."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if type(thing).__name__ == "LazyRandomState":
+        yield thing
+    elif isinstance(thing, list | tuple):
+        for each in thing:
+            yield from _random_states(each, seen)
+    elif not inspect.isclass(thing):
+        for each in getattr(thing, "__dict__", {}).values():
+            yield from _random_states(each, seen)
 
 
 @contextlib.contextmanager

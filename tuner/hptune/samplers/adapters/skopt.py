@@ -11,19 +11,12 @@ import numpy as np
 from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, Suggestion, Trial
-from ...errors import check_installed
 from ..common.encoding import Column, Encoding, Floats
 from ..common.initial_design import InitialDesign
 from ..common.observations import History, Observations, Tier
 from ..common.one_thread import one_thread
 from ..common.untried import Keyed, Untried
 from ..gp.surrogate import comparable
-
-_MODELS = {"gp": "GP", "forest": "RF", "extra-trees": "ET"}
-"""Our names of models, and scikit-optimize's."""
-
-SURROGATES: tuple[str, ...] = (*_MODELS, "gbrt")
-"""Values of `--surrogate`."""
 
 _START = 10
 """Finished trials from which on the model is used, as in scikit-optimize."""
@@ -40,8 +33,8 @@ class SkoptSampler(Sampler):
 
     - Parameters with many values are positions on their own scale (Real), steps and ordered
       choices are indices (Integer), unordered choices and booleans are categories (Categorical).
-    - The acquisition function is the expected improvement, as for scikit-optimize's forests. The
-      default for the Gaussian process needs state from earlier suggestions.
+    - The model is the Gaussian process, and the acquisition function the expected improvement.
+      Scikit-optimize's default needs state from earlier suggestions.
     - Inactive parameters have their defaults, because scikit-optimize has no conditions.
     - Running trials count with the best value so far (a constant liar, its `cl_min`), FAILED ones
       with the worst, and PRUNED ones with their last value, but at best the median.
@@ -49,14 +42,13 @@ class SkoptSampler(Sampler):
     - A repeated suggestion is replaced by the one of several random untried configurations with
       the lowest confidence bound.
 
-    A suggestion takes one fit of the model to all trials: with the Gaussian process about a second
-    at 100 trials and minutes at 1,000.
+    A suggestion takes one fit of the model to all trials: about a second at 100 trials and minutes
+    at 1,000.
 
     Args:
         space: The search space.
         seed: The study's seed.
         directions: Directions of the objectives.
-        surrogate: The model, one of `SURROGATES`.
         candidates: Number of configurations at which the acquisition function is evaluated.
     """
 
@@ -66,12 +58,9 @@ class SkoptSampler(Sampler):
         seed: int,
         *,
         directions: Sequence[Direction],
-        surrogate: str = "gp",
         candidates: int = 10_000,
     ) -> None:
-        check_installed("skopt", "--search skopt")
         self._seed = seed
-        self._surrogate = surrogate
         self._encoding = Encoding(space)
         self._candidates = candidates
         self._searched = [i for i, column in enumerate(self._encoding.columns) if column.count != 1]
@@ -99,7 +88,7 @@ class SkoptSampler(Sampler):
                 return self._proposed(seen, rng, pending)
             return self._start.propose(number, rng, pending)
 
-        return self._untried.suggest(numbers, self._seed, f"skopt {self._surrogate}", propose)
+        return self._untried.suggest(numbers, self._seed, "skopt", propose)
 
     def _proposed(
         self, seen: Observations, rng: np.random.Generator, pending: Mapping[Hashable, Params]
@@ -136,17 +125,13 @@ class SkoptSampler(Sampler):
     def _optimizer(self, rng: np.random.Generator) -> Any:
         import skopt
 
-        from .gbrt import QuantileGBRT
-
-        seed = int(rng.integers(2**31))
         return skopt.Optimizer(
             [_dimension(self._encoding.columns[i]) for i in self._searched],
-            _MODELS.get(self._surrogate) or QuantileGBRT(seed),
+            "GP",
             n_initial_points=0,
             acq_func="EI",
-            acq_optimizer="auto" if self._surrogate in _MODELS else "sampling",
             acq_optimizer_kwargs={"n_points": self._candidates},
-            random_state=seed,
+            random_state=int(rng.integers(2**31)),
         )
 
     def _points(self, rows: Floats) -> list[list[float]]:

@@ -2,5 +2,5 @@
 
 Offers: `start_points.StartPoints`, `warm_start.WarmStart`, `guidance_decay.GuidanceDecay`.
 
-May import: `core`, `samplers.common`.
+May import: `errors`, `core`, `samplers.common`.
 """

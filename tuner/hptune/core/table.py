@@ -1,9 +1,10 @@
-"""One row of the settings table: what a setting is called, takes and means."""
+"""One row of a table of settings: what a setting, or an option of a plug-in, takes and means."""
 
 from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -38,7 +39,8 @@ class Setting:
         help: What the setting does, in one or two sentences.
         section: Heading under which it is listed.
         resumable: Whether a study that is resumed may be given another value.
-        pruners: The pruners that use it; empty for a setting that is not about pruning.
+        owner: What it is an option of: "search", "pruner"; empty for a setting of every study.
+        owners: Names of those built in that have this option.
     """
 
     name: str
@@ -48,9 +50,10 @@ class Setting:
     default: Any
     default_text: str
     help: str
-    section: Section
-    resumable: bool
-    pruners: tuple[str, ...]
+    section: Section = Section.OTHERS
+    resumable: bool = True
+    owner: str = ""
+    owners: tuple[str, ...] = ()
 
     def read(self, value: object) -> Any:
         """Return the value that was meant.
@@ -81,7 +84,6 @@ def setting(
     argument: str = "",
     default_text: str = "",
     resumable: bool = True,
-    pruners: tuple[str, ...] = (),
 ) -> Any:
     """Return a field of `StudyOptions` that is a row of the settings table.
 
@@ -94,15 +96,62 @@ def setting(
         "argument": argument,
         "kind": kind,
         "default_text": default_text or kind.show(default),
-        "help": f"With --pruner {enumerated(*pruners)}: {text}" if pruners else text,
+        "help": text,
         "section": section,
         "resumable": resumable,
-        "pruners": pruners,
     }
     given: dict[str, Any] = {"default": default}
     if isinstance(default, dict):
         given = {"default_factory": dict}
     return field(**given, metadata=row)
+
+
+def option(
+    name: str,
+    kind: Kind,
+    text: str,
+    *,
+    default: Any = None,
+    default_text: str = "",
+    flag: str = "",
+) -> Setting:
+    """Return an option of a sampler, pruner or other plug-in.
+
+    Args:
+        name: Name of the factory's keyword argument.
+        kind: The values that it takes.
+        text: What it does, in a sentence.
+        default: The factory's own default, which is used if the option is not given.
+        default_text: The default as help shows it; by default as a user would write it.
+        flag: A command-line option of its own, for what is built in.
+    """
+    return Setting(
+        name=name,
+        flag=flag,
+        argument=flag.removeprefix("--").replace("-", "_") or name,
+        kind=kind,
+        default=default,
+        default_text=default_text or kind.show(default),
+        help=text,
+    )
+
+
+def option_field(
+    given: Setting, section: Section, *, owner: str, owners: Sequence[str], resumable: bool
+) -> Any:
+    """Return a field of `StudyOptions` for an option of what is built in; None if not given."""
+    row = {
+        "flag": given.flag,
+        "argument": given.argument,
+        "kind": given.kind,
+        "default_text": given.default_text,
+        "help": f"With --{owner} {enumerated(*owners)}: {given.help}",
+        "section": section,
+        "resumable": resumable,
+        "owner": owner,
+        "owners": tuple(owners),
+    }
+    return field(default=None, metadata=row)
 
 
 def rows(settings: type[Any]) -> tuple[Setting, ...]:

@@ -1,0 +1,135 @@
+"""The sampler and the pruner that the settings name, also those that Python gave a study."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..core.kinds import enumerated
+from ..core.pruner import Pruner, PrunerMaker, PrunerSettings
+from ..core.trial import Goal
+from ..errors import HptuneError, StudyError, UsageError
+from ..pruners.registry import PRUNERS, PrunerRow, make_pruner
+from ..registry import STORED, Registry, Row, shown_name
+from ..samplers.registry import SAMPLERS, SamplerRow
+from .model_file import SourceKind
+from .pickling import pickled, read_pickle, write_pickle
+from .settings import SETTINGS, StudySettings
+
+R = TypeVar("R", bound=Row)
+
+
+def find_sampler(settings: StudySettings) -> SamplerRow:
+    """Return the row of the settings' search.
+
+    Raises:
+        UsageError: There is no such search.
+    """
+    return _find(SAMPLERS, settings.search, settings)
+
+
+def find_pruner(settings: StudySettings) -> PrunerRow:
+    """Return the row of the settings' pruner.
+
+    Raises:
+        UsageError: There is no such pruner.
+    """
+    return _find(PRUNERS, settings.pruner or "none", settings)
+
+
+def pruner_maker(settings: StudySettings) -> PrunerMaker:
+    """Return what makes the pruners of a study's runs, for its engine.
+
+    It raises StudyError if one of them cannot be found any more.
+    """
+
+    def make(asked: PrunerSettings, objectives: Sequence[Goal]) -> Pruner:
+        try:
+            row = _find(PRUNERS, asked.name, settings)
+        except UsageError as error:
+            raise StudyError(error.message, error.detail) from error
+        return make_pruner(asked, objectives, row)
+
+    return make
+
+
+def check_own_options(settings: StudySettings, row: Row) -> None:
+    """Check that the built-in options that were given are for this search or pruner.
+
+    Raises:
+        UsageError: One is for others.
+    """
+    known = {each.name for each in row.options}
+    for each in SETTINGS:
+        is_given = each.owner == row.what and getattr(settings, each.name) is not None
+        if is_given and each.name not in known:
+            raise UsageError(
+                f"{each.flag} is given, but --{row.what} is {row.name}; {each.flag} is for "
+                f"{enumerated(*each.owners)}"
+            )
+
+
+class Given:
+    """A sampler or pruner that Python gave, which the study stores in a file of its own.
+
+    Attributes:
+        name: What the settings call it: its name in Python, and a digest of its pickle, so that
+            runs of a study that were given another one find theirs.
+        row: Its row.
+
+    Args:
+        registry: Where things of its kind are found.
+        thing: The class, function or object.
+
+    Raises:
+        UsageError: It makes no sampler or pruner, or it cannot be pickled.
+    """
+
+    def __init__(self, registry: Registry[Any], thing: object) -> None:
+        self.row: Any = registry.row_of(thing)
+        try:
+            self._contents = pickled(thing)
+        except Exception as error:  # an object that cannot be pickled may raise anything
+            raise UsageError(
+                f"--{registry.what} is {self.row.name}, which cannot be stored with the study "
+                f"({str(error).rstrip('.')}); define it in a Python file, and name it module:Name"
+            ) from error
+        digest = hashlib.sha256(self._contents).hexdigest()[:8]
+        self.name = f"{self.row.name}{STORED}{digest}"
+
+    def store(self, directory: Path) -> None:
+        """Write it into a study's directory."""
+        write_pickle(_file(directory, self.name), self._contents)
+
+    def file(self, directory: Path) -> Path:
+        """Return the file that `store` writes."""
+        return _file(directory, self.name)
+
+
+def _file(directory: Path, name: str) -> Path:
+    return directory / f"{name}.pkl"
+
+
+def _find(registry: Registry[R], name: str, settings: StudySettings) -> R:
+    source = settings.source
+    if STORED in name and source.kind is SourceKind.PICKLE:
+        return _stored(registry, name, _file(Path(source.path).parent, name))
+    folders = [Path(source.path).parent] if source.kind is SourceKind.FILE else []
+    return registry.find(name, [*dict.fromkeys((*folders, Path(settings.working_directory)))])
+
+
+def _stored(registry: Registry[R], name: str, path: Path) -> R:
+    shown = shown_name(name)
+    try:
+        thing = read_pickle(path)
+    except HptuneError:
+        raise
+    except Exception as error:  # a module that it needs may be gone, or raise anything
+        raise UsageError(
+            f"the study's {registry.what} {shown} cannot be loaded from {path}: "
+            f"{type(error).__name__}: {error}. Give back that file, or make what it needs "
+            "importable (PYTHONPATH names its folder)"
+        ) from error
+    return registry.row_of(thing, shown)

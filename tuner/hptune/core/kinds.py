@@ -1,0 +1,127 @@
+"""Kinds of values that settings and options take: how each is read, from text or from Python."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of value.
+
+    Attributes:
+        metavar: Placeholder of the value in a command's help.
+        allowed: The allowed values, as words that follow "allowed are".
+        read: Returns the value that a text means, or checks one given in Python. It accepts what
+            it returned before. Raises ValueError for anything else; if the error has no message,
+            `allowed` says what is wrong.
+        show: Returns a value as a user would write it; empty for "nothing".
+        is_repeated: Whether the option may be given several times; in Python it takes a list.
+        is_flag: Whether the option has no value; in Python it takes True or False.
+    """
+
+    metavar: str
+    allowed: str
+    read: Callable[[Any], Any]
+    show: Callable[[Any], str] = _shown
+    is_repeated: bool = False
+    is_flag: bool = False
+
+
+def flag() -> Kind:
+    """Return the kind of options without a value."""
+
+    def read(value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        raise ValueError
+
+    return Kind("", "True and False", read, lambda _: "", is_flag=True)
+
+
+def whole_number(least: int) -> Kind:
+    """Return the kind of whole numbers that are not smaller than `least`."""
+
+    def read(value: object) -> int:
+        number = as_number(value)
+        if isinstance(number, int) and number >= least:
+            return number
+        raise ValueError
+
+    return Kind("N", f"whole numbers from {least} on", read)
+
+
+def as_number(value: object) -> object:
+    """Return the number that a value is or means; a truth value is none, although Python counts."""
+    if isinstance(value, bool):
+        return None
+    if not isinstance(value, str):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)  # type: ignore[arg-type]  # also a number of NumPy's
+        return value
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(value)
+    return value
+
+
+def number(*, above: float | None = None) -> Kind:
+    """Return the kind of finite numbers; with `above`, of those that are larger."""
+
+    def read(value: object) -> float:
+        found = as_number(value)
+        least = -math.inf if above is None else above
+        if isinstance(found, int | float) and least < found < math.inf:
+            return float(found)
+        raise ValueError
+
+    return Kind("NUMBER", "numbers" if above is None else f"numbers above {above:g}", read)
+
+
+def choice(*words: str, make: Callable[[str], Any] = str) -> Kind:
+    """Return the kind of some words, made into values by `make`."""
+
+    def read(value: object) -> Any:
+        if isinstance(value, str) and value in words:
+            return make(value)
+        raise ValueError
+
+    return Kind(f"[{'|'.join(words)}]", enumerated(*words), read)
+
+
+def plain() -> Kind:
+    """Return the kind of texts, numbers, truth values, None, and lists and dicts of these.
+
+    A text that is JSON, as a shell gives all values, means its value.
+    """
+
+    def read(value: object) -> Any:
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                return json.loads(value)
+            return value
+        try:
+            return json.loads(json.dumps(value, allow_nan=False))
+        except TypeError as error:
+            raise ValueError from error
+
+    return Kind("VALUE", "texts, numbers, True, False, None, and lists and dicts of these", read)
+
+
+def enumerated(*words: str) -> str:
+    """Return words with commas and a last "and" between them.
+
+    >>> enumerated("asha", "hyperband", "median")
+    'asha, hyperband and median'
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -1,0 +1,404 @@
+"""One way to find a thing by name: built in, installed, or `module:Name`.
+
+A sampler, pruner, export, executor or cluster is a row: its name, what makes it, its options, and
+what it can. Rows of packages are found by entry points; reading them imports these packages, and
+nothing else. What a user gives instead of a row, a class or a function, becomes one here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
+
+from .core.kinds import enumerated, plain
+from .core.spelling import did_you_mean
+from .core.table import Section, Setting, option, option_field
+from .errors import UsageError, check_installed, how_to_install
+
+Target = str | Callable[..., Any]
+"""A callable, or where it is, as "package.module:Name"; that is imported on first use."""
+
+STORED = "@"
+"""Separates the name of what was given in Python from the digest of its pickle."""
+
+
+def shown_name(name: str) -> str:
+    """Return a name as people read it.
+
+    >>> shown_name("Evolution@1a2b3c4d"), shown_name("mine:Evolution")
+    ('Evolution', 'mine:Evolution')
+    """
+    return name.partition(STORED)[0]
+
+
+def loaded(target: Target) -> Callable[..., Any]:
+    """Return the callable that a target names."""
+    if not isinstance(target, str):
+        return target
+    module, _, name = target.partition(":")
+    found: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What can be chosen by name. Each kind of thing has a class of rows of its own.
+
+    Attributes:
+        name: What the user calls it.
+        summary: One line for help and reference.
+        factory: Makes it. It is called with `arguments` by position, then with `keywords` and the
+            options that were given by name.
+        options: Its own options (`core.table.option`), each a keyword argument of the factory.
+        checks: Checks options without making anything: called with `keywords` and options as the
+            factory is. Raises UsageError.
+        needs: A module that it needs, and that comes with an extra; empty for none.
+    """
+
+    name: str
+    summary: str
+    factory: Target
+    options: tuple[Setting, ...] = ()
+    checks: Target | None = None
+    needs: str = ""
+
+    what: ClassVar[str]
+    """What messages call such a thing, such as "search"."""
+    group: ClassVar[str]
+    """The group of entry points."""
+    arguments: ClassVar[tuple[str, ...]] = ()
+    keywords: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        named = (
+            each if each.flag else replace(each, flag=f"--{self.what}-option {each.name}")
+            for each in self.options
+        )
+        object.__setattr__(self, "options", tuple(named))
+
+    def read(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Return the values of the given options, as the factory takes them.
+
+        Raises:
+            UsageError: There is no such option, or its value is not allowed.
+        """
+        known = {each.name: each for each in self.options}
+        for name in given.keys() - known.keys():
+            has = f"its options are {enumerated(*known)}" if known else "it has no options"
+            raise UsageError(
+                f"--{self.what}-option {name} is given, but --{self.what} is {self.name}; {has}."
+                f"{did_you_mean(name, known, '{}')}"
+            )
+        return {name: known[name].read(value) for name, value in given.items()}
+
+    def check(self, given: Mapping[str, object], **keywords: Any) -> None:
+        """Check options without making anything.
+
+        Args:
+            given: The options that the user gave.
+            keywords: The values of `keywords`.
+
+        Raises:
+            UsageError: The options are wrong, or the factory cannot be called with them.
+        """
+        values = self.read(given)
+        self._check_installed()
+        if not isinstance(self.factory, str):
+            try:
+                inspect.signature(self.factory).bind(*self.arguments, **keywords, **values)
+            except (TypeError, ValueError) as error:
+                shown = ", ".join(
+                    (*self.arguments, *(f"{name}=…" for name in (*keywords, *values)))
+                )
+                raise UsageError(
+                    f"--{self.what} is {self.name}, which cannot be called as "
+                    f"{self.name}({shown}): {error}"
+                ) from error
+        if self.checks is not None:
+            loaded(self.checks)(**keywords, **values)
+
+    def make(self, *arguments: Any, given: Mapping[str, object], **keywords: Any) -> Any:
+        """Call the factory.
+
+        Args:
+            arguments: The values of `arguments`.
+            given: The options that the user gave.
+            keywords: The values of `keywords`.
+        """
+        self._check_installed()
+        return loaded(self.factory)(*arguments, **keywords, **self.read(given))
+
+    def _check_installed(self) -> None:
+        if self.needs:
+            check_installed(self.needs, f"--{self.what} {self.name}")
+
+    def bound(self, **arguments: Any) -> Self:
+        """Return the row with more arguments for its factory and its checks."""
+        checks = (
+            None if self.checks is None else functools.partial(loaded(self.checks), **arguments)
+        )
+        factory = functools.partial(loaded(self.factory), **arguments)
+        return replace(self, factory=factory, checks=checks)
+
+
+R = TypeVar("R", bound=Row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(Generic[R]):
+    """Classes and objects of another library, which an adapter makes usable here.
+
+    Attributes:
+        row: The adapter. Its name is the prefix in `prefix:NAME`, and its factory takes the class
+            or object as the keyword argument `adapted`.
+        base: The class of the objects, as "package.module:Name"; its module has the classes.
+        example: Name of one of the classes.
+        without: Names of classes that cannot be used.
+    """
+
+    row: R
+    base: str
+    example: str
+    without: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """The module of the classes."""
+        return self.base.partition(":")[0]
+
+    def has(self, thing: object) -> bool:
+        """Return whether this is one of the classes, or an object of one."""
+        module = sys.modules.get(self.module)
+        if module is None:
+            return False
+        base = getattr(module, self.base.partition(":")[2])
+        return isinstance(thing, base) or (inspect.isclass(thing) and issubclass(thing, base))
+
+    def names(self, module: ModuleType) -> list[str]:
+        """Return the names of the classes that can be used."""
+        base = self.base.partition(":")[2]
+        hidden = (base, *self.without)
+        return sorted(n for n, each in vars(module).items() if self.has(each) and n not in hidden)
+
+
+class Registry(Generic[R]):
+    """Things of one kind, by name.
+
+    Args:
+        row: The class of its rows.
+        built_in: The rows that are built in.
+        families: Adapters of other libraries.
+    """
+
+    def __init__(self, row: type[R], built_in: Sequence[R], families: Sequence[Family[R]] = ()):
+        self._row = row
+        self.what = row.what
+        self.built_in = {each.name: each for each in built_in}
+        self._families = {each.row.name: each for each in families}
+
+    @property
+    def rows(self) -> Mapping[str, R]:
+        """The rows that are built in or installed, by name."""
+        found = _entry_points(self._row.group, tuple(sys.path))
+        return {each.name: _installed(self._row, each) for each in found} | self.built_in
+
+    @property
+    def summaries(self) -> Mapping[str, str]:
+        """A one-line summary of each row and family."""
+        names = [*self.built_in, *(self.rows.keys() - self.built_in.keys())]
+        families = {
+            f"{name}:NAME": f"{each.row.summary}, such as {name}:{each.example}"
+            for name, each in self._families.items()
+        }
+        return {name: self.rows[name].summary for name in names} | families
+
+    def known(self, name: str) -> R | None:
+        """Return what is built in or installed under this name; None if nothing is."""
+        return self.built_in.get(name) or self.rows.get(name)
+
+    def find(self, name: str, folders: Sequence[str | Path] = ()) -> R:
+        """Return the row of a name.
+
+        Args:
+            name: The name, `module:Name`, or the prefix of a family with the name of a class.
+            folders: Where modules are looked for first.
+
+        Raises:
+            UsageError: There is no such thing.
+        """
+        if (row := self.known(name)) is not None:
+            return row
+        prefix, colon, attribute = name.partition(":")
+        if not colon or not attribute or not prefix:
+            raise self._unknown(name)
+        family = self._families.get(prefix)
+        module = self._module(name, family.module if family else prefix, folders)
+        if family and attribute not in family.names(module):
+            names = family.names(module)
+            hint = did_you_mean(attribute, names, f"'{prefix}:{{}}'", likeness=0.4)
+            raise UsageError(
+                f"unknown {self.what} {name!r}; those of {prefix} that can be used are "
+                f"{', '.join(names)}.{hint}"
+            )
+        try:
+            return self.row_of(attrgetter(attribute)(module), name)
+        except AttributeError:
+            raise UsageError(
+                f"--{self.what} is {name!r}, but {prefix} has no {attribute!r}."
+                f"{did_you_mean(attribute, vars(module))}"
+            ) from None
+
+    def row_of(self, thing: object, name: str = "") -> R:
+        """Return the row of what a user gives: a row, a factory, or an object of a family.
+
+        Args:
+            thing: What was given.
+            name: Its name; by default the one that it has in Python.
+
+        Raises:
+            UsageError: It is none of these.
+        """
+        if isinstance(thing, self._row):
+            return replace(thing, name=name or thing.name)
+        name = name or getattr(thing, "__name__", type(thing).__name__)
+        for family in self._families.values():
+            if family.has(thing):
+                return replace(family.row.bound(adapted=thing), name=name)
+        if not callable(thing):
+            raise UsageError(
+                f"--{self.what} is {name if ':' in name else repr(thing)}; allowed are "
+                f"{', '.join(self.summaries)}, module:Name, and a class or function that is called "
+                f"as factory({', '.join(self._call)})"
+            )
+        doc = (thing.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+        return self._row(name=name, summary=doc, factory=thing, options=self._options(thing))
+
+    @property
+    def _call(self) -> list[str]:
+        return [*self._row.arguments, *(f"{each}=…" for each in self._row.keywords)]
+
+    def _options(self, factory: Callable[..., Any]) -> tuple[Setting, ...]:
+        """Return the options of a factory that declares none: its other arguments."""
+        try:
+            found = list(inspect.signature(factory).parameters.values())
+        except (TypeError, ValueError):
+            return ()
+        by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return tuple(
+            option(each.name, plain(), "", default_text=repr(each.default))
+            for each in found[len(self._row.arguments) :]
+            if each.kind in by_name and each.name not in self._row.keywords
+        )
+
+    def _module(self, name: str, module: str, folders: Sequence[str | Path]) -> ModuleType:
+        try:
+            return _imported(module, folders)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise self._broken(name, module, error) from error
+            install = how_to_install(error.name)
+            hint = f"; install it with: {install}" if install else _where(folders)
+            raise UsageError(
+                f"--{self.what} is {name!r}, but {error.name} is not installed{hint}"
+            ) from None
+        except Exception as error:  # a module may raise anything
+            raise self._broken(name, module, error) from error
+
+    def _broken(self, name: str, module: str, error: Exception) -> UsageError:
+        return UsageError(
+            f"--{self.what} is {name!r}, but {module} cannot be imported: "
+            f"{type(error).__name__}: {error}",
+            "".join(traceback.format_exception(error)),
+        )
+
+    def _unknown(self, name: str) -> UsageError:
+        what = self.what
+        if STORED in name:
+            return UsageError(
+                f"the {what} {shown_name(name)} was given in Python, and is stored in a "
+                f"study's directory; name the {what} as module:Name"
+            )
+        return UsageError(
+            f"unknown {what} {name!r}; allowed are {', '.join(self.summaries)}, and module:Name."
+            f"{did_you_mean(name, self.rows, likeness=0.5)}"
+        )
+
+
+def own_option(
+    name: str, registry: Registry[Any], section: Section, *, resumable: bool = True
+) -> Any:
+    """Return a field of a settings table for an option of what is built in; None if not given."""
+    built_in = registry.built_in.values()
+    found = {row.name: each for row in built_in for each in row.options if each.name == name}
+    return option_field(
+        next(iter(found.values())),
+        section,
+        owner=registry.what,
+        owners=tuple(found),
+        resumable=resumable,
+    )
+
+
+def _where(folders: Sequence[str | Path]) -> str:
+    return f", and there is no such file in {enumerated(*map(str, folders))}" if folders else ""
+
+
+def _imported(name: str, folders: Sequence[str | Path]) -> ModuleType:
+    """Import a module, from the first of these folders that has its file or else as usual."""
+    for folder in folders:
+        place = Path(folder, *name.split("."))
+        for path in (place.with_suffix(".py"), place / "__init__.py"):
+            if path.is_file():
+                return _of_file(name, path.resolve(), str(folder))
+    return importlib.import_module(name)
+
+
+def _of_file(name: str, path: Path, folder: str) -> ModuleType:
+    names = (name, f"hptune_plugin_{name}")  # another module may have the name
+    for each in names:
+        present = sys.modules.get(each)
+        if present is not None and getattr(present, "__file__", None) == str(path):
+            return present
+    name = names[name in sys.modules or name in sys.stdlib_module_names]
+    if folder not in sys.path:
+        sys.path.append(folder)  # for the modules that it imports
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@functools.cache
+def _entry_points(group: str, _path: tuple[str, ...]) -> Sequence[EntryPoint]:
+    return tuple(entry_points(group=group))
+
+
+def _installed(row: type[R], entry: EntryPoint) -> R:
+    """Return the row of an installed package; one that cannot be loaded says so when it is used."""
+    try:
+        return Registry(row, ()).row_of(entry.load(), entry.name)
+    except Exception as error:  # a package may raise anything, and only this row fails
+        why = f"cannot be loaded from {entry.value}: {type(error).__name__}: {error}"
+
+        def fail(*_: Any, **__: Any) -> NoReturn:
+            raise UsageError(f"--{row.what} {entry.name} {why}")
+
+        return row(name=entry.name, summary=why, factory=fail, checks=fail)
