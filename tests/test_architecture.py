@@ -267,7 +267,6 @@ def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
 def test_dask_is_known_to_those_who_need_it() -> None:
     users = {each.importer for each in imports() if each.top in ("distributed", "dask")}
     assert users == {
-        "hptune.executors.dask",
         "hptune.executors.dask_client",
         "hptune.executors.local_cluster",
         "hptune.clusters.scheduler",

@@ -30,14 +30,13 @@ from hptune.core.messages import (
 )
 from hptune.core.resources import Capacity
 from hptune.errors import StudyError
-from hptune.executors import dask as dask_executor
+from hptune.executors import dask_client
 from hptune.executors.base import Executor
 from hptune.executors.dask import DaskExecutor
 from hptune.storage.directory import StudyDirectory
 from hptune.testing.executor_driver import wait_until
 from hptune.testing.executors import Driver, ExecutorSuite, Stage
 from hptune.worker.dask import study_access
-from hptune.worker.dask.announcement import Announcement
 from hptune.worker.dask.calls import leave
 from hptune.worker.dask.study_access import StudyAccess, StudyAccessError, prepare_access
 
@@ -94,7 +93,7 @@ class TestDaskExecutor(ExecutorSuite):
 
     def lose_worker(self, executor: Executor, worker: str) -> None:
         assert isinstance(executor, DaskExecutor)
-        pids = executor._client.run(os.getpid, workers=[worker])
+        pids = executor._calls.client.run(os.getpid, workers=[worker])
         os.kill(pids[worker], signal.SIGKILL)
 
     @contextmanager
@@ -236,7 +235,7 @@ class TestDaskExecutor(ExecutorSuite):
         with cluster_of(1) as (_, client), on_dask(stage, client=client) as executor:
             driver = Driver(executor, stage.brief, self.limit_seconds, may_return=True)
             worker = driver.any_worker()
-            client.run(leave, executor._name)
+            client.run(leave, executor._plugin.name)
             attempts = [driver.start("return", worker=worker) for _ in range(2)]
             for each in attempts:
                 assert driver.ending(each).cause is Cause.RELEASED
@@ -256,8 +255,8 @@ class TestDaskExecutor(ExecutorSuite):
     def test_a_worker_that_hangs_holds_nobody_up(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(dask_executor, "_STEP_SECONDS", 2.0)
-        monkeypatch.setattr(dask_executor, "_ASK_SECONDS", 1.0)
+        monkeypatch.setattr(dask_client, "_STEP_SECONDS", 2.0)
+        monkeypatch.setattr(dask_client, "_ASK_SECONDS", 1.0)
         with cluster_of(2) as (_, client):
             pids = client.run(os.getpid)
             hanging, other = pids
@@ -277,17 +276,6 @@ class TestDaskExecutor(ExecutorSuite):
             finally:
                 os.kill(pids[hanging], signal.SIGCONT)
 
-    def test_a_worker_that_is_gone_cannot_join(self, stage: Stage) -> None:
-        with cluster_of(0) as (_, client), on_dask(stage, client=client) as executor:
-            worker = "tcp://127.0.0.1:9"
-            joined = Announcement(WorkerJoined(0.0, worker, "node", Capacity((0,))))
-            executor._on_scheduler_event((0.0, {"action": "remove-worker", "worker": worker}))
-            executor._on_announced(joined)
-            assert executor.events(0.1) == []
-            executor._on_scheduler_event((0.0, {"action": "add-worker", "worker": worker}))
-            executor._on_announced(joined)
-            assert [type(event) for event in executor.events(5.0)] == [WorkerJoined]
-
     def test_a_connection_that_was_lost_and_is_back_ends_the_study(self, stage: Stage) -> None:
         with cluster_of(1) as (_, client), on_dask(stage, client=client) as executor:
             wait_until(lambda: bool(executor.workers), 30, lambda: "no worker")
@@ -299,7 +287,9 @@ class TestDaskExecutor(ExecutorSuite):
                 lambda: client.status,
             )
             # What arrived before that counts, and nothing that came after the gap.
-            client.log_event(executor._name, pickle.dumps(WorkerLeaving(0.0, "w", "too late")))
+            client.log_event(
+                executor._plugin.name, pickle.dumps(WorkerLeaving(0.0, "w", "too late"))
+            )
             client.sync(client.scheduler.identity)
             assert [type(event) for event in executor.events(1.0)] == [WorkerJoined]
             with pytest.raises(StudyError, match="hptune resume"):
@@ -363,10 +353,10 @@ class TestDaskExecutorWithoutSharedDirectory(ExecutorSuite):
             access = prepare_access(directory.path, "token", stage.source)
             with on_dask(stage, client=client, access=access) as executor:
                 yield executor
-                assert executor._files is not None
-                assert not executor._files._others, "a worker saw the directory"
+                seen = [each.sees_directory for each in executor._joined().values()]
+                assert not any(seen), "a worker saw the directory"
 
     def lose_worker(self, executor: Executor, worker: str) -> None:
         assert isinstance(executor, DaskExecutor)
-        pids = executor._client.run(os.getpid, workers=[worker])
+        pids = executor._calls.client.run(os.getpid, workers=[worker])
         os.kill(pids[worker], signal.SIGKILL)

@@ -220,15 +220,16 @@ def test_a_worker_that_hangs_keeps_the_masters_word_from_no_other(
     loop = network.loop
     clients = SimpleNamespace(call_later=lambda _, ping: later.append(ping))
     monkeypatch.setattr(network, "loop", clients)
-    for _ in range(2):
-        network.exchange.joined("a", "node1", sees_directory=False)
-        network.exchange.left("a")
-    network.exchange.joined("a", "node1", sees_directory=False)
-    assert len(later) == 1, "a worker that comes and goes starts a series of calls each time"
+    network.join("a", "node1")
+    network.join("b", "node2", sees_directory=True)
+    asyncio.run_coroutine_threadsafe(network.exchange.ping(), loop).result(10)
+    network.joined.clear()
     asyncio.run_coroutine_threadsafe(later[0](), loop).result(10)
+    network.exchange.close()
+    asyncio.run_coroutine_threadsafe(later[1](), loop).result(10)
     monkeypatch.undo()
     assert called == [["a"]]
-    assert len(later) == 2
+    assert len(later) == 2, "it goes on after the end of the study"
 
 
 def test_a_worker_that_does_not_answer_is_named(
@@ -255,20 +256,23 @@ def test_the_way_of_the_files_is_told_once_and_when_it_changes(
 ) -> None:
     exchange, now = network.exchange, [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    network.loop.call_later = lambda *_: None  # type: ignore[method-assign,assignment]
     said: list[str] = []
 
     def later() -> list[str]:
         now[0] += 5.0
-        return [*exchange.lines()]
+        return [*exchange.lines(), *exchange.lines()]
 
-    exchange.joined("a", "node1", sees_directory=True)
-    said += later() + later()
-    exchange.joined("b", "node2", sees_directory=False)
-    said += later() + later()
-    exchange.left("a")
-    exchange.joined("c", "node3", sees_directory=False)
-    said += later()
+    def told() -> list[str]:
+        return later() + later()
+
+    network.join("a", "node1", sees_directory=True)
+    said += told()
+    network.join("b", "node2")
+    assert exchange.lines() == [], "others may come in the next moment"
+    said += told()
+    del network.joined["a"]
+    network.join("c", "node3")
+    said += told()
     assert said == [
         "files: shared directory",
         "files: shared directory; over the connection for 1 worker on node2",

@@ -11,7 +11,7 @@ import pytest
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.core.clock import SystemClock
 from hptune.errors import StudyError
-from hptune.executors import dask, local_cluster
+from hptune.executors import local_cluster
 from hptune.executors.dask import DaskExecutor
 
 
@@ -40,8 +40,8 @@ def test_a_cluster_without_a_client_is_closed(
     def connect(*_: object, **__: object) -> NoReturn:
         raise OSError("the scheduler is gone")
 
-    monkeypatch.setattr(dask, "start_cluster", lambda *_: Cluster())
-    monkeypatch.setattr(dask, "Client", connect)
+    monkeypatch.setattr(local_cluster, "start_cluster", lambda *_: Cluster())
+    monkeypatch.setattr(local_cluster, "Client", connect)
     executor = DaskExecutor(
         name="study",
         source=ObjectiveSource(SourceKind.FILE, "model.py"),

@@ -56,7 +56,7 @@ def dask_pid(executor: Executor, worker: str) -> int:
     assert isinstance(executor, ParallelExecutor)
     inner = executor._inner
     assert isinstance(inner, DaskExecutor)
-    return int(inner._client.run(os.getpid, workers=[worker])[worker])
+    return int(inner._calls.client.run(os.getpid, workers=[worker])[worker])
 
 
 class OfTwoProcesses(ExecutorSuite):

@@ -12,7 +12,10 @@ from typing import Any
 
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.core.attempt import AttemptId
+from hptune.core.messages import WorkerJoined
+from hptune.core.resources import Capacity
 from hptune.executors.file_exchange import FileExchange
+from hptune.worker.dask.announcement import Announcement
 from hptune.worker.dask.study_access import StudyAccess
 from hptune.worker.transport.files import INCOMING
 from hptune.worker.transport.notices import FileNotice
@@ -48,6 +51,7 @@ class Network:
         self.folder = folder
         self.workers: dict[str, RemoteStudy] = {}
         self.running: set[tuple[str, int]] = set()
+        self.joined: dict[str, Announcement] = {}
         self.calls: list[str] = []
         self.before_call: Callable[[str], None] = lambda _name: None
         self.loop = asyncio.new_event_loop()
@@ -62,8 +66,17 @@ class Network:
             LIMIT_BYTES,
         )
         self.exchange = FileExchange(
-            client=self, name="study", access=access, runs=lambda *key: key in self.running
+            client=self,
+            name="study",
+            access=access,
+            runs=lambda *key: key in self.running,
+            joined=lambda: self.joined,
         )
+
+    def join(self, name: str, node: str, *, sees_directory: bool = False) -> None:
+        """Let a worker join."""
+        event = WorkerJoined(0.0, name, node, Capacity((0,)))
+        self.joined[name] = Announcement(event, sees_directory=sees_directory)
 
     async def run(
         self,

@@ -14,10 +14,12 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.resources import size
+from ..worker.dask.announcement import Announcement
 from ..worker.dask.calls import FileCall, on_files
 from ..worker.dask.plugin import PING_SECONDS
 from ..worker.dask.study_access import StudyAccess
@@ -56,6 +58,49 @@ class _Refused(Exception):
     """A worker asked for something that it may not have."""
 
 
+@dataclass(slots=True)
+class _Way:
+    """How files get to the workers, as the user was told.
+
+    Attributes:
+        told: The last line.
+        words: What is so now.
+        since: Since when.
+    """
+
+    told: str = ""
+    words: str = ""
+    since: float = 0.0
+
+    def lines(self, nodes: Sequence[str], *, others: int) -> list[str]:
+        """Return a line if the way has changed, and no more for a second.
+
+        Args:
+            nodes: The nodes of the workers that get files over the connection.
+            others: The number of other workers.
+        """
+        words, now = _way_words(nodes, others), time.monotonic()
+        if words != self.words:
+            self.words, self.since = words, now
+        is_news = words not in ("", self.told) and now - self.since > 1.0
+        # Without such workers it is as the user expects, once that was said.
+        if not is_news or (self.told and not nodes):
+            return []
+        self.told = words
+        return [words]
+
+
+def _way_words(nodes: Sequence[str], others: int) -> str:
+    """Return how files get to the workers, in words; empty without workers."""
+    if not nodes:
+        return "files: shared directory" if others else ""
+    named = ", ".join(dict.fromkeys(nodes[:3])) + (" …" if len(set(nodes)) > 3 else "")
+    count = f"{len(nodes)} worker{'s' if len(nodes) > 1 else ''} on {named}"
+    if others:
+        return f"files: shared directory; over the connection for {count}"
+    return f"files: over the connection ({count})"
+
+
 class FileExchange:
     """Sends files to workers and takes files from them.
 
@@ -66,24 +111,28 @@ class FileExchange:
         name: The study's name on the workers.
         access: The study's directory and the user's code in it.
         runs: Returns whether an attempt of a trial runs on a worker.
+        joined: Returns what the workers of the study have announced.
     """
 
     def __init__(
-        self, *, client: Any, name: str, access: StudyAccess, runs: Callable[[str, int], bool]
+        self,
+        *,
+        client: Any,
+        name: str,
+        access: StudyAccess,
+        runs: Callable[[str, int], bool],
+        joined: Callable[[], Mapping[str, Announcement]],
     ) -> None:
         self._client = client
         self._name = name
         self._access = access
         self._root = Path(access.directory)
         self._runs = runs
+        self._joined = joined
         self._lines: deque[str] = deque()
         self._busy: set[tuple[str, int | None]] = set()
         self._log_starts: dict[tuple[str, int], tuple[int, dict[str, int]]] = {}
-        self._nodes: dict[str, str] = {}
-        self._others = 0
-        self._shown = ""
-        self._changed_at = time.monotonic()
-        self._is_pinging = False
+        self._way = _Way()
         self._turns = weakref.WeakValueDictionary[int, asyncio.Lock]()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._is_closed = False
@@ -94,60 +143,36 @@ class FileExchange:
         self._is_closed = True
         sweep(self._root)
 
-    # --- workers ----------------------------------------------------------------------------
+    @property
+    def _nodes(self) -> dict[str, str]:
+        """The nodes of the workers that do not see the directory."""
+        return {
+            worker: each.event.node
+            for worker, each in self._joined().items()
+            if not each.sees_directory
+        }
 
-    def joined(self, worker: str, node: str, *, sees_directory: bool) -> None:
-        """Note a worker of the study."""
-        self._changed_at = time.monotonic()
-        if sees_directory:
-            self._others += 1
-            return
-        self._nodes[worker] = node
-        if not self._is_pinging:
-            self._is_pinging = True
-            self._client.loop.call_later(PING_SECONDS, self._ping)
-
-    def left(self, worker: str) -> None:
-        """Note that a worker of the study is gone."""
-        self._changed_at = time.monotonic()
-        if self._nodes.pop(worker, None) is None:
-            self._others -= 1
-
-    async def _ping(self) -> None:
-        if not self._nodes or self._is_closed:
-            self._is_pinging = False
+    async def ping(self) -> None:
+        """Tell the workers from now on, again and again, that the master is alive."""
+        if self._is_closed:
             return
         with contextlib.suppress(Exception):
-            workers = [*self._nodes]
-            called = self._client.run(
-                on_files, self._name, "heard", workers=workers, on_error="ignore"
-            )
-            # One worker that hangs must not keep the call from the others.
-            await asyncio.wait_for(called, PING_SECONDS)
-        self._client.loop.call_later(PING_SECONDS, self._ping)
+            if workers := [*self._nodes]:
+                called = self._client.run(
+                    on_files, self._name, "heard", workers=workers, on_error="ignore"
+                )
+                # One worker that hangs must not keep the call from the others.
+                await asyncio.wait_for(called, PING_SECONDS)
+        self._client.loop.call_later(PING_SECONDS, self.ping)
 
     def lines(self) -> Sequence[str]:
         """Return lines for the user since the last call; called by any thread."""
-        words = self._ways()
-        if words and words != self._shown and time.monotonic() - self._changed_at > 1.0:
-            self._shown = words
-            self._lines.append(words)
-        lines = []
+        nodes = self._nodes
+        lines = self._way.lines([*nodes.values()], others=len(self._joined()) - len(nodes))
         with contextlib.suppress(IndexError):
             while True:
                 lines.append(self._lines.popleft())
         return lines
-
-    def _ways(self) -> str:
-        """Return how files get to the workers, in words; empty without workers."""
-        nodes = [*self._nodes.values()]
-        if not nodes:
-            return "files: shared directory" if self._others > 0 and not self._shown else ""
-        named = ", ".join(dict.fromkeys(nodes[:3])) + (" …" if len(set(nodes)) > 3 else "")
-        count = f"{len(nodes)} worker{'s' if len(nodes) > 1 else ''} on {named}"
-        if self._others > 0:
-            return f"files: shared directory; over the connection for {count}"
-        return f"files: over the connection ({count})"
 
     # --- notices ----------------------------------------------------------------------------
 

@@ -17,16 +17,44 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import dask
-from distributed import LocalCluster, Nanny, Status, Worker, WorkerPlugin
+from distributed import Client, LocalCluster, Nanny, Status, Worker, WorkerPlugin
 
 from ..errors import StudyError
 from ..security.certificates import in_memory
 from ..worker.dask.dask_settings import DASK_SETTINGS, SCRATCH, silence
 from ..worker.dask.encryption import security
+from ..worker.private_folder import dask_folder
+from .dask_client import tried
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is only looked at
 _STAY_SECONDS = 120.0
 """How long a worker that received SIGTERM waits for its master, which stops the trials first."""
+
+
+@contextlib.contextmanager
+def own_client(
+    cores: Sequence[tuple[int, ...]], gpus: Sequence[str], folder: str | None
+) -> Iterator[Client]:
+    """Start a cluster and connect to it; both end with the context.
+
+    Args:
+        cores: As for `start_cluster`.
+        gpus: As for `start_cluster`.
+        folder: Where to put the folder of Dask's files; None for the temporary directory.
+
+    Raises:
+        StudyError: The cluster cannot be started, or does not answer.
+    """
+    with contextlib.ExitStack() as stack:
+        with _interrupts_held_back():
+            cluster = start_cluster(cores, gpus, stack.enter_context(dask_folder(folder)))
+            stack.callback(tried, cluster.close, timeout=20)
+            try:
+                client = Client(cluster, set_as_default=False)
+            except OSError as error:  # a TimeoutError is one, too
+                raise StudyError(f"the Dask cluster does not answer: {error}") from error
+            stack.callback(tried, client.close)
+        yield client
 
 
 def start_cluster(
@@ -122,7 +150,7 @@ class _IgnoresSigterm(WorkerPlugin):
 
 
 @contextlib.contextmanager
-def interrupts_held_back() -> Iterator[None]:
+def _interrupts_held_back() -> Iterator[None]:
     """Delay Ctrl-C until a cluster has started, because a half-started one cannot be closed.
 
     Threads and processes inherit the mask, also when a worker is restarted: only the master

@@ -105,7 +105,7 @@ class StudyPlugin(WorkerPlugin):
         self._source = source
         self._fork_server_address = fork_server_address
         self._cores = cores
-        self._access = access
+        self.access = access
         self._versions = versions.installed()
         self._must_agree: tuple[str, ...] = versions.OF_MASTER_AND_WORKER
         if access is not None and not access.digests:
@@ -114,7 +114,7 @@ class StudyPlugin(WorkerPlugin):
     @property
     def study(self) -> str:
         """The study's directory if it is known; else its name."""
-        return self.name if self._access is None else self._access.directory
+        return self.name if self.access is None else self.access.directory
 
     # --- joining and leaving ----------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class StudyPlugin(WorkerPlugin):
 
     async def _join_remotely(self) -> None:
         """Announce the worker when it has the user's code, which is not visible here."""
-        assert self._access is not None
+        assert self.access is not None
         self._say("its directory is not visible here; files go over the connection")
         worker = self._worker
         try:
@@ -151,11 +151,11 @@ class StudyPlugin(WorkerPlugin):
             self.remote = RemoteStudy(
                 folder,
                 worker=worker.address,
-                limit_bytes=self._access.limit_bytes,
+                limit_bytes=self.access.limit_bytes,
                 tell=self._send,
             )
             await asyncio.to_thread(self.remote.fetch_code)
-            self._source = self._access.source_in(folder)
+            self._source = self.access.source_in(folder)
         except (FilesNotBrought, OSError) as error:
             why = str(error)
             if isinstance(error, OSError):
@@ -185,10 +185,10 @@ class StudyPlugin(WorkerPlugin):
             self._report_refusal(announced)
         else:
             self._say("accepts trials of it")
-            if self._access is not None:
+            if self.access is not None:
                 watch = None
                 if self.remote is None:
-                    watch = MasterLiveness(Path(self._access.directory), self._access.token)
+                    watch = MasterLiveness(Path(self.access.directory), self.access.token)
                 self._watching = asyncio.ensure_future(self._remove_if_orphaned(watch))
         self._send(announced)
 
@@ -216,9 +216,9 @@ class StudyPlugin(WorkerPlugin):
         if different := versions.differences(self._versions, here, self._must_agree):
             reason = versions.describe(different, here="the master", there="this worker")
             return Announcement.refused(self._worker, reason, is_of_versions=True)
-        if self._access is not None:
+        if self.access is not None:
             try:
-                self._source = check_access(self._access)
+                self._source = check_access(self.access)
             except StudyAccessError as error:
                 self._unseen = str(error)
                 return None

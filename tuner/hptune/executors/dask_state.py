@@ -1,0 +1,414 @@
+"""The workers and attempts of a Dask executor as a pure state machine: events in, instructions out.
+
+A worker goes through these phases; each arrow is an event::
+
+    new, GONE -- Added --> INVITED -- Announcement --> JOINED, or REFUSED
+    JOINED -- Drain, WorkerLeaving --> DRAINING
+    JOINED, DRAINING -- Removed, PluginMissing --> LEFT -- Told --> KNOWN -- OrdersGiven --> GONE
+    INVITED, REFUSED -- Removed --> GONE
+
+The dangers are all in time. The caller learns later than this state that a worker has left, and
+gives orders meanwhile; it has counted those as lost and runs the trials elsewhere. So a worker that
+is back at once waits in LEFT and KNOWN, and is invited again only when no such order can come. What
+Dask holds for a worker that left is cancelled, as it would run it on a worker at that address.
+
+`DaskExecutor` delivers the events and carries out the instructions; here are no locks, no threads
+and no clock.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..core.attempt import AttemptId, Cause, Ending
+from ..core.messages import (
+    AttemptEnded,
+    AttemptWaits,
+    Event,
+    WorkerJoined,
+    WorkerLeaving,
+    WorkerLeft,
+    WorkerRefused,
+)
+from ..worker.dask import versions
+from ..worker.dask.announcement import Announcement
+from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
+from ..worker.runner_state import AttemptEvent
+
+_AWAY = "it left the study while the master was suspended, and is asked to join again"
+_RELEASED = Ending(Cause.RELEASED, reason="its worker left while the master was suspended")
+
+# --- events, with those of the workers (`FromWorker`) and the orders of the caller ----------------
+
+FromWorker = AttemptWaits | AttemptEvent | WorkerLeaving
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """These workers are in Dask, or were a moment ago; what `Removed` has told counts more."""
+
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Dask has a new worker."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Dask has a worker no more."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskedLongAgo:
+    """A worker was asked to join some time ago."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The caller gives a worker no more attempts."""
+
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PluginMissing:
+    """An attempt found that its worker has left the study, as it does if the master seems dead."""
+
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """An attempt's task failed in Dask, so that its worker does not report its end."""
+
+    attempt: AttemptId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The caller has got the `WorkerLeft` of a worker."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrdersGiven:
+    """The caller has given all orders that follow from what it was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The study ends."""
+
+
+DaskEvent = (
+    Listed
+    | Added
+    | Removed
+    | AskedLongAgo
+    | Announcement
+    | Drain
+    | AttemptOrder
+    | StopOrder
+    | MeetOrder
+    | FromWorker
+    | PluginMissing
+    | TaskFailed
+    | Told
+    | OrdersGiven
+    | Closed
+)
+
+
+# --- instructions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask workers to join, and deliver each `Announcement`, and `AskedLongAgo` after a while."""
+
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell a worker that it was refused."""
+
+    announcement: Announcement
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Submit an attempt to Dask, for the worker of its placement."""
+
+    order: AttemptOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Give a worker an order; if it does not arrive, deliver the order again after a while."""
+
+    worker: str
+    order: StopOrder | MeetOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Have Dask forget attempts, whether or not they run."""
+
+    attempts: tuple[AttemptId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Tell the caller an event."""
+
+    event: Event
+
+
+Instruction = Ask | Refuse | Submit | Tell | Cancel | Emit
+Instructions = tuple[Instruction, ...]
+
+
+# --- state ----------------------------------------------------------------------------------------
+
+
+class Phase(enum.Enum):
+    """The phase of a worker; see the module."""
+
+    INVITED = "asked to join"
+    JOINED = "takes attempts"
+    DRAINING = "takes no more attempts"
+    REFUSED = "cannot be used"
+    LEFT = "left the study; the caller does not know"
+    KNOWN = "left the study; the caller knows, and may still give orders"
+    GONE = "left Dask; its late messages are ignored"
+
+
+_USED = (Phase.JOINED, Phase.DRAINING)
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A worker.
+
+    Attributes:
+        phase: Its phase.
+        is_in_dask: Whether Dask has it.
+        announcement: What it has announced, or why the master refused it; None before that.
+    """
+
+    phase: Phase = Phase.GONE
+    is_in_dask: bool = False
+    announcement: Announcement | None = None
+
+
+class DaskState:
+    """The state of the workers and attempts of a study on Dask.
+
+    Whatever is late, repeated or of an unknown worker or attempt is ignored.
+    """
+
+    def __init__(self) -> None:
+        self._workers: dict[str, _Worker] = {}
+        self._attempts: dict[AttemptId, str] = {}
+        # The versions of the first worker; all others must have the same frameworks.
+        self._versions: Mapping[str, str] | None = None
+        self._is_closed = False
+
+    # --- questions ----------------------------------------------------------------------------
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """The workers that have answered, and why each was refused; empty for those that joined."""
+        return {
+            **{name: "" for name, _ in self._used()},
+            **{
+                name: each.announcement.event.reason
+                for name, each in self._workers.items()
+                if each.phase is Phase.REFUSED
+                and each.announcement is not None
+                and isinstance(each.announcement.event, WorkerRefused)
+            },
+        }
+
+    @property
+    def joined(self) -> Mapping[str, Announcement]:
+        """What the workers of the study have announced."""
+        return {name: each.announcement for name, each in self._used() if each.announcement}
+
+    def runs(self, worker: str, trial: int) -> bool:
+        """Return whether an attempt of a trial was ordered on a worker, and has not ended."""
+        return any(
+            where == worker and each.trial == trial for each, where in self._attempts.items()
+        )
+
+    def validate(self) -> None:
+        """Check what must hold between two events.
+
+        Raises:
+            AssertionError: It does not.
+        """
+        for name, each in self._workers.items():
+            answer = None if each.announcement is None else type(each.announcement.event)
+            assert (each.phase in _USED) <= (answer is WorkerJoined), (name, each)
+            assert (each.phase is Phase.REFUSED) <= (answer is WorkerRefused), (name, each)
+            assert (each.phase is Phase.GONE) <= (not each.is_in_dask), (name, each)
+            is_away = each.phase in (Phase.LEFT, Phase.KNOWN, Phase.GONE)
+            assert is_away or each.is_in_dask, (name, each)
+        for attempt, name in self._attempts.items():
+            assert self._workers[name].phase in _USED, (attempt, name)
+
+    # --- events -------------------------------------------------------------------------------
+
+    def handle(self, event: DaskEvent) -> Instructions:
+        """Return what is to be done because of an event."""
+        if self._is_closed:
+            return ()
+        match event:
+            case Listed(workers):
+                return self._added(*(each for each in workers if each not in self._workers))
+            case Added(name):
+                return self._added(name)
+            case Removed(name):
+                return self._removed(name)
+            case AskedLongAgo(name):
+                return (Ask((name,)),) if self._phase(name) is Phase.INVITED else ()
+            case Announcement():
+                return self._announced(event)
+            case Drain(name, reason):
+                is_news = self._phase(name) is Phase.JOINED
+                return self._from_worker(WorkerLeaving(0.0, name, reason)) if is_news else ()
+            case AttemptOrder():
+                return self._ordered(event)
+            case StopOrder(attempt) | MeetOrder(attempt):
+                where = self._attempts.get(attempt)
+                return () if where is None else (Tell(where, event),)
+            case PluginMissing(attempt):
+                return self._plugin_missing(attempt)
+            case TaskFailed(attempt, reason):
+                ending = Ending(Cause.WORKER_LOST, reason=f"the worker could not run it: {reason}")
+                return self._from_worker(AttemptEnded(0.0, attempt, ending))
+            case Told(name):
+                return self._told(name)
+            case OrdersGiven():
+                return self._orders_given()
+            case Closed():
+                self._is_closed = True
+                return ()
+        return self._from_worker(event)
+
+    def _added(self, *names: str) -> Instructions:
+        for name in names:
+            self._workers.setdefault(name, _Worker()).is_in_dask = True
+        return self._invite(*names)
+
+    def _invite(self, *names: str) -> Instructions:
+        """Ask the workers to join that are in no other phase."""
+        asked = [name for name in names if self._workers[name].phase is Phase.GONE]
+        for name in asked:
+            self._workers[name].phase = Phase.INVITED
+        return (Ask(tuple(asked)),) if asked else ()
+
+    def _removed(self, name: str) -> Instructions:
+        worker = self._workers.setdefault(name, _Worker())
+        worker.is_in_dask = False
+        if worker.phase in _USED:
+            left = WorkerLeft(0.0, name, f"the worker {name} is gone")
+            return (*self._lose(name), Emit(left))
+        if worker.phase in (Phase.INVITED, Phase.REFUSED):
+            worker.phase = Phase.GONE
+        return ()
+
+    def _announced(self, announced: Announcement) -> Instructions:
+        event = announced.event
+        worker = self._workers.get(event.worker)
+        if worker is None or worker.phase is not Phase.INVITED:
+            return ()
+        worker.phase, worker.announcement = Phase.JOINED, announced
+        if isinstance(event, WorkerRefused):
+            worker.phase = Phase.REFUSED
+        elif different := self._other_frameworks(announced.versions):
+            event = WorkerRefused(0.0, event.worker, event.node, different)
+            refused = Announcement(event, announced.versions, is_of_versions=True)
+            worker.phase, worker.announcement = Phase.REFUSED, refused
+            return (Refuse(refused), Emit(event))
+        return (Emit(event),)
+
+    def _other_frameworks(self, found: Mapping[str, str]) -> str:
+        if self._versions is None:
+            self._versions = found
+        different = versions.differences(self._versions, found, versions.OF_FRAMEWORKS)
+        return versions.describe(different, here="the first worker", there="this one")
+
+    def _ordered(self, order: AttemptOrder) -> Instructions:
+        name = order.placement.worker
+        if self._phase(name) not in _USED or order.attempt in self._attempts:
+            return ()
+        self._attempts[order.attempt] = name
+        return (Submit(order),)
+
+    def _from_worker(self, event: FromWorker) -> Instructions:
+        if isinstance(event, WorkerLeaving):
+            if self._phase(event.worker) not in _USED:
+                return ()
+            self._workers[event.worker].phase = Phase.DRAINING
+        elif event.attempt not in self._attempts:
+            return ()
+        elif isinstance(event, AttemptEnded):
+            del self._attempts[event.attempt]
+        return (Emit(event),)
+
+    def _plugin_missing(self, attempt: AttemptId) -> Instructions:
+        if (name := self._attempts.get(attempt)) is None:
+            return ()  # it was released with another attempt, or lost with its worker
+        # A plugin leaves only when nothing runs, so none of its worker's attempts has begun.
+        lost = self._attempts_on(name)
+        return (
+            # First: the released attempts, which are not charged, must not return there.
+            Emit(WorkerLeaving(0.0, name, _AWAY)),
+            *self._lose(name),
+            *(Emit(AttemptEnded(0.0, each, _RELEASED)) for each in lost),
+            Emit(WorkerLeft(0.0, name, f"the worker {name} is gone: {_AWAY}")),
+        )
+
+    def _lose(self, name: str) -> Instructions:
+        """Forget the attempts of a worker that has left."""
+        self._workers[name].phase = Phase.LEFT
+        lost = self._attempts_on(name)
+        for each in lost:
+            del self._attempts[each]
+        return (Cancel(lost),) if lost else ()
+
+    def _told(self, name: str) -> Instructions:
+        if self._phase(name) is Phase.LEFT:
+            self._workers[name].phase = Phase.KNOWN
+        return ()
+
+    def _orders_given(self) -> Instructions:
+        known = [name for name, each in self._workers.items() if each.phase is Phase.KNOWN]
+        for name in known:
+            self._workers[name].phase = Phase.GONE
+        return self._invite(*(name for name in known if self._workers[name].is_in_dask))
+
+    def _phase(self, name: str) -> Phase | None:
+        worker = self._workers.get(name)
+        return None if worker is None else worker.phase
+
+    def _attempts_on(self, name: str) -> tuple[AttemptId, ...]:
+        return tuple(each for each, where in self._attempts.items() if where == name)
+
+    def _used(self) -> Iterator[tuple[str, _Worker]]:
+        return (each for each in self._workers.items() if each[1].phase in _USED)
