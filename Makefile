@@ -54,9 +54,9 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Lines of code of the kernel and of each wing.
+# Lines of code by folder and by wing, arrows, floors, and lengths of functions.
 lines:
-	$(PYTHON) tests/support/wings.py
+	@$(PYTHON) benchmarks/count_code.py
 
 clean:
 	rm -rf $(VENV) .venv-mxnet build *.egg-info .mypy_cache .ruff_cache .pytest_cache studies

@@ -1,4 +1,4 @@
-"""Print how large the code is and how its rooms hang together: `python benchmarks/count_code.py`.
+"""Print how large the code is and how its rooms hang together: `make lines`.
 
 Lines of code are lines without blanks, docstrings and comments. A room is a folder or a module at
 the top of `hptune`. An arrow leads to a room that is imported; floors are the longest chain.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import io
+import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from wings import wing
+
 PACKAGES = (ROOT / "tuner" / "hptune", ROOT / "jobqueue" / "hptune_jobqueue")
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
@@ -59,6 +64,7 @@ def floors(arrows: set[tuple[str, str]]) -> int:
 
 def main() -> None:
     per_folder: Counter[str] = Counter()
+    per_wing: Counter[str] = Counter()
     arrows: set[tuple[str, str]] = set()
     functions: list[tuple[int, str]] = []
     for package in PACKAGES:
@@ -67,6 +73,8 @@ def main() -> None:
             tree = ast.parse(source)
             lines = lines_of_code(source, tree)
             per_folder[str(path.parent.relative_to(package.parent))] += len(lines)
+            module = ".".join(path.relative_to(package.parent).with_suffix("").parts)
+            per_wing[wing(module.removesuffix(".__init__")) or "kernel"] += len(lines)
             for node in ast.walk(tree):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     within = range(node.lineno, (node.end_lineno or node.lineno) + 1)
@@ -80,6 +88,10 @@ def main() -> None:
                     arrows.add((ends[0], ends[1]))
     for name, lines_in_folder in sorted(per_folder.items()):
         print(f"{lines_in_folder:6} {name}")
+    print()
+    for name, lines_in_wing in per_wing.most_common():
+        print(f"{lines_in_wing:6} {name}")
+    print()
     functions.sort()
     print(f"{per_folder.total():6} lines of code")
     print(f"{len({room for arrow in arrows for room in arrow}):6} rooms of hptune")

@@ -1,21 +1,12 @@
 """The package's kernel, and the wings that hang on it.
 
 The kernel is what a study on one machine with Keras needs. It imports a wing through the wing's
-doors only. `python tests/support/wings.py` counts the lines of code of each.
+doors only.
 """
 
 from __future__ import annotations
 
-import ast
-import io
-import sys
-import tokenize
-from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
-
-SOURCE = Path(__file__).parents[2] / "tuner" / "hptune"
-JOBQUEUE = Path(__file__).parents[2] / "jobqueue" / "hptune_jobqueue"
 
 COMMANDS = "hptune.cli"
 """The module that lists all commands; it may import the command of every wing."""
@@ -59,7 +50,7 @@ WINGS = {
             "hptune.worker.forkserver.rank",
         ),
         doors={
-            "hptune.worker.forkserver.child": "a process becomes a rank, and chooses its strategy",
+            "hptune.worker.forkserver.attempt": "a process becomes a rank, and chooses its strategy",
             "hptune.training.keras.objective": "model.fit trains by the strategy",
         },
         open_doors={
@@ -79,7 +70,7 @@ WINGS = {
         doors={
             "hptune.master.run": "--gpus-per-trial auto measures before the first trial",
             "hptune.study": "the report shows what was measured",
-            "hptune.worker.forkserver.child": "an order to measure is carried out like a training",
+            "hptune.worker.forkserver.attempt": "an order to measure is carried out like a training",
         },
         uses=("pages", "parallel"),
     ),
@@ -144,37 +135,3 @@ def may_import(importer: str, imported: str, *, in_function: bool) -> bool:
     if importer == COMMANDS:
         return imported.startswith(f"{COMMANDS}.")
     return importer in WINGS[theirs].open_doors or (in_function and importer in WINGS[theirs].doors)
-
-
-def lines_of_code(text: str) -> int:
-    """Return how many lines have code: no blank lines, comments and docstrings."""
-    layout = {
-        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
-        tokenize.ENDMARKER,
-    }  # fmt: skip
-    found: set[int] = set()
-    for each in tokenize.generate_tokens(io.StringIO(text).readline):
-        if each.type not in layout:
-            found.update(range(each.start[0], each.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
-        documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
-            docstring = node.body[0]
-            found -= set(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
-    return len(found)
-
-
-def count() -> Counter[str]:
-    """Return the lines of code of the kernel and of each wing."""
-    found: Counter[str] = Counter()
-    for root in (SOURCE, JOBQUEUE):
-        for path in root.rglob("*.py"):
-            module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
-            name = wing(module.removesuffix(".__init__")) or "kernel"
-            found[name] += lines_of_code(path.read_text(encoding="utf-8"))
-    return found
-
-
-if __name__ == "__main__":
-    for each, lines in count().most_common():
-        sys.stdout.write(f"{lines:7,} {each}\n")
