@@ -50,7 +50,7 @@ WINGS = {
             "hptune.worker.forkserver.rank",
         ),
         doors={
-            "hptune.worker.forkserver.attempt": "a process becomes a rank, and chooses its strategy",
+            "hptune.worker.forkserver.attempt": "a process becomes a rank, by its strategy",
             "hptune.training.keras.objective": "model.fit trains by the strategy",
         },
         open_doors={
@@ -70,7 +70,7 @@ WINGS = {
         doors={
             "hptune.master.run": "--gpus-per-trial auto measures before the first trial",
             "hptune.study": "the report shows what was measured",
-            "hptune.worker.forkserver.attempt": "an order to measure is carried out like a training",
+            "hptune.worker.forkserver.attempt": "an order to measure is carried out as one to train",
         },
         uses=("pages", "parallel"),
     ),
