@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine_driver import EngineDriver, returned
 from hptune.core.attempt import AttemptId, Cause, Ending
 from hptune.core.failure_policy import Action, FailureRule
@@ -18,7 +20,7 @@ def on(driver: EngineDriver, worker: str) -> AttemptId:
     return next(name for name, held in driver.running.items() if held.worker == worker)
 
 
-def begun(driver: EngineDriver, **options: object) -> None:
+def begun(driver: EngineDriver, **options: Any) -> None:
     """Open a study with a worker on each of two nodes."""
     driver.open(9, **options)
     driver.join("bad")
