@@ -339,3 +339,38 @@ def test_the_first_that_fits_is_found(
     for wanted in ((0, 0), (2, 0), (0, 3), (2, 2)):
         expected = [n for n, row in enumerate(rows) if row[0] >= wanted[0] and row[1] >= wanted[1]]
         assert list(tree.having(wanted)) == expected
+
+
+def test_a_node_to_avoid_gets_nothing() -> None:
+    made = places(Capacity((0, 1, 2, 3)), Capacity((0, 1)), Capacity((0,)))
+    node = made.node("w0")
+    assert made.rooms(ONE, at_most=9, avoid=node) == 3
+    assert made.could_hold(Resources(cpus=4))
+    assert not made.could_hold(Resources(cpus=4), avoid=node)
+    taken = made.take(ONE, avoid=node)
+    assert taken is not None
+    assert taken.worker == "w1"
+    two = Resources(cpus=2)
+    assert made.reserve(two)
+    assert made.reserved == ("w0",)
+    assert made.reserve(two, avoid=node)
+    assert made.reserved == ("w1",)
+    assert made.take(two, may_use_reserved=True, avoid=node) is None
+    assert not made.reserve(Resources(cpus=4), avoid=node)
+
+
+def test_what_is_reserved_for_a_trial_is_not_on_the_node_where_it_was_lost() -> None:
+    made = places(Capacity(tuple(range(20))), Capacity((0, 1, 2, 3)))
+    other = made.take(SMALL, avoid="n0")
+    queue = TrialQueue(
+        lambda number: SMALL if number else BIG, lost_on=lambda number: "" if number else "n0"
+    )
+    queue.add([(False, 0), *((True, number) for number in range(1, 9))])
+    while queue.place(made, 0.0, others_come=True) is not None:
+        pass
+    assert (queue.blocked, made.reserved) == (BIG, ("w1",))
+    assert other is not None
+    made.give_back(other)
+    placed = queue.place(made, 0.0, others_come=True)
+    assert placed is not None
+    assert (placed[0], placed[1].worker) == (0, "w1")
