@@ -10,6 +10,7 @@ import math
 import os
 import re
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from urllib.request import HTTPCookieProcessor, Request, build_opener
@@ -28,6 +29,7 @@ from hptune.core.trial import Direction, Goal, TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError
 from hptune.master.user_requests import ask
+from hptune.reporting.results.trials import ranked, trials_text
 from hptune.storage.ledger import Ledger
 from hptune.study import Study
 from hptune.text import NOTHING
@@ -96,7 +98,9 @@ def test_trials_are_listed_best_first_and_confirmations_named(two: InProcess) ->
     assert [(each["trial"], each["origin"]) for each in best] == [(2, "tpe"), (4, "confirm of 2")]
     assert two("trials", "studies/a-1").out == "no such trials: no trials yet\n"
     # On a narrow terminal, the hyperparameters share one column, which is wrapped.
-    narrow = plain(Study("studies/b-1").trials_text(width=80, states=("failed",))).splitlines()
+    view = Study("studies/b-1").view()
+    failed = ranked(view, states=("failed",))
+    narrow = plain(trials_text(view, failed, now=time.time(), width=80)).splitlines()
     assert narrow[1:4] == [
         "    1  failed             -      -   10s  tpe     learning_rate=0.001235",
         "                                                  units=128 activation=relu |",

@@ -41,7 +41,7 @@ from hptune.scaling.curve import ScalingCurve
 from hptune.scaling.points import Mode
 from hptune.scaling.sizes import TrialSizes
 from hptune.scaling.split import SplitTimes
-from hptune.scaling.splitter import Splitter, measure_split, split_runner
+from hptune.scaling.splitter import FIRST_NUMBER, Splitter, measure_split
 from hptune.scaling.step_runner import StepRunner
 from hptune.storage.directory import StudyDirectory
 from hptune.testing.studies import Memory, Played, play
@@ -281,12 +281,11 @@ def measured(
     """Return what a study with `auto` measures on this executor, and the events it saw."""
     source = ObjectiveSource(SourceKind.FILE, "/model.py")
     directory = StudyDirectory(tmp_path / "study").create()
-    runner = split_runner(
+    runner = StepRunner(
         executor,
         brief=StudyBrief("study", str(directory), "/", source, GOALS),
         space=SearchSpace((FloatParameter("x", 0.0, 1.0),)),
-        sizes=TrialSizes(),
-        requests=tuple,
+        first_number=FIRST_NUMBER,
     )
     curve = measure_split(
         runner,

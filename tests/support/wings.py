@@ -70,7 +70,7 @@ WINGS = {
         doors={
             "hptune.master.run": "--gpus-per-trial auto measures before the first trial",
             "hptune.study": "the report shows what was measured",
-            "hptune.worker.forkserver.attempt": "an order to measure is carried out as one to train",
+            "hptune.worker.forkserver.attempt": "an order to measure is carried out here",
         },
         uses=("pages", "parallel"),
     ),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .config.code_copy import as_trained
 from .config.model_file import SourceKind
 from .config.objectives import goals_of
-from .config.reference import given_options, resume_call
+from .config.reference import given_options
 from .config.resolved import possible_trials
 from .config.settings import StudySettings
 from .core.attempt import ReportedValue
@@ -31,9 +31,10 @@ from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy
 from .reporting.html.reports import Reports
 from .reporting.html.trials import StudyTrials
-from .reporting.results import best, summary, trials
 from .reporting.results.best import best_words
 from .reporting.results.listing import ListedStudy
+from .reporting.results.summary import status_text
+from .reporting.results.trials import ranked
 from .reporting.results.view import TO_CONTINUE, StudyView
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory, whole_path
@@ -84,7 +85,7 @@ class Study(Reports, Exports):
         return shown
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.status_text())}</pre>"
+        return f"<pre>{html.escape(status_text(self.view(), now=time.time()))}</pre>"
 
     @property
     def directory(self) -> Path:
@@ -213,7 +214,7 @@ class Study(Reports, Exports):
             StudyError: The model of one of them is not kept.
         """
         view = self.view()
-        complete = [t for t in trials.ranked(view) if t.state is TrialState.COMPLETE]
+        complete = [t for t in ranked(view) if t.state is TrialState.COMPLETE]
         kept = StudyFiles(self._directory, self.goals).models()
         return [
             self._load(kept.get(t.number, self._directory.trial(t.number)), t.number)
@@ -330,14 +331,6 @@ class Study(Reports, Exports):
             carrier=facts.get("carrier", ""),
         )
 
-    def status_text(self, *, width: int | None = None) -> str:
-        """Return the state of the study as text, in lines of at most `width` characters."""
-        return summary.status_text(self.view(), now=time.time(), width=width)
-
-    def status_json(self) -> dict[str, object]:
-        """Return the state of the study as plain values."""
-        return summary.status_json(self.view(), now=time.time())
-
     @property
     def best_fault(self) -> str:
         """What is wrong with the best trials' files in `best/`, and what helps; empty if nothing.
@@ -350,59 +343,9 @@ class Study(Reports, Exports):
         files = StudyFiles(self._directory, self.goals)
         return next(filter(None, (files.fault(trial.number) for trial in view.front)), "")
 
-    def best_text(self) -> str:
-        """Return the best trial and its model as text."""
-        return best.best_text(self.view())
-
-    def best_json(self) -> dict[str, object]:
-        """Return the best trial and its model as plain values."""
-        return best.best_json(self.view())
-
-    def trials_text(
-        self, *, top: int | None = None, states: Sequence[str] = (), width: int | None = None
-    ) -> str:
-        """Return the trials as a table, the best first.
-
-        Args:
-            top: How many trials to show at most; None for all.
-            states: Their states, such as "failed" or "interrupted"; empty for any.
-            width: Characters of a line; None for no limit.
-        """
-        view = self.view()
-        chosen = trials.ranked(view, states=states)[:top]
-        return trials.trials_text(view, chosen, now=time.time(), width=width)
-
-    def trials_json(
-        self, *, top: int | None = None, states: Sequence[str] = ()
-    ) -> dict[str, object]:
-        """Return the trials as plain values, as `trials_text` does."""
-        view = self.view()
-        return trials.trials_json(view, trials.ranked(view, states=states)[:top], now=time.time())
-
-    def trial_text(self, number: int, *, width: int | None = None) -> str:
-        """Return all about one trial as text, in lines of at most `width` characters."""
-        return trials.trial_text(
-            self.view(),
-            self.trial(number),
-            self._reader.reports(number),
-            log=self.log_path(number),
-            now=time.time(),
-            width=width,
-        )
-
-    def trial_json(self, number: int) -> dict[str, object]:
-        """Return all about one trial as plain values."""
-        return trials.trial_details(
-            self.view(),
-            self.trial(number),
-            self._reader.reports(number),
-            log=self.log_path(number),
-        )
-
-    def closing_text(self, finish: Finish, *, seconds: float, function: str = "") -> str:
-        """Return the summary that ends a run; for Python if the model function is named."""
-        translated = {"command": lambda each: resume_call(each, function)} if function else {}
-        return summary.closing_text(self.view(), finish, seconds=seconds, **translated)
+    def reports(self, number: int) -> list[ReportedValue]:
+        """Return what a trial reported, in all its attempts."""
+        return self._reader.reports(number)
 
 
 _MOST_TRIALS = 2**63 - 1

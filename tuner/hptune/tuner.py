@@ -37,7 +37,7 @@ from .master.run import RunResult, resume, start
 from .master.workforce import Workforce, choose_cluster
 from .pruners.registry import PRUNERS
 from .registry import Registry, shown_name
-from .reporting.results.summary import why_without_result
+from .reporting.results.summary import closing_text, why_without_result
 from .reporting.terminal.display import make_progress, print_end, progress_stream
 from .reporting.terminal.progress import Progress, RunHeader
 from .samplers.registry import SAMPLERS
@@ -295,7 +295,12 @@ class Tuner:
         if view.counts.get(TrialState.FAILED) and view.best is None:
             raise ObjectiveFailedError(*why_without_result(view, result.finish))
         if not self._quiet:
-            end = study.closing_text(result.finish, seconds=result.seconds, function=self._function)
+            end = closing_text(
+                view,
+                result.finish,
+                seconds=result.seconds,
+                command=lambda each: resume_call(each, self._function),
+            )
             print_end(end, progress_stream())
         return study
 

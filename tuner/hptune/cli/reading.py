@@ -79,6 +79,7 @@ def _seldom(ask: Callable[[], _Answer]) -> Callable[[], _Answer]:
 def _status_text(found: StudyDirectory, master: MasterJob | None) -> tuple[str, bool]:
     """Return the state of a study, and whether it neither runs nor waits in Slurm's queue."""
     from ..clusters.shown_jobs import jobs_text
+    from ..reporting.results.summary import status_text
     from ..study import Study
 
     has_job = master is not None and master.job is not None
@@ -87,8 +88,9 @@ def _status_text(found: StudyDirectory, master: MasterJob | None) -> tuple[str, 
         return master.to_text(), not has_job
     # Asked first: a run that ends now is shown once more.
     is_over = found.owner() is None and not has_job
-    text = Study(found).status_text(width=terminal_width())
-    words = [text, jobs_text(found.path, now=time.time())]
+    now = time.time()
+    text = status_text(Study(found).view(), now=now, width=terminal_width())
+    words = [text, jobs_text(found.path, now=now)]
     words += [] if master is None else [master.to_text()]
     return "\n".join(filter(None, words)), is_over
 
@@ -96,6 +98,7 @@ def _status_text(found: StudyDirectory, master: MasterJob | None) -> tuple[str, 
 def _status_json(found: StudyDirectory) -> dict[str, object]:
     from ..clusters.shown_jobs import jobs_json
     from ..master.detached import master_job
+    from ..reporting.results.summary import status_json
     from ..study import Study
 
     master = master_job(found)
@@ -104,7 +107,7 @@ def _status_json(found: StudyDirectory) -> dict[str, object]:
         return {"study": str(found.path), **jobs}
     if (shown := jobs_json(found.path)) is not None:
         jobs["slurm_jobs"] = shown
-    return Study(found).status_json() | jobs
+    return status_json(Study(found).view(), now=time.time()) | jobs
 
 
 @click.command(short_help="Show the best trial and its model.")
@@ -115,12 +118,13 @@ def best(directory: Path, as_json: bool) -> None:
 
     If the model was deleted or damaged, the exit code is 1.
     """
+    from ..reporting.results.best import best_json, best_text
     from ..study import Study
 
     study = Study(directory)
     _ = study.best_trial  # raises a StudyError if there is none
-    fault = study.best_fault
-    echo(study.best_json() | {"fault": fault or None} if as_json else study.best_text())
+    view, fault = study.view(), study.best_fault
+    echo(best_json(view) | {"fault": fault or None} if as_json else best_text(view))
     if fault:
         raise StudyError(fault)
 
@@ -142,13 +146,15 @@ def trials(directory: Path, *, top: int | None, states: tuple[str, ...], as_json
     The epoch is that of the shown value: the best one of a complete trial, and the last one of any
     other. An interrupted trial has begun, and continues when the study is resumed.
     """
+    from ..reporting.results.trials import ranked, trials_json, trials_text
     from ..study import Study
 
-    study = Study(directory)
+    view, now = Study(directory).view(), time.time()
+    chosen = ranked(view, states=states)[:top]
     if as_json:
-        echo(study.trials_json(top=top, states=states))
+        echo(trials_json(view, chosen, now=now))
     else:
-        echo(study.trials_text(top=top, states=states, width=terminal_width()))
+        echo(trials_text(view, chosen, now=now, width=terminal_width()))
 
 
 def _one_trial(command: Callable[..., None]) -> Callable[..., None]:
@@ -174,8 +180,16 @@ def _study_and_number(where: tuple[Path, ...], number: str) -> tuple[Study, int]
 @as_json
 def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
     """Show all about a trial of the study in DIR, by its number TRIAL."""
-    study, trial = _study_and_number(where, number)
-    echo(study.trial_json(trial) if as_json else study.trial_text(trial, width=terminal_width()))
+    from ..reporting.results.trials import trial_details, trial_text
+
+    study, chosen = _study_and_number(where, number)
+    view, trial, reports = study.view(), study.trial(chosen), study.reports(chosen)
+    log_file = study.log_path(chosen)
+    if as_json:
+        echo(trial_details(view, trial, reports, log=log_file))
+        return
+    now, width = time.time(), terminal_width()
+    echo(trial_text(view, trial, reports, log=log_file, now=now, width=width))
 
 
 @click.command(short_help="Print the output of one trial.")

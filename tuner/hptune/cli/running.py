@@ -381,16 +381,15 @@ def _run_and_close(
 
 def _close(directory: StudyDirectory, result: RunResult) -> None:
     from ..core.messages import FinishReason
-    from ..reporting.results.summary import why_without_result
+    from ..reporting.results.summary import closing_text, why_without_result
     from ..study import Study
 
-    study = Study(directory)
-    print_last(study.closing_text(result.finish, seconds=result.seconds), sys.stdout)
+    view = Study(directory).view()
+    print_last(closing_text(view, result.finish, seconds=result.seconds), sys.stdout)
     if result.left_behind:
         raise StudyError(result.left_behind)
     if result.finish.finish_reason is FinishReason.INTERRUPTED:
         raise SystemExit(INTERRUPTED)
-    view = study.view()
     if view.best is None:
         raise StudyError(*why_without_result(view, result.finish))
     if view.best.violation:

@@ -14,13 +14,14 @@ from ..scaling.sizes import TrialSizes
 from ..scaling.split import SplitTimes
 from ..scaling.splitter import (
     FACT,
+    FIRST_NUMBER,
     Note,
     Splitter,
     measure_split,
     mode_of,
-    split_runner,
     stored_curve,
 )
+from ..scaling.step_runner import StepRunner
 from .compose import Run, brief
 from .stop_requests import StopRequests
 
@@ -80,8 +81,13 @@ class ChosenSplit:
         usual = plan.layout.resources
         run.ledger.set_facts({"measuring": True})
         sizes = TrialSizes.of(usual)
-        runner = split_runner(
-            executor, brief=brief(run), space=plan.space, sizes=sizes, requests=requests
+        runner = StepRunner(
+            executor,
+            brief=brief(run),
+            space=plan.space,
+            sizes=sizes,
+            first_number=FIRST_NUMBER,
+            requests=requests,
         )
         curve = measure_split(
             runner,

@@ -269,7 +269,7 @@ def measured_curve(
         seconds=request.seconds,
         steps_seconds=STEPS_SECONDS,
         batch=request.batch,
-        must_divide=request.divisors,
+        must_divide=request.divisors or request.devices[:1],
     )
     notes = _RunNotes(backend, runner.device, note)
     curve, is_time_up = measure_curve(runner, plan, backend=backend, told=notes)

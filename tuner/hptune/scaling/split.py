@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ..text import plural
 from .curve import ScalingCurve
 from .points import Mode
 
@@ -136,8 +137,7 @@ def split_words(split: Split, times: SplitTimes, device: str) -> str:
         f"{count} train {times.seconds[fewest] / times.seconds[count]:.2f} times as fast"
         for count in more
     )
-    plural = f"{device}es" if device == "process" else f"{device}s"
-    chosen = f"{split.devices} {device if split.devices == 1 else plural} for each trial"
+    chosen = f"{plural(split.devices, device)} for each trial"
     if split.devices != fewest:
         why = f"{100 * split.share:.0f} % of the time with {fewest} each"
     else:

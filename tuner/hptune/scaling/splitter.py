@@ -14,15 +14,12 @@ from typing import Final
 
 from ..config.settings import StudySettings
 from ..core.data_parallel import BatchRule
-from ..core.messages import DecideSplit, Event
+from ..core.messages import DecideSplit
 from ..core.resources import Resources
 from ..core.scheduling.cluster import ClusterState
-from ..core.space.space import SearchSpace
-from ..executors.base import Executor
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts
 from ..text import plural
-from ..worker.orders import StudyBrief
 from .curve import Failure, ScalingCurve
 from .file import write_curves
 from .measurer import MeasuringPlan, measure_curve
@@ -38,7 +35,7 @@ _ROUNDS = 2
 _SECONDS = 120.0
 """Longest time to measure."""
 _STEPS_SECONDS = 0.5
-_FIRST_NUMBER = 1_000_000
+FIRST_NUMBER = 1_000_000
 """Trial number of the first measurement. It is larger than that of any trial, so a measurement
 never uses a trial's directory."""
 _MEMORY_MARGIN = 1.25
@@ -116,25 +113,6 @@ def _rooms(places: ClusterState, wanted: Resources | None) -> int:
     return 0 if wanted is None else sum(places.rooms_when_empty(each, wanted) for each in places)
 
 
-def split_runner(
-    executor: Executor,
-    *,
-    brief: StudyBrief,
-    space: SearchSpace,
-    sizes: TrialSizes,
-    requests: Callable[[], Sequence[Event]],
-) -> StepRunner:
-    """Return what runs the steps of a study's default configuration, see `StepRunner`."""
-    return StepRunner(
-        executor,
-        brief=brief,
-        space=space,
-        sizes=sizes,
-        first_number=_FIRST_NUMBER,
-        requests=requests,
-    )
-
-
 def measure_split(
     runner: StepRunner,
     directory: StudyDirectory,
@@ -151,7 +129,8 @@ def measure_split(
     they hold.
 
     Args:
-        runner: Made by `split_runner`. Later, it knows the events for the study's loop.
+        runner: Numbers its attempts from `FIRST_NUMBER` on. Later, it knows the events for the
+            study's loop.
         directory: The study's directory.
         mode: What stays the same when a trial gets more devices.
         backend: Keras's backend.
