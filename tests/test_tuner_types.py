@@ -69,7 +69,7 @@ def taken(setting: Setting) -> set[Any]:
     return found
 
 
-def annotations() -> dict[str, Any]:
+def declared_types() -> dict[str, Any]:
     from optuna.samplers import BaseSampler
 
     from hptune.core.pruner import Pruner
@@ -91,12 +91,12 @@ def annotations() -> dict[str, Any]:
 
 
 def test_each_setting_is_an_argument() -> None:
-    assert annotations().keys() == {each.argument for each in SETTINGS} - OWN
+    assert declared_types().keys() == {each.argument for each in SETTINGS} - OWN
 
 
 @pytest.mark.parametrize("setting", [each for each in SETTINGS if each.argument not in OWN])
 def test_an_argument_has_the_types_that_its_setting_takes(setting: Setting) -> None:
-    annotation = annotations()[setting.argument]
+    annotation = declared_types()[setting.argument]
     # A path may stand where a text does, and bool is an int to type checkers.
     declared, real = parts(annotation), taken(setting)
     assert declared <= real

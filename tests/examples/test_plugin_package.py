@@ -21,7 +21,7 @@ from real_runs import trials
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "plugin"
 
-_spec = importlib.util.spec_from_file_location("plugin_suites", PLUGIN / "tests/test_plugin.py")
+_spec = importlib.util.spec_from_file_location("plugin_suites", PLUGIN / "tests/test_evolution.py")
 assert _spec is not None
 assert _spec.loader is not None
 _suites = importlib.util.module_from_spec(_spec)
