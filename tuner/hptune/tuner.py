@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .clusters.choice import choose_cluster
 from .config.entry_points import EntryPoint, read_entry
 from .config.model_file import (
     ObjectiveSource,
@@ -33,7 +34,7 @@ from .errors import HptuneError, ObjectiveFailedError, UsageError
 from .master.observers import RunDisplay
 from .master.plan import check_request
 from .master.run import RunResult, resume, start
-from .master.workforce import Workforce, choose_cluster
+from .master.workforce import Workforce
 from .reporting.results.summary import why_without_result
 from .reporting.terminal.display import make_progress, print_end, progress_stream
 from .reporting.terminal.progress import Progress, RunHeader

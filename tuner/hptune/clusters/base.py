@@ -5,15 +5,12 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ..config.model_file import ObjectiveSource
 from ..core.attempt import Attempt
-from ..core.clock import Clock
 from ..core.messages import Event
 from ..core.resources import Capacity, Resources
-from ..executors.base import Executor
+from ..executors.base import Executor, RunContext
 from ..security.certificates import Identity
 from ..worker.dask.study_access import StudyAccess
 from .layout import WorkerLayout, fitting
@@ -21,23 +18,6 @@ from .node_failures import FAILING, NodeFailures
 
 UNLIMITED = Capacity(cpus=tuple(range(1_000_000)))
 """Workers elsewhere may be larger than this machine; a trial that fits none of them waits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
-    """Facts about a run that its cluster needs.
-
-    Attributes:
-        name: The run's name on the workers.
-        source: The user's code.
-        clock: Stamps the executor's events.
-        fork_server: The address of the fork server on this machine.
-    """
-
-    name: str
-    source: ObjectiveSource
-    clock: Clock
-    fork_server: str
 
 
 class Cluster(abc.ABC):

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config.kinds import AUTO
+from ..config.plugins import find_executor
 from ..config.settings import StudySettings
 from ..core.budget import Device
 from ..core.resources import Amount, Capacity, Resources, size
 from ..errors import UsageError
+from ..registry import shown_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +74,20 @@ def resolve_layout(
                 "spent; give a budget in core hours, such as 40core-h"
             )
     cores = worker_cores(settings.workers, machine.cpus)
-    if settings.executor == "joblib":
-        # Each joblib worker runs one trial at a time.
+    executor = find_executor(settings)
+    if not executor.shares_workers:
         if resources.cpus < 1:
             raise UsageError(
                 f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
-                "joblib have whole ones; ask for 1, or leave the executor out"
+                f"{shown_name(executor.name)} have whole ones; ask for 1, or leave the executor out"
             )
         cores = _of_one_trial_each(resources, machine, [core for each in cores for core in each])
-    is_packed = resources.processes == 1 and not settings.chooses_split
+    is_packed = (
+        settings.pack != "off"
+        and executor.shares_workers
+        and resources.processes == 1
+        and not settings.chooses_split
+    )
     measured = _measured(settings, declared) if is_packed else ()
     return WorkerLayout(cores, resources, measured)
 
@@ -119,8 +126,6 @@ def fitting(resources: Resources, cores: Iterable[int]) -> int:
 
 def _measured(settings: StudySettings, declared: object) -> tuple[Amount, ...]:
     """Return the amounts that neither the settings nor the model file specifies."""
-    if settings.pack == "off" or settings.executor == "joblib":
-        return ()
     file = declared if isinstance(declared, Mapping) else {}
     unspecified = {
         Amount.CPUS: not (settings.cpus_per_trial or settings.workers or file.get("cpus")),

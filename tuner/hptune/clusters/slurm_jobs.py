@@ -18,11 +18,12 @@ from hptune_jobqueue.job_reports import SUMMARY
 from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import template_text
 
+from ..config.settings import StudySettings
 from ..core.attempt import Attempt
 from ..core.messages import Event
 from ..core.resources import Resources
 from ..errors import UsageError
-from .base import RunContext
+from ..executors.base import RunContext
 from .jobs import (
     COMMAND,
     JobWorkers,
@@ -36,6 +37,22 @@ from .node_failures import FAILING
 from .shown_jobs import jobs_line
 
 DEFAULT_MAX_JOBS = 10
+
+
+def in_jobs(
+    settings: StudySettings,
+    study: Path,
+    *,
+    slurm: str,
+    max_jobs: int | None = None,
+    min_workers: int = 0,
+    insecure: bool = False,
+) -> SlurmWorkers:
+    """Return the workers of Slurm jobs; `slurm` is the path of the slurm.toml."""
+    del settings
+    return SlurmWorkers(
+        Path(slurm), study, max_jobs=max_jobs, min_workers=min_workers, insecure=insecure
+    )
 
 
 class SlurmWorkers(JobWorkers[SlurmCluster]):

@@ -10,7 +10,7 @@ from ..clusters.layout import WorkerLayout
 from ..config.model_file import Found, SourceKind
 from ..config.objectives import goals_to_json, resolve_goals
 from ..config.parallel_trials import carrier_of
-from ..config.plugins import check_own_options, find_pruner, find_sampler
+from ..config.plugins import check_own_options, check_place, find_pruner, find_sampler
 from ..config.resolved import possible_trials, pruner_settings, resolve_epochs
 from ..config.settings import StudySettings
 from ..core.goals import Goals
@@ -140,6 +140,7 @@ def check_request(
     Raises:
         UsageError: Something in them is wrong.
     """
+    check_place(settings)
     anything = Goals((Goal("", Direction.MAX),))
     sampler = sampler or find_sampler(settings)
     _check_sampler(settings, anything, sampler)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..clusters.choice import choose_cluster
 from ..config.model_file import SourceKind
 from ..config.plugins import pruner_maker
 from ..config.settings import StudySettings
@@ -40,7 +41,7 @@ from .resume_checks import ResumeState, check_same, read_settings
 from .resume_plan import Past, ResumeRequest, check_resume, nothing_left, plan_resume
 from .stop_requests import StopRequests
 from .user_requests import UserRequests
-from .workforce import Workforce, choose_cluster
+from .workforce import Workforce
 
 _LOCKED_NOTE_SECONDS = 5.0
 """Time for which another program may keep the ledger locked before the user is told."""

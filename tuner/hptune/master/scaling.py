@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..clusters.base import Cluster
+from ..clusters.choice import choose_cluster
 from ..config.model_file import Found
 from ..config.settings import StudySettings
 from ..core.attempt import Cause, Ending
@@ -39,7 +40,7 @@ from ..text import amount, plural
 from ..worker.dask.study_access import prepare_access
 from ..worker.orders import AttemptLimits, StudyBrief
 from .step_runner import StepRunner, divisors
-from .workforce import Workforce, choose_cluster
+from .workforce import Workforce
 
 STEPS_SECONDS = 1.0
 """How long the steps of one run are timed."""

@@ -7,62 +7,23 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from ..clusters.base import Cluster, RunContext
-from ..clusters.existing import ClientWorkers, ExistingScheduler
+from ..clusters.base import Cluster
 from ..clusters.layout import WorkerLayout, resolve_layout
-from ..clusters.local import LocalWorkers
 from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
 from ..config.source_checks import check_source
 from ..core.clock import SystemClock
 from ..core.resources import Resources
 from ..core.snapshot import StudySnapshot
-from ..executors.base import Executor
+from ..executors.base import Executor, RunContext
 from ..reporting.terminal.display import is_notebook
-from ..worker import devices
 from ..worker.forkserver.client import ForkServer
 from .code_reader import CodeReader
 
 UNLIMITED_TRIALS = 1_000_000
 """The number of trials to run at once where a study ends only when its space is exhausted."""
-
-
-def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> Cluster:
-    """Return the cluster that the user asked for, or else this job's or machine's; not open yet.
-
-    Args:
-        settings: What the user asked for.
-        study: The study's directory.
-        client: A `distributed.Client` whose workers to use; None for the settings' choice.
-
-    Raises:
-        UsageError: Two answers to the question were given, or the slurm.toml is wrong.
-        StudyError: The scheduler's file holds no address.
-    """
-    if client is not None:
-        return ClientWorkers(client)
-    if settings.connect:
-        return ExistingScheduler(settings.connect, certs=settings.certs, insecure=settings.insecure)
-    if settings.slurm:
-        from ..clusters.slurm_jobs import SlurmWorkers
-
-        return SlurmWorkers(
-            Path(settings.slurm),
-            study,
-            max_jobs=settings.max_jobs,
-            min_workers=settings.min_workers,
-            insecure=settings.insecure,
-        )
-    if not devices.is_slurm_job():
-        return LocalWorkers(settings)
-    from ..clusters.slurm_allocation import AllocationWorkers, allocation_for
-
-    allocation, note = allocation_for(settings)
-    if allocation is not None:
-        return AllocationWorkers(allocation, study, insecure=settings.insecure)
-    return LocalWorkers(settings, (note,) if note else ())
 
 
 class Workforce:
