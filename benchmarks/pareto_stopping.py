@@ -23,7 +23,7 @@ from pareto_quality import Costs, Problem, covered, problems, row
 from hptune.core.attempt import Attempt
 from hptune.core.goals import Goals
 from hptune.core.messages import Event, FinishReason, Reported, StopRequested
-from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.pruner import PrunerSettings
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
 from hptune.executors.simulated import SimulatedExecutor
 from hptune.executors.simulated_parts import SimulatedWorker
@@ -43,9 +43,7 @@ GOALS = Goals((Goal("first", Direction.MIN), Goal("second", Direction.MIN)))
 PRUNERS = {
     "none": PrunerSettings(),
     "asha": PrunerSettings(name="asha", epochs=EPOCHS),
-    "asha, promote": PrunerSettings(
-        name="asha", epochs=EPOCHS, options={"pruner_mode": HalvingMode.PROMOTE}
-    ),
+    "asha, promote": PrunerSettings(name="asha", epochs=EPOCHS, options={"pruner_mode": "promote"}),
     "hyperband": PrunerSettings(name="hyperband", epochs=EPOCHS),
 }
 

@@ -13,10 +13,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from hptune import Tuner, UsageError
+import hptune
+from hptune import UsageError
 from hptune.config.settings import SETTINGS
 from in_process import InProcess
 from stored_study import stored
+
+Tuner: Any = hptune.Tuner
+"""Without its types, as type checkers refuse these calls."""
 
 
 def objective(hp: Any, _trial: object) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hptune.core.attempt import Attempt
 from hptune.core.goals import Goals
 from hptune.core.messages import Event, FinishReason, Reported, StopRequested
-from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.pruner import PrunerSettings
 from hptune.core.sampler import Sampler
 from hptune.core.space.space import SearchSpace
 from hptune.core.trial import Direction, Goal, Trial
@@ -29,11 +29,9 @@ OWN = {
     "none": PrunerSettings(),
     "median": PrunerSettings(name="median"),
     "asha": PrunerSettings(name="asha"),
-    "asha-promote": PrunerSettings(name="asha", options={"pruner_mode": HalvingMode.PROMOTE}),
+    "asha-promote": PrunerSettings(name="asha", options={"pruner_mode": "promote"}),
     "hyperband": PrunerSettings(name="hyperband"),
-    "hyperband-promote": PrunerSettings(
-        name="hyperband", options={"pruner_mode": HalvingMode.PROMOTE}
-    ),
+    "hyperband-promote": PrunerSettings(name="hyperband", options={"pruner_mode": "promote"}),
 }
 
 

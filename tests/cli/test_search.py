@@ -138,7 +138,7 @@ def test_a_grid_of_continuous_parameters(cli: InProcess) -> None:
         "run", model, *LIGHT, "--search", "grid", "--grid-points", "3", "--study", cli.study()
     )
     assert ended.code == 0, ended.err
-    assert "the grid has 9 configurations, 3 values of each continuous parameter" in ended.err
+    assert "the grid has 9 configurations (--grid-points 3)" in ended.err
     points = {(round(t["params"]["x"], 9), round(t["params"]["y"], 9)) for t in trials(cli.study())}
     assert points == set(itertools.product([0.0, 0.5, 1.0], [1e-4, 1e-3, 1e-2]))
 

@@ -13,7 +13,7 @@ from hptune.core.attempt import Attempt, Outcome
 from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
 from hptune.core.messages import Event, Finish, FinishReason, Reported, StopRequested
-from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.pruner import PrunerSettings
 from hptune.core.snapshot import StudySnapshot
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
@@ -31,12 +31,10 @@ PRUNERS = {
     "none": PrunerSettings(epochs=EPOCHS),
     "median": PrunerSettings(name="median", epochs=EPOCHS),
     "asha": PrunerSettings(name="asha", epochs=EPOCHS),
-    "promotion": PrunerSettings(
-        name="asha", epochs=EPOCHS, options={"pruner_mode": HalvingMode.PROMOTE}
-    ),
+    "promotion": PrunerSettings(name="asha", epochs=EPOCHS, options={"pruner_mode": "promote"}),
     "hyperband": PrunerSettings(name="hyperband", epochs=EPOCHS),
     "hyperband, promotion": PrunerSettings(
-        name="hyperband", epochs=EPOCHS, options={"pruner_mode": HalvingMode.PROMOTE}
+        name="hyperband", epochs=EPOCHS, options={"pruner_mode": "promote"}
     ),
 }
 DEATHS = Faults(

@@ -140,7 +140,7 @@ def test_the_trace_of_halving_that_stops() -> None:
 
 
 def test_the_trace_of_halving_that_promotes() -> None:
-    p = made("asha", epochs=9, mode=HalvingMode.PROMOTE)
+    p = made("asha", epochs=9, pruner_mode=HalvingMode.PROMOTE)
     promoted = []
     for trial, value in enumerate((0.5, 0.4, 0.3)):
         p.report(trial, 1, [value])

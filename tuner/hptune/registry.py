@@ -77,7 +77,7 @@ class Row:
     """What messages call such a thing, such as "search"."""
     group: ClassVar[str]
     """The group of entry points."""
-    arguments: ClassVar[tuple[str, ...]]
+    arguments: ClassVar[tuple[str, ...]] = ()
     keywords: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -277,9 +277,9 @@ class Registry(Generic[R]):
                 return replace(family.row.bound(adapted=thing), name=name)
         if not callable(thing):
             raise UsageError(
-                f"--{self.what} is {name if ':' in name else repr(thing)}, which is no class "
-                f"or function that makes one as {name}({', '.join(self._call)}); allowed are "
-                f"such a factory, {', '.join(self.summaries)}, and module:Name"
+                f"--{self.what} is {name if ':' in name else repr(thing)}; allowed are "
+                f"{', '.join(self.summaries)}, module:Name, and a class or function that is called "
+                f"as factory({', '.join(self._call)})"
             )
         doc = (thing.__doc__ or "").strip().partition("\n")[0].rstrip(".")
         return self._row(name=name, summary=doc, factory=thing, options=self._options(thing))

@@ -23,6 +23,8 @@ from .config.model_file import (
     user_code,
 )
 from .config.other_tuners import answer, our_method, our_name
+from .config.places import CLUSTERS, EXECUTORS
+from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
@@ -35,13 +37,21 @@ from .master.observers import RunDisplay
 from .master.plan import check_request
 from .master.run import RunResult, resume, start
 from .master.workforce import Workforce
+from .pruners.registry import PRUNERS
+from .registry import Registry, shown_name
 from .reporting.results.summary import why_without_result
 from .reporting.terminal.display import make_progress, print_end, progress_stream
 from .reporting.terminal.progress import Progress, RunHeader
+from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
 from .storage.file_errors import storage_errors
 from .study import Study
 from .training.stored_dataset import StoredDataset, is_dataset
+
+if TYPE_CHECKING:  # types of arguments, for type checkers alone
+    from typing import Unpack
+
+    from .config.tuner_settings import TunerSettings
 
 OBJECTIVE_FILE = "objective.pkl"
 DATA_FILE = "data.joblib"
@@ -107,7 +117,7 @@ class Tuner:
         loss: Any = None,
         optimizer: Any = None,
         metrics: Any = None,
-        **settings: Any,
+        **settings: Unpack[TunerSettings],
     ) -> None:
         compiled = {"loss": loss, "optimizer": optimizer, "metrics": metrics}
         name = getattr(model_fn, "__name__", type(model_fn).__name__)
@@ -117,17 +127,20 @@ class Tuner:
         self._resume, self._retry_failed = resume, retry_failed
         self._client = client
         self._quiet = quiet
+        given: dict[str, Any] = dict(settings)
         if objective is not None:
-            settings["objective"] = objective
+            given["objective"] = objective
         try:
+            self._things = _things(given)
+            given |= {name: each.name for name, each in self._things.items()}
             self._code = replace(
                 _user_code(model_fn),
                 hyperparameters=read_hyperparameters(hyperparameters, given_to="hyperparameters"),
                 tune_new_entries=tune_new_entries,
                 compile_arguments={k: v for k, v in compiled.items() if v is not None},
             )
-            self._check_place(settings)
-            self._given = _by_field(settings)
+            self._check_place(given)
+            self._given = _by_field(given)
             self._settings = StudySettings(
                 source=ObjectiveSource(SourceKind.PICKLE, OBJECTIVE_FILE),
                 working_directory=str(Path.cwd()),
@@ -151,6 +164,8 @@ class Tuner:
         shown = []
         for name in self._given:
             value, setting = getattr(self._settings, name), BY_NAME[name]
+            if name in self._things:
+                value = shown_name(value)
             if isinstance(value, str | float):  # as a user writes it, such as 10m
                 value = setting.kind.show(value)
             shown.append(f"{setting.argument}={value!r}")
@@ -224,7 +239,10 @@ class Tuner:
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
-        with _replacing(directory):
+        things = [
+            each for name, each in self._things.items() if not exists or BY_NAME[name].resumable
+        ]
+        with _replacing(directory, [each.file(directory.path) for each in things]):
             # A model that is resumed without data uses the code and the data that are stored.
             if not exists or has_data or self._code.objective is not None:
                 if exists:
@@ -233,6 +251,9 @@ class Tuner:
                 directory.make()
                 with storage_errors(directory.path):
                     save(code(directory), directory.path / OBJECTIVE_FILE)
+            with storage_errors(directory.path):
+                for each in things:
+                    each.store(directory.path)
             if not (exists or has_data or self._code.objective or self._code.owns_fit):
                 raise UsageError(
                     f"fit has no data, and there is no study in {directory} whose data it could "
@@ -289,7 +310,8 @@ class Tuner:
                 "retry_failed is True, but a new study has no failed trials; give resume=True with "
                 "it, and the study's directory"
             )
-        sources = [name for name in ("connect", "slurm", "workers", "executor") if name in settings]
+        places = ("cluster", "connect", "slurm", "workers", "executor")
+        sources = [name for name in places if name in settings]
         if self._client is not None and not hasattr(self._client, "scheduler_info"):
             raise UsageError(f"client is {self._client!r}; allowed is a distributed.Client")
         if self._client is not None and sources:
@@ -331,14 +353,15 @@ class _PythonProgress:
 
 
 @contextlib.contextmanager
-def _replacing(directory: StudyDirectory) -> Iterator[None]:
+def _replacing(directory: StudyDirectory, more: Sequence[Path]) -> Iterator[None]:
     """Let the block replace code and data in a study's directory, and clean up after it.
 
     If the study refuses them, it has its own ones back, except on a file system without hard links.
-    If there is no study in the end, none stay.
+    If there is no study in the end, none stay. `more` are files of this run besides those.
     """
-    mine = [directory.path / name for name in (OBJECTIVE_FILE, DATA_FILE, *DATASETS)]
+    mine = [directory.path / name for name in (OBJECTIVE_FILE, DATA_FILE, *DATASETS)] + [*more]
     before = {each: each.with_name(f"{each.name}.before") for each in mine}
+    is_new = [each for each in more if not each.exists()]
     for each, other in before.items():
         _remove(other)
         try:
@@ -351,6 +374,8 @@ def _replacing(directory: StudyDirectory) -> Iterator[None]:
     try:
         yield
     except UsageError:
+        for each in is_new:
+            _remove(each)
         for each, other in before.items():
             if other.exists():
                 _remove(each)
@@ -417,6 +442,21 @@ def _gives_batches(data: object) -> bool:
 def _user_code(model_fn: Any) -> UserCode:
     name = getattr(model_fn, "__name__", "model_fn")
     return user_code(EntryPoint(name, *read_entry(name, model_fn)))
+
+
+_PLUG_INS: Mapping[str, Registry[Any]] = {
+    each.what: each for each in (SAMPLERS, PRUNERS, EXECUTORS, CLUSTERS)
+}
+"""Arguments that name something, or are it."""
+
+
+def _things(arguments: Mapping[str, Any]) -> dict[str, Given]:
+    """Return the classes, functions and objects among the arguments that may also be names."""
+    return {
+        name: Given(registry, arguments[name])
+        for name, registry in _PLUG_INS.items()
+        if not isinstance(arguments.get(name), str | None)
+    }
 
 
 _SETTINGS = {each.argument: each for each in SETTINGS}

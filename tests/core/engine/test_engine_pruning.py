@@ -21,12 +21,12 @@ from hptune.core.messages import (
     Stop,
     Tell,
 )
-from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.pruner import PrunerSettings
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.core.user_requests import UserAction
 
 STOPS = PrunerSettings(name="asha", epochs=9)
-PROMOTES = PrunerSettings(name="asha", epochs=9, options={"pruner_mode": HalvingMode.PROMOTE})
+PROMOTES = PrunerSettings(name="asha", epochs=9, options={"pruner_mode": "promote"})
 PRUNED, PAUSED = Ending(Cause.PRUNED), Ending(Cause.PAUSED)
 
 

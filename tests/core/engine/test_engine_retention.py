@@ -10,7 +10,7 @@ from engine_driver import FIRST, EngineDriver, returned, states
 from hptune.core.attempt import AttemptId, Cause, Ending, Report
 from hptune.core.goals import Goals
 from hptune.core.messages import Command, Discard, Finish, FinishReason, KeepBest, Reported, Start
-from hptune.core.pruner import HalvingMode, PrunerSettings
+from hptune.core.pruner import PrunerSettings
 from hptune.core.ranking import Ranking
 from hptune.core.trial import Direction, Goal, Score, TrialState
 
@@ -156,7 +156,7 @@ def test_what_was_paused_while_it_trained_on_is_no_less_the_best_either(
     driver: EngineDriver,
 ) -> None:
     pruner = PrunerSettings(
-        name="asha", epochs=9, options={"min_epochs": 1, "pruner_mode": HalvingMode.PROMOTE}
+        name="asha", epochs=9, options={"min_epochs": 1, "pruner_mode": "promote"}
     )
     complete_four(driver, keep=2)
     driver.open(4, keep_checkpoints=2, go_on=(1, 2), pruner=pruner)

@@ -3,8 +3,8 @@
 Each cluster implements one contract: processes on this machine, workers that joined a Dask
 scheduler of the user's, Slurm jobs, or the nodes of the Slurm job that the run is in.
 
-Offers: `base.Cluster` (the contract), `choice.choose_cluster`, `local.LocalWorkers`, `existing.ExistingScheduler`,
-`existing.ClientWorkers`, `slurm_jobs.SlurmWorkers`, `slurm_allocation.AllocationWorkers`,
+Offers: `base.Cluster` (the contract), `choice.choose_cluster`, `local.LocalWorkers`,
+`existing.ExistingScheduler`, `existing.ClientWorkers`, `slurm_jobs.SlurmWorkers`, `slurm_allocation.AllocationWorkers`,
 `shown_jobs` (the jobs in `hptune status`), `layout` (how a machine's cores are divided),
 `scheduler.serve` (`hptune scheduler`), `running_studies.study_at`.
 

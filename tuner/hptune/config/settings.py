@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -196,14 +197,16 @@ class StudySettings(StudyOptions):
         return None if is_listed(self.search) else DEFAULT_TRIALS
 
     def own_options(self, owner: str) -> dict[str, Any]:
-        """Return the options given to the search or pruner, by name.
+        """Return the options given to the search or pruner as plain values, by name.
 
         Args:
             owner: "search" or "pruner".
         """
         given = {each.name: getattr(self, each.name) for each in SETTINGS if each.owner == owner}
         others: Mapping[str, Any] = getattr(self, f"{owner}_options")
-        return {name: value for name, value in given.items() if value is not None} | dict(others)
+        plain = {name: str(value) if isinstance(value, enum.Enum) else value
+                 for name, value in given.items() if value is not None}  # fmt: skip
+        return plain | dict(others)
 
 
 SETTINGS = rows(StudySettings)

@@ -22,6 +22,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import StudyError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
+from ..registry import shown_name
 from ..reporting.terminal.notifications import Notifications
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
@@ -306,7 +307,7 @@ def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> Run
         workers_are_known=run.workers.cluster.is_local,
         memory_bytes=plan.layout.resources.memory_bytes,
         has_checkpoint=StudyFiles(run.directory, plan.goals).can_continue,
-        pruner=plan.pruner.name,
+        pruner=shown_name(plan.pruner.name),
         objectives=[goal.metric for goal in plan.goals.objectives],
         unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )

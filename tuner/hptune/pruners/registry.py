@@ -16,15 +16,14 @@ from .checked import CheckedPruner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunerRow(Row):
-    """A pruner that can be chosen: `factory(directions, epochs=…, **options)`.
+    """A pruner that can be chosen: `factory(directions=…, epochs=…, **options)`.
 
     `epochs` is the full training of a trial, in steps; None if it is unknown.
     """
 
     what: ClassVar[str] = "pruner"
     group: ClassVar[str] = "hptune.pruners"
-    arguments: ClassVar[tuple[str, ...]] = ("directions",)
-    keywords: ClassVar[tuple[str, ...]] = ("epochs",)
+    keywords: ClassVar[tuple[str, ...]] = ("directions", "epochs")
 
 
 _FACTORIES = "hptune.pruners.factories:"
@@ -122,5 +121,5 @@ def make_pruner(
     directions = [goal.direction for goal in objectives]
     return CheckedPruner(
         found.name,
-        lambda: found.make(directions, given=settings.options, epochs=settings.epochs),
+        lambda: found.make(given=settings.options, directions=directions, epochs=settings.epochs),
     )

@@ -1,0 +1,80 @@
+"""The settings of a study as keyword arguments of `Tuner`, with the types that they take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:  # for type checkers alone
+    from optuna.samplers import BaseSampler
+
+    from ..core.pruner import Pruner
+    from ..core.sampler import Sampler
+    from ..core.space.user_priors import PriorSpec
+
+    Text = str | os.PathLike[str]
+
+
+class TunerSettings(TypedDict, total=False):
+    """What `Tuner` takes besides its own arguments; `docs/reference-options.md` explains each."""
+
+    direction: Literal["min", "max"] | None
+    constraints: str | Sequence[str]
+    confirm: int
+    confirm_repeats: int | None
+
+    search: str | Callable[..., Sampler] | BaseSampler
+    search_options: Mapping[str, Any]
+    grid_points: int | None
+    start_points: str | Mapping[str, object] | Sequence[str | Mapping[str, object]]
+    priors: str | Mapping[str, PriorSpec] | Sequence[str]
+    warm_start: Text | Sequence[Text]
+    seed: int | None
+
+    trials: int | None
+    epochs: int | None
+    timeout: str | float | None
+    budget: str
+    trial_timeout: str | float | None
+
+    pruner: str | Callable[..., Pruner] | None
+    pruner_options: Mapping[str, Any]
+    min_epochs: int | None
+    reduction_factor: int | None
+    brackets: int | None
+    pruner_mode: Literal["stop", "promote"] | None
+
+    python: Text
+    workers: int | None
+    cpus_per_trial: float | None
+    gpus_per_trial: float | Literal["auto"] | None
+    processes_per_trial: int | Literal["auto"] | None
+    nodes_per_trial: int | None
+    memory_per_trial: str | int
+    pack: Literal["auto", "off"]
+    strategy: Literal["auto", "data-parallel", "none"]
+    batch_rule: Literal["global", "linear", "sqrt"]
+    warm_up_epochs: int
+    cluster: str | Callable[..., Any]
+    cluster_options: Mapping[str, Any]
+    connect: Text
+    certs: Text
+    insecure: bool
+    slurm: Text
+    max_jobs: int | None
+    min_workers: int | None
+    executor: str | Callable[..., Any]
+    executor_options: Mapping[str, Any]
+    cache_data: bool | int | str | None
+    file_limit: str | int
+
+    checkpoint_every: int | None
+    keep_checkpoints: int
+    stop_at: Literal["batch", "epoch"]
+    master_grace: str | float
+
+    on_failure: str | Sequence[str]
+    max_failures: int | None
+    same_failures: int
+    hang_timeout: str | float
