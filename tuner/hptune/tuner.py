@@ -36,7 +36,7 @@ from .errors import HptuneError, ObjectiveFailedError, UsageError
 from .master.observers import RunDisplay
 from .master.plan import check_request
 from .master.run import RunResult, resume, start
-from .master.workforce import Workforce
+from .master.workforce import check_workers
 from .pruners.registry import PRUNERS
 from .registry import Registry, shown_name
 from .reporting.results.summary import why_without_result
@@ -149,7 +149,7 @@ class Tuner:
             if not (self._directory and self._directory.database.exists()):
                 check_request(self._settings)
                 where = Path() if self._directory is None else self._directory.path
-                Workforce(self._settings, choose_cluster(self._settings, where, client))
+                check_workers(self._settings, choose_cluster(self._settings, where, client))
         except UsageError as error:
             raise self._in_python(error) from None
 

@@ -41,17 +41,14 @@ class WorkerLayout:
         return replace(self, measured=measured)
 
 
-def resolve_layout(
+def checked_trial(
     settings: StudySettings,
     constants: Mapping[str, object],
     machine: Capacity,
     *,
     is_certain: bool = True,
-) -> WorkerLayout:
-    """Divide a machine's cores among workers.
-
-    Without `workers`, one worker has all cores and trials of one core fill it. With `workers`
-    alone, each worker runs one trial at a time with its share of the cores.
+) -> Resources:
+    """Return what a trial holds, after checking that workers can have it.
 
     Args:
         settings: What the user asked for.
@@ -73,14 +70,31 @@ def resolve_layout(
                 f"--budget is {settings.budget}, but trials hold no GPU here, so it would never be "
                 "spent; give a budget in core hours, such as 40core-h"
             )
-    cores = worker_cores(settings.workers, machine.cpus)
+    if resources.cpus < 1 and not find_executor(settings).shares_workers:
+        raise UsageError(
+            f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
+            f"{shown_name(settings.executor)} have whole ones; ask for 1, or leave the executor out"
+        )
+    return resources
+
+
+def resolve_layout(
+    settings: StudySettings,
+    constants: Mapping[str, object],
+    machine: Capacity,
+    *,
+    is_certain: bool = True,
+) -> WorkerLayout:
+    """Divide a machine's cores among workers.
+
+    Without `workers`, one worker has all cores and trials of one core fill it. With `workers`
+    alone, each worker runs one trial at a time with its share of the cores. The arguments and the
+    errors are those of `checked_trial`.
+    """
+    resources = checked_trial(settings, constants, machine, is_certain=is_certain)
     executor = find_executor(settings)
+    cores = worker_cores(settings.workers, machine.cpus)
     if not executor.shares_workers:
-        if resources.cpus < 1:
-            raise UsageError(
-                f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
-                f"{shown_name(executor.name)} have whole ones; ask for 1, or leave the executor out"
-            )
         cores = _of_one_trial_each(resources, machine, [core for each in cores for core in each])
     is_packed = (
         settings.pack != "off"
@@ -88,7 +102,7 @@ def resolve_layout(
         and resources.processes == 1
         and not settings.chooses_split
     )
-    measured = _measured(settings, declared) if is_packed else ()
+    measured = _measured(settings, constants.get("RESOURCES")) if is_packed else ()
     return WorkerLayout(cores, resources, measured)
 
 

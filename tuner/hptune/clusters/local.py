@@ -16,7 +16,7 @@ from ..registry import shown_name
 from ..worker import device_locks, devices
 from ..worker.dask.study_access import StudyAccess
 from .base import Cluster
-from .layout import WorkerLayout, resolve_layout, worker_cores
+from .layout import WorkerLayout, checked_trial, worker_cores
 
 
 def here(settings: StudySettings, study: Path, *, insecure: bool = False) -> Cluster:
@@ -153,6 +153,6 @@ class LocalWorkers(Cluster):
         self._machine = replace(has, gpus=free)
         self._notes += (f"{words}; this one has {', '.join(free)}",)
         try:
-            resolve_layout(self._settings, {}, self._machine)
+            checked_trial(self._settings, {}, self._machine)
         except UsageError as error:
             raise StudyError(f"{error.message}; {words}") from error

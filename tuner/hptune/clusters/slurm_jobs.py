@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import queue
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -144,9 +144,19 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         """Return whether a line for the user says the same as `jobs_words`."""
         return line.startswith(SUMMARY)
 
-    def hand_over(self) -> None:
-        """Leave the jobs on which trials run to the next master, and cancel the others."""
-        self.jobs.hand_over()
+    def prepare(self, notify: Callable[[str], None]) -> None:
+        """Wait until Slurm answers, if this master is a job."""
+        from .slurm_master import wait_for_slurm
+
+        wait_for_slurm(notify)
+
+    def stops_on_signal(
+        self, notify: Callable[[str], None], end: Callable[[], None]
+    ) -> Callable[[int], bool] | None:
+        """Return whether the study stops with a master that is a job, or is left to the next."""
+        from .slurm_master import handover
+
+        return handover(notify, give_back=self.jobs.hand_over, end=end)
 
     @property
     def left_behind(self) -> str:

@@ -73,7 +73,8 @@ class ClusterRow(Row):
         detaches: Submits the master to where the workers come from: called with the settings, the
             study's directory and the arguments of `hptune`, it returns a text for the user. None
             if there is no such place.
-        queues: Whether workers may have to wait in a queue for any time.
+        queues: Whether workers may wait in a queue for any time.
+        takes_over: Whether it uses the workers that an earlier master of the study has left.
     """
 
     chosen_by: str = ""
@@ -81,6 +82,7 @@ class ClusterRow(Row):
     pauses: str = ""
     detaches: Target | None = None
     queues: bool = False
+    takes_over: bool = False
 
     what: ClassVar[str] = "cluster"
     group: ClassVar[str] = "hptune.clusters"
@@ -177,8 +179,9 @@ CLUSTERS = Registry(
             ),
             chosen_by="slurm",
             pauses="Slurm jobs are cancelled when no trial runs on them",
-            detaches="hptune.clusters.detaching:submit",
+            detaches="hptune.clusters.slurm_submission:submit",
             queues=True,
+            takes_over=True,
         ),
         ClusterRow(
             name="allocation",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..clusters.choice import choose_cluster
 from ..config.model_file import SourceKind
-from ..config.plugins import pruner_maker
+from ..config.plugins import find_cluster, pruner_maker
 from ..config.settings import StudySettings
 from ..core.attempt import AttemptId
 from ..core.clock import SystemClock
@@ -40,7 +40,7 @@ from .plan import check_request, plan_start
 from .recovery import collect, discard_journals
 from .resume_checks import ResumeState, check_same, read_settings
 from .resume_plan import Past, ResumeRequest, check_resume, nothing_left, plan_resume
-from .stop_requests import StopRequests
+from .stop_requests import StopRequests, end_process
 from .user_requests import UserRequests
 from .workforce import Workforce
 
@@ -114,7 +114,8 @@ def _start(
     workforce: Workforce,
     display: RunDisplay,
 ) -> RunResult:
-    _wait_for_slurm(settings, lock, display)
+    with lock.beating():
+        workforce.cluster.prepare(display.progress.note)
     _note_reading(settings, directory, display)
     with workforce as workers:
         with lock.beating():
@@ -190,7 +191,7 @@ def resume(
             for line in lines:
                 display.progress.note(line)
             return RunResult(finish, engine.active_seconds)
-        if not settings.slurm:
+        if not find_cluster(settings).takes_over:
             try:
                 _cancel_left_jobs(directory, display)
             except StudyError as error:  # a study may continue where there is no Slurm
@@ -199,7 +200,8 @@ def resume(
                     "end by themselves, as they find no master"
                 )
         workforce = Workforce(settings, choose_cluster(settings, directory.path, client))
-        _wait_for_slurm(settings, lock, display)
+        with lock.beating():
+            workforce.cluster.prepare(display.progress.note)
         _note_reading(settings, directory, display)
         with workforce as workers:
             with lock.beating():
@@ -212,7 +214,7 @@ def resume(
 
 def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
     """Cancel the Slurm jobs of an earlier master; this run has no use for them."""
-    from .detached import cancel_jobs
+    from ..clusters.slurm_master import cancel_jobs  # loads what submits jobs
 
     if count := cancel_jobs(directory, is_master=True):
         display.progress.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
@@ -352,7 +354,9 @@ def _ways_to(page: str) -> Sequence[str]:
 
 
 def _requests(run: Run, display: RunDisplay) -> StopRequests:
-    from .detached import handover  # loads what submits jobs
+    def end() -> None:
+        display.progress.stop()
+        end_process()
 
     users = UserRequests(
         run.directory.requests,
@@ -367,20 +371,8 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         timeout_seconds=run.plan.settings.timeout_seconds or None,
         worked_seconds=run.engine.active_seconds,
         overspent=run.engine.overspent,
-        may_stop=handover(
-            display.progress.note,
-            give_back=run.workers.cluster.hand_over,
-            last=display.progress.stop,
-        ),
+        may_stop=run.workers.cluster.stops_on_signal(display.progress.note, end),
     )
-
-
-def _wait_for_slurm(settings: StudySettings, lock: MasterLock, display: RunDisplay) -> None:
-    if settings.slurm:
-        from .detached import wait_for_slurm  # loads what submits jobs
-
-        with lock.beating():
-            wait_for_slurm(display.progress.note)
 
 
 def _note_reading(settings: StudySettings, directory: StudyDirectory, display: RunDisplay) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from ..clusters.base import Cluster
 from ..clusters.choice import choose_cluster
 from ..config.model_file import Found
+from ..config.plugins import find_cluster
 from ..config.settings import StudySettings
 from ..core.attempt import Cause, Ending
 from ..core.goals import Goals
@@ -129,8 +130,8 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
 
 
 def _join_seconds(request: ScalingRequest, cluster: Cluster) -> float:
-    """Return how long to wait for workers; a Slurm job may wait in its queue for any time."""
-    if request.settings.slurm:
+    """Return how long to wait for workers, which may wait in a queue for any time."""
+    if find_cluster(request.settings).queues:
         return math.inf
     return _JOIN_SECONDS if cluster.is_local else min(_JOIN_SECONDS, request.seconds)
 

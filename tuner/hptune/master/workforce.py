@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from ..clusters.base import Cluster
-from ..clusters.layout import WorkerLayout, resolve_layout
+from ..clusters.layout import WorkerLayout, checked_trial, resolve_layout
 from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
 from ..config.source_checks import check_source
@@ -24,6 +24,26 @@ from .code_reader import CodeReader
 
 UNLIMITED_TRIALS = 1_000_000
 """The number of trials to run at once where a study ends only when its space is exhausted."""
+
+
+def check_workers(settings: StudySettings, cluster: Cluster) -> Resources:
+    """Check the settings and the user's file, before the seconds that reading the model takes.
+
+    Args:
+        settings: What the user asked for.
+        cluster: Where the workers come from; it is not open yet.
+
+    Returns:
+        What a trial holds, as far as the settings say.
+
+    Raises:
+        UsageError: The cluster can never hold a trial, or the file cannot be used.
+    """
+    if settings.source.kind is SourceKind.FILE:
+        check_source(
+            Path(settings.source.path), has_entry=bool(settings.entry), python=settings.python
+        )
+    return checked_trial(settings, {}, cluster.capacity, is_certain=cluster.is_local)
 
 
 class Workforce:
@@ -49,16 +69,7 @@ class Workforce:
         self.cluster = cluster
         self._settings = settings
         self._stack = contextlib.ExitStack()
-        # Report mistakes in the settings before the seconds that reading the model takes.
-        self._least = resolve_layout(
-            settings, {}, cluster.capacity, is_certain=cluster.is_local
-        ).resources
-        if settings.source.kind is SourceKind.FILE:
-            check_source(
-                Path(settings.source.path),
-                has_entry=bool(settings.entry),
-                python=settings.python,
-            )
+        self._least = check_workers(settings, cluster)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
