@@ -42,7 +42,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--on-failure", "fire=stop"], ["'fire=stop'", "gpu-memory", "hang"]),
         ([*RUN, "--on-failure", "nan=panic"], ["'nan=panic'", "retry:N", "prune"]),
         ([*RUN, "--direction", "up"], ["--direction is 'up'", "min and max"]),
-        ([*RUN, "--executor", "ray"], ["'ray'", "dask and joblib"]),
+        ([*RUN, "--executor", "ray"], ["'ray'", "dask, joblib, and module:Name"]),
         ([*RUN, "--serch", "grid"], ["--serch", "--search"]),
         ([*RUN, "--max-trials", "9"], ["--max-trials", "Did you mean --trials?"]),
         ([*RUN, "--n-jobs", "9"], ["--n-jobs", "Did you mean --workers?"]),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hptune.clusters import slurm_master
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
-from hptune.master import detached
 from hptune_jobqueue.script import MASTER_NOTICE
 from in_process import InProcess
 from stored_study import stored
@@ -62,7 +62,7 @@ def test_a_masters_job_waits_for_a_slurm_that_is_silent(
     cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a job that was requeued while the controller restarts: nobody else would start it."""
-    monkeypatch.setattr(detached, "_SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(slurm_master, "_SILENCE_SECONDS", 0.0)
     study = stored_study(cli)
     silent = "echo 'sinfo: error: Unable to contact slurm controller' >&2; exit 1"
     # It answers the third time; then the partition is gone.

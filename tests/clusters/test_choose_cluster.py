@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hptune.clusters.base import Cluster
+from hptune.clusters.choice import choose_cluster
 from hptune.clusters.existing import ClientWorkers, ExistingScheduler
 from hptune.clusters.jobs import JobQueueCluster, JobWorkers, translated_errors
 from hptune.clusters.layout import WorkerLayout, resolve_layout
@@ -17,7 +18,6 @@ from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
 from hptune.core.resources import Resources
 from hptune.errors import StudyError, UsageError
-from hptune.master.workforce import choose_cluster
 from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.errors import ConfigError, JobsFailError
 from hptune_jobqueue.nodes import parse_sinfo

@@ -12,17 +12,19 @@ import pytest
 from distributed import Client, LocalCluster
 
 from hptune.clusters.base import SchedulerCluster
+from hptune.clusters.choice import choose_cluster
 from hptune.clusters.existing import ClientWorkers, ExistingScheduler
 from hptune.clusters.layout import WorkerLayout
 from hptune.clusters.running_studies import study_at
 from hptune.clusters.scheduler import check_file, serve
 from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.plugins import check_place
 from hptune.config.settings import StudySettings
 from hptune.core.clock import SystemClock
 from hptune.core.resources import Resources
 from hptune.errors import NoStudyError, StudyError, UsageError
 from hptune.executors.dask import DaskExecutor
-from hptune.master.workforce import Workforce, choose_cluster
+from hptune.master.workforce import Workforce
 from hptune.worker.dask.study_access import StudyAccess
 
 ADDRESS = "tls://node1:8786"
@@ -39,8 +41,8 @@ def test_asking_for_other_workers_takes_back_what_was_asked_for_before() -> None
     elsewhere = here.changed({"connect": ADDRESS, "trials": 9})
     assert (elsewhere.connect, elsewhere.workers, elsewhere.trials) == (ADDRESS, None, 9)
     assert elsewhere.changed({"trials": 10}).connect == ADDRESS, "it is not remembered"
-    assert elsewhere.changed({"workers": 3}).connect == ""
-    assert elsewhere.changed({"connect": "none"}).connect == ""
+    assert elsewhere.changed({"workers": 3}).connect is None
+    assert elsewhere.changed({"connect": "none"}).connect is None
     assert settings(executor="joblib").changed({"connect": ADDRESS}).executor == "dask"
 
 
@@ -96,7 +98,7 @@ def test_a_scheduler_that_ends_removes_its_own_file_only(tmp_path: Path) -> None
 )
 def test_two_answers_to_one_question_are_refused(said: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        settings(**said)
+        check_place(settings(**said))
 
 
 def test_a_client_replaces_the_workers_of_a_study_begun_elsewhere() -> None:

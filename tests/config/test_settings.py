@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hptune.config.model_file import ObjectiveSource, SourceKind
+from hptune.config.plugins import check_place
 from hptune.config.reference import given_options, in_python, markdown
 from hptune.config.settings import SETTINGS, StudySettings
 from hptune.config.source_checks import NO_LOAD_DATA
@@ -29,7 +30,7 @@ def settings(**asked: object) -> StudySettings:
     [
         ({"stop_at": None}, "stop_at is None; allowed are batch and epoch"),
         ({"pack": None}, "pack is None; allowed are auto and off"),
-        ({"executor": None}, "executor is None; allowed are dask and joblib"),
+        ({"executor": None}, "executor is None; allowed are dask, joblib, others installed"),
         ({"pruner_mode": "both"}, "pruner_mode is 'both'; allowed are stop and promote"),
         ({"direction": "up"}, "direction is 'up'; allowed are min and max"),
         ({"trials": "0"}, "trials is 0; allowed are whole numbers from 1 on"),
@@ -59,12 +60,15 @@ def settings(**asked: object) -> StudySettings:
         ({"connect": "node1"}, "connect is 'node1'; allowed are an address such as tls://"),
         ({"workers": 2, "slurm": "/a.toml"}, "slurm is '/a.toml' and workers is 2"),
         ({"connect": "tls://a:1", "executor": "joblib"}, "give one of them"),
+        ({"cluster": "slurm", "connect": "tls://a:1"}, "give one of them"),
+        ({"cluster": "mine:X", "workers": 2}, "cluster is 'mine:X' and workers is 2"),
+        ({"cluster": "scheduler"}, "cluster is scheduler, which needs connect"),
         ({"confirm_repeats": 3}, "confirm_repeats is 3, but confirm is not given"),
     ],
 )
 def test_other_values_are_refused_with_what_is_allowed(asked: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        settings(**asked)
+        check_place(settings(**asked))
     assert said in in_python(str(refused.value))
 
 
@@ -96,7 +100,7 @@ def test_in_python_data_are_given_to_fit() -> None:
         ({"cpus_per_trial": "0.5"}, 0.5),
         ({"direction": "max"}, Direction.MAX),
         ({"pruner_mode": None}, None),
-        ({"connect": "none"}, ""),
+        ({"connect": "none"}, None),
         ({"objectives": "loss"}, ("loss",)),
         ({"objectives": ["loss", "size:min"]}, ("loss", "size:min")),
         ({"warm_start": Path("study")}, ("study",)),
@@ -120,9 +124,15 @@ def test_allowed_values_are_read_stored_and_read_again(
     ("before", "changes", "after"),
     [
         ({"workers": 2}, {"connect": "tls://a:1"}, {"connect": "tls://a:1", "workers": None}),
-        ({"connect": "tls://a:1"}, {"workers": "3"}, {"connect": "", "workers": 3}),
+        ({"connect": "tls://a:1"}, {"workers": "3"}, {"connect": None, "workers": 3}),
         ({"executor": "joblib"}, {"slurm": "/a.toml"}, {"executor": "dask", "slurm": "/a.toml"}),
-        ({"connect": "tls://a:1"}, {"connect": "none"}, {"connect": ""}),
+        ({"connect": "tls://a:1"}, {"connect": "none"}, {"connect": None}),
+        ({"cluster": "mine:X"}, {"workers": 2}, {"cluster": "auto", "workers": 2}),
+        (
+            {"connect": "tls://a:1"},
+            {"cluster": "mine:X", "cluster_options": ["nodes=2"]},
+            {"cluster": "mine:X", "cluster_options": {"nodes": 2}, "connect": None},
+        ),
         ({"connect": "tls://a:1"}, {"trials": 9}, {"connect": "tls://a:1", "trials": 9}),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_study import running, snapshot, trial
-from hptune.clusters.base import Cluster, RunContext
+from hptune.clusters.base import Cluster
 from hptune.clusters.layout import WorkerLayout
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
@@ -16,7 +16,7 @@ from hptune.core.resources import Resources
 from hptune.core.snapshot import StudySnapshot
 from hptune.core.trial import Trial
 from hptune.core.workers import Workers
-from hptune.executors.base import Executor
+from hptune.executors.base import Executor, RunContext
 from hptune.master.observers import RunDisplay, RunObservers
 from hptune.master.workforce import Workforce
 from hptune.reporting.terminal.notifications import Notifications

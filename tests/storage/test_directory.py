@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from hptune.clusters.slurm_master import master_job
 from hptune.core.user_requests import UserAction, UserRequest
 from hptune.errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
-from hptune.master.detached import master_job
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
 from requirements import require_root

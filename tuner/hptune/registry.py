@@ -336,9 +336,17 @@ class Registry(Generic[R]):
 
 
 def own_option(
-    name: str, registry: Registry[Any], section: Section, *, resumable: bool = True
+    name: str,
+    registry: Registry[Any],
+    section: Section,
+    *,
+    resumable: bool = True,
+    stands_alone: bool = False,
 ) -> Any:
-    """Return a field of a settings table for an option of what is built in; None if not given."""
+    """Return a field of a settings table for an option of what is built in; None if not given.
+
+    With `stands_alone`, the option's text says all; if not, what it is an option of comes first.
+    """
     built_in = registry.built_in.values()
     found = {row.name: each for row in built_in for each in row.options if each.name == name}
     return option_field(
@@ -347,6 +355,7 @@ def own_option(
         owner=registry.what,
         owners=tuple(found),
         resumable=resumable,
+        stands_alone=stands_alone,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .clusters.choice import choose_cluster
 from .config.entry_points import EntryPoint, read_entry
 from .config.model_file import (
     ObjectiveSource,
@@ -22,6 +23,7 @@ from .config.model_file import (
     user_code,
 )
 from .config.other_tuners import answer, our_method, our_name
+from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.search_arguments import check_fit_arguments, read_hyperparameters
@@ -34,7 +36,7 @@ from .errors import HptuneError, ObjectiveFailedError, UsageError
 from .master.observers import RunDisplay
 from .master.plan import check_request
 from .master.run import RunResult, resume, start
-from .master.workforce import Workforce, choose_cluster
+from .master.workforce import check_workers
 from .pruners.registry import PRUNERS
 from .registry import Registry, shown_name
 from .reporting.results.summary import closing_text, why_without_result
@@ -146,9 +148,9 @@ class Tuner:
                 **self._given,
             )
             if not (self._directory and self._directory.database.exists()):
-                check_request(self._settings, *(self._row(each) for each in _PLUG_INS))
+                check_request(self._settings)
                 where = Path() if self._directory is None else self._directory.path
-                Workforce(self._settings, choose_cluster(self._settings, where, client))
+                check_workers(self._settings, choose_cluster(self._settings, where, client))
         except UsageError as error:
             raise self._in_python(error) from None
 
@@ -224,9 +226,6 @@ class Tuner:
         except KeyboardInterrupt:
             raise KeyboardInterrupt(self._interrupted(directory)) from None
 
-    def _row(self, name: str) -> Any:
-        return self._things[name].row if name in self._things else None
-
     def _run(
         self,
         directory: StudyDirectory,
@@ -241,7 +240,9 @@ class Tuner:
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
-        things = [each for name, each in self._things.items() if not exists or name == "pruner"]
+        things = [
+            each for name, each in self._things.items() if not exists or BY_NAME[name].resumable
+        ]
         with _replacing(directory, [each.file(directory.path) for each in things]):
             # A model that is resumed without data uses the code and the data that are stored.
             if not exists or has_data or self._code.objective is not None:
@@ -315,7 +316,8 @@ class Tuner:
                 "retry_failed is True, but a new study has no failed trials; give resume=True with "
                 "it, and the study's directory"
             )
-        sources = [name for name in ("connect", "slurm", "workers", "executor") if name in settings]
+        places = ("cluster", "connect", "slurm", "workers", "executor")
+        sources = [name for name in places if name in settings]
         if self._client is not None and not hasattr(self._client, "scheduler_info"):
             raise UsageError(f"client is {self._client!r}; allowed is a distributed.Client")
         if self._client is not None and sources:
@@ -448,7 +450,9 @@ def _user_code(model_fn: Any) -> UserCode:
     return user_code(EntryPoint(name, *read_entry(name, model_fn)))
 
 
-_PLUG_INS: Mapping[str, Registry[Any]] = {"search": SAMPLERS, "pruner": PRUNERS}
+_PLUG_INS: Mapping[str, Registry[Any]] = {
+    each.what: each for each in (SAMPLERS, PRUNERS, EXECUTORS, CLUSTERS)
+}
 """Arguments that name something, or are it."""
 
 

@@ -55,7 +55,7 @@ def stop(directory: Path, trial: int | None, wait_seconds: float) -> None:
 
 
 def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
-    from ..master.detached import cancel_jobs
+    from ..clusters.slurm_master import cancel_jobs
     from ..master.user_requests import send
 
     owner = study.owner()
@@ -126,16 +126,13 @@ def pause(directory: Path) -> None:
 
 def pause_words(study: StudyDirectory) -> str:
     """Return what becomes of the trials and workers of a paused study, in words."""
-    from ..config.settings import StudySettings
+    from ..config.plugins import find_cluster
+    from ..master.resume_checks import read_settings
     from ..storage.ledger import LedgerReader
 
-    settings = StudySettings.from_json(LedgerReader(study).facts()["settings"])
-    if settings.slurm:
-        return "running trials go on, and Slurm jobs are cancelled when no trial runs on them"
-    return (
-        "running trials go on, and the workers keep their devices (`hptune stop "
-        f"{study}` frees them)"
-    )
+    cluster = find_cluster(read_settings(study, LedgerReader(study).facts()))
+    stay = f"the workers keep their devices (`hptune stop {study}` frees them)"
+    return f"running trials go on, and {cluster.pauses or stay}"
 
 
 def go_on(directory: Path) -> bool:

@@ -26,7 +26,7 @@ from .options import (
 from .output import echo, output_errors, terminal_width
 
 if TYPE_CHECKING:
-    from ..master.detached import MasterJob
+    from ..clusters.slurm_master import MasterJob
     from ..storage.directory import StudyDirectory
     from ..study import Study
 
@@ -44,7 +44,7 @@ _SLURM_SECONDS = 20.0
 @as_json
 def status(directory: Path, *, as_json: bool, watches: bool) -> None:
     """Show the state of the study in DIR, which may be running."""
-    from ..master.detached import master_job
+    from ..clusters.slurm_master import master_job
     from ..storage.directory import StudyDirectory
 
     found = StudyDirectory(directory)
@@ -97,7 +97,7 @@ def _status_text(found: StudyDirectory, master: MasterJob | None) -> tuple[str, 
 
 def _status_json(found: StudyDirectory) -> dict[str, object]:
     from ..clusters.shown_jobs import jobs_json
-    from ..master.detached import master_job
+    from ..clusters.slurm_master import master_job
     from ..reporting.results.summary import status_json
     from ..study import Study
 

@@ -127,8 +127,7 @@ def run(
         directory = _directory(study, model_file.stem)
         _start(settings, directory, study=study, quiet=quiet, detach=detach)
         return
-    text, name = _program(model_file, command, space, given)
-    settings = StudySettings(source=_source_of_program(Path()), **given)
+    settings, text, name = _program(model_file, command, space, given)
     is_parallel = max(settings.fixed_processes or 1, settings.nodes_per_trial or 1) > 1
     if settings.chooses_split:
         raise UsageError(
@@ -154,9 +153,11 @@ def _directory(study: Path | None, name: str) -> StudyDirectory:
 
 def _program(
     model_file: Path | None, command: str | None, space: Path | None, given: dict[str, Any]
-) -> tuple[str, str]:
-    """Return the model file that runs the user's program, and a name for it."""
+) -> tuple[StudySettings, str, str]:
+    """Return the settings, the model file that runs the user's program, and a name for it."""
     from ..config import programs
+    from ..config.plugins import find_cluster
+    from ..config.settings import StudySettings
 
     if model_file is not None or command is None or space is None:
         found = [
@@ -180,9 +181,10 @@ def _program(
             "as --objective val_loss"
         )
     arguments = programs.read_command(command)
-    if not given.get("connect") and not given.get("slurm"):
+    settings = StudySettings(source=_source_of_program(Path()), **given)
+    if find_cluster(settings).is_local:
         programs.check_program(arguments)
-    return programs.model_file(command, space), programs.name_of(arguments)
+    return settings, programs.model_file(command, space), programs.name_of(arguments)
 
 
 def _source_of_program(directory: Path) -> ObjectiveSource:

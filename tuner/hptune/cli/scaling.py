@@ -269,16 +269,11 @@ def _request(
 ) -> ScalingRequest:
     from dataclasses import replace
 
+    from ..config.plugins import find_cluster
     from ..config.settings import StudySettings
     from ..master.scaling import ScalingRequest
 
     python = pythons.get(backend, pythons.get("", ""))
-    is_here = not python and not place.get("connect") and not place.get("slurm")
-    if backend and is_here and importlib.util.find_spec(backend) is None:
-        raise UsageError(
-            f"--compare asks for {backend}, which is not installed: {how_to_install(backend)}; or "
-            f"name an environment that has it: --python {backend}=PATH"
-        )
     settings = StudySettings(
         source=replace(source, backend=backend),
         working_directory=str(Path.cwd()),
@@ -286,19 +281,25 @@ def _request(
         pack="off",
         **place,
     )
+    is_here = not python and find_cluster(settings).is_local
+    if backend and is_here and importlib.util.find_spec(backend) is None:
+        raise UsageError(
+            f"--compare asks for {backend}, which is not installed: {how_to_install(backend)}; or "
+            f"name an environment that has it: --python {backend}=PATH"
+        )
     return ScalingRequest(settings=settings, **asked)
 
 
 def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], object]) -> None:
     """Measure all backends; `keep` takes the curve of each as soon as it is known."""
+    from ..config.plugins import find_cluster
     from ..master.scaling import curves_of
     from ..master.stop_requests import end_process, interrupt_on_signals
     from ..storage.file_errors import storage_errors
     from ..worker.private_folder import NAME, create_folder
 
     # Workers on other machines see the folder of studies, but not this machine's /tmp.
-    is_local = not requests[0].settings.connect and not requests[0].settings.slurm
-    parent = None if is_local else Path("studies")
+    parent = None if find_cluster(requests[0].settings).is_local else Path("studies")
     with storage_errors(parent or Path(tempfile.gettempdir())):
         scratch = create_folder(
             str(parent) if parent else None, prefix=f"{NAME}scaling-"

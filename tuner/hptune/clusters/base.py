@@ -4,37 +4,17 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..config.model_file import ObjectiveSource
-from ..core.clock import Clock
 from ..core.resources import Capacity, Resources
-from ..executors.base import Executor
+from ..executors.base import Executor, RunContext
 from ..security.certificates import Identity
 from ..worker.dask.study_access import StudyAccess
 from .layout import WorkerLayout, fitting
 
 UNLIMITED = Capacity(cpus=tuple(range(1_000_000)))
 """Workers elsewhere may be larger than this machine; a trial that fits none of them waits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
-    """Facts about a run that its cluster needs.
-
-    Attributes:
-        name: The run's name on the workers.
-        source: The user's code.
-        clock: Stamps the executor's events.
-        fork_server: The address of the fork server on this machine.
-    """
-
-    name: str
-    source: ObjectiveSource
-    clock: Clock
-    fork_server: str
 
 
 class Cluster(abc.ABC):
@@ -44,6 +24,7 @@ class Cluster(abc.ABC):
     a signal handler. The defaults are those of workers that come and go by themselves. The calls
     of one run::
 
+        prepare(notify)              waits for what brings the workers
         open(run)                    connects to the workers, or starts them
         check_trial(resources)       before the user's code is read, and after
         executor(layout, access)     an open executor; the same one at every call
@@ -73,6 +54,16 @@ class Cluster(abc.ABC):
     def notes(self) -> tuple[str, ...]:
         """Lines for the user about where the trials run."""
         return ()
+
+    def prepare(self, notify: Callable[[str], None]) -> None:
+        """Wait until workers can be had, if this master cannot be started again by a person.
+
+        Called once, before `open`; may take any time.
+
+        Args:
+            notify: Takes a line for the user.
+        """
+        del notify
 
     @abc.abstractmethod
     def open(self, run: RunContext) -> None:
@@ -162,8 +153,20 @@ class Cluster(abc.ABC):
     def scale_down(self) -> None:  # noqa: B027 - workers of others are left alone
         """Stop the workers that it found, before anything that may take long or hang."""
 
-    def hand_over(self) -> None:  # noqa: B027 - few have workers to leave to another master
-        """Leave what runs to the next master, and give back the rest; the process ends now."""
+    def stops_on_signal(
+        self, notify: Callable[[str], None], end: Callable[[], None]
+    ) -> Callable[[int], bool] | None:
+        """Return what decides whether a signal stops the study; None if each signal does.
+
+        The returned function takes the signal's number, and is called again and again until it
+        returns True, or has called `end`.
+
+        Args:
+            notify: Takes a line for the user.
+            end: Ends the process, and leaves all that runs to the next master.
+        """
+        del notify, end
+        return None
 
     @property
     def left_behind(self) -> str:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from ..config.settings import StudySettings
 from ..errors import StudyError
+from ..executors.base import RunContext
 from ..security.certificates import Identity
 from ..security.handshake import INSECURE, identity_for
 from ..worker.addresses import address_of
-from .base import RunContext, SchedulerCluster
+from .base import SchedulerCluster
 from .layout import WorkerLayout
+
+
+def at_scheduler(
+    settings: StudySettings, study: Path, *, connect: str, certs: str = "", insecure: bool = False
+) -> ExistingScheduler:
+    """Return the workers at a scheduler; the options are those of `ExistingScheduler`."""
+    del settings, study
+    return ExistingScheduler(connect, certs=certs, insecure=insecure)
 
 
 class ExistingScheduler(SchedulerCluster):

@@ -15,9 +15,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from hptune_jobqueue.errors import JobQueueError, JobsFailError, SlurmUnavailableError
 
 from ..errors import StudyError, UsageError
+from ..executors.base import RunContext
 from ..security.certificates import ENDING_DAYS, WORKER, Identity, ensure, read
 from ..security.handshake import INSECURE
-from .base import RunContext, SchedulerCluster
+from .base import SchedulerCluster
 
 COMMAND = "hptune worker"
 """What a job runs, as `python -m …`."""

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config.kinds import AUTO
+from ..config.plugins import find_executor
 from ..config.settings import StudySettings
 from ..core.budget import Device
 from ..core.resources import Amount, Capacity, Resources, size
 from ..errors import UsageError
+from ..registry import shown_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +41,14 @@ class WorkerLayout:
         return replace(self, measured=measured)
 
 
-def resolve_layout(
+def checked_trial(
     settings: StudySettings,
     constants: Mapping[str, object],
     machine: Capacity,
     *,
     is_certain: bool = True,
-) -> WorkerLayout:
-    """Divide a machine's cores among workers.
-
-    Without `workers`, one worker has all cores and trials of one core fill it. With `workers`
-    alone, each worker runs one trial at a time with its share of the cores.
+) -> Resources:
+    """Return what a trial holds, after checking that workers can have it.
 
     Args:
         settings: What the user asked for.
@@ -76,17 +75,39 @@ def resolve_layout(
             f"--workers is {settings.workers}, but there are {len(machine.cpus)} cores here; "
             f"allowed are at most {most}, which is {_MOST_WORKERS_PER_CORE} for each"
         )
+    if resources.cpus < 1 and not find_executor(settings).shares_workers:
+        raise UsageError(
+            f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
+            f"{shown_name(settings.executor)} have whole ones; ask for 1, or leave the executor out"
+        )
+    return resources
+
+
+def resolve_layout(
+    settings: StudySettings,
+    constants: Mapping[str, object],
+    machine: Capacity,
+    *,
+    is_certain: bool = True,
+) -> WorkerLayout:
+    """Divide a machine's cores among workers.
+
+    Without `workers`, one worker has all cores and trials of one core fill it. With `workers`
+    alone, each worker runs one trial at a time with its share of the cores. The arguments and the
+    errors are those of `checked_trial`.
+    """
+    resources = checked_trial(settings, constants, machine, is_certain=is_certain)
+    executor = find_executor(settings)
     cores = worker_cores(settings.workers, machine.cpus)
-    if settings.executor == "joblib":
-        # Each joblib worker runs one trial at a time.
-        if resources.cpus < 1:
-            raise UsageError(
-                f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
-                "joblib have whole ones; ask for 1, or leave the executor out"
-            )
+    if not executor.shares_workers:
         cores = _of_one_trial_each(resources, machine, [core for each in cores for core in each])
-    is_packed = resources.processes == 1 and not settings.chooses_split
-    measured = _measured(settings, declared) if is_packed else ()
+    is_packed = (
+        settings.pack != "off"
+        and executor.shares_workers
+        and resources.processes == 1
+        and not settings.chooses_split
+    )
+    measured = _measured(settings, constants.get("RESOURCES")) if is_packed else ()
     return WorkerLayout(cores, resources, measured)
 
 
@@ -128,8 +149,6 @@ def fitting(resources: Resources, cores: Iterable[int]) -> int:
 
 def _measured(settings: StudySettings, declared: object) -> tuple[Amount, ...]:
     """Return the amounts that neither the settings nor the model file specifies."""
-    if settings.pack == "off" or settings.executor == "joblib":
-        return ()
     file = declared if isinstance(declared, Mapping) else {}
     unspecified = {
         Amount.CPUS: not (settings.cpus_per_trial or settings.workers or file.get("cpus")),

@@ -5,15 +5,34 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from ..config.plugins import find_executor
 from ..config.settings import StudySettings
 from ..core.resources import Capacity
 from ..errors import StudyError, UsageError
-from ..executors.base import Executor
+from ..executors.base import Executor, RunContext
+from ..registry import shown_name
 from ..worker import device_locks, devices
 from ..worker.dask.study_access import StudyAccess
-from .base import Cluster, RunContext
-from .layout import WorkerLayout, resolve_layout, worker_cores
+from .base import Cluster
+from .layout import WorkerLayout, checked_trial, worker_cores
+
+
+def here(settings: StudySettings, study: Path, *, insecure: bool = False) -> Cluster:
+    """Return workers on the nodes of the Slurm job that this process runs in, or on this machine.
+
+    Raises:
+        UsageError: Srun has started this command several times.
+    """
+    note = ""
+    if devices.is_slurm_job():
+        from .slurm_allocation import AllocationWorkers, allocation_for
+
+        allocation, note = allocation_for(settings)
+        if allocation is not None:
+            return AllocationWorkers(allocation, study, insecure=insecure)
+    return LocalWorkers(settings, notes=(note,) if note else ())
 
 
 class LocalWorkers(Cluster):
@@ -21,11 +40,16 @@ class LocalWorkers(Cluster):
 
     Args:
         settings: What the user asked for.
+        study: The study's directory; not needed here.
         notes: Lines for the user about where the trials run.
     """
 
-    def __init__(self, settings: StudySettings, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, settings: StudySettings, study: Path | None = None, *, notes: Sequence[str] = ()
+    ) -> None:
+        del study
         self._settings = settings
+        self._kind = find_executor(settings)
         self._notes = tuple(notes)
         self._machine = devices.capacity()
         self._stack = contextlib.ExitStack()
@@ -53,43 +77,20 @@ class LocalWorkers(Cluster):
         return self._notes
 
     def open(self, run: RunContext) -> None:
-        """Lock the devices; start the Dask workers, while the model file is read.
+        """Lock the devices; start workers that trials share, while the model file is read.
 
         Raises:
-            StudyError: No GPU is free, too few are free for a trial, or Dask cannot start.
+            StudyError: No GPU is free, too few are free for a trial, or no worker can start.
         """
         self._run = run
         self._lock_devices()
-        if self._settings.executor == "dask":
-            from ..executors.dask import DaskExecutor
-
-            self._open(
-                DaskExecutor(
-                    name=run.name,
-                    source=run.source,
-                    clock=run.clock,
-                    cores=worker_cores(self._settings.workers, self._machine.cpus),
-                    gpus=self._machine.gpus,
-                    fork_server_address=run.fork_server,
-                )
-            )
+        if self._kind.shares_workers:
+            self._start(worker_cores(self._settings.workers, self._machine.cpus))
 
     def executor(self, layout: WorkerLayout, access: StudyAccess | None) -> Executor:
-        """Return the open executor; joblib's workers start when it is known what a trial holds."""
+        """Return the open executor; some start when it is known what a trial holds."""
         del access
-        if self._executor is not None:
-            return self._executor
-        from ..executors.joblib import JoblibExecutor
-
-        assert self._run is not None
-        return self._open(
-            JoblibExecutor(
-                source=self._run.source,
-                clock=self._run.clock,
-                cores=layout.cores,
-                fork_server_address=self._run.fork_server,
-            )
-        )
+        return self._executor or self._start(layout.cores)
 
     def trials_at_once(self, layout: WorkerLayout) -> int:
         """Return how many trials this machine's cores can hold."""
@@ -107,7 +108,7 @@ class LocalWorkers(Cluster):
         each = f"{resources} each" if resources.processes == 1 else f"each {resources}"
         return (
             f"{trials} at once on this machine{initially}, {each}{shared} "
-            f"({self._settings.executor})"
+            f"({shown_name(self._kind.name)})"
         )
 
     def close(self, *, force: bool = False) -> None:
@@ -115,7 +116,9 @@ class LocalWorkers(Cluster):
         if not force:
             self._stack.close()
 
-    def _open(self, executor: Executor) -> Executor:
+    def _start(self, cores: Sequence[tuple[int, ...]]) -> Executor:
+        given = self._settings.own_options(self._kind.what)
+        executor: Executor = self._kind.make(self._run, cores, self._machine.gpus, given=given)
         self._stack.callback(executor.close)
         executor.open()
         self._executor = executor
@@ -141,7 +144,7 @@ class LocalWorkers(Cluster):
         whole = f"{len(has.gpus)} GPUs" if len(has.gpus) > 1 else "only GPU"
         used = ", ".join(name for name in has.gpus if name not in free)
         words = f"of this machine's {whole}, other studies or workers of yours use {used}"
-        if not free or self._settings.executor == "joblib":
+        if not free or not self._kind.chooses_gpus:
             raise StudyError(
                 f"{words}. Wait for them; or name the GPUs of each study by CUDA_VISIBLE_DEVICES; "
                 "or have all share them: `hptune scheduler`, `hptune worker`, `--connect`; or "
@@ -150,6 +153,6 @@ class LocalWorkers(Cluster):
         self._machine = replace(has, gpus=free)
         self._notes += (f"{words}; this one has {', '.join(free)}",)
         try:
-            resolve_layout(self._settings, {}, self._machine)
+            checked_trial(self._settings, {}, self._machine)
         except UsageError as error:
             raise StudyError(f"{error.message}; {words}") from error

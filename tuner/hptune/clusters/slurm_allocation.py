@@ -9,8 +9,11 @@ from typing import Any
 
 from hptune_jobqueue.allocation import Allocation, AllocationCluster, find_allocation, why_not
 
+from ..config.plugins import find_executor
 from ..config.settings import StudySettings
 from ..core.resources import Resources
+from ..errors import UsageError
+from ..registry import shown_name
 from .jobs import (
     COMMAND,
     JobWorkers,
@@ -28,15 +31,13 @@ def allocation_for(settings: StudySettings) -> tuple[Allocation | None, str]:
     Raises:
         UsageError: Srun has started this command several times.
     """
-    if settings.connect or settings.slurm:
-        return None, ""
     with translated_errors():
         found = find_allocation(os.environ)
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
     job = found.job if found else os.environ.get("SLURM_JOB_ID", "")
     why = why_not(os.environ)
-    if settings.executor == "joblib":
-        why = "because of --executor joblib"
+    if not find_executor(settings).elsewhere:
+        why = f"because of --executor {shown_name(settings.executor)}"
     elif settings.workers:
         why = "because of --workers"
     if found and not why:
@@ -45,6 +46,25 @@ def allocation_for(settings: StudySettings) -> tuple[Allocation | None, str]:
         return None, ""
     words = "1 node" if nodes == "1" else f"{nodes} nodes"
     return None, f"Slurm job {job} has {words}, but the trials run on this machine only, {why}"
+
+
+def in_this_job(
+    settings: StudySettings, study: Path, *, insecure: bool = False
+) -> AllocationWorkers:
+    """Return workers on the nodes of the Slurm job that this process runs in.
+
+    Raises:
+        UsageError: It runs in none.
+    """
+    del settings
+    with translated_errors():
+        found = find_allocation(os.environ)
+    if found is None:
+        raise UsageError(
+            f"--cluster is allocation, but {why_not(os.environ) or 'this is no Slurm job'}; run "
+            "hptune in a job (see docs/guide/slurm.md), or leave --cluster out"
+        )
+    return AllocationWorkers(found, study, insecure=insecure)
 
 
 class AllocationWorkers(JobWorkers[AllocationCluster]):

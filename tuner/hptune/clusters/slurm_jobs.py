@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import queue
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from hptune_jobqueue.job_reports import SUMMARY
 from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import template_text
 
+from ..config.settings import StudySettings
 from ..core.node_failures import WHY
 from ..core.resources import Resources
 from ..errors import UsageError
-from .base import RunContext
+from ..executors.base import RunContext
 from .jobs import (
     COMMAND,
     JobWorkers,
@@ -34,6 +35,22 @@ from .layout import WorkerLayout
 from .shown_jobs import jobs_line
 
 DEFAULT_MAX_JOBS = 10
+
+
+def in_jobs(
+    settings: StudySettings,
+    study: Path,
+    *,
+    slurm: str,
+    max_jobs: int | None = None,
+    min_workers: int = 0,
+    insecure: bool = False,
+) -> SlurmWorkers:
+    """Return the workers of Slurm jobs; `slurm` is the path of the slurm.toml."""
+    del settings
+    return SlurmWorkers(
+        Path(slurm), study, max_jobs=max_jobs, min_workers=min_workers, insecure=insecure
+    )
 
 
 class SlurmWorkers(JobWorkers[SlurmCluster]):
@@ -126,9 +143,19 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         """Return whether a line for the user says the same as `jobs_words`."""
         return line.startswith(SUMMARY)
 
-    def hand_over(self) -> None:
-        """Leave the jobs on which trials run to the next master, and cancel the others."""
-        self.jobs.hand_over()
+    def prepare(self, notify: Callable[[str], None]) -> None:
+        """Wait until Slurm answers, if this master is a job."""
+        from .slurm_master import wait_for_slurm
+
+        wait_for_slurm(notify)
+
+    def stops_on_signal(
+        self, notify: Callable[[str], None], end: Callable[[], None]
+    ) -> Callable[[int], bool] | None:
+        """Return whether the study stops with a master that is a job, or is left to the next."""
+        from .slurm_master import handover
+
+        return handover(notify, give_back=self.jobs.hand_over, end=end)
 
     @property
     def left_behind(self) -> str:

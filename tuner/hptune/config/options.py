@@ -10,7 +10,7 @@ from ..core.attempt import StopAt
 from ..core.budget import read_budget
 from ..core.data_parallel import DEFAULT_WARM_UP_EPOCHS, BatchRule, StrategyChoice
 from ..core.failure_policy import CAUSES, read_failure_rule
-from ..core.kinds import choice, flag, whole_number
+from ..core.kinds import choice, whole_number
 from ..core.pruner import HalvingMode
 from ..core.table import Section, setting
 from ..core.trial import Direction
@@ -18,6 +18,8 @@ from ..pruners.registry import PRUNERS
 from ..registry import own_option
 from ..samplers.registry import AUTO, SAMPLERS
 from . import kinds
+from .places import AUTO as ANY_PLACE
+from .places import CLUSTERS, EXECUTORS
 
 if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need
     from ..core.space.user_priors import PriorSpec
@@ -292,61 +294,42 @@ class StudyOptions:
         default=DEFAULT_WARM_UP_EPOCHS,
         resumable=False,
     )
-    connect: str = setting(
-        kinds.scheduler_address(),
+    cluster: str = setting(
+        kinds.text("NAME", f"{', '.join(CLUSTERS.built_in)}, others installed, and module:Name"),
         Section.PLACE,
-        "Use the workers at this scheduler (see `hptune scheduler`), given by its address or its "
-        "scheduler file; none for workers on this machine.",
-        default="",
-        default_text="none",
+        "Where the workers come from: one of those listed below, or module:Name as for --search. "
+        "--connect and --slurm choose theirs.",
+        default=ANY_PLACE,
     )
-    certs: str = setting(
-        kinds.text(
-            "FILE",
-            "paths of a file of certificates or of their folder, and none",
-            is_path=True,
-            may_be_none=True,
-        ),
+    cluster_options: Mapping[str, Any] = setting(
+        kinds.plug_in_options(),
         Section.PLACE,
-        "The certificate to show to a scheduler, a copy of its worker.pem (see `hptune certs`).",
-        default="",
-        default_text="worker.pem in ~/.config/hptune/certs",
+        "Option of a cluster that is not built in, such as nodes=4.",
+        default={},
+        flag="--cluster-option",
+        argument="cluster_options",
     )
-    insecure: bool = setting(
-        flag(),
-        Section.PLACE,
-        "With --connect or --slurm: use no certificates. Anyone who reaches the scheduler or a "
-        "worker over the network can then run code as you.",
-        default=False,
-        default_text="off",
-    )
-    slurm: str = setting(
-        kinds.text("SLURM_TOML", "paths of a slurm.toml, and none", is_path=True, may_be_none=True),
-        Section.PLACE,
-        "Run the workers in Slurm jobs as this file describes them (see `hptune slurm init`), or "
-        "none.",
-        default="",
-        default_text="none",
-    )
-    max_jobs: int | None = setting(
-        whole_number(1),
-        Section.PLACE,
-        "With --slurm: largest number of jobs at once.",
-        default=None,
-        default_text="10",
-    )
-    min_workers: int = setting(
-        whole_number(0),
-        Section.PLACE,
-        "With --slurm: wait for N workers before the first trial.",
-        default=0,
-        default_text="1",
-    )
+    connect: str | None = own_option("connect", CLUSTERS, Section.PLACE, stands_alone=True)
+    certs: str | None = own_option("certs", CLUSTERS, Section.PLACE, stands_alone=True)
+    insecure: bool | None = own_option("insecure", CLUSTERS, Section.PLACE, stands_alone=True)
+    slurm: str | None = own_option("slurm", CLUSTERS, Section.PLACE, stands_alone=True)
+    max_jobs: int | None = own_option("max_jobs", CLUSTERS, Section.PLACE, stands_alone=True)
+    min_workers: int | None = own_option("min_workers", CLUSTERS, Section.PLACE, stands_alone=True)
     executor: str = setting(
-        choice("dask", "joblib"),
+        kinds.text("NAME", f"{', '.join(EXECUTORS.built_in)}, others installed, and module:Name"),
         Section.PLACE,
-        "Library that runs the trials on the cores.",
+        "Library that runs the trials on the cores: one of those listed below, or module:Name as "
+        "for --search.",
         default="dask",
+        resumable=False,
+    )
+    executor_options: Mapping[str, Any] = setting(
+        kinds.plug_in_options(),
+        Section.PLACE,
+        "Option of an executor that is not built in, such as nice=5.",
+        default={},
+        flag="--executor-option",
+        argument="executor_options",
         resumable=False,
     )
     cache_data: bool | int | None = setting(

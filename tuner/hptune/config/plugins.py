@@ -1,4 +1,4 @@
-"""The sampler and the pruner that the settings name, also those that Python gave a study."""
+"""What the settings name: sampler, pruner, executor, cluster; also what Python gave a study."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from ..registry import STORED, Registry, Row, shown_name
 from ..samplers.registry import SAMPLERS, SamplerRow
 from .model_file import SourceKind
 from .pickling import pickled, read_pickle, write_pickle
-from .settings import SETTINGS, StudySettings
+from .places import AUTO, CLUSTERS, EXECUTORS, ClusterRow, ExecutorRow
+from .settings import SETTINGS, StudySettings, option
 
 R = TypeVar("R", bound=Row)
+
+_given: dict[str, Any] = {}
+"""Rows of what Python gave in this process, by name; it may not be stored yet."""
 
 
 def find_sampler(settings: StudySettings) -> SamplerRow:
@@ -37,6 +41,64 @@ def find_pruner(settings: StudySettings) -> PrunerRow:
         UsageError: There is no such pruner.
     """
     return _find(PRUNERS, settings.pruner or "none", settings)
+
+
+def find_executor(settings: StudySettings) -> ExecutorRow:
+    """Return the row of the settings' executor.
+
+    Raises:
+        UsageError: There is no such executor.
+    """
+    return _find(EXECUTORS, settings.executor, settings)
+
+
+def find_cluster(settings: StudySettings) -> ClusterRow:
+    """Return the row of the cluster that the settings name, or that one of its options chooses.
+
+    Raises:
+        UsageError: There is no such cluster.
+    """
+    if settings.cluster == AUTO:
+        for row in CLUSTERS.built_in.values():
+            if row.chosen_by and getattr(settings, row.chosen_by):
+                return row
+    return _find(CLUSTERS, settings.cluster, settings)
+
+
+def cluster_options(settings: StudySettings, row: ClusterRow) -> dict[str, Any]:
+    """Return the options given to a cluster, without those of others that have a flag."""
+    known = {each.name for each in row.options} | settings.cluster_options.keys()
+    return {n: v for n, v in settings.own_options(row.what).items() if n in known}
+
+
+def check_place(settings: StudySettings) -> None:
+    """Check where trials run; nothing is made or connected.
+
+    Raises:
+        UsageError: There is no such cluster or executor, or they and their options do not fit
+            together.
+    """
+    executor, cluster = find_executor(settings), find_cluster(settings)
+    name = shown_name(executor.name)
+    if settings.chooses_split and not executor.shares_workers:
+        raise UsageError(
+            f"{settings.splitting_option} is auto, which chooses the devices of each trial, and "
+            f"--executor is {name}; leave one of them out"
+        )
+    if not cluster.is_local and not executor.elsewhere:
+        chosen = cluster.chosen_by if settings.cluster == AUTO else CLUSTERS.what
+        raise UsageError(
+            f"{option(chosen)} is {getattr(settings, chosen)!r} and --executor is {name!r}, but "
+            "workers come from one place; give one of them"
+        )
+    executor.check(settings.own_options(executor.what))
+    given = cluster_options(settings, cluster)
+    if cluster.chosen_by and cluster.chosen_by not in given:
+        raise UsageError(
+            f"--cluster is {cluster.name}, which needs {option(cluster.chosen_by)}; see "
+            "`hptune run --help`"
+        )
+    cluster.check(given)
 
 
 def pruner_maker(settings: StudySettings) -> PrunerMaker:
@@ -72,7 +134,7 @@ def check_own_options(settings: StudySettings, row: Row) -> None:
 
 
 class Given:
-    """A sampler or pruner that Python gave, which the study stores in a file of its own.
+    """A sampler, pruner, executor or cluster that Python gave; the study stores it in a file.
 
     Attributes:
         name: What the settings call it: its name in Python, and a digest of its pickle, so that
@@ -98,6 +160,7 @@ class Given:
             ) from error
         digest = hashlib.sha256(self._contents).hexdigest()[:8]
         self.name = f"{self.row.name}{STORED}{digest}"
+        _given[self.name] = self.row
 
     def store(self, directory: Path) -> None:
         """Write it into a study's directory."""
@@ -113,6 +176,9 @@ def _file(directory: Path, name: str) -> Path:
 
 
 def _find(registry: Registry[R], name: str, settings: StudySettings) -> R:
+    if name in _given:
+        found: R = _given[name]
+        return found
     source = settings.source
     if STORED in name and source.kind is SourceKind.PICKLE:
         return _stored(registry, name, _file(Path(source.path).parent, name))

@@ -19,8 +19,10 @@ from . import kinds
 from .model_file import ObjectiveSource, SourceKind
 from .objectives import check_objectives
 from .options import DEFAULT_REPEATS, DEFAULT_TRIALS, StudyOptions
+from .places import AUTO, CLUSTERS
 
-_WORKER_SOURCES = ("workers", "connect", "slurm")
+_SOURCES = tuple(each.chosen_by for each in CLUSTERS.built_in.values() if each.chosen_by)
+"""Options that choose the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,9 @@ class StudySettings(StudyOptions):
     def __post_init__(self) -> None:
         for each in SETTINGS:
             # The dataclass is frozen; what was given as text is replaced by its value once.
-            object.__setattr__(self, each.name, each.read(getattr(self, each.name)))
+            value = each.read(getattr(self, each.name))
+            is_none = value == "" and each.owner == CLUSTERS.what
+            object.__setattr__(self, each.name, None if is_none else value)
         for name in ("entry", "python"):
             if (value := getattr(self, name)) and self.source.kind is SourceKind.PICKLE:
                 raise UsageError(
@@ -57,14 +61,16 @@ class StudySettings(StudyOptions):
         self._check_split()
 
     def _check_worker_source(self) -> None:
-        given = [name for name in ("connect", "slurm", "workers") if getattr(self, name)]
-        if self.executor == "joblib" and (self.connect or self.slurm):
-            given.append("executor")
         if self.certs and not self.connect:
             raise UsageError(
                 f"--certs is {self.certs!r}, which is shown to a scheduler, but --connect is not "
                 "given; add it, or leave out --certs"
             )
+        row = CLUSTERS.built_in.get(self.cluster)
+        given = [name for name in (*_SOURCES, "workers") if getattr(self, name)]
+        if self.cluster != AUTO:
+            allowed = ["workers"] if row and row.is_local else [row.chosen_by] if row else []
+            given = ["cluster", *(name for name in given if name not in allowed)]
         if len(given) > 1:
             one, other = given[:2]
             raise UsageError(
@@ -80,8 +86,6 @@ class StudySettings(StudyOptions):
         wrong = [each for each in others if getattr(self, each) not in (None, 0, kinds.AUTO)]
         if self.cpus_per_trial is not None and self.cpus_per_trial < 1:
             wrong.append("cpus_per_trial")
-        if self.executor != "dask":
-            wrong.append("executor")
         if self.strategy is StrategyChoice.NONE:
             wrong.append("strategy")
         if self.fixed_processes == 1:
@@ -130,12 +134,14 @@ class StudySettings(StudyOptions):
             name: BY_NAME[name].read(value) if name in BY_NAME else value
             for name, value in changes.items()
         }
-        source = next((name for name in _WORKER_SOURCES if changes.get(name)), None)
+        source = next((n for n in ("workers", "cluster", *_SOURCES) if changes.get(n)), None)
         if source is not None:
-            nothing = {"workers": None, "connect": "", "slurm": "", "certs": "", "insecure": False}
-            changes = nothing | changes
-            if source != "workers":
-                changes.setdefault("executor", "dask")
+            reset = ("connect", "slurm", "certs", "insecure", "workers")
+            nothing: dict[str, Any] = {"cluster": AUTO, "cluster_options": {}}
+            changes = nothing | dict.fromkeys(reset) | dict(changes)
+            row = CLUSTERS.built_in.get(str(changes["cluster"]))
+            if source in _SOURCES or row is None or not row.is_local:
+                changes.setdefault("executor", BY_NAME["executor"].default)
         if (pruner := changes.get("pruner")) is not None:
             others = {} if pruner != self.pruner else self.pruner_options
             own = [each for each in SETTINGS if each.owner == PRUNERS.what]

@@ -56,13 +56,16 @@ class TunerSettings(TypedDict, total=False):
     strategy: Literal["auto", "data-parallel", "none"]
     batch_rule: Literal["global", "linear", "sqrt"]
     warm_up_epochs: int
+    cluster: str | Callable[..., Any]
+    cluster_options: Mapping[str, Any]
     connect: Text
     certs: Text
     insecure: bool
     slurm: Text
     max_jobs: int | None
-    min_workers: int
-    executor: Literal["dask", "joblib"]
+    min_workers: int | None
+    executor: str | Callable[..., Any]
+    executor_options: Mapping[str, Any]
     cache_data: bool | int | str | None
     file_limit: str | int
 

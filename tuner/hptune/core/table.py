@@ -137,7 +137,13 @@ def option(
 
 
 def option_field(
-    given: Setting, section: Section, *, owner: str, owners: Sequence[str], resumable: bool
+    given: Setting,
+    section: Section,
+    *,
+    owner: str,
+    owners: Sequence[str],
+    resumable: bool,
+    stands_alone: bool = False,
 ) -> Any:
     """Return a field of `StudyOptions` for an option of what is built in; None if not given."""
     row = {
@@ -145,7 +151,7 @@ def option_field(
         "argument": given.argument,
         "kind": given.kind,
         "default_text": given.default_text,
-        "help": f"With --{owner} {enumerated(*owners)}: {given.help}",
+        "help": f"{'' if stands_alone else f'With --{owner} {enumerated(*owners)}: '}{given.help}",
         "section": section,
         "resumable": resumable,
         "owner": owner,

@@ -6,12 +6,30 @@ import abc
 import queue
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from ..config.model_file import ObjectiveSource
 from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event
 from ..worker.orders import AttemptOrder, MeetOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Facts about a run that its cluster and its executor need.
+
+    Attributes:
+        name: The run's name on the workers.
+        source: The user's code.
+        clock: Stamps the executor's events.
+        fork_server: The address of the fork server on this machine.
+    """
+
+    name: str
+    source: ObjectiveSource
+    clock: Clock
+    fork_server: str
 
 
 class Executor(abc.ABC):

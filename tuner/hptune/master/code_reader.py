@@ -11,6 +11,7 @@ from typing import Any
 from ..clusters.base import Cluster
 from ..clusters.layout import trial_resources
 from ..config.model_file import OF_EACH_TRIAL, Found, ObjectiveSource
+from ..config.plugins import find_executor
 from ..config.settings import StudySettings
 from ..core.resources import Resources
 from ..core.space.completion import completed
@@ -18,6 +19,7 @@ from ..core.space.parameters.json_form import JsonEntry
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion
 from ..errors import UsageError
+from ..registry import shown_name
 from ..worker.forkserver.client import ForkServer
 from ..worker.orders import ModelOrder, ProbeOrder, SizeOrder
 
@@ -56,8 +58,8 @@ class CodeReader:
 
         Raises:
             ModelFileError: It cannot be used.
-            UsageError: It computes resources, which joblib's workers cannot differ in, or which
-                the settings leave to hptune.
+            UsageError: It computes resources, but the executor's workers cannot differ, or the
+                settings leave the resources to hptune.
         """
         settings = self._settings
         order = ProbeOrder(
@@ -70,10 +72,11 @@ class CodeReader:
         found = self._fork_server.probe(order)
         if found.constants.get("RESOURCES") != OF_EACH_TRIAL:
             return found
-        if settings.executor == "joblib":
+        if not find_executor(settings).shares_workers:
             raise UsageError(
-                "RESOURCES is a function, but the workers of --executor joblib are all of one "
-                "size; give hptune.Resources(…), or leave the executor out"
+                "RESOURCES is a function, but the workers of --executor "
+                f"{shown_name(settings.executor)} are all of one size; give hptune.Resources(…), "
+                "or leave the executor out"
             )
         if settings.chooses_split:
             raise UsageError(

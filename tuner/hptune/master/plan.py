@@ -10,7 +10,7 @@ from ..clusters.layout import WorkerLayout
 from ..config.model_file import Found, SourceKind
 from ..config.objectives import goals_to_json, resolve_goals
 from ..config.parallel_trials import carrier_of, check_splits
-from ..config.plugins import check_own_options, find_pruner, find_sampler
+from ..config.plugins import check_own_options, check_place, find_pruner, find_sampler
 from ..config.resolved import possible_trials, pruner_settings, resolve_epochs
 from ..config.settings import StudySettings
 from ..core.goals import Goals
@@ -21,7 +21,7 @@ from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
 from ..core.trial import Direction, Goal, Params, Suggestion
 from ..errors import UsageError
-from ..pruners.registry import PrunerRow, check_pruner
+from ..pruners.registry import check_pruner
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..samplers.auto import choose
@@ -128,27 +128,21 @@ class RunPlan:
         )
 
 
-def check_request(
-    settings: StudySettings, sampler: SamplerRow | None = None, pruner: PrunerRow | None = None
-) -> None:
+def check_request(settings: StudySettings) -> None:
     """Check the settings, before the seconds that reading the model takes.
-
-    Args:
-        settings: What the user asked for.
-        sampler: The row of their search; None for the one that they name.
-        pruner: The row of their pruner; None for the one that they name.
 
     Raises:
         UsageError: Something in them is wrong.
     """
+    check_place(settings)
     anything = Goals((Goal("", Direction.MAX),))
-    sampler = sampler or find_sampler(settings)
+    sampler = find_sampler(settings)
     _check_sampler(settings, anything, sampler)
     if sampler.count is not None and settings.priors:
         raise UsageError(
             f"--search {sampler.name} tries every value and ignores priors; leave --prior out"
         )
-    checked_pruner(settings, settings.epochs or _PLENTY, anything, pruner)
+    checked_pruner(settings, settings.epochs or _PLENTY, anything)
     for name in settings.warm_start:
         check_source(name)
 
@@ -238,21 +232,18 @@ _PLENTY = 1_000_000
 """More epochs than anybody trains; used while their number is unknown."""
 
 
-def checked_pruner(
-    settings: StudySettings, epochs: int | None, goals: Goals, pruner: PrunerRow | None = None
-) -> PrunerSettings:
+def checked_pruner(settings: StudySettings, epochs: int | None, goals: Goals) -> PrunerSettings:
     """Return how the study prunes.
 
     Args:
         settings: What the user asked for.
         epochs: The full training of a trial; None if unknown.
         goals: What to optimise.
-        pruner: The row of the pruner; None for the one that the settings name.
 
     Raises:
         UsageError: Its options, epochs or objectives do not permit that pruner.
     """
-    row = pruner or find_pruner(settings)
+    row = find_pruner(settings)
     check_own_options(settings, row)
     asked = pruner_settings(settings, epochs)
     check_pruner(row, asked, goals.objectives)

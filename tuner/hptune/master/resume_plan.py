@@ -12,6 +12,7 @@ from .. import text
 from ..config.model_file import Found
 from ..config.objectives import goals_of
 from ..config.parallel_trials import carrier_of, check_splits
+from ..config.plugins import check_place
 from ..config.settings import SETTINGS, StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason
@@ -116,6 +117,7 @@ def check_resume(request: ResumeRequest, state: ResumeState) -> None:
     """
     facts, settings = state.facts, request.settings
     check_changes(settings, state)
+    check_place(settings)
     checked_pruner(settings, request.epochs or facts["epochs"], goals_of(facts))
     if not request.accept_space:
         added, _ = request.new_points(SearchSpace.from_json(facts["space"]), state.trials)

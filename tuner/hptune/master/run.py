@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..clusters.choice import choose_cluster
 from ..config.model_file import SourceKind
-from ..config.plugins import pruner_maker
+from ..config.plugins import find_cluster, pruner_maker
 from ..config.settings import StudySettings
 from ..core.attempt import AttemptId
 from ..core.clock import SystemClock
@@ -30,7 +31,6 @@ from ..storage.lock import MasterLock
 from ..text import duration, plural
 from ..worker.addresses import tunnel
 from ..worker.dask.versions import installed
-from ..worker.devices import is_slurm_job
 from .compose import Run, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
@@ -38,9 +38,9 @@ from .plan import check_request, plan_start
 from .recovery import collect, discard_journals
 from .resume_checks import ResumeState, check_same, read_settings
 from .resume_plan import Past, ResumeRequest, check_resume, nothing_left, plan_resume
-from .stop_requests import StopRequests
+from .stop_requests import StopRequests, end_process
 from .user_requests import UserRequests
-from .workforce import Workforce, choose_cluster
+from .workforce import Workforce
 
 if TYPE_CHECKING:
     from .chosen_split import ChosenSplit
@@ -115,7 +115,8 @@ def _start(
     workforce: Workforce,
     display: RunDisplay,
 ) -> RunResult:
-    _wait_for_slurm(settings, lock, display)
+    with lock.beating():
+        workforce.cluster.prepare(display.progress.note)
     _note_reading(settings, directory, display)
     with workforce as workers:
         with lock.beating():
@@ -191,7 +192,7 @@ def resume(
             for line in lines:
                 display.progress.note(line)
             return RunResult(finish, engine.active_seconds)
-        if not settings.slurm:
+        if not find_cluster(settings).takes_over:
             try:
                 _cancel_left_jobs(directory, display)
             except StudyError as error:  # a study may continue where there is no Slurm
@@ -200,7 +201,8 @@ def resume(
                     "end by themselves, as they find no master"
                 )
         workforce = Workforce(settings, choose_cluster(settings, directory.path, client))
-        _wait_for_slurm(settings, lock, display)
+        with lock.beating():
+            workforce.cluster.prepare(display.progress.note)
         _note_reading(settings, directory, display)
         with workforce as workers:
             with lock.beating():
@@ -215,7 +217,7 @@ def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
     """Cancel the Slurm jobs of an earlier master; this run has no use for them."""
     if not (directory.path / "jobs").exists():
         return
-    from .detached import cancel_jobs  # loads what submits jobs
+    from ..clusters.slurm_master import cancel_jobs  # loads what submits jobs
 
     if count := cancel_jobs(directory, is_master=True):
         display.progress.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
@@ -369,6 +371,10 @@ def _ways_to(page: str) -> Sequence[str]:
 
 
 def _requests(run: Run, display: RunDisplay) -> StopRequests:
+    def end() -> None:
+        display.progress.stop()
+        end_process()
+
     users = UserRequests(
         run.directory.requests,
         run.engine,
@@ -382,27 +388,8 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         timeout_seconds=run.plan.settings.timeout_seconds or None,
         worked_seconds=run.engine.active_seconds,
         overspent=run.engine.overspent,
-        may_stop=_handover(run, display) if is_slurm_job() else None,
+        may_stop=run.workers.cluster.stops_on_signal(display.progress.note, end),
     )
-
-
-def _handover(run: Run, display: RunDisplay) -> Callable[[int], bool] | None:
-    """Return what a master that is a Slurm job does on a signal; None if it is no such job."""
-    from .detached import handover  # loads what submits jobs
-
-    return handover(
-        display.progress.note,
-        give_back=run.workers.cluster.hand_over,
-        last=display.progress.stop,
-    )
-
-
-def _wait_for_slurm(settings: StudySettings, lock: MasterLock, display: RunDisplay) -> None:
-    if settings.slurm:
-        from .detached import wait_for_slurm  # loads what submits jobs
-
-        with lock.beating():
-            wait_for_slurm(display.progress.note)
 
 
 def _note_reading(settings: StudySettings, directory: StudyDirectory, display: RunDisplay) -> None:

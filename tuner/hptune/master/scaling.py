@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..clusters.base import Cluster
+from ..clusters.choice import choose_cluster
 from ..config.model_file import Found
+from ..config.plugins import find_cluster
 from ..config.settings import StudySettings
 from ..core.attempt import Cause, Ending
 from ..core.resources import Resources
@@ -28,7 +30,7 @@ from ..storage.file_errors import storage_errors
 from ..text import amount, plural
 from ..worker.dask.study_access import prepare_access
 from ..worker.orders import StudyBrief
-from .workforce import Workforce, choose_cluster
+from .workforce import Workforce
 
 STEPS_SECONDS = 1.0
 """How long the steps of one run are timed."""
@@ -117,8 +119,8 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
 
 
 def _join_seconds(request: ScalingRequest, cluster: Cluster) -> float:
-    """Return how long to wait for workers; a Slurm job may wait in its queue for any time."""
-    if request.settings.slurm:
+    """Return how long to wait for workers, which may wait in a queue for any time."""
+    if find_cluster(request.settings).queues:
         return math.inf
     return _JOIN_SECONDS if cluster.is_local else min(_JOIN_SECONDS, request.seconds)
 

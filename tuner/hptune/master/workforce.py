@@ -7,20 +7,18 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from ..clusters.base import Cluster, RunContext
-from ..clusters.layout import WorkerLayout, resolve_layout
-from ..clusters.local import LocalWorkers
+from ..clusters.base import Cluster
+from ..clusters.layout import WorkerLayout, checked_trial, resolve_layout
 from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
 from ..config.source_checks import check_source
 from ..core.clock import SystemClock
 from ..core.resources import Resources
 from ..core.snapshot import StudySnapshot
-from ..executors.base import Executor
+from ..executors.base import Executor, RunContext
 from ..reporting.terminal.display import is_notebook
-from ..worker import devices
 from ..worker.forkserver.client import ForkServer
 from .code_reader import CodeReader
 
@@ -28,44 +26,24 @@ UNLIMITED_TRIALS = 1_000_000
 """The number of trials to run at once where a study ends only when its space is exhausted."""
 
 
-def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> Cluster:
-    """Return the cluster that the user asked for, or else this job's or machine's; not open yet.
+def check_workers(settings: StudySettings, cluster: Cluster) -> Resources:
+    """Check the settings and the user's file, before the seconds that reading the model takes.
 
     Args:
         settings: What the user asked for.
-        study: The study's directory.
-        client: A `distributed.Client` whose workers to use; None for the settings' choice.
+        cluster: Where the workers come from; it is not open yet.
+
+    Returns:
+        What a trial holds, as far as the settings say.
 
     Raises:
-        UsageError: Two answers to the question were given, or the slurm.toml is wrong.
-        StudyError: The scheduler's file holds no address.
+        UsageError: The cluster can never hold a trial, or the file cannot be used.
     """
-    if client is not None:
-        from ..clusters.existing import ClientWorkers
-
-        return ClientWorkers(client)
-    if settings.connect:
-        from ..clusters.existing import ExistingScheduler
-
-        return ExistingScheduler(settings.connect, certs=settings.certs, insecure=settings.insecure)
-    if settings.slurm:
-        from ..clusters.slurm_jobs import SlurmWorkers
-
-        return SlurmWorkers(
-            Path(settings.slurm),
-            study,
-            max_jobs=settings.max_jobs,
-            min_workers=settings.min_workers,
-            insecure=settings.insecure,
+    if settings.source.kind is SourceKind.FILE:
+        check_source(
+            Path(settings.source.path), has_entry=bool(settings.entry), python=settings.python
         )
-    if not devices.is_slurm_job():
-        return LocalWorkers(settings)
-    from ..clusters.slurm_allocation import AllocationWorkers, allocation_for
-
-    allocation, note = allocation_for(settings)
-    if allocation is not None:
-        return AllocationWorkers(allocation, study, insecure=settings.insecure)
-    return LocalWorkers(settings, (note,) if note else ())
+    return checked_trial(settings, {}, cluster.capacity, is_certain=cluster.is_local)
 
 
 class Workforce:
@@ -91,16 +69,7 @@ class Workforce:
         self.cluster = cluster
         self._settings = settings
         self._stack = contextlib.ExitStack()
-        # Report mistakes in the settings before the seconds that reading the model takes.
-        self._least = resolve_layout(
-            settings, {}, cluster.capacity, is_certain=cluster.is_local
-        ).resources
-        if settings.source.kind is SourceKind.FILE:
-            check_source(
-                Path(settings.source.path),
-                has_entry=bool(settings.entry),
-                python=settings.python,
-            )
+        self._least = check_workers(settings, cluster)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:

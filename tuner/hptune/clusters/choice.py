@@ -1,0 +1,31 @@
+"""The choice of a run's cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..config.plugins import cluster_options, find_cluster
+from ..config.settings import StudySettings
+from .base import Cluster
+
+
+def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> Cluster:
+    """Return the cluster that the user asked for; it is not open yet.
+
+    Args:
+        settings: What the user asked for; it was checked (`config.plugins.check_place`).
+        study: The study's directory.
+        client: A `distributed.Client` whose workers to use; None for the settings' choice.
+
+    Raises:
+        UsageError: There can be no such workers, or what describes them is wrong.
+        StudyError: The scheduler's file holds no address.
+    """
+    if client is not None:
+        from .existing import ClientWorkers
+
+        return ClientWorkers(client)
+    row = find_cluster(settings)
+    cluster: Cluster = row.make(settings, study, given=cluster_options(settings, row))
+    return cluster

@@ -1,0 +1,181 @@
+"""A master that is a Slurm job itself (`--detach`): submit, show, cancel and hand over."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hptune_jobqueue.commands import Job
+from hptune_jobqueue.errors import SlurmUnavailableError
+
+from ..errors import StudyError
+from ..storage.directory import StudyDirectory
+from ..storage.file_errors import storage_errors
+from .jobs import jobs_name
+from .shown_jobs import job_words
+
+_MARGIN_SECONDS = 10.0
+"""How long before its end a master leaves at the latest, if Slurm does not say what follows."""
+
+_SILENCE_SECONDS = 30.0
+"""How long a master waits until it asks a silent Slurm again."""
+
+_KILL_SECONDS = 20.0
+"""How long after the signal a cancelled master leaves: Slurm's KillWait is 30 s by default."""
+
+_HANDOVER_LINES = {
+    True: "this job ends; Slurm starts it again, and it then continues the study",
+    False: (
+        "this job ends, and Slurm does not say whether it starts it again: the study and its jobs "
+        "are left as they are, for the next master"
+    ),
+}
+"""Line for the user, by whether Slurm has said that it starts the job again."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterJob:
+    """A detached master, as Slurm shows it.
+
+    Attributes:
+        job: Its job; None if that is gone.
+        log: The file that it writes.
+    """
+
+    job: Job | None
+    log: Path
+
+    def to_text(self) -> str:
+        """Return a sentence for the user."""
+        where = f"it writes into {shlex.quote(str(self.log))}"
+        if self.job is None:
+            return f"The master was a Slurm job, and is gone; {where}."
+        words = job_words(self.job, now=time.time())
+        return f"The master is Slurm job {self.job.id} ({words}); {where}."
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain values; all but `log` are None if there is no job."""
+        job = self.job
+        return {
+            "id": job and job.id,
+            "state": job and job.slurm_state,
+            "reason": job and (job.reason or None),
+            "node": job and (job.node or None),
+            "expected_start": job and job.starts_at,
+            "log": str(self.log),
+        }
+
+
+def master_job(directory: StudyDirectory) -> MasterJob | None:
+    """Return the state of a detached master's job; None if there was none, or if unknown."""
+    from hptune_jobqueue.master import find_master
+
+    folder = directory.path / "jobs"
+    with storage_errors(directory.path):
+        if not (folder / "master.sbatch").exists():
+            return None
+    try:
+        return MasterJob(find_master(jobs_name(directory.path)), folder / "master.log")
+    except SlurmUnavailableError:
+        return None
+
+
+def cancel_jobs(directory: StudyDirectory, *, is_master: bool = False) -> int:
+    """Cancel the jobs that a dead master left, and a detached master that waits to start.
+
+    Args:
+        directory: The study's directory.
+        is_master: Whether this process is the master, whose own job is left alone.
+
+    Returns:
+        How many jobs there were.
+
+    Raises:
+        StudyError: Slurm does not answer.
+    """
+    from hptune_jobqueue.cluster import forget_jobs, may_have_jobs
+    from hptune_jobqueue.master import cancel_study
+
+    folder = directory.path / "jobs"
+    with storage_errors(directory.path):
+        if not may_have_jobs(folder) and (is_master or not (folder / "master.sbatch").exists()):
+            return 0
+    try:
+        count = cancel_study(jobs_name(directory.path), is_master=is_master)
+    except SlurmUnavailableError as error:
+        raise StudyError(
+            f"Slurm jobs of this study may be left ({error}). Cancel them with "
+            f"`hptune stop {directory}` when Slurm answers"
+        ) from error
+    forget_jobs(folder)
+    return count
+
+
+def wait_for_slurm(notify: Callable[[str], None]) -> None:
+    """Wait until Slurm answers, if this master is a job: nobody is there to start it again.
+
+    Where there is no Slurm at all, this returns at once.
+
+    Args:
+        notify: Takes a line for the user.
+    """
+    from hptune_jobqueue.commands import Slurm
+    from hptune_jobqueue.master import notice_seconds
+
+    is_silent = False
+    while notice_seconds() is not None and shutil.which("sinfo") is not None:
+        try:
+            Slurm().partitions()
+        except SlurmUnavailableError as error:
+            if not is_silent:
+                notify(f"Slurm does not answer, so this job waits until it does: {error}")
+            is_silent = True
+        else:
+            return
+        time.sleep(_SILENCE_SECONDS)
+
+
+def handover(
+    notify: Callable[[str], None], *, give_back: Callable[[], None], end: Callable[[], None]
+) -> Callable[[int], bool] | None:
+    """Return what a detached master does on a signal; None for a master that is no job.
+
+    The returned function takes the signal's number, is called again and again, and returns
+    whether the study must stop. If Slurm starts the master's job again, or does not answer until
+    its end, the function ends the process instead, and leaves all that runs to the next master.
+
+    Args:
+        notify: Takes a line for the user.
+        give_back: Called if Slurm starts the job again, which may take hours: ends the workers
+            that run no trial.
+        end: Ends the process.
+    """
+    from hptune_jobqueue.master import RequeueInquiry, RequeueOutcome, notice_seconds
+
+    notice = notice_seconds()
+    if notice is None:
+        return None
+    inquiries: list[RequeueInquiry] = []
+
+    def may_stop(number: int) -> bool:
+        if not inquiries:
+            # Any signal but that of the time limit means that Slurm kills the job in half a minute.
+            in_time = max(notice - _MARGIN_SECONDS, notice / 2)
+            inquiries.append(RequeueInquiry(in_time if number == signal.SIGUSR1 else _KILL_SECONDS))
+        outcome = inquiries[0].answer
+        if outcome is not None and outcome is not RequeueOutcome.ENDS:
+            is_requeued = outcome is RequeueOutcome.REQUEUED
+            notify(_HANDOVER_LINES[is_requeued])
+            if is_requeued:
+                give_back()
+            end()
+        if outcome is RequeueOutcome.ENDS and (why := inquiries[0].refusal):
+            notify(f"{why}. So the study stops before this job ends")
+        return outcome is RequeueOutcome.ENDS
+
+    return may_stop
