@@ -136,7 +136,8 @@ def test_the_package_is_installed_into_an_environment(tmp_path: Path) -> None:
             check=False,
         )
 
-    package = shutil.copytree(PLUGIN, tmp_path / "plugin")  # away from the settings of our tests
+    package = tmp_path / "plugin"  # away from the settings of our tests
+    shutil.copytree(PLUGIN, package)
     packed = run("-m", "pip", "install", "--quiet", "--no-deps", package)
     assert packed.returncode == 0, packed.stderr
     passed = run("-m", "pytest", "-q", "-n2", package / "tests")
