@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -158,3 +161,16 @@ def test_a_faulty_pruner_is_named(cli: InProcess, method: str, said: str) -> Non
     assert (ended.code, f"the pruner {name}:Own failed: {said}" in ended.err) == (1, True), (
         ended.err
     )
+
+
+def test_the_example_of_the_guide_runs(cli: InProcess) -> None:
+    page = (Path(__file__).parents[2] / "docs/guide/plugins.md").read_text()
+    code, command = re.findall(r"^```(?:python)?\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[:2]
+    assert code.startswith("# mine.py\n")
+    cli.file("mine.py", code)
+    cli.file("model.py", MODEL)
+    program, *arguments = shlex.split(command)
+    ended = cli(*arguments, "--trials", 4, *FAST)
+    assert (program, ended.code) == ("hptune", 0), ended.err
+    assert {trial["origin"] for trial in trials(cli.study())} == {"defaults", "first"}
+    assert cli("replay", "study").out == "4 suggestions, all equal\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -135,9 +136,11 @@ def test_the_package_is_installed_into_an_environment(tmp_path: Path) -> None:
             check=False,
         )
 
-    packed = run("-m", "pip", "install", "--quiet", "--no-deps", PLUGIN)
+    package = tmp_path / "plugin"  # away from the settings of our tests
+    shutil.copytree(PLUGIN, package)
+    packed = run("-m", "pip", "install", "--quiet", "--no-deps", package)
     assert packed.returncode == 0, packed.stderr
-    passed = run("-m", "pytest", "-q", "-p", "no:cacheprovider", PLUGIN / "tests")
+    passed = run("-m", "pytest", "-q", "-n2", package / "tests")
     assert passed.returncode == 0, passed.stdout
     (tmp_path / "model.py").write_text(MODEL)
     options = ("--search", "evolution", "--search-option", "population=3", "--study", "study")
