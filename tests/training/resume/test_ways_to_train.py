@@ -262,9 +262,7 @@ def fit(hp, model, data, callbacks, epochs):
     callbacks.on_train_end()
     return {"val_loss": logs["loss"]}
 """
-FOLDS_BY_BATCH = FOLDS.replace(
-    'model.evaluate(*validation, return_dict=True)["loss"]', "model.test_on_batch(*validation)"
-)
+FOLDS_BY_BATCH = FOLDS.replace("model.evaluate(", "model.test_on_batch(")
 OWN_REPORTS = """
 def fit(hp, model, data, callbacks, epochs):
     (x, y), validation = data
@@ -272,7 +270,7 @@ def fit(hp, model, data, callbacks, epochs):
         callback.set_model(model)
     for epoch in range(epochs):
         END.on_epoch_begin(epoch)
-        loss = model.train_on_batch(x, y)
+        loss = model.train_on_batch(x, y, return_dict=True)["loss"]
         END.on_train_batch_end(1)
         for callback in callbacks:
             callback.on_epoch_end(epoch, {"val_loss": loss})
