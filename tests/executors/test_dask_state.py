@@ -141,6 +141,9 @@ def test_orders_reach_attempts_that_have_not_ended() -> None:
     state = state_after(*JOINED, order())
     for told in (StopOrder(A, Halt.PRUNE), MeetOrder(A, ())):
         assert state.handle(told) == state.handle(told) == (Tell("w", told),)
+    assert state.handle(StopOrder(A, Halt.STOP)) == (), "the first reason counts"
+    killed = StopOrder(A, Halt.ABORT)
+    assert state.handle(killed) == (Tell("w", killed),)
     state.handle(AttemptEnded(0.0, A, RETURNED))
     assert state.handle(StopOrder(A, Halt.PRUNE)) == ()
 

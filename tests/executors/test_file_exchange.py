@@ -100,7 +100,6 @@ def test_ranks_on_one_worker_share_the_trials_files(network: Network) -> None:
     here = network.begin("one", FIRST)
     assert network.begin("one", other) == here
     write(here / "log.rank1.txt", b"of rank 1")
-    assert network.workers["one"].is_used_by(other)
     network.running.add(("one", 3))
     assert network.finish("one", other) is None
     network.running.add(("one", 3))

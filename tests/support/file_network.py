@@ -90,7 +90,8 @@ class Network:
         """As the method of Dask's client."""
         self.calls.append(method)
         self.before_call(method)
-        plugin = SimpleNamespace(remote=self.workers[workers[0]])
+        attempts = SimpleNamespace(remote=self.workers[workers[0]])
+        plugin = SimpleNamespace(attempts=attempts)
         there = SimpleNamespace(plugins={"study": plugin})
         return {workers[0]: await function(name, method, *arguments, dask_worker=there)}
 

@@ -111,14 +111,12 @@ def test_who_wants_several_is_not_overtaken_for_ever() -> None:
     assert queue.granted == ["a0", "a1", "large", "later"]
 
 
-def test_only_who_waits_can_withdraw() -> None:
+def test_who_waits_may_leave() -> None:
     queue = Queue()
     running = queue.enter("a", 0)
     waiting = queue.enter("b", 0)
     behind = queue.enter("c", 0)
-    assert not queue.devices.withdraw(running)
-    assert queue.devices.withdraw(waiting)
-    assert not queue.devices.withdraw(waiting)
+    queue.devices.leave(waiting)
     queue.devices.leave(running)
     assert (queue.granted, behind.is_granted) == (["a", "c"], True)
 

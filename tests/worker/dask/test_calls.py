@@ -14,7 +14,8 @@ from hptune.worker.dask.calls import on_files
 def test_a_master_is_heard_while_every_thread_waits_for_a_disk() -> None:
     answers, heard = threading.Event(), list[str]()
     remote = SimpleNamespace(put=answers.wait, heard=lambda: heard.append("the master"))
-    worker: Any = SimpleNamespace(plugins={"study": SimpleNamespace(remote=remote)})
+    attempts = SimpleNamespace(remote=remote)
+    worker: Any = SimpleNamespace(plugins={"study": SimpleNamespace(attempts=attempts)})
 
     async def call() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))

@@ -16,43 +16,48 @@ from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt
 from hptune.core.messages import AttemptEnded
 from hptune.core.resources import Capacity
-from hptune.worker.dask.plugin import StudyPlugin, _Task
+from hptune.worker.dask.plugin import StudyPlugin
+from hptune.worker.dask.plugin_state import Send
 from hptune.worker.dask.study_access import StudyAccess
+from hptune.worker.dask.study_attempts import StudyAttempts
 from hptune.worker.transport.notices import FilesWanted
 
 ATTEMPT = AttemptId(3, 1)
 
 
-def test_no_files_are_offered_to_a_master_that_cannot_be_reached(tmp_path: Path) -> None:
+def test_a_worker_that_is_cut_off_waits_for_its_trials_and_then_ends(tmp_path: Path) -> None:
     did: list[Any] = []
     said: list[str] = []
-    source = ObjectiveSource(SourceKind.FILE, str(tmp_path / "model.py"))
-    plugin: Any = StudyPlugin(name="study", source=source, fork_server_address=None, cores={})
-    worker = SimpleNamespace(status=Status.closing, batched_stream=None, say=said.append)
-    plugin._worker, plugin._lock, plugin._is_leaving = worker, threading.Lock(), False
-    plugin._watching = plugin._joining = plugin.announcement = None
-    plugin._tasks = {ATTEMPT: _Task(outlives_master=False)}
-    plugin.remote = SimpleNamespace(abandon=did.append, close=lambda: did.append("closed"))
-    plugin._runner = SimpleNamespace(
-        outlive_master=lambda: did.append("waited"), close=lambda: did.append("stopped")
-    )
-    asyncio.run(plugin.teardown(worker))
-    assert did == [ATTEMPT, "waited", "stopped", "closed"]
-    assert said[0] == "study study: the connection to its master is lost; trials here stop"
+    plugin, worker, _ = plain(tmp_path)
+    worker.status, worker.batched_stream, worker.say = Status.closing, None, said.append
+
+    async def leave() -> None:
+        await plugin.setup(worker)
+        attempts: Any = plugin.attempts
+        assert attempts.runner is not None
+        attempts.runner.close()
+        attempts.remote = SimpleNamespace(close=lambda: did.append("closed"))
+        attempts.runner = SimpleNamespace(
+            outlive_master=lambda: did.append("waited"), close=lambda: did.append("stopped")
+        )
+        attempts.state = SimpleNamespace(attempts=[ATTEMPT], handle=lambda _: (), announcement=None)
+        await plugin.teardown(worker)
+
+    asyncio.run(leave())
+    assert did == ["waited", "stopped", "closed"]
+    assert "study study: the connection to its master is lost; trials here stop" in said
 
 
 def test_the_worker_gives_no_reason_that_only_the_master_knows(tmp_path: Path) -> None:
     said: list[str] = []
-    source = ObjectiveSource(SourceKind.FILE, str(tmp_path / "model.py"))
-    plugin: Any = StudyPlugin(name="hptune-1", source=source, fork_server_address=None, cores={})
-    plugin._worker = SimpleNamespace(say=said.append, log_event=lambda *_: None)
-    plugin._lock, plugin._tasks = threading.Lock(), {}
+    worker = SimpleNamespace(log_event=lambda *_: None)
+    attempts = StudyAttempts("study", worker, said.append)
     for ending in (
         Ending(Halt.PRUNE.cause, reason=Halt.PRUNE.reason),  # by a pruner, or by a user
         Ending(Cause.RETURNED),
         Ending(Cause.EXCEPTION, reason="ValueError: bad"),
     ):
-        plugin._report_now(AttemptEnded(0.0, ATTEMPT, ending))
+        attempts._carry_out(Send(AttemptEnded(0.0, ATTEMPT, ending)))
     assert [line.partition(" is over: ")[2] for line in said] == [
         "stopped early",
         str(Cause.RETURNED),
@@ -141,8 +146,8 @@ def test_what_a_worker_offers_is_found_out_beside_its_event_loop(
         def log_event(_: str, message: bytes) -> None:
             told = pickle.loads(message)
             if isinstance(told, FilesWanted):
-                assert plugin.remote is not None
-                plugin.remote.brought(told.ticket, "")
+                assert plugin.attempts.remote is not None
+                plugin.attempts.remote.brought(told.ticket, "")
             else:
                 assert told.event.capacity.cpus == (0,)
                 loop.call_soon_threadsafe(joined.set)

@@ -22,7 +22,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..core.attempt import AttemptId, Cause, Ending
+from ..core.attempt import AttemptId, Cause, Ending, Halt
 from ..core.messages import (
     AttemptEnded,
     AttemptWaits,
@@ -215,6 +215,19 @@ class _Worker:
     announcement: Announcement | None = None
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """An attempt that has not ended.
+
+    Attributes:
+        worker: Its worker.
+        halt: Why it was told to stop; None if it was not.
+    """
+
+    worker: str
+    halt: Halt | None = None
+
+
 class DaskState:
     """The state of the workers and attempts of a study on Dask.
 
@@ -223,7 +236,7 @@ class DaskState:
 
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
-        self._attempts: dict[AttemptId, str] = {}
+        self._attempts: dict[AttemptId, _Attempt] = {}
         # The versions of the first worker; all others must have the same frameworks.
         self._versions: Mapping[str, str] | None = None
         self._is_closed = False
@@ -252,7 +265,7 @@ class DaskState:
     def runs(self, worker: str, trial: int) -> bool:
         """Return whether an attempt of a trial was ordered on a worker, and has not ended."""
         return any(
-            where == worker and each.trial == trial for each, where in self._attempts.items()
+            each.worker == worker and name.trial == trial for name, each in self._attempts.items()
         )
 
     def validate(self) -> None:
@@ -268,8 +281,8 @@ class DaskState:
             assert (each.phase is Phase.GONE) <= (not each.is_in_dask), (name, each)
             is_away = each.phase in (Phase.LEFT, Phase.KNOWN, Phase.GONE)
             assert is_away or each.is_in_dask, (name, each)
-        for attempt, name in self._attempts.items():
-            assert self._workers[name].phase in _USED, (attempt, name)
+        for attempt, found in self._attempts.items():
+            assert self._workers[found.worker].phase in _USED, (attempt, found)
 
     # --- events -------------------------------------------------------------------------------
 
@@ -293,9 +306,8 @@ class DaskState:
                 return self._from_worker(WorkerLeaving(0.0, name, reason)) if is_news else ()
             case AttemptOrder():
                 return self._ordered(event)
-            case StopOrder(attempt) | MeetOrder(attempt):
-                where = self._attempts.get(attempt)
-                return () if where is None else (Tell(where, event),)
+            case StopOrder() | MeetOrder():
+                return self._tell(event)
             case PluginMissing(attempt):
                 return self._plugin_missing(attempt)
             case TaskFailed(attempt, reason):
@@ -357,8 +369,18 @@ class DaskState:
         name = order.placement.worker
         if self._phase(name) not in _USED or order.attempt in self._attempts:
             return ()
-        self._attempts[order.attempt] = name
+        self._attempts[order.attempt] = _Attempt(name)
         return (Submit(order),)
+
+    def _tell(self, order: StopOrder | MeetOrder) -> Instructions:
+        if (attempt := self._attempts.get(order.attempt)) is None:
+            return ()
+        if isinstance(order, StopOrder):
+            # The first reason counts, and two orders may arrive in any order.
+            if attempt.halt not in (None, order.halt) and order.halt is not Halt.ABORT:
+                return ()
+            attempt.halt = order.halt
+        return (Tell(attempt.worker, order),)
 
     def _from_worker(self, event: FromWorker) -> Instructions:
         if isinstance(event, WorkerLeaving):
@@ -372,8 +394,9 @@ class DaskState:
         return (Emit(event),)
 
     def _plugin_missing(self, attempt: AttemptId) -> Instructions:
-        if (name := self._attempts.get(attempt)) is None:
+        if attempt not in self._attempts:
             return ()  # it was released with another attempt, or lost with its worker
+        name = self._attempts[attempt].worker
         # A plugin leaves only when nothing runs, so none of its worker's attempts has begun.
         lost = self._attempts_on(name)
         return (
@@ -408,7 +431,7 @@ class DaskState:
         return None if worker is None else worker.phase
 
     def _attempts_on(self, name: str) -> tuple[AttemptId, ...]:
-        return tuple(each for each, where in self._attempts.items() if where == name)
+        return tuple(each for each, found in self._attempts.items() if found.worker == name)
 
     def _used(self) -> Iterator[tuple[str, _Worker]]:
         return (each for each in self._workers.items() if each[1].phase in _USED)

@@ -71,15 +71,6 @@ class DeviceQueue:
                 self._entries.remove(entry)
                 self._grant()
 
-    def withdraw(self, entry: QueueEntry) -> bool:
-        """Leave if the entry still waits; return whether it did."""
-        with self._lock:
-            if entry.is_granted or entry not in self._entries:
-                return False
-            self._entries.remove(entry)
-            self._grant()
-            return True
-
     def _grant(self) -> None:
         for place, entry in enumerate(self._entries):
             if not entry.is_granted:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..config.model_file import ObjectiveSource
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
-from ..core.messages import AttemptEnded, AttemptStarted, Event, Measured, Reported
+from ..core.messages import AttemptEnded, AttemptStarted, Measured, Reported
 from ..errors import StudyError
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
 from ..storage.lease import STALE_SECONDS
@@ -98,7 +98,7 @@ class AttemptRunner:
     def __init__(
         self,
         source: ObjectiveSource,
-        listener: Callable[[Event], None],
+        listener: Callable[[AttemptEvent], object],
         *,
         fork_server_address: str | None = None,
         host: str = "",
@@ -110,7 +110,7 @@ class AttemptRunner:
         self._memory = MemoryWatchdog()
         # The lock protects the state, the processes, and the order of the events in the outbox.
         self._lock = threading.RLock()
-        self._outbox: deque[tuple[AttemptJournal | None, Event]] = deque()
+        self._outbox: deque[tuple[AttemptJournal | None, AttemptEvent]] = deque()
         self._sending = threading.Lock()
         self._state = RunnerState()
         self._processes: dict[AttemptId, _Process] = {}

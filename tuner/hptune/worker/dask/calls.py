@@ -62,16 +62,15 @@ def run_attempt(name: str, order: AttemptOrder) -> None:
         raise PluginGone
     # The placement limits the attempts on a worker, not its number of threads.
     secede()
-    plugin.run(order)
+    plugin.attempts.run(order)
 
 
 async def tell_attempt(name: str, order: StopOrder | MeetOrder, dask_worker: Any = None) -> None:
     """Give an attempt on this worker an order."""
     plugin = dask_worker.plugins.get(name)
     if plugin is not None:
-        take = plugin.stop if isinstance(order, StopOrder) else plugin.meet
         # It may wait while another attempt starts, which must not block Dask's event loop.
-        await asyncio.to_thread(take, order)
+        await asyncio.to_thread(plugin.attempts.tell, order)
 
 
 async def on_files(name: str, method: FileCall, *arguments: object, dask_worker: Any = None) -> Any:
@@ -80,7 +79,8 @@ async def on_files(name: str, method: FileCall, *arguments: object, dask_worker:
     Raises:
         OSError: The worker has left the study.
     """
-    study = getattr(dask_worker.plugins.get(name), "remote", None)
+    plugin = dask_worker.plugins.get(name)
+    study = None if plugin is None else plugin.attempts.remote
     if study is None:
         raise OSError("the worker has left the study")
     call = getattr(study, method)

@@ -167,7 +167,10 @@ class _Joining:
         if self._leave.is_set():
             self._say(f"{self._why}: trials here are released, to continue elsewhere")
             await asyncio.gather(
-                *(asyncio.to_thread(plugin.release, self._why) for plugin in worker.study_plugins)
+                *(
+                    asyncio.to_thread(each.attempts.release, self._why)
+                    for each in worker.study_plugins
+                )
             )
         await worker.close()
 

@@ -64,7 +64,7 @@ class _Session:
     users: set[AttemptId] = field(default_factory=set)
     ready: threading.Event = field(default_factory=threading.Event)
     failure: FilesNotBrought | None = None
-    ending: dict[AttemptId, Callable[[NotSent | None], None]] = field(default_factory=dict)
+    ending: dict[AttemptId, Callable[[NotSent | None], object]] = field(default_factory=dict)
     ticket: int | None = None
     changes: Changes = field(default_factory=Changes)
     touched_at: float = 0.0
@@ -158,13 +158,7 @@ class RemoteStudy:
             self._leave(trial, session, {attempt})
             raise session.failure
 
-    def is_used_by(self, attempt: AttemptId) -> bool:
-        """Return whether the attempt has begun and not finished."""
-        with self._lock:
-            session = self._sessions.get(attempt.trial)
-            return session is not None and attempt in session.users
-
-    def finish(self, attempt: AttemptId, then: Callable[[NotSent | None], None]) -> None:
+    def finish(self, attempt: AttemptId, then: Callable[[NotSent | None], object]) -> None:
         """Call `then` when the study has all files of an attempt that is over, or cannot have them.
 
         Args:
@@ -345,7 +339,7 @@ class RemoteStudy:
         self,
         trial: int,
         session: _Session,
-        ending: dict[AttemptId, Callable[[NotSent | None], None]],
+        ending: dict[AttemptId, Callable[[NotSent | None], object]],
         not_sent: NotSent | None,
     ) -> None:
         with self._lock:
