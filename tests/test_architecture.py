@@ -17,6 +17,7 @@ import pytest
 
 import hptune
 import hptune_jobqueue
+from hptune.config.places import EXECUTORS
 
 PACKAGE = Path(hptune.__file__).parent
 JOBQUEUE = Path(hptune_jobqueue.__file__).parent
@@ -191,6 +192,29 @@ def test_imports_go_downwards_in_the_list_of_the_architecture_page() -> None:
         return {above, below} <= set(listed) and listed.index(above) > listed.index(below)
 
     assert named([each for each in ours() if rises(each)]) == []
+
+
+def test_nothing_branches_on_the_name_of_an_executor() -> None:
+    """What an executor can do is in its row."""
+
+    def is_name(node: ast.AST) -> bool:
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            return any(map(is_name, node.elts))
+        return isinstance(node, ast.Constant) and node.value in EXECUTORS.built_in
+
+    def branches(node: ast.AST) -> bool:
+        if isinstance(node, ast.Compare):
+            return any(map(is_name, (node.left, *node.comparators)))
+        return isinstance(node, ast.MatchValue) and is_name(node.value)
+
+    assert branches(ast.parse("a.executor in ('dask', 'x')", mode="eval").body)
+    found = [
+        f"{path}:{node.lineno}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if branches(node) and isinstance(node, ast.expr | ast.pattern)
+    ]
+    assert found == []
 
 
 def test_a_circle_is_found() -> None:

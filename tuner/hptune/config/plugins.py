@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,6 +70,33 @@ def cluster_options(settings: StudySettings, row: ClusterRow) -> dict[str, Any]:
     """Return the options given to a cluster, without those of others that have a flag."""
     known = {each.name for each in row.options} | settings.cluster_options.keys()
     return {n: v for n, v in settings.own_options(row.what).items() if n in known}
+
+
+def made(row: Row, kind: type[Any], *arguments: object, given: Mapping[str, object]) -> Any:
+    """Return what the row's factory makes.
+
+    Args:
+        row: The row.
+        kind: The class that it must have.
+        arguments: The arguments of its factory.
+        given: The options that the user gave.
+
+    Raises:
+        UsageError: The factory failed, or made something else.
+    """
+    name = f"--{row.what} is {shown_name(row.name)}"
+    try:
+        thing = row.make(*arguments, given=given)
+    except HptuneError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise UsageError(
+            f"{name}, which failed: {type(error).__name__}: {error}",
+            "".join(traceback.format_exception(error)),
+        ) from error
+    if not isinstance(thing, kind):
+        raise UsageError(f"{name}, which is no {kind.__name__}, but made {thing!r}")
+    return thing
 
 
 def check_place(settings: StudySettings) -> None:
