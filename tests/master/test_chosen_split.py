@@ -15,6 +15,7 @@ import pytest
 
 from engine_driver import EngineDriver, returned
 from hptune.config.model_file import Found, ObjectiveSource, SourceKind
+from hptune.config.parallel_trials import check_splits
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report
 from hptune.core.engine.engine import Engine
@@ -41,7 +42,7 @@ from hptune.executors.simulated_parts import Curve, SimulatedWorker
 from hptune.master.chosen_split import ChosenSplit
 from hptune.master.compose import Run
 from hptune.master.scaling import ScalingRequest, check_code, wait_for_workers
-from hptune.master.split import Splitter, check_splits, measure_split, split_runner
+from hptune.master.split import Splitter, measure_split, split_runner
 from hptune.master.step_runner import StepRunner
 from hptune.samplers.random_search import RandomSampler
 from hptune.storage.directory import StudyDirectory

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..config.model_file import Found
-from ..config.parallel_trials import carrier_of
 from ..config.settings import StudySettings
 from ..core.attempt import Cause
 from ..core.data_parallel import BatchRule, DataParallel
@@ -34,7 +32,6 @@ from ..core.scaling.split import SplitTimes, choose_split, split_words
 from ..core.scheduling.cluster import ClusterState
 from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
-from ..errors import UsageError
 from ..executors.base import Executor
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts
@@ -60,22 +57,6 @@ _MEMORY_MARGIN = 1.25
 writes checkpoints."""
 
 Note = Callable[[str], None]
-
-
-def check_splits(found: Found, settings: StudySettings) -> None:
-    """Check that trials can train on several devices.
-
-    Raises:
-        UsageError: The user's code cannot be measured or divided.
-    """
-    if not settings.chooses_split:
-        return
-    if not found.is_keras:
-        raise UsageError(
-            f"{found.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "
-            "measure; give a number instead of auto, such as --processes-per-trial 2"
-        )
-    carrier_of(found, Resources(processes=2), settings)
 
 
 def mode_of(settings: StudySettings) -> Mode:
