@@ -103,7 +103,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--warm-start", "a" * 300], ["aaa", "File name too long"]),
         ([*RUN, "--file-limit", "9" * 400], ["--file-limit is 999", "4GB or 512MiB"]),
         (["stop", "nowhere"], ["no study"]),
-        (["export", "nowhere", "--format", "xml"], ["'xml'", "'csv'"]),
+        (["export", "nowhere", "--format", "xml"], ["'xml'", "csv, json, parquet, optuna"]),
         (["worker", "tls://a:1", "--memory", "3x"], ["'3x'", "4GB"]),
         (["scheduler", "--scheduler-file", "no/s.json"], ["no/s.json", "there is no such folder"]),
         (["scheduler", "--scheduler-file", "pipe"], ["--scheduler-file is pipe", "not a file"]),

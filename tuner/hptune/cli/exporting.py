@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.spelling import did_you_mean
 from ..errors import UsageError
 from .options import study_directory
 from .output import output_errors, write_utf8
@@ -17,7 +18,20 @@ if TYPE_CHECKING:
     from ..study import Study
 
 _FILES = ("csv", "json", "parquet")
-_TOOLS = ("optuna", "tensorboard", "mlflow")
+
+
+def _known_format(
+    _context: click.Context, _option: click.Parameter, given: str | None
+) -> str | None:
+    from ..reporting.exports.registry import EXPORTS
+
+    if given is None or given in _FILES or ":" in given or EXPORTS.known(given) is not None:
+        return given
+    known = (*_FILES, *EXPORTS.rows)
+    raise UsageError(
+        f"--format is {given!r}; allowed are {', '.join(known)}, and module:Name."
+        f"{did_you_mean(given, known)}"
+    )
 
 
 @click.command(short_help="Write all trials to a file, or for Optuna, TensorBoard or MLflow.")
@@ -25,9 +39,11 @@ _TOOLS = ("optuna", "tensorboard", "mlflow")
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice([*_FILES, *_TOOLS]),
+    metavar="NAME",
+    callback=_known_format,
     help="csv, parquet: a row for each trial; json: also attempts and reports; optuna, "
-    "tensorboard, mlflow: what these tools read.  [default: by the ending of PLACE, or csv]",
+    "tensorboard, mlflow: what these tools read; the name of an installed export, or module:Name "
+    "for one in a Python file.  [default: by the ending of PLACE, or csv]",
 )
 @click.option(
     "--curves", is_flag=True, help="Write the learning curves: a row for each metric at each step."
@@ -52,7 +68,7 @@ def export(directory: Path, *, file_format: str | None, curves: bool, output: st
 
     chosen = _chosen_format(file_format, output, curves=curves)
     study = Study(directory)
-    if chosen in _TOOLS:
+    if chosen not in _FILES:
         click.echo(f"writing for {chosen} …", err=True)  # may take a minute for 1,000 trials
         click.echo(study.export_to(chosen, output or ""), err=True)
     elif output is None:
@@ -82,9 +98,10 @@ def _write(study: Study, file_format: str, path: Path, *, curves: bool) -> None:
 
 def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> str:
     ending = "" if output is None else Path(output).suffix.lower().removeprefix(".")
-    if curves and (found := {given, ending} & {"json", *_TOOLS}):
+    is_tool = given is not None and given not in _FILES
+    if curves and (found := [each for each in (given, ending) if is_tool or each == "json"]):
         raise UsageError(
-            f"--curves writes CSV or Parquet; the export to {found.pop()} of all trials holds the "
+            f"--curves writes CSV or Parquet; the export to {found[0]} of all trials holds the "
             "curves too"
         )
     if ending in _FILES and given not in (None, ending):
@@ -92,7 +109,7 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
             f"--format is {given}, but the ending of {output} is .{ending}; name another place, or "
             "leave out one of them"
         )
-    if given in _TOOLS:
+    if given is not None and is_tool:
         return given
     if output is None:
         if given == "parquet":
@@ -101,6 +118,6 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
     if ending not in _FILES and given is None:
         raise UsageError(
             f"the format of {output} is not clear from its ending; allowed are .csv, .json and "
-            f".parquet, or --format {', '.join(_FILES + _TOOLS)}"
+            f".parquet, or --format"
         )
     return given or ending

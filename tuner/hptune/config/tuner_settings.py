@@ -25,7 +25,7 @@ class TunerSettings(TypedDict, total=False):
     confirm_repeats: int | None
 
     search: str | Callable[..., Sampler] | BaseSampler
-    search_options: Mapping[str, Any]
+    search_options: str | Mapping[str, Any] | Sequence[str]
     grid_points: int | None
     start_points: str | Mapping[str, object] | Sequence[str | Mapping[str, object]]
     priors: str | Mapping[str, PriorSpec] | Sequence[str]
@@ -39,7 +39,7 @@ class TunerSettings(TypedDict, total=False):
     trial_timeout: str | float | None
 
     pruner: str | Callable[..., Pruner] | None
-    pruner_options: Mapping[str, Any]
+    pruner_options: str | Mapping[str, Any] | Sequence[str]
     min_epochs: int | None
     reduction_factor: int | None
     brackets: int | None

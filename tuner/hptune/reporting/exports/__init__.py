@@ -6,5 +6,5 @@ everything else. The packages of the tools are extras, imported inside functions
 Offers: `exports`: the methods of `Study` that export it, `source`: what is exported, `optuna`,
 `tensorboard`, `mlflow`, `parquet`: one tool each.
 
-May import: `errors`, `text`, `core`, `samplers`, `reporting.results`.
+May import: `errors`, `text`, `core`, `samplers`, `reporting.results`, `registry`.
 """

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import shlex
+import traceback
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ... import text
-from ...errors import UsageError, check_installed, without_passwords
+from ...errors import HptuneError, StudyError, check_installed, without_passwords
 from ..results import export as files
 from ..results.export import Table
-from .source import ExportedStudy
+from .registry import EXPORTS, ExportRow
+from .source import ExportedStudy, Written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +80,8 @@ class Exports(ABC):
         """Write the study for a tool, in place of an earlier export of it.
 
         Args:
-            tool: "optuna", "tensorboard" or "mlflow".
+            tool: Name of an export, "optuna", "tensorboard", "mlflow" or that of an installed
+                package, or module:Name.
             place: Where to write: a file or URL of a storage for Optuna, a folder for TensorBoard,
                 a tracking URI, file or folder for MLflow. By default a place in the study's
                 directory; for MLflow MLFLOW_TRACKING_URI, if that is set.
@@ -88,54 +90,38 @@ class Exports(ABC):
             What was written, and the command that shows it.
 
         Raises:
-            UsageError: The place cannot be used, or the tool's package is not installed.
+            UsageError: There is no such export, the place cannot be used, or the tool's package is
+                not installed.
+            StudyError: The export of a plug-in failed.
         """
-        study, place = self.exported(), os.fspath(place)
-        directory = Path(study.view.directory)
-        count = text.plural(len(study.view.trials), "trial")
-        match tool:
-            case "optuna":
-                from .optuna import export_optuna, storage_url
-
-                place = place or str(directory / "optuna.db")
-                name = export_optuna(study, place)
-                command = f"optuna-dashboard {shlex.quote(storage_url(place))}"
-                named = f" as {name!r}"
-            case "tensorboard":
-                from .tensorboard import export_tensorboard
-
-                if "://" in place:
-                    raise UsageError(
-                        f"{place} is a URL; TensorBoard's files are written to a folder"
-                    )
-                folder = Path(place or directory / "tensorboard")
-                export_tensorboard(study, folder)
-                place, named = str(folder), ""
-                command = f"tensorboard --logdir {text.path(folder)}"
-            case "mlflow":
-                from .mlflow import export_mlflow, tracking_uri
-
-                place = (
-                    place or os.environ.get("MLFLOW_TRACKING_URI") or str(directory / "mlflow.db")
-                )
-                uri = tracking_uri(place)
-                named = f" as {export_mlflow(study, uri)!r}"
-                is_server = uri.startswith(("http", "databricks"))
-                command = "" if is_server else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
-            case _:
-                raise UsageError(
-                    f"the tool is {tool!r}; allowed are optuna, tensorboard and mlflow"
-                )
+        row = EXPORTS.find(tool, [Path.cwd()])
+        study = self.exported()
+        written = _written(row, study, os.fspath(place))
         # The user who has the password sets it in the command.
-        place, command = without_passwords(place), without_passwords(command)
-        written = f"Wrote {count} to {place if '://' in place else text.path(place)}{named}"
-        return f"{written}. To look at them: {command}" if command else written
+        place, command = without_passwords(written.place), without_passwords(written.command)
+        count = text.plural(len(study.view.trials), "trial")
+        named = f" as {written.name!r}" if written.name else ""
+        words = f"Wrote {count} to {place if '://' in place else text.path(place)}{named}"
+        return f"{words}. To look at them: {command}" if command else words
 
     def _table(self) -> Table:
         return files.table(self.exported().view)
 
     def _curves(self) -> Table:
         return files.curves(self.exported().reports)
+
+
+def _written(row: ExportRow, study: ExportedStudy, place: str) -> Written:
+    try:
+        written = row.make(study, place, given={})
+    except (HptuneError, OSError):
+        raise
+    except Exception as error:  # a plug-in may raise anything
+        words = f"the export {row.name} failed: {type(error).__name__}: {error}"
+        raise StudyError(words, "".join(traceback.format_exception(error))) from error
+    if not isinstance(written, Written):
+        raise StudyError(f"the export {row.name} returned {written!r}; it must be a Written")
+    return written
 
 
 def _dataframe(rows: Table) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import math
 import os
 import posixpath
 import re
+import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 from ... import text
 from ...core.trial import ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
-from .source import RESULT, ExportedStudy
+from .source import RESULT, ExportedStudy, Written
 from .sqlite_files import sqlite_url
 
 _IDENTITY = "hptune.study"
@@ -47,6 +48,17 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 """The beginning of a URI; MLflow takes some without slashes, such as file:mlruns."""
 
 _Item = TypeVar("_Item")
+
+
+def write(study: ExportedStudy, place: str) -> Written:
+    """Write the study as an experiment of MLflow: at a tracking URI, or to a file or folder."""
+    default = os.environ.get("MLFLOW_TRACKING_URI") or str(Path(study.view.directory) / "mlflow.db")
+    place = place or default
+    uri = tracking_uri(place)
+    name = export_mlflow(study, uri)
+    is_server = uri.startswith(("http", "databricks"))
+    command = "" if is_server else f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+    return Written(place, command, name)
 
 
 def export_mlflow(study: ExportedStudy, uri: str) -> str:

@@ -7,7 +7,9 @@ import datetime
 import hashlib
 import itertools
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ... import text
@@ -25,7 +27,7 @@ from ...core.space.space import (
 from ...core.trial import Direction, ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
 from ...samplers.adapters.optuna import quiet
-from .source import ExportedStudy
+from .source import ExportedStudy, Written
 from .sqlite_files import sqlite_url
 
 _IDENTITY = "hptune study"
@@ -37,6 +39,13 @@ OUTSIDE = " (outside the space)"
 
 _ROUNDING = 1e-8
 """Part of a step by which Optuna lets a value differ from a multiple of it."""
+
+
+def write(study: ExportedStudy, place: str) -> Written:
+    """Write the study into an Optuna storage: a file or URL."""
+    place = place or str(Path(study.view.directory) / "optuna.db")
+    name = export_optuna(study, place)
+    return Written(place, f"optuna-dashboard {shlex.quote(storage_url(place))}", name)
 
 
 def export_optuna(study: ExportedStudy, place: str) -> str:

@@ -31,6 +31,21 @@ class Step(NamedTuple):
     metrics: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an export wrote.
+
+    Attributes:
+        place: Where, as a path or URL.
+        command: The command that shows it; empty if there is none.
+        name: What the study is called there; empty if it has no name.
+    """
+
+    place: str
+    command: str = ""
+    name: str = ""
+
+
 @dataclass(frozen=True)
 class ExportedStudy:
     """A study as the exports need it.

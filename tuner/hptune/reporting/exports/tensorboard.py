@@ -15,7 +15,7 @@ from ... import text
 from ...core.space.space import FloatParameter, IntParameter, Parameter
 from ...core.trial import ParamValue, Trial, TrialState
 from ...errors import UsageError, check_installed
-from .source import RESULT, ExportedStudy
+from .source import RESULT, ExportedStudy, Written
 
 _FILE = "events.out.tfevents.0.hptune"
 """TensorBoard finds a file by the part in the middle."""
@@ -28,6 +28,15 @@ _EXPERIMENT = "_hparams_/experiment"
 _SESSION_START = "_hparams_/session_start_info"
 _SESSION_END = "_hparams_/session_end_info"
 """Names of the tags in which the HParams plugin looks for its messages."""
+
+
+def write(study: ExportedStudy, place: str) -> Written:
+    """Write the study as TensorBoard runs into a folder."""
+    if "://" in place:
+        raise UsageError(f"{place} is a URL; TensorBoard's files are written to a folder")
+    folder = Path(place or Path(study.view.directory) / "tensorboard")
+    export_tensorboard(study, folder)
+    return Written(str(folder), f"tensorboard --logdir {text.path(folder)}")
 
 
 def export_tensorboard(study: ExportedStudy, folder: Path) -> None:

@@ -47,6 +47,8 @@ class CheckedSampler(Sampler):
         Raises:
             StudyError: It failed, or its answer is no list of configurations of the space.
         """
+        if not numbers:
+            return []
         with self._named():
             answer = self._sampler.ask(numbers)
             if not isinstance(answer, list | tuple):
