@@ -19,7 +19,7 @@ from hptune.config.settings import StudySettings
 from hptune.testing.clusters import ClusterSuite
 from hptune.testing.executor_driver import Stage, open_stage
 
-PLUGIN = Path(__file__).parents[2] / "examples" / "plugin" / "worker_processes.py"
+PLUGIN = Path(__file__).parents[2] / "examples/plugin/hptune_evolution/workers.py"
 
 
 def plugin() -> Any:

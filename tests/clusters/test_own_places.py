@@ -10,7 +10,7 @@ import pytest
 from in_process import InProcess
 from real_runs import Hptune, wait_for
 
-PLUGIN = Path(__file__).parents[2] / "examples" / "plugin" / "worker_processes.py"
+PLUGIN = Path(__file__).parents[2] / "examples/plugin/hptune_evolution/workers.py"
 
 MODEL = """
 import os, pathlib
@@ -39,7 +39,7 @@ def broken(settings, study):
 
 
 def test_a_cluster_is_named_and_found_again_after_ctrl_c(hptune: Hptune) -> None:
-    shutil.copy(PLUGIN, hptune.directory)
+    shutil.copy(PLUGIN, hptune.directory / "worker_processes.py")
     model = hptune.file("model.py", MODEL.format(here=str(hptune.directory)))
     arguments = ("--objective", "score:max", "--trials", 3, "--seed", 1, "--search", "random")
     cluster = ("--cluster", "worker_processes:WorkerProcesses", "--cluster-option", "count=2")
@@ -59,7 +59,7 @@ def test_a_cluster_is_named_and_found_again_after_ctrl_c(hptune: Hptune) -> None
 
 
 def test_a_cluster_is_given_in_python_and_stored_with_the_study(hptune: Hptune) -> None:
-    shutil.copy(PLUGIN, hptune.directory)
+    shutil.copy(PLUGIN, hptune.directory / "worker_processes.py")
     ended = hptune.script(
         """
         import hptune
