@@ -18,6 +18,7 @@ import pytest
 
 import hptune
 import hptune_jobqueue
+from hptune.config.places import EXECUTORS
 from wings import WINGS, may_import, wing
 
 PACKAGE = Path(hptune.__file__).parent
@@ -148,7 +149,7 @@ def test_imports_are_found() -> None:
     pairs = {(each.importer, each.imported) for each in imports()}
     assert ("hptune.core.engine.engine", "hptune.core.messages") in pairs
     assert ("hptune.worker.dask.plugin", "distributed") in pairs
-    assert ("hptune.worker.dask.plugin", "hptune.worker.devices") in pairs
+    assert ("hptune.worker.dask.plugin", "hptune.worker.dask.plugin_state") in pairs
     assert any(each.in_function and each.top == "keras" for each in imports())
 
 
@@ -193,6 +194,29 @@ def test_imports_go_downwards_in_the_list_of_the_architecture_page() -> None:
         return {above, below} <= set(listed) and listed.index(above) > listed.index(below)
 
     assert named([each for each in ours() if rises(each)]) == []
+
+
+def test_nothing_branches_on_the_name_of_an_executor() -> None:
+    """What an executor can do is in its row."""
+
+    def is_name(node: ast.AST) -> bool:
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            return any(map(is_name, node.elts))
+        return isinstance(node, ast.Constant) and node.value in EXECUTORS.built_in
+
+    def branches(node: ast.AST) -> bool:
+        if isinstance(node, ast.Compare):
+            return any(map(is_name, (node.left, *node.comparators)))
+        return isinstance(node, ast.MatchValue) and is_name(node.value)
+
+    assert branches(ast.parse("a.executor in ('dask', 'x')", mode="eval").body)
+    found = [
+        f"{path}:{node.lineno}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if branches(node) and isinstance(node, ast.expr | ast.pattern)
+    ]
+    assert found == []
 
 
 def test_a_circle_is_found() -> None:

@@ -136,11 +136,11 @@ def test_the_package_is_installed_into_an_environment(tmp_path: Path) -> None:
             check=False,
         )
 
-    package = tmp_path / "plugin"  # away from the settings of our tests
-    shutil.copytree(PLUGIN, package)
-    packed = run("-m", "pip", "install", "--quiet", "--no-deps", package)
+    copied = tmp_path / "plugin"  # away from the settings of our tests
+    shutil.copytree(PLUGIN, copied)
+    packed = run("-m", "pip", "install", "--quiet", "--no-deps", copied)
     assert packed.returncode == 0, packed.stderr
-    passed = run("-m", "pytest", "-q", "-n2", package / "tests")
+    passed = run("-m", "pytest", "-q", "-n2", copied / "tests")
     assert passed.returncode == 0, passed.stdout
     (tmp_path / "model.py").write_text(MODEL)
     options = ("--search", "evolution", "--search-option", "population=3", "--study", "study")

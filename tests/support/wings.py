@@ -110,6 +110,8 @@ WINGS = {
         open_doors={
             "hptune.executors.dask": "file exchange shares the executor's messages and threads",
             "hptune.worker.dask.plugin": "its worker may see the study's directory or not",
+            "hptune.worker.dask.plugin_state": "a worker's studies end with their files",
+            "hptune.worker.dask.study_attempts": "attempts wait for their files",
             "hptune.worker.dask.study_access": "says which files go to a worker that does not",
         },
         uses=("slurm",),

@@ -1,5 +1,6 @@
 """Rows for hptune: what each plug-in is called, takes and can. They import nothing heavy."""
 
+from hptune.config.places import ClusterRow
 from hptune.core.kinds import whole_number
 from hptune.core.table import option
 from hptune.pruners.registry import PrunerRow
@@ -18,5 +19,14 @@ BETTER_HALF = PrunerRow(
     checks="hptune_evolution.pruner:check",
     options=(
         option("at_epoch", whole_number(1), "the epoch at which trials are judged", default=3),
+    ),
+)
+PROCESSES = ClusterRow(
+    name="processes",
+    summary="hptune worker processes on this machine, at a scheduler of their own",
+    factory="hptune_evolution.workers:WorkerProcesses",
+    options=(
+        option("count", whole_number(1), "the largest number of workers", default=1),
+        option("cores", whole_number(1), "cores of each worker", default=1),
     ),
 )

@@ -64,7 +64,7 @@ class _RunCommand(_RecordedCommand):
     """The command `run`, whose help ends with what settings name."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the lists of search methods and of pruners."""
+        """Write the lists of what settings name, such as search methods."""
         from ..config.reference import NAMED, summaries
 
         for title, registry in NAMED.items():

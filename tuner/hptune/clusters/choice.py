@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..config.plugins import cluster_options, find_cluster
+from ..config.plugins import cluster_options, find_cluster, made
 from ..config.settings import StudySettings
 from .base import Cluster
 
@@ -27,5 +27,6 @@ def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> 
 
         return ClientWorkers(client)
     row = find_cluster(settings)
-    cluster: Cluster = row.make(settings, study, given=cluster_options(settings, row))
+    given = cluster_options(settings, row)
+    cluster: Cluster = made(row, Cluster, settings, study, given=given)
     return cluster

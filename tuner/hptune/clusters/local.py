@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..config.plugins import find_executor
+from ..config.plugins import find_executor, made
 from ..config.settings import StudySettings
 from ..core.resources import Capacity
 from ..errors import StudyError, UsageError
@@ -118,7 +118,8 @@ class LocalWorkers(Cluster):
 
     def _start(self, cores: Sequence[tuple[int, ...]]) -> Executor:
         given = self._settings.own_options(self._kind.what)
-        executor: Executor = self._kind.make(self._run, cores, self._machine.gpus, given=given)
+        gpus = self._machine.gpus
+        executor: Executor = made(self._kind, Executor, self._run, cores, gpus, given=given)
         self._stack.callback(executor.close)
         executor.open()
         self._executor = executor

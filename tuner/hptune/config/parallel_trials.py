@@ -38,19 +38,43 @@ class Carrier:
         return (f"each trial trains on {self.words}", *self.warnings) if self.words else ()
 
 
-def carrier_of(found: Found, resources: Resources, settings: StudySettings) -> Carrier:
-    """Return what trains on several devices.
+def check_splits(found: Found, settings: StudySettings) -> None:
+    """Check that trials can train on several devices.
+
+    Raises:
+        UsageError: The user's code cannot be measured or divided.
+    """
+    if not settings.chooses_split:
+        return
+    if not found.is_keras:
+        raise UsageError(
+            f"{found.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "
+            "measure; give a number instead of auto, such as --processes-per-trial 2"
+        )
+    check_carrier(found, Resources(processes=2), settings)
+
+
+def check_carrier(found: Found, resources: Resources, settings: StudySettings) -> bool:
+    """Check that something trains the user's code on these devices; return whether hptune does.
 
     Raises:
         UsageError: Nothing can train the user's model on these devices; says what can.
     """
     processes, gpus = resources.processes, int(resources.gpus or 0)
-    devices = max(processes, gpus)
-    if not found.is_keras or devices == 1:
-        return Carrier()
+    if not found.is_keras or max(processes, gpus) == 1:
+        return False
     if settings.strategy is StrategyChoice.NONE and processes == 1:
-        return Carrier()
+        return False
     _check(found, processes, gpus, settings)
+    return True
+
+
+def carrier_of(found: Found, resources: Resources, settings: StudySettings) -> Carrier:
+    """Return what trains on several devices; raises as `check_carrier`."""
+    if not check_carrier(found, resources, settings):
+        return Carrier()
+    processes, gpus = resources.processes, int(resources.gpus or 0)
+    devices = max(processes, gpus)
     words = f"{processes} processes" if processes > 1 else f"{gpus} GPUs"
     if processes > 1 and gpus > processes:
         words += f" of {gpus // processes} GPUs"
@@ -68,21 +92,6 @@ def carrier_of(found: Found, resources: Resources, settings: StudySettings) -> C
         )
     return Carrier(f"{words}, {carrier}; {rule_words(settings, devices)}", tuple(warnings))
 
-
-def check_splits(found: Found, settings: StudySettings) -> None:
-    """Check that trials can train on several devices.
-
-    Raises:
-        UsageError: The user's code cannot be measured or divided.
-    """
-    if not settings.chooses_split:
-        return
-    if not found.is_keras:
-        raise UsageError(
-            f"{found.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "
-            "measure; give a number instead of auto, such as --processes-per-trial 2"
-        )
-    carrier_of(found, Resources(processes=2), settings)
 
 
 def rule_words(settings: StudySettings, devices: int) -> str:

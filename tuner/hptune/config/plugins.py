@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,6 +72,33 @@ def cluster_options(settings: StudySettings, row: ClusterRow) -> dict[str, Any]:
     return {n: v for n, v in settings.own_options(row.what).items() if n in known}
 
 
+def made(row: Row, kind: type[Any], *arguments: object, given: Mapping[str, object]) -> Any:
+    """Return what the row's factory makes.
+
+    Args:
+        row: The row.
+        kind: The class that it must have.
+        arguments: The arguments of its factory.
+        given: The options that the user gave.
+
+    Raises:
+        UsageError: The factory failed, or made something else.
+    """
+    name = f"--{row.what} is {shown_name(row.name)}"
+    try:
+        thing = row.make(*arguments, given=given)
+    except HptuneError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise UsageError(
+            f"{name}, which failed: {type(error).__name__}: {error}",
+            "".join(traceback.format_exception(error)),
+        ) from error
+    if not isinstance(thing, kind):
+        raise UsageError(f"{name}, which is no {kind.__name__}, but made {thing!r}")
+    return thing
+
+
 def check_place(settings: StudySettings) -> None:
     """Check where trials run; nothing is made or connected.
 
@@ -78,7 +106,9 @@ def check_place(settings: StudySettings) -> None:
         UsageError: There is no such cluster or executor, or they and their options do not fit
             together.
     """
+    executor_options = settings.own_options(EXECUTORS.what)
     executor, cluster = find_executor(settings), find_cluster(settings)
+    given = cluster_options(settings, cluster)
     name = shown_name(executor.name)
     if settings.chooses_split and not executor.shares_workers:
         raise UsageError(
@@ -91,8 +121,7 @@ def check_place(settings: StudySettings) -> None:
             f"{option(chosen)} is {getattr(settings, chosen)!r} and --executor is {name!r}, but "
             "workers come from one place; give one of them"
         )
-    executor.check(settings.own_options(executor.what))
-    given = cluster_options(settings, cluster)
+    executor.check(executor_options)
     if cluster.chosen_by and cluster.chosen_by not in given:
         raise UsageError(
             f"--cluster is {cluster.name}, which needs {option(cluster.chosen_by)}; see "
@@ -187,15 +216,14 @@ def _find(registry: Registry[R], name: str, settings: StudySettings) -> R:
 
 
 def _stored(registry: Registry[R], name: str, path: Path) -> R:
-    shown = shown_name(name)
     try:
         thing = read_pickle(path)
     except HptuneError:
         raise
     except Exception as error:  # a module that it needs may be gone, or raise anything
         raise UsageError(
-            f"the study's {registry.what} {shown} cannot be loaded from {path}: "
+            f"the study's {registry.what} {shown_name(name)} cannot be loaded from {path}: "
             f"{type(error).__name__}: {error}. Give back that file, or make what it needs "
             "importable (PYTHONPATH names its folder)"
         ) from error
-    return registry.row_of(thing, shown)
+    return registry.row_of(thing, shown_name(name))

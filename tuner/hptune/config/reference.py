@@ -19,6 +19,7 @@ from ..errors import without_passwords
 from ..pruners.registry import PRUNERS
 from ..registry import Registry
 from ..samplers.registry import SAMPLERS
+from .places import CLUSTERS, EXECUTORS
 from .settings import SETTINGS, StudySettings
 from .source_checks import NO_DATA_IN_PYTHON, NO_LOAD_DATA
 
@@ -150,13 +151,18 @@ def markdown() -> str:
         lines += [f"## {section}", "", "| Option | In Python | Default | Resume | Meaning |"]
         lines += ["|---|---|---|---|---|", *map(_row, settings), ""]
     for title, registry in NAMED.items():
-        lines += [f"## {title}", "", "| Name | Method |", "|---|---|"]
+        lines += [f"## {title}", "", "| Name | Meaning |", "|---|---|"]
         lines += [f"| `{name}` | {words} |" for name, words in summaries(registry).items()]
         lines.append("")
     return "\n".join(lines)
 
 
-NAMED: Mapping[str, Registry[Any]] = {"Search methods": SAMPLERS, "Pruners": PRUNERS}
+NAMED: Mapping[str, Registry[Any]] = {
+    "Search methods": SAMPLERS,
+    "Pruners": PRUNERS,
+    "Clusters": CLUSTERS,
+    "Executors": EXECUTORS,
+}
 """What settings name, by heading."""
 
 

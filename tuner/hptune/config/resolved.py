@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import operator
 
+from ..core.goals import Goals
 from ..core.pruner import PrunerSettings
 from ..core.space.space import SearchSpace
 from ..errors import UsageError
+from ..pruners.registry import check_pruner
 from ..samplers.registry import listed
 from .model_file import Found
+from .plugins import check_own_options, find_pruner, find_sampler
 from .settings import StudySettings
 
 DEFAULT_EPOCHS = 10
+
+PLENTY = 1_000_000
+"""More epochs than anybody trains; used while their number is unknown."""
 
 
 def possible_trials(settings: StudySettings, space: SearchSpace) -> int | None:
@@ -45,3 +51,58 @@ def pruner_settings(settings: StudySettings, epochs: int | None) -> PrunerSettin
     return PrunerSettings(
         name=settings.pruner or "none", epochs=epochs, options=settings.own_options("pruner")
     )
+
+
+def check_search(settings: StudySettings, goals: Goals) -> None:
+    """Check that the search can be made.
+
+    Raises:
+        UsageError: There is no such search, or its options or the objectives do not permit it.
+    """
+    row = find_sampler(settings)
+    check_own_options(settings, row)
+    directions = tuple(goal.direction for goal in goals.objectives)
+    row.check(settings.own_options("search"), directions=directions)
+    if row.count is not None and settings.priors:
+        raise UsageError(
+            f"--search {row.name} tries every value and ignores priors; leave --prior out"
+        )
+
+
+def checked_pruner(settings: StudySettings, epochs: int | None, goals: Goals) -> PrunerSettings:
+    """Return how the study prunes.
+
+    Args:
+        settings: What the user asked for.
+        epochs: The full training of a trial; None if unknown.
+        goals: What to optimise.
+
+    Raises:
+        UsageError: Its options, epochs or objectives do not permit that pruner.
+    """
+    row = find_pruner(settings)
+    check_own_options(settings, row)
+    asked = pruner_settings(settings, epochs)
+    check_pruner(row, asked, goals.objectives)
+    return asked
+
+
+def space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
+    """Return lines for the user on how many configurations there are, if it matters."""
+    if not len(space):
+        return ["the model declares no hyperparameters: it is trained once"]
+    own, options = settings.own_options("search"), find_sampler(settings).options
+    size = listed(settings.search, space, own)
+    if size is None:
+        return []
+    note = f"the {settings.search} has {size:,} configurations"
+    if space.size() is None:
+        words = (f"{each.flag} {own.get(each.name, each.default_text)}" for each in options)
+        note += f" ({', '.join(words)})"
+    trials = settings.budget_trials
+    if trials is not None and trials < size:
+        note += (
+            f"; --trials {trials} tries the first {trials:,}, in which the last parameters "
+            "vary most (sobol spreads few trials over the whole space)"
+        )
+    return [note]

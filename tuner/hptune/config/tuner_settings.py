@@ -57,15 +57,15 @@ class TunerSettings(TypedDict, total=False):
     batch_rule: Literal["global", "linear", "sqrt"]
     warm_up_epochs: int
     cluster: str | Callable[..., Any]
-    cluster_options: Mapping[str, Any]
-    connect: Text
-    certs: Text
-    insecure: bool
-    slurm: Text
+    cluster_options: str | Mapping[str, Any] | Sequence[str]
+    connect: Text | None
+    certs: Text | None
+    insecure: bool | None
+    slurm: Text | None
     max_jobs: int | None
     min_workers: int | None
     executor: str | Callable[..., Any]
-    executor_options: Mapping[str, Any]
+    executor_options: str | Mapping[str, Any] | Sequence[str]
     cache_data: bool | int | str | None
     file_limit: str | int
 

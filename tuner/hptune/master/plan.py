@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..clusters.layout import WorkerLayout
 from ..config.model_file import Found, SourceKind
 from ..config.objectives import goals_to_json, resolve_goals
 from ..config.parallel_trials import carrier_of, check_splits
-from ..config.plugins import check_own_options, check_place, find_pruner, find_sampler
-from ..config.resolved import possible_trials, pruner_settings, resolve_epochs
+from ..config.plugins import check_place
+from ..config.resolved import (
+    PLENTY,
+    check_search,
+    checked_pruner,
+    resolve_epochs,
+    space_notes,
+)
 from ..config.settings import StudySettings
 from ..core.goals import Goals
 from ..core.pruner import PrunerSettings
-from ..core.space.completion import completed
+from ..core.space.completion import completed_points
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
-from ..core.trial import Direction, Goal, Params, Suggestion
-from ..errors import UsageError
-from ..pruners.registry import check_pruner
+from ..core.trial import Direction, Goal, Suggestion
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..samplers.auto import choose
-from ..samplers.registry import AUTO, SamplerRow, is_listed
+from ..samplers.registry import AUTO
 from .earlier.read import read_earlier
 from .earlier.sources import check_source
 from .workforce import Workforce
@@ -134,23 +138,12 @@ def check_request(settings: StudySettings) -> None:
     Raises:
         UsageError: Something in them is wrong.
     """
-    check_place(settings)
-    anything = Goals((Goal("", Direction.MAX),))
-    sampler = find_sampler(settings)
-    _check_sampler(settings, anything, sampler)
-    if sampler.count is not None and settings.priors:
-        raise UsageError(
-            f"--search {sampler.name} tries every value and ignores priors; leave --prior out"
-        )
-    checked_pruner(settings, settings.epochs or _PLENTY, anything)
     for name in settings.warm_start:
         check_source(name)
-
-
-def _check_sampler(settings: StudySettings, goals: Goals, sampler: SamplerRow) -> None:
-    check_own_options(settings, sampler)
-    directions = tuple(goal.direction for goal in goals.objectives)
-    sampler.check(settings.own_options("search"), directions=directions)
+    check_place(settings)
+    anything = Goals((Goal("", Direction.MAX),))
+    check_search(settings, anything)
+    checked_pruner(settings, settings.epochs or PLENTY, anything)
 
 
 def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> RunPlan:
@@ -170,7 +163,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
     settings, why = _with_search(with_entry(settings, found), space, at_once=at_once)
-    _check_sampler(settings, goals, find_sampler(settings))
+    check_search(settings, goals)
     check_splits(found, settings)
     carrier = carrier_of(found, layout.resources, settings)
     return RunPlan(
@@ -193,7 +186,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
             *found.warnings,
             *notes,
             *why,
-            *_space_notes(settings, space),
+            *space_notes(settings, space),
             *carrier.notes,
             *(each.note for each in earlier),
         ),
@@ -226,62 +219,3 @@ def _with_search(
         trials=settings.budget_trials,
     )
     return chosen, [f"--search auto takes {choice.search}: {choice.why}"]
-
-
-_PLENTY = 1_000_000
-"""More epochs than anybody trains; used while their number is unknown."""
-
-
-def checked_pruner(settings: StudySettings, epochs: int | None, goals: Goals) -> PrunerSettings:
-    """Return how the study prunes.
-
-    Args:
-        settings: What the user asked for.
-        epochs: The full training of a trial; None if unknown.
-        goals: What to optimise.
-
-    Raises:
-        UsageError: Its options, epochs or objectives do not permit that pruner.
-    """
-    row = find_pruner(settings)
-    check_own_options(settings, row)
-    asked = pruner_settings(settings, epochs)
-    check_pruner(row, asked, goals.objectives)
-    return asked
-
-
-def _space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
-    if not len(space):
-        return ["the model declares no hyperparameters: it is trained once"]
-    if not is_listed(settings.search):
-        return []
-    size = possible_trials(settings, space)
-    note = f"the {settings.search} has {size:,} configurations"
-    if space.size() is None:
-        own = settings.own_options("search")
-        options = find_sampler(settings).options
-        words = (f"{each.flag} {own.get(each.name, each.default_text)}" for each in options)
-        note += f" ({', '.join(words)})"
-    trials = settings.budget_trials
-    if trials is not None and size is not None and trials < size:
-        note += (
-            f"; --trials {trials} tries the first {trials:,}, in which the last parameters "
-            "vary most (sobol spreads few trials over the whole space)"
-        )
-    return [note]
-
-
-def completed_points(points: Sequence[Mapping[str, object]], space: SearchSpace) -> list[Params]:
-    """Return the points as whole configurations.
-
-    Raises:
-        UsageError: One lies outside the space.
-    """
-    found = []
-    for number, point in enumerate(points, start=1):
-        try:
-            found.append(completed(space, point))
-        except UsageError as error:
-            words = ", ".join(f"{name}={value}" for name, value in point.items())
-            raise UsageError(f"start point {number} ({words}): {error.message}") from error
-    return found

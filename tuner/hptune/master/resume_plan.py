@@ -13,9 +13,11 @@ from ..config.model_file import Found
 from ..config.objectives import goals_of
 from ..config.parallel_trials import carrier_of, check_splits
 from ..config.plugins import check_place
+from ..config.resolved import checked_pruner
 from ..config.settings import SETTINGS, StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason
+from ..core.space.completion import completed_points
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.table import Section
@@ -24,7 +26,7 @@ from ..errors import SpaceChangedError, SpaceError
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts
-from .plan import RunPlan, checked_pruner, completed_points, layout_for, with_entry
+from .plan import RunPlan, layout_for, with_entry
 from .resume_checks import ResumeState, check_changes, check_room
 from .workforce import Workforce
 

@@ -86,7 +86,8 @@ def start(
     directory.check_place()
     try:
         check_request(settings)
-        workers = Workforce(settings, choose_cluster(settings, directory.path, client))
+        cluster = choose_cluster(settings, directory.path, client)
+        workers = Workforce(settings, cluster)
         directory.create()
         # `hptune stop` finds this master, and waits for it, as soon as it has the lock.
         directory.requests.skip()

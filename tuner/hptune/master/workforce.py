@@ -39,11 +39,12 @@ def check_workers(settings: StudySettings, cluster: Cluster) -> Resources:
     Raises:
         UsageError: The cluster can never hold a trial, or the file cannot be used.
     """
+    least = checked_trial(settings, {}, cluster.capacity, is_certain=cluster.is_local)
     if settings.source.kind is SourceKind.FILE:
         check_source(
             Path(settings.source.path), has_entry=bool(settings.entry), python=settings.python
         )
-    return checked_trial(settings, {}, cluster.capacity, is_certain=cluster.is_local)
+    return least
 
 
 class Workforce:

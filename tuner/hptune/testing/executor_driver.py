@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from ..config.model_file import ObjectiveSource
+from ..config.model_file import ObjectiveSource, SourceKind
 from ..core.attempt import AttemptId, Cause, Ending, Usage
 from ..core.goals import Goals
 from ..core.messages import (
@@ -29,6 +33,7 @@ from ..core.resources import Capacity, Placement
 from ..core.trial import Direction, Goal
 from ..executors.base import Executor
 from ..executors.simulated_parts import Curve, SimulatedEnd
+from ..worker.forkserver.client import ForkServer
 from ..worker.orders import AttemptOrder, StudyBrief
 
 OBJECTIVE = '''"""Does what the configuration says."""
@@ -114,6 +119,30 @@ class Stage:
             source=self.source,
             goals=Goals((Goal("score", Direction.MAX),)),
         )
+
+
+@contextmanager
+def open_stage(*, has_processes: bool = True) -> Iterator[Stage]:
+    """Give a folder with the objective and, with processes, a warm parent; both go in the end."""
+    # Short, because the address of a warm parent is a path of a hundred letters at most.
+    folder = Path(tempfile.mkdtemp(prefix="suite-"))
+    before = tempfile.tempdir, os.environ.get("TMPDIR")
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+    (folder / "objective.py").write_text(OBJECTIVE)
+    source = ObjectiveSource(SourceKind.FILE, str(folder / "objective.py"))
+    warm = ForkServer(source) if has_processes else None
+    try:
+        if warm is not None:
+            warm.wait_ready()
+        yield Stage(folder, source, None if warm is None else warm.address)
+    finally:
+        if warm is not None:
+            warm.close()
+        tempfile.tempdir = before[0]
+        os.environ.pop("TMPDIR")
+        if before[1] is not None:
+            os.environ["TMPDIR"] = before[1]
+        shutil.rmtree(folder)
 
 
 @dataclass(slots=True)

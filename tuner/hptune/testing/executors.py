@@ -24,23 +24,17 @@ from __future__ import annotations
 
 import abc
 import math
-import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 
 import pytest
 
-from ..config.model_file import ObjectiveSource, SourceKind
 from ..core.attempt import AttemptId, Cause, Halt
 from ..core.messages import AttemptEnded, Measured, Reported, WorkerJoined
 from ..executors.base import Executor
-from ..worker.forkserver.client import ForkServer
 from ..worker.runner_state import GRACE_SECONDS
-from .executor_driver import OBJECTIVE, Driver, Stage, Traces, curve, is_alive, wait_until
+from .executor_driver import Driver, Stage, Traces, curve, is_alive, open_stage, wait_until
 
 __all__ = ["Driver", "ExecutorSuite", "Stage", "curve"]
 
@@ -98,25 +92,8 @@ class ExecutorSuite(abc.ABC):
     @contextmanager
     def staged(self) -> Iterator[Stage]:
         """As the fixture `stage`."""
-        # Short, because the address of a warm parent is a path of a hundred letters at most.
-        folder = Path(tempfile.mkdtemp(prefix="suite-"))
-        before = tempfile.tempdir, os.environ.get("TMPDIR")
-        tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
-        (folder / "objective.py").write_text(OBJECTIVE)
-        source = ObjectiveSource(SourceKind.FILE, str(folder / "objective.py"))
-        warm = ForkServer(source) if self.has_processes else None
-        try:
-            if warm is not None:
-                warm.wait_ready()
-            yield Stage(folder, source, None if warm is None else warm.address)
-        finally:
-            if warm is not None:
-                warm.close()
-            tempfile.tempdir = before[0]
-            os.environ.pop("TMPDIR")
-            if before[1] is not None:
-                os.environ["TMPDIR"] = before[1]
-            shutil.rmtree(folder)
+        with open_stage(has_processes=self.has_processes) as stage:
+            yield stage
 
     @contextmanager
     def driver(self, stage: Stage, cores: int = 2) -> Iterator[Driver]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...errors import UsageError
 from ..trial import Params, ParamValue
@@ -59,3 +59,19 @@ def _read(parameter: Parameter, given: object) -> ParamValue:
     if fault := parameter.explain(value):
         raise UsageError(fault)
     return parameter.canonical(value)
+
+
+def completed_points(points: Sequence[Mapping[str, object]], space: SearchSpace) -> list[Params]:
+    """Return the points as whole configurations.
+
+    Raises:
+        UsageError: One lies outside the space.
+    """
+    found = []
+    for number, point in enumerate(points, start=1):
+        try:
+            found.append(completed(space, point))
+        except UsageError as error:
+            words = ", ".join(f"{name}={value}" for name, value in point.items())
+            raise UsageError(f"start point {number} ({words}): {error.message}") from error
+    return found

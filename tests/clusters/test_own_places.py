@@ -1,0 +1,115 @@
+"""Executors and clusters of one's own: named, given in Python, and found again by `resume`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from in_process import InProcess
+from real_runs import Hptune, wait_for
+
+PLUGIN = Path(__file__).parents[2] / "examples/plugin/hptune_evolution/workers.py"
+
+MODEL = """
+import os, pathlib
+
+HERE = pathlib.Path({here!r})
+
+def objective(hp, trial):
+    x = hp.Float("x", 0.0, 1.0)
+    (HERE / f"ran-{{trial.number}}").touch()
+    trial.report(1, score=x)
+    while trial.number == 1 and not (HERE / "go").exists():
+        if trial.should_stop():
+            return None
+    return {{"score": x}}
+"""
+
+EXECUTOR = """
+from hptune.executors.on_this_machine import joblib
+
+def few(run, cores, gpus, *, most=1):
+    return joblib(run, cores[:most], gpus) if hasattr(run, "clock") else None
+
+def broken(settings, study):
+    return 1 / 0
+"""
+
+
+def test_a_cluster_is_named_and_found_again_after_ctrl_c(hptune: Hptune) -> None:
+    shutil.copy(PLUGIN, hptune.directory / "worker_processes.py")
+    model = hptune.file("model.py", MODEL.format(here=str(hptune.directory)))
+    arguments = ("--objective", "score:max", "--trials", 3, "--seed", 1, "--search", "random")
+    cluster = ("--cluster", "worker_processes:WorkerProcesses", "--cluster-option", "count=2")
+    run = hptune.start("run", model, *arguments, *cluster, "--study", hptune.study())
+    wait_for((hptune.directory / "ran-1").exists, "the second trial to run")
+    run.interrupt()
+    ended = run.wait()
+    assert ended.code == 130, ended
+    assert "on at most 2 workers of 1 cores" in ended.err
+    wait_for(lambda: not hptune.processes(), "all processes to end")
+    (hptune.directory / "go").touch()
+    again = hptune("resume", hptune.study())
+    assert again.code == 0, again
+    assert "on at most 2 workers" in again.err
+    assert (hptune.directory / "ran-2").exists()
+    wait_for(lambda: not hptune.processes(), "all processes to end")
+
+
+def test_a_cluster_is_given_in_python_and_stored_with_the_study(hptune: Hptune) -> None:
+    shutil.copy(PLUGIN, hptune.directory / "worker_processes.py")
+    ended = hptune.script(
+        """
+        import hptune
+        from worker_processes import WorkerProcesses
+
+        def objective(hp, trial):
+            return hp.Float("x", 0.0, 1.0)
+
+        if __name__ == "__main__":
+            own = {"cluster": WorkerProcesses, "cluster_options": {"cores": 2}}
+            hptune.Tuner(objective, trials=1, directory="study", seed=1, **own).fit()
+            again = hptune.Tuner(objective, trials=2, directory="study", resume=True).fit()
+            print(len(again.trials))
+        """
+    ).wait()
+    assert ended.code == 0, ended
+    assert ended.out.splitlines()[-1] == "2"
+    assert ended.err.count("on at most 1 workers of 2 cores") == 2
+
+
+def test_an_executor_of_ones_own_runs_the_trials(cli: InProcess) -> None:
+    cli.file("mine.py", EXECUTOR)
+    model = cli.file("model.py", MODEL.format(here=str(cli.directory)))
+    (cli.directory / "go").touch()
+    executor = ("--executor", "mine:few", "--executor-option", "most=1")
+    ended = cli("run", model, "--objective", "score:max", "--trials", 2, *executor)
+    assert ended.code == 0, ended
+    assert "(mine:few)" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--executor", "mine:few", "--executor-option", "mots=1"), "Did you mean most?"),
+        (("--executor", "mine:few", "--connect", "tls://a:1"), "give one of them"),
+        (("--executor", "mine:few", "--cpus-per-trial", "0.5"), "have whole ones"),
+        (("--cluster", "mine:nothing"), "mine has no 'nothing'"),
+        (("--cluster", "mine:few", "--cluster-option", "nodes=2"), "its options are gpus and most"),
+        (("--cluster", "mine:few", "--cluster-option", "gpus=1"), "which is no Cluster"),
+        (("--cluster", "mine:broken"), "which failed: ZeroDivisionError"),
+        (("--cluster", "allocation"), "--cluster is allocation, but"),
+        (("--cluster", "local", "--detach"), "--cluster is local; allowed are --slurm"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_made(
+    cli: InProcess, arguments: tuple[str, ...], words: str
+) -> None:
+    cli.file("mine.py", EXECUTOR)
+    model = cli.file("model.py", MODEL.format(here=str(cli.directory)))
+    ended = cli("run", model, *arguments)
+    assert ended.code == 2, ended
+    assert words in " ".join(ended.err.split())
+    assert not (cli.directory / "studies").exists()
