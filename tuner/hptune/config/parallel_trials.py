@@ -93,7 +93,6 @@ def carrier_of(found: Found, resources: Resources, settings: StudySettings) -> C
     return Carrier(f"{words}, {carrier}; {rule_words(settings, devices)}", tuple(warnings))
 
 
-
 def rule_words(settings: StudySettings, devices: int) -> str:
     """Return what the batch size means, in words."""
     if settings.batch_rule is BatchRule.GLOBAL:

@@ -205,10 +205,10 @@ def _file(directory: Path, name: str) -> Path:
 
 
 def _find(registry: Registry[R], name: str, settings: StudySettings) -> R:
-    if name in _given:
+    source = settings.source
+    if name in _given and Path(source.path).parent == Path():  # the study has no directory yet
         found: R = _given[name]
         return found
-    source = settings.source
     if STORED in name and source.kind is SourceKind.PICKLE:
         return _stored(registry, name, _file(Path(source.path).parent, name))
     folders = [Path(source.path).parent] if source.kind is SourceKind.FILE else []
