@@ -15,6 +15,7 @@ from .config import Shape, SlurmConfig
 from .errors import ClosedForNowError, ConfigError, JobQueueError, SubmissionError
 from .image import check_image
 from .job_kinds import JobKind, size_suffix
+from .job_reports import JobLine
 from .jobs import Jobs
 from .jobs_file import remove_jobs
 from .nodes import Partition
@@ -185,7 +186,7 @@ class SlurmCluster:
     """
 
     def __init__(
-        self, order: ClusterOrder, *, notify: Callable[[str], None], security: Any = None
+        self, order: ClusterOrder, *, notify: Callable[[JobLine], None], security: Any = None
     ) -> None:
         self._partitions = check(order)
         self._order = order

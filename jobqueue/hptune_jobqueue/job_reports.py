@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -13,8 +14,19 @@ from .config import Shape
 from .job_records import JobRecord
 from .script import SETUP_FAILED
 
-SUMMARY = "Slurm: "
-"""How a line with the states of all jobs begins."""
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """A line for the user on jobs.
+
+    Attributes:
+        text: The line.
+        is_summary: Whether it has the states of all jobs, in place of the last one that had.
+    """
+
+    text: str
+    is_summary: bool = False
+
 
 _EARLY_SECONDS = 75.0
 """How much earlier than asked Slurm may announce the end of a job's walltime, with a margin."""
@@ -39,7 +51,7 @@ def summary_of(jobs: Sequence[Job], wanted: int) -> str:
     for (partition, reason), count in sorted(waiting.items()):
         why = f": {reason}" if reason else ""
         parts.append(f"{counted(count, 'job')} waiting in partition {partition}{why}")
-    return f"{SUMMARY}{'; '.join(parts)}" if parts and wanted else ""
+    return f"Slurm: {'; '.join(parts)}" if parts and wanted else ""
 
 
 def counted(number: int, noun: str) -> str:

@@ -16,7 +16,7 @@ from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, Sub
 from .job_health import REFUSED_SECONDS, ShapeHealth
 from .job_kinds import JobKind, JobKinds
 from .job_records import ALIVE, JobRecord, JobRecords, failing_node
-from .job_reports import SUMMARY, counted, how_it_ended, setup_failures, summary_of, tail_of
+from .job_reports import JobLine, counted, how_it_ended, setup_failures, summary_of, tail_of
 from .jobs_file import ShownJobs, by_id, write_jobs
 from .plan import plan
 from .polling import Polling, silence_words
@@ -58,7 +58,7 @@ class Jobs:
         kinds: Sequence[JobKind],
         *,
         max_jobs: int,
-        notify: Callable[[str], None],
+        notify: Callable[[JobLine], None],
         prefix: str,
         sized: Callable[[Need], Sequence[JobKind]],
         directory: Path,
@@ -67,7 +67,7 @@ class Jobs:
         self._kinds = JobKinds(kinds, sized)
         self._directory = directory
         self._max_jobs = max_jobs
-        self._notify = notify
+        self._tell = notify
         self._slurm = slurm or Slurm()
         self._prefix = prefix
         self._lock = threading.Lock()
@@ -81,6 +81,7 @@ class Jobs:
         self._others: Mapping[Need, int] = {}
         self._excluded: frozenset[str] = frozenset()
         self._last_lines: dict[str, str] = {}
+        self._summary = JobLine("", is_summary=True)
         self._joined: list[Job] = []
         self._told_setups: set[str] = set()
         self.left = ""
@@ -252,7 +253,7 @@ class Jobs:
             raise SubmissionError("; ".join(refusals))
         self._notify_once("; ".join(refusals), about="refusals")
         self._give_up_if_useless()
-        self._notify_once(summary_of(self.snapshot(), self._wanted), about=SUMMARY)
+        self._summarise()
         write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(self.snapshot()))))
 
     def _cancel_old_kinds(self, shown: Sequence[Job]) -> None:
@@ -456,6 +457,15 @@ class Jobs:
 
     def _log_of(self, job: Job) -> Path:
         return self._kinds[job.name].log_directory / f"{job.name}-{job.id}.log"
+
+    def _summarise(self) -> None:
+        summary = JobLine(summary_of(self.snapshot(), self._wanted), is_summary=True)
+        if summary.text and summary != self._summary:
+            self._summary = summary
+            self._tell(summary)
+
+    def _notify(self, line: str) -> None:
+        self._tell(JobLine(line))
 
     def _notify_once(self, line: str, *, about: str = "") -> None:
         """Tell the user a line, unless it is the same as the last one on its subject."""

@@ -12,9 +12,10 @@ from unittest import mock
 
 import pytest
 
+from hptune.core.notice import Notify
 from hptune.errors import StudyError
 from hptune.master import scaling
-from hptune.master.scaling import Note, ScalingRequest
+from hptune.master.scaling import ScalingRequest
 from hptune.scaling.curve import Sample, ScalingCurve
 from hptune.scaling.points import Point
 from hptune.storage.directory import StudyDirectory
@@ -109,7 +110,7 @@ def test_a_backend_that_fails_takes_neither_time_nor_results_from_the_others(
     monkeypatch.setattr(scaling, "time", clock)
     seconds = []
 
-    def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> ScalingCurve:
+    def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) -> ScalingCurve:
         seconds.append(request.seconds)
         if request.settings.source.backend == "torch":
             raise StudyError("the workers were refused")

@@ -166,7 +166,7 @@ def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_pat
     jobs = Jobs(
         kinds,
         max_jobs=2,
-        notify=notes.append,
+        notify=lambda line: notes.append(line.text),
         prefix="study-",
         sized=sized,
         directory=tmp_path,

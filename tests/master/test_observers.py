@@ -12,6 +12,7 @@ from hptune.clusters.base import Cluster
 from hptune.clusters.layout import WorkerLayout
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
+from hptune.core.notice import Notice, Subject
 from hptune.core.resources import Resources
 from hptune.core.snapshot import StudySnapshot
 from hptune.core.trial import Trial
@@ -41,23 +42,22 @@ class Jobs(Cluster):
     def describe(self, layout: WorkerLayout) -> str:
         return "in jobs"
 
-    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
+    def scale_to(
+        self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
+    ) -> Sequence[Notice]:
         self.wanted.append(sizes)
-        return ["Slurm: 3 jobs waiting in partition gpu: Priority", "job 7 is gone"]
+        waiting = Notice("Slurm: 3 jobs waiting in partition gpu: Priority", Subject.JOBS)
+        return [waiting, Notice("job 7 is gone")]
 
     def jobs_words(self, now: float) -> str:
         return "3 pending in gpu: Priority"
-
-    def is_of_jobs(self, line: str) -> bool:
-        return line.startswith("Slurm: ")
 
     def close(self, *, force: bool = False) -> None: ...
 
 
 class Screen:
-    def __init__(self, *, draws_jobs: bool) -> None:
-        self.draws_jobs = draws_jobs
-        self.notes: list[str] = []
+    def __init__(self) -> None:
+        self.notes: list[Notice] = []
         self.jobs: list[str] = []
 
     def start(self, header: RunHeader) -> None: ...
@@ -65,8 +65,8 @@ class Screen:
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         self.jobs.append(snapshot.jobs)
 
-    def note(self, line: str) -> None:
-        self.notes.append(line)
+    def note(self, notice: Notice) -> None:
+        self.notes.append(notice)
 
     def stop(self) -> None: ...
 
@@ -74,7 +74,7 @@ class Screen:
 class NoWorkers:
     workers: Mapping[str, str] = {}
 
-    def lines(self) -> Sequence[str]:
+    def notices(self) -> Sequence[Notice]:
         return ()
 
 
@@ -93,7 +93,7 @@ def test_while_a_study_is_paused_its_jobs_are_wanted_for_running_trials_only(
     tmp_path: Path,
 ) -> None:
     jobs = Jobs()
-    observer = observers(tmp_path, jobs, Screen(draws_jobs=False))
+    observer = observers(tmp_path, jobs, Screen())
     large = Resources(cpus=4)
     study = replace(snapshot(trial(0, value=0.5), runs=(running(1),)), sizes={large: 1})
     paused = replace(study, paused_by="ada")
@@ -104,11 +104,8 @@ def test_while_a_study_is_paused_its_jobs_are_wanted_for_running_trials_only(
     assert jobs.wanted == [wanted, {large: 1}, {}, wanted]
 
 
-def test_a_display_that_draws_the_jobs_gets_no_lines_on_them(tmp_path: Path) -> None:
-    said = "job 7 is gone"
-    for draws_jobs in (False, True):
-        screen = Screen(draws_jobs=draws_jobs)
-        observers(tmp_path, Jobs(), screen).update(snapshot(), (), 1.0)
-        assert screen.jobs == ["3 pending in gpu: Priority"]
-        waiting = ["Slurm: 3 jobs waiting in partition gpu: Priority"] * (not draws_jobs)
-        assert screen.notes == [*waiting, said]
+def test_the_jobs_are_part_of_the_state_and_lines_on_them_say_so(tmp_path: Path) -> None:
+    screen = Screen()
+    observers(tmp_path, Jobs(), screen).update(snapshot(), (), 1.0)
+    assert screen.jobs == ["3 pending in gpu: Priority"]
+    assert [notice.subject for notice in screen.notes] == [Subject.JOBS, Subject.OTHER]

@@ -81,7 +81,7 @@ def study(
         "core",
         sizes=sizes,
         learns=False,
-        note=known.append,
+        note=lambda notice: known.append(notice.text),
     )
     played = play(
         executor,
@@ -294,7 +294,7 @@ def measured(
         backend="jax",
         required_workers=int,
         scale=tuple,
-        note=notes.append,
+        note=lambda notice: notes.append(notice.text),
     )
     return curve, runner.seen
 
@@ -338,9 +338,13 @@ def test_the_user_is_told_which_devices_are_missing_until_the_wait_is_over(tmp_p
         mock.patch("hptune.master.scaling.time", clock),
         pytest.raises(UsageError, match=r"asks for 4, but after 9 seconds the workers have 2 core"),
     ):
-        wait_for_workers(runner, 4, seconds=9, scale=tuple, note=notes.append)
+        wait_for_workers(
+            runner, 4, seconds=9, scale=tuple, note=lambda notice: notes.append(notice.text)
+        )
     assert notes == ["waiting for 4 cores; the workers have 2"]
-    wait_for_workers(runner, 2, seconds=0, scale=tuple, note=notes.append)
+    wait_for_workers(
+        runner, 2, seconds=0, scale=tuple, note=lambda notice: notes.append(notice.text)
+    )
 
 
 def test_a_training_loop_of_the_users_own_has_no_steps_to_measure() -> None:

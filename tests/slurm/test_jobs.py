@@ -57,7 +57,7 @@ def make(
             Jobs(
                 kinds,
                 max_jobs=max_jobs,
-                notify=notes.append,
+                notify=lambda line: notes.append(line.text),
                 prefix="test-",
                 sized=lambda _: (),
                 directory=tmp_path,

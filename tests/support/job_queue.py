@@ -120,7 +120,7 @@ def jobs_of(
     return Jobs(
         kinds,
         max_jobs=max_jobs,
-        notify=lines.append,
+        notify=lambda line: lines.append(line.text),
         prefix="study-",
         sized=lambda _: (),
         directory=path,

@@ -30,6 +30,7 @@ from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
 from .config.stored_data import StoredData, StoredObject
 from .core.messages import FinishReason
+from .core.notice import Notice
 from .core.spelling import nearest_name
 from .core.trial import TrialState
 from .errors import HptuneError, ObjectiveFailedError, UsageError
@@ -347,15 +348,14 @@ class _PythonProgress:
         self._shown = shown
         self.update = shown.update
         self.stop = shown.stop
-        self.draws_jobs = shown.draws_jobs
 
     def start(self, header: RunHeader) -> None:
         """Show what the run is about."""
         self._shown.start(replace(header, notes=[in_python(each) for each in header.notes]))
 
-    def note(self, line: str) -> None:
+    def note(self, notice: Notice) -> None:
         """Show one line that stays."""
-        self._shown.note(in_python(line))
+        self._shown.note(replace(notice, text=in_python(notice.text)))
 
 
 @contextlib.contextmanager

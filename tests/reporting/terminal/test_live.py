@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from fake_study import running, snapshot, trial
+from hptune.core.notice import Notice
 from hptune.core.snapshot import StudySnapshot
 from hptune.core.trial import ParamValue, Trial, TrialState
 from hptune.reporting.terminal.live import LiveProgress
@@ -201,7 +202,7 @@ def test_the_header_and_notes_break_between_words_and_keep_paths_whole() -> None
     )
     screen = Screen(60, header=header)
     screen.progress.note(
-        "stopping 2 trials; their checkpoints are kept, Ctrl-C again stops at once"
+        Notice("stopping 2 trials; their checkpoints are kept, Ctrl-C again stops at once")
     )
     assert [line.rstrip() for line in screen.new_lines() if line.strip()] == [
         "hptune   auto search for val_accuracy (max), 50 trials, then",
@@ -237,7 +238,7 @@ def test_notes_and_other_output_stand_above_the_display(
     screen.progress.start(HEADER)
     screen.progress.update(snapshot(runs=(running(0),)), (), 1000.0)
     screen.new_lines()
-    screen.progress.note("stopping: [Ctrl-C] again stops at once")
+    screen.progress.note(Notice("stopping: [Ctrl-C] again stops at once"))
     print("a line of a library")  # noqa: T201 - that is the test
     lines = screen.new_lines()
     assert lines[0] == "stopping: [Ctrl-C] again stops at once"

@@ -12,6 +12,7 @@ import pytest
 
 from fake_study import running, snapshot, trial
 from hptune.config import user_errors
+from hptune.core.notice import Notice
 from hptune.core.trial import TrialState
 from hptune.errors import UsageError
 from hptune.reporting.terminal.display import make_progress, progress_stream
@@ -59,7 +60,7 @@ def test_one_output_is_updated_at_most_once_a_second(output: Output) -> None:
         now = 100.0 + tenth / 10
         shown = snapshot(ended, runs=(running(1, placed_at=100.0),), budget=5)
         progress.update(shown, [ended] if not tenth else [], now)
-    progress.note("a note")
+    progress.note(Notice("a note"))
     assert 2 <= len(output.shown) <= 3
     assert "1/5 trials" in output.shown[-1]
     assert "running" in output.shown[-1]

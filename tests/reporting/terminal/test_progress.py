@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fake_study import PARAMS, running, snapshot, trial
+from hptune.core.notice import Notice
 from hptune.core.trial import TrialState
 from hptune.reporting.terminal.display import make_progress
 from hptune.reporting.terminal.live import LiveProgress
@@ -49,7 +50,7 @@ def test_a_log_has_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
     progress.update(snapshot(done, runs=(one, two)), (done,), 1042.0)
     progress.update(snapshot(done, failed, runs=(two,), stall_reason="no room"), (failed,), 1050.0)
     progress.update(snapshot(done, failed, runs=(two,), stall_reason="no room"), (), 1059.0)
-    progress.note("stopping")
+    progress.note(Notice("stopping"))
     progress.update(snapshot(done, failed, runs=(two,), stopping="Ctrl-C"), (), 1060.0)
     progress.stop()
 
@@ -162,9 +163,9 @@ def test_the_time_before_the_first_trial_counts() -> None:
     progress, stream = plain()
     began_at = time.time() - 100.0
     progress.start(replace(HEADER, began_at=began_at))
-    progress.note("measuring")
+    progress.note(Notice("measuring"))
     progress.update(snapshot(stall_reason="asked by ada"), (), began_at + 200.0)
-    progress.note("later")
+    progress.note(Notice("later"))
     lines = stream.getvalue().splitlines()[-3:]
     assert [each.strip() for each in lines] == [
         "1m40s  measuring",
@@ -199,7 +200,7 @@ def test_a_broken_pipe_does_not_stop_the_study(
     done = trial(0, value=0.5)
     progress.start(HEADER)
     progress.update(snapshot(done), (done,), 0.0)
-    progress.note("stopping")
+    progress.note(Notice("stopping"))
     progress.stop()
     assert stream.getvalue() == ""
 
@@ -207,7 +208,7 @@ def test_a_broken_pipe_does_not_stop_the_study(
 def test_a_stream_that_lacks_characters_gets_replacements() -> None:
     raw = io.BytesIO()
     progress = PlainProgress(io.TextIOWrapper(raw, encoding="ascii"))
-    progress.note("größer … \udcff")
+    progress.note(Notice("größer … \udcff"))
     assert raw.getvalue() == b"    0s  gr??er ?\n"
 
 
@@ -217,7 +218,7 @@ def test_quiet_shows_notes_only() -> None:
     done = trial(0, value=0.5)
     progress.start(HEADER)
     progress.update(snapshot(done), (done,), 0.0)
-    progress.note("stopping")
+    progress.note(Notice("stopping"))
     progress.stop()
     assert stream.getvalue() == "stopping\n"
 

@@ -16,6 +16,7 @@ import click
 
 from ..config.kinds import duration
 from ..core.kinds import Kind
+from ..core.notice import Notice
 from ..core.table import Section
 from ..errors import UsageError, how_to_install
 from .options import KindType, SectionedCommand, option_in, setting_option
@@ -290,6 +291,10 @@ def _request(
     return ScalingRequest(settings=settings, **asked)
 
 
+def _show(notice: Notice) -> None:
+    click.echo(notice.text, err=True)
+
+
 def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], object]) -> None:
     """Measure all backends; `keep` takes the curve of each as soon as it is known."""
     from ..config.plugins import find_cluster
@@ -318,7 +323,9 @@ def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], 
     # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that workers and folders are removed.
     with interrupt_on_signals(leave):
         try:
-            for curve in curves_of(requests, scratch, lambda line: click.echo(line, err=True)):
+            for curve in curves_of(
+                requests, scratch, lambda notice: click.echo(notice.text, err=True)
+            ):
                 keep(curve)
         finally:
             clear()

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..core.notice import Notice, Notify
 from ..core.resources import Capacity, Resources
 from ..executors.base import Executor, RunContext
 from ..security.certificates import Identity
@@ -55,7 +56,7 @@ class Cluster(abc.ABC):
         """Lines for the user about where the trials run."""
         return ()
 
-    def prepare(self, notify: Callable[[str], None]) -> None:
+    def prepare(self, notify: Notify) -> None:
         """Wait until workers can be had, if this master cannot be started again by a person.
 
         Called once, before `open`; may take any time.
@@ -110,7 +111,9 @@ class Cluster(abc.ABC):
         """
         del resources, trials
 
-    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
+    def scale_to(
+        self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
+    ) -> Sequence[Notice]:
         """Adjust the number of workers to the trials; returns at once, with lines for the user.
 
         Args:
@@ -133,11 +136,6 @@ class Cluster(abc.ABC):
         del now
         return ""
 
-    def is_of_jobs(self, line: str) -> bool:
-        """Return whether a line for the user says the same as `jobs_words`."""
-        del line
-        return False
-
     def drained(self) -> Mapping[str, str]:
         """Return the addresses of the workers that must take no more attempts, and why."""
         return {}
@@ -154,7 +152,7 @@ class Cluster(abc.ABC):
         """Stop the workers that it found, before anything that may take long or hang."""
 
     def stops_on_signal(
-        self, notify: Callable[[str], None], end: Callable[[], None]
+        self, notify: Notify, end: Callable[[], None]
     ) -> Callable[[int], bool] | None:
         """Return what decides whether a signal stops the study; None if each signal does.
 

@@ -11,6 +11,7 @@ from hptune_jobqueue.allocation import Allocation, AllocationCluster, find_alloc
 
 from ..config.plugins import find_executor
 from ..config.settings import StudySettings
+from ..core.notice import Notice
 from ..core.resources import Resources
 from ..errors import UsageError
 from ..registry import shown_name
@@ -106,8 +107,10 @@ class AllocationWorkers(JobWorkers[AllocationCluster]):
         with translated_errors():
             self.jobs.scale_up()
 
-    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
+    def scale_to(
+        self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
+    ) -> Sequence[Notice]:
         """Start workers again that died; returns a line on each of them."""
         del sizes, workers
         with translated_errors(is_running=True):
-            return self.jobs.check()
+            return [Notice(line) for line in self.jobs.check()]

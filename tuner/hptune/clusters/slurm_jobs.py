@@ -14,12 +14,13 @@ from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check, job_kinds
 from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.config import read_config
 from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError
-from hptune_jobqueue.job_reports import SUMMARY
+from hptune_jobqueue.job_reports import JobLine
 from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import template_text
 
 from ..config.settings import StudySettings
 from ..core.node_failures import WHY
+from ..core.notice import Notice, Notify, Subject
 from ..core.resources import Resources
 from ..errors import UsageError
 from ..executors.base import RunContext
@@ -86,7 +87,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         self._min_workers = min_workers
         self._usual = Need()
         self._excluded: frozenset[str] = frozenset()
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[JobLine] = queue.SimpleQueue()
 
     def open(self, run: RunContext) -> None:
         """Start the scheduler and connect to it; no job is submitted yet."""
@@ -120,7 +121,9 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         with translated_errors():
             self.jobs.scale_up(self._usual, trials)
 
-    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> Sequence[str]:
+    def scale_to(
+        self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
+    ) -> Sequence[Notice]:
         """Adjust the jobs to the trials; returns at once, with lines on what became of the jobs.
 
         Raises:
@@ -133,29 +136,27 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         usual = needs.pop(self._usual, 0)
         with translated_errors(is_running=True):
             self.jobs.scale_to(usual, workers, needs)
-        return [self._lines.get() for _ in range(self._lines.qsize())]
+        lines = [self._lines.get() for _ in range(self._lines.qsize())]
+        subjects = {True: Subject.JOBS, False: Subject.OTHER}
+        return [Notice(line.text, subjects[line.is_summary]) for line in lines]
 
     def jobs_words(self, now: float) -> str:
         """Return how many jobs run, and how many are pending and why."""
         return jobs_line(self.jobs.shown(), now=now)
 
-    def is_of_jobs(self, line: str) -> bool:
-        """Return whether a line for the user says the same as `jobs_words`."""
-        return line.startswith(SUMMARY)
-
-    def prepare(self, notify: Callable[[str], None]) -> None:
+    def prepare(self, notify: Notify) -> None:
         """Wait until Slurm answers, if this master is a job."""
         from .slurm_master import wait_for_slurm
 
-        wait_for_slurm(notify)
+        wait_for_slurm(lambda line: notify(Notice(line)))
 
     def stops_on_signal(
-        self, notify: Callable[[str], None], end: Callable[[], None]
+        self, notify: Notify, end: Callable[[], None]
     ) -> Callable[[int], bool] | None:
         """Return whether the study stops with a master that is a job, or is left to the next."""
         from .slurm_master import handover
 
-        return handover(notify, give_back=self.jobs.hand_over, end=end)
+        return handover(lambda line: notify(Notice(line)), give_back=self.jobs.hand_over, end=end)
 
     @property
     def left_behind(self) -> str:

@@ -12,6 +12,7 @@ from ..config.model_file import ObjectiveSource
 from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event
+from ..core.notice import Notice
 from ..worker.orders import AttemptOrder, MeetOrder
 
 
@@ -111,7 +112,7 @@ class Executor(abc.ABC):
             reason: The reason, for the user when it has left.
         """
 
-    def lines(self) -> Sequence[str]:
+    def notices(self) -> Sequence[Notice]:
         """Return lines for the user since the last call."""
         return ()
 

@@ -20,6 +20,7 @@ from ..config.model_file import ObjectiveSource
 from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event, WorkerLeft
+from ..core.notice import Notice
 from ..worker.addresses import page_from_here
 from ..worker.dask.announcement import Announcement
 from ..worker.dask.plugin import StudyPlugin
@@ -197,9 +198,9 @@ class DaskExecutor(Executor):
         # A step may fail if the scheduler or a plugin is gone; the others are still taken.
         self._closing.close()
 
-    def lines(self) -> Sequence[str]:
+    def notices(self) -> Sequence[Notice]:
         """Return how files get to the workers, if that is news."""
-        return () if self._files is None else self._files.lines()
+        return () if self._files is None else [Notice(each) for each in self._files.lines()]
 
     @property
     def workers(self) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event
+from ..core.notice import Notice
 from ..worker.orders import AttemptOrder, MeetOrder
 from .base import Executor
 from .parallel_state import Emit, Instructions, MeetRanks, ParallelState, StartRank, TellRank
@@ -100,9 +101,9 @@ class ParallelExecutor(Executor):
         """Have a worker take no more attempts."""
         self._inner.drain(worker, reason)
 
-    def lines(self) -> Sequence[str]:
+    def notices(self) -> Sequence[Notice]:
         """Return the inner executor's lines for the user."""
-        return self._inner.lines()
+        return self._inner.notices()
 
     @property
     def workers(self) -> Mapping[str, str]:

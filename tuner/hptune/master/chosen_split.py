@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..config.plugins import find_sampler
 from ..core.messages import DecideSplit, Event
+from ..core.notice import Notice, Notify
 from ..core.resources import Resources
 from ..executors.base import Executor
 from ..scaling.curve import ScalingCurve
@@ -15,7 +16,6 @@ from ..scaling.split import SplitTimes
 from ..scaling.splitter import (
     FACT,
     FIRST_NUMBER,
-    Note,
     Splitter,
     measure_split,
     mode_of,
@@ -34,7 +34,7 @@ class ChosenSplit:
         note: Takes lines for the user, such as each choice.
     """
 
-    def __init__(self, run: Run, note: Note) -> None:
+    def __init__(self, run: Run, note: Notify) -> None:
         self._run = run
         self._note = note
         self._splitter: Splitter | None = None
@@ -103,6 +103,8 @@ class ChosenSplit:
         if curve is not None and not SplitTimes.of(curve, mode).seconds:
             why = curve.failures[0].reason if curve.failures else "the time was up"
             self._note(
-                f"no training step could be measured ({why}); each trial gets 1 {curve.device}"
+                Notice(
+                    f"no training step could be measured ({why}); each trial gets 1 {curve.device}"
+                )
             )
         return curve, runner.seen

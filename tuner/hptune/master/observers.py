@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ..core.attempt import Attempt
 from ..core.messages import Event
+from ..core.notice import Notice, Subject
 from ..core.snapshot import StudySnapshot
 from ..core.trial import Trial
 from ..executors.base import Executor
@@ -32,6 +33,10 @@ class RunDisplay:
     progress: Progress
     leave_at_once: Callable[[], None] = raise_interrupt
     is_quiet: bool = False
+
+    def note(self, line: str) -> None:
+        """Show one line that stays."""
+        self.progress.note(Notice(line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +67,11 @@ class RunObservers:
             for line in (snapshot.packing, snapshot.packing_advice):
                 if line and line not in self.shown:
                     self.shown.add(line)
-                    progress.note(f"packing: {line}")
+                    progress.note(Notice(line, Subject.PACKING))
         workers = self.workers.scale_to(snapshot, self.executor)
-        if progress.draws_jobs:
-            workers = [line for line in workers if not cluster.is_of_jobs(line)]
-        for line in (*self.notifications.lines(now), *workers, *self.executor.lines()):
-            progress.note(line)
+        own = map(Notice, self.notifications.lines(now))
+        for notice in (*own, *workers, *self.executor.notices()):
+            progress.note(notice)
 
     @contextlib.contextmanager
     def until_stopped(self) -> Iterator[None]:
@@ -76,7 +80,7 @@ class RunObservers:
             yield
         finally:
             for line in self.notifications.lines(math.inf):
-                self.display.progress.note(line)
+                self.display.note(line)
             self.display.progress.stop()
 
     def leave_at_once(self) -> None:
@@ -84,7 +88,7 @@ class RunObservers:
         self.display.progress.stop()
         self.workers.close(force=True)
         if left := self.workers.cluster.left_behind:
-            self.display.progress.note(left)
+            self.display.note(left)
             self.display.progress.stop()
         self.display.leave_at_once()
 

@@ -191,13 +191,13 @@ def resume(
             finish, lines = over
             _cancel_left_jobs(directory, display)
             for line in lines:
-                display.progress.note(line)
+                display.note(line)
             return RunResult(finish, engine.active_seconds)
         if not find_cluster(settings).takes_over:
             try:
                 _cancel_left_jobs(directory, display)
             except StudyError as error:  # a study may continue where there is no Slurm
-                display.progress.note(
+                display.note(
                     f"Slurm jobs of an earlier run may be left ({error.__cause__ or error}); they "
                     "end by themselves, as they find no master"
                 )
@@ -221,7 +221,7 @@ def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
     from ..clusters.slurm_master import cancel_jobs  # loads what submits jobs
 
     if count := cancel_jobs(directory, is_master=True):
-        display.progress.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
+        display.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
 
 
 def _replay(
@@ -268,7 +268,7 @@ def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
         return _run(run, display)
     except BaseException:
         if left := run.workers.cluster.left_behind:
-            display.progress.note(left)
+            display.note(left)
         raise
 
 
@@ -345,7 +345,7 @@ def _patience(display: RunDisplay) -> Callable[[float, str], None]:
             next_note = _LOCKED_NOTE_SECONDS
         elif seconds >= next_note:
             next_note = 10 * next_note
-            display.progress.note(
+            display.note(
                 f"{what}, for {duration(seconds)} now; trials go on, but the study waits until "
                 "it is free (Ctrl-C twice leaves)"
             )
@@ -395,9 +395,9 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
 
 def _note_reading(settings: StudySettings, directory: StudyDirectory, display: RunDisplay) -> None:
     if warning := directory.writers_warning():
-        display.progress.note(warning)
+        display.note(warning)
     if display.is_quiet:
         return
     source = settings.source
     name = Path(source.path).name if source.kind is SourceKind.FILE else "the model function"
-    display.progress.note(f"reading {name} and its data …")
+    display.note(f"reading {name} and its data …")

@@ -15,6 +15,7 @@ from ..config.model_file import Found
 from ..config.plugins import find_cluster
 from ..config.settings import StudySettings
 from ..core.attempt import Cause, Ending
+from ..core.notice import Notice, Notify
 from ..core.resources import Resources
 from ..core.space.space import SearchSpace
 from ..core.step_request import check_divides
@@ -69,11 +70,10 @@ class ScalingRequest:
         return self.devices if Mode.STRONG in self.modes else ()
 
 
-Note = Callable[[str], None]
 """Takes a line on the progress."""
 
 
-def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> ScalingCurve:
+def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) -> ScalingCurve:
     """Measure one backend, and return what was measured.
 
     Args:
@@ -90,7 +90,7 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Note) -> S
     _check_devices(request.devices, cluster)
     directory.create()
     with directory.acquire() as lock, lock.beating(), Workforce(settings, cluster) as workers:
-        note(f"reading {Path(settings.source.path).name} and its data …")
+        note(Notice(f"reading {Path(settings.source.path).name} and its data …"))
         found = workers.code.read(directory.path)
         check_code(found, request)
         layout = workers.layout({})
@@ -130,8 +130,8 @@ def wait_for_workers(
     devices: int,
     *,
     seconds: float,
-    scale: Callable[[], Sequence[str]],
-    note: Note,
+    scale: Callable[[], Sequence[Notice]],
+    note: Notify,
 ) -> None:
     """Wait until the workers have as many devices, and tell the user what is missing.
 
@@ -149,8 +149,8 @@ def wait_for_workers(
     began, shown = time.monotonic(), ""
     while runner.resources(devices) is None:
         runner.look()
-        for line in scale():
-            note(line)
+        for notice in scale():
+            note(notice)
         if runner.resources(devices) is not None:
             return
         if runner.workers.refused and not runner.places.cpus:
@@ -166,7 +166,7 @@ def wait_for_workers(
         line += f"the workers have {has}" if has else "no worker has joined"
         if line != shown and waits > _NOTE_SECONDS:
             shown = line
-            note(line)
+            note(Notice(line))
 
 
 def _check_devices(devices: Sequence[int], cluster: Cluster) -> None:
@@ -247,7 +247,7 @@ def _largest(devices: int, sizes: TrialSizes, cluster: Cluster) -> Resources:
 
 
 def measured_curve(
-    runner: StepRunner, request: ScalingRequest, *, backend: str, note: Note
+    runner: StepRunner, request: ScalingRequest, *, backend: str, note: Notify
 ) -> ScalingCurve:
     """Measure all points, as often as asked for and as the time allows.
 
@@ -289,7 +289,7 @@ class _RunNotes:
         lost: What happened to runs that say nothing of the model, in lines.
     """
 
-    def __init__(self, backend: str, device: str, note: Note) -> None:
+    def __init__(self, backend: str, device: str, note: Notify) -> None:
         self.lost: list[str] = []
         self._backend = backend
         self._device = device
@@ -301,14 +301,14 @@ class _RunNotes:
         batch = f"{point.batch_per_device} samples each" if point.batch_per_device else "its batch"
         words = f"{self._backend}: {devices}, {batch}"
         if isinstance(result, Sample):
-            self._note(f"{words}: {amount(1000.0 * result.step_seconds)} ms a step")
+            self._note(Notice(f"{words}: {amount(1000.0 * result.step_seconds)} ms a step"))
             return
         failure = Failure.of(point, result)
         if not point.batch_per_device and not failure.is_too_large:
             _raise_first(result)
         if result.cause is Cause.STOPPED:
             return
-        self._note(f"{words}: {failure.reason}")
+        self._note(Notice(f"{words}: {failure.reason}"))
         if result.cause in NOT_OF_THE_MODEL:
             self.lost.append(f"{devices}: {failure.reason}")
 
@@ -334,7 +334,7 @@ def _missing_runs(curve: ScalingCurve, request: ScalingRequest) -> list[str]:
 
 
 def curves_of(
-    requests: Sequence[ScalingRequest], folder: Path, note: Note
+    requests: Sequence[ScalingRequest], folder: Path, note: Notify
 ) -> Iterator[ScalingCurve]:
     """Yield the curve of each backend.
 

@@ -15,6 +15,7 @@ from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
 from ..config.source_checks import check_source
 from ..core.clock import SystemClock
+from ..core.notice import Notice
 from ..core.resources import Resources
 from ..core.snapshot import StudySnapshot
 from ..executors.base import Executor, RunContext
@@ -125,7 +126,7 @@ class Workforce:
         cluster.check_trial(layout.resources)
         return layout
 
-    def scale_to(self, snapshot: StudySnapshot, executor: Executor) -> Sequence[str]:
+    def scale_to(self, snapshot: StudySnapshot, executor: Executor) -> Sequence[Notice]:
         """Start or stop workers as the study needs them; returns lines for the user.
 
         Raises:

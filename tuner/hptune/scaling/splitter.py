@@ -15,6 +15,7 @@ from typing import Final
 from ..config.settings import StudySettings
 from ..core.data_parallel import BatchRule
 from ..core.messages import DecideSplit
+from ..core.notice import Notice, Notify
 from ..core.resources import Resources
 from ..core.scheduling.cluster import ClusterState
 from ..storage.directory import StudyDirectory
@@ -42,8 +43,6 @@ _MEMORY_MARGIN = 1.25
 """Memory that a trial asks for, relative to what its measured steps used: it also validates, and
 writes checkpoints."""
 
-Note = Callable[[str], None]
-
 
 def mode_of(settings: StudySettings) -> Mode:
     """Return what stays the same when a trial gets more devices."""
@@ -68,7 +67,7 @@ class Splitter:
         *,
         sizes: TrialSizes,
         learns: bool,
-        note: Note,
+        note: Notify,
     ) -> None:
         self._times = times
         self._device = device
@@ -94,7 +93,7 @@ class Splitter:
         assert resources is not None, "a size that was measured is a size"
         self._devices = split.devices
         words = split_words(split, self._times, self._device)
-        self._note(words)
+        self._note(Notice(words))
         return resources, words
 
     def _resources(self, devices: int, places: ClusterState) -> Resources | None:
@@ -120,8 +119,8 @@ def measure_split(
     mode: Mode,
     backend: str,
     required_workers: Callable[[], int],
-    scale: Callable[[], Sequence[str]],
-    note: Note,
+    scale: Callable[[], Sequence[Notice]],
+    note: Notify,
 ) -> ScalingCurve | None:
     """Measure the steps of the default configuration before the first trial.
 
@@ -146,8 +145,8 @@ def measure_split(
         len(runner.workers) < required_workers() or runner.resources(1) is None
     ):
         runner.look()
-        for line in scale():
-            note(line)
+        for notice in scale():
+            note(notice)
     try:
         curve = None if runner.wants_stop else _curve(runner, mode, backend, note)
     finally:
@@ -156,23 +155,24 @@ def measure_split(
     if runner.wants_stop or curve is None:
         return None
     if not curve.samples and not curve.failures:
-        note(
+        line = (
             "no training step could be measured in time, or its workers left; each trial gets 1 "
             f"{curve.device}, and hptune resume measures again"
         )
+        note(Notice(line))
         return None
     write_curves(directory.path, [curve])
     return curve
 
 
-def _curve(runner: StepRunner, mode: Mode, backend: str, note: Note) -> ScalingCurve:
+def _curve(runner: StepRunner, mode: Mode, backend: str, note: Notify) -> ScalingCurve:
     """Measure steps at each number of devices."""
     sizes = _sizes(runner)
     others = ", ".join(map(str, sizes[:-1]))
     shown = f"{others} and " if others else ""
     shown += plural(sizes[-1], runner.device)
     own = "" if runner.device == "process" else ", a process for each"
-    note(f"measuring training steps on {shown}{own}, to choose those of each trial …")
+    note(Notice(f"measuring training steps on {shown}{own}, to choose those of each trial …"))
 
     def divides(devices: int, batch: int) -> bool:
         return mode is Mode.WEAK or batch % devices == 0
@@ -190,7 +190,9 @@ def _curve(runner: StepRunner, mode: Mode, backend: str, note: Note) -> ScalingC
             reason = f"the batch of {curve.batch} does not divide by {each}"
             curve = curve.with_result(Failure(mode.point(curve.batch, each), reason))
     for failure in curve.failures:
-        note(f"leaving out {plural(failure.point.devices, runner.device)}: {failure.reason}")
+        note(
+            Notice(f"leaving out {plural(failure.point.devices, runner.device)}: {failure.reason}")
+        )
     return curve
 
 

@@ -25,6 +25,7 @@ from ..clusters.layout import WorkerLayout, resolve_layout
 from ..config.settings import StudySettings
 from ..core.attempt import Cause
 from ..core.clock import SystemClock
+from ..core.notice import Notice
 from ..executors.base import RunContext
 from .executor_driver import Driver, Stage, Traces, open_stage, wait_until
 
@@ -84,7 +85,7 @@ class ClusterSuite(abc.ABC):
         study.mkdir(exist_ok=True)
         cluster = self.cluster(settings, study)
         layout = resolve_layout(settings, {}, cluster.capacity, is_certain=cluster.is_local)
-        notes: list[str] = []
+        notes: list[Notice] = []
         cluster.prepare(notes.append)
         try:
             cluster.open(

@@ -16,12 +16,12 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from ... import text
+from ...core.notice import Notice, Subject
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial
 from .background_writer import BackgroundWriter
 from .frame import frame, paragraph, summary
-from .progress import EndedTrial, RunHeader, TrialRate
+from .progress import EndedTrial, RunHeader, TrialRate, shown_line
 
 REFRESH_SECONDS = 0.25
 """Shortest time between two redraws."""
@@ -38,8 +38,6 @@ class LiveProgress:
         stream: The terminal.
         console: Draw on this console instead.
     """
-
-    draws_jobs = True
 
     def __init__(self, stream: TextIO, *, console: Console | None = None) -> None:
         self._writer = BackgroundWriter(stream)
@@ -95,9 +93,10 @@ class LiveProgress:
             live.update(Group(*lines), refresh=True)
             self._drawn, self._drawn_width = lines, width
 
-    def note(self, line: str) -> None:
-        """Show one line above those that are redrawn."""
-        self._print(text.clean(line))
+    def note(self, notice: Notice) -> None:
+        """Show one line above those that are redrawn, which have the jobs."""
+        if notice.subject is not Subject.JOBS:
+            self._print(shown_line(notice))
 
     def stop(self) -> None:
         """Replace the redrawn lines by one that stays, and show the cursor again."""

@@ -12,12 +12,12 @@ from typing import Any, TextIO
 from IPython.display import display
 from rich.text import Text
 
-from ... import text
+from ...core.notice import Notice, Subject
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial
 from .background_writer import BackgroundWriter
 from .frame import frame, summary
-from .progress import EndedTrial, RunHeader, TrialRate
+from .progress import EndedTrial, RunHeader, TrialRate, shown_line
 
 REFRESH_SECONDS = 1.0
 """Shortest time between two updates, each of which is a message to the browser."""
@@ -32,8 +32,6 @@ class NotebookProgress:
     Args:
         stream: Where to write the header and notes.
     """
-
-    draws_jobs = True
 
     def __init__(self, stream: TextIO) -> None:
         self._writer = BackgroundWriter(stream)
@@ -63,9 +61,10 @@ class NotebookProgress:
             frame(snapshot, recent, self._rate, epochs=self._epochs, width=_WIDTH, height=_HEIGHT)
         )
 
-    def note(self, line: str) -> None:
-        """Write one line below the output."""
-        self._writer.write(f"{text.clean(line)}\n")
+    def note(self, notice: Notice) -> None:
+        """Write one line below the output, which has the jobs."""
+        if notice.subject is not Subject.JOBS:
+            self._writer.write(f"{shown_line(notice)}\n")
 
     def stop(self) -> None:
         """Replace the output by one line that stays."""

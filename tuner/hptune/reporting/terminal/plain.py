@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from ... import text
+from ...core.notice import Notice
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial, TrialState
 from .background_writer import BackgroundWriter
-from .progress import EndedTrial, RunHeader, TrialRate, is_waiting, step_of
+from .progress import EndedTrial, RunHeader, TrialRate, is_waiting, shown_line, step_of
 
 HEARTBEAT_SECONDS = 30.0
 """Shortest time between two heartbeat lines, so that a log stays short."""
@@ -22,8 +23,6 @@ _RUNNING_TRIALS_NAMED = 8
 class QuietProgress:
     """The display of `--quiet`: notes only."""
 
-    draws_jobs = False
-
     def __init__(self, stream: TextIO) -> None:
         self._writer = BackgroundWriter(stream)
 
@@ -33,9 +32,9 @@ class QuietProgress:
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Show nothing."""
 
-    def note(self, line: str) -> None:
+    def note(self, notice: Notice) -> None:
         """Write one line."""
-        self._writer.write(f"{text.clean(line)}\n")
+        self._writer.write(f"{shown_line(notice)}\n")
 
     def stop(self) -> None:
         """Wait until all is written; give up if it is not read."""
@@ -44,8 +43,6 @@ class QuietProgress:
 
 class PlainProgress:
     """A line for each ended trial, and a heartbeat line in between if anything changed."""
-
-    draws_jobs = False
 
     def __init__(self, stream: TextIO) -> None:
         self._writer = BackgroundWriter(stream)
@@ -67,20 +64,23 @@ class PlainProgress:
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Write the trials that ended, why the study stalls, and a heartbeat if one is due."""
         for each in self._rate.update(snapshot, ended, now):
-            self.note(self._ended_line(each, snapshot))
+            self._write(self._ended_line(each, snapshot))
         stall_reason = snapshot.stopping or snapshot.stall_reason
         if stall_reason != self._stall_reason:
             self._stall_reason = stall_reason
             if stall_reason:
-                self.note(stall_reason)
+                self._write(stall_reason)
         if self._heartbeat_at is None:
             self._heartbeat_at = now
         elif now - self._heartbeat_at >= HEARTBEAT_SECONDS:
             self._heartbeat_at = now
             self._write_heartbeat(snapshot)
 
-    def note(self, line: str) -> None:
+    def note(self, notice: Notice) -> None:
         """Write one line, with the time since the start."""
+        self._write(shown_line(notice))
+
+    def _write(self, line: str) -> None:
         seconds = self._rate.elapsed_seconds
         if self._began_at is not None and self._heartbeat_at is None:
             # Before the first update, such as while training steps are measured.
@@ -125,7 +125,7 @@ class PlainProgress:
         self._heartbeat = heartbeat
         if (left := self._rate.seconds_left(snapshot)) is not None:
             parts.insert(0, f"{text.duration(left)} left")
-        self.note("; ".join((done, *parts)))
+        self._write("; ".join((done, *parts)))
 
     def _running_words(self, snapshot: StudySnapshot) -> str:
         if not snapshot.running:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ... import text
+from ...core.notice import Notice, Subject
 from ...core.snapshot import RunningAttempt, StudySnapshot
 from ...core.trial import Goal, Trial
 
@@ -85,12 +86,7 @@ class Progress(Protocol):
     The study's loop is the only caller, from one thread: `start` once, then `update` after each
     batch of events and at least once a second, `note` at any time, and at the end `stop`, which
     may be repeated.
-
-    Attributes:
-        draws_jobs: Whether the snapshot's jobs are shown all the time, and need no lines.
     """
-
-    draws_jobs: bool
 
     def start(self, header: RunHeader) -> None:
         """Show what the run is about."""
@@ -104,11 +100,17 @@ class Progress(Protocol):
             now: The time in seconds since the epoch.
         """
 
-    def note(self, line: str) -> None:
+    def note(self, notice: Notice) -> None:
         """Show one line that stays, such as a warning."""
 
     def stop(self) -> None:
         """Leave the last state on the terminal, and the terminal as it was."""
+
+
+def shown_line(notice: Notice) -> str:
+    """Return a notice as a display shows it, without control codes."""
+    begin = f"{notice.subject}: " if notice.subject is Subject.PACKING else ""
+    return text.clean(f"{begin}{notice.text}")
 
 
 @dataclass(frozen=True, slots=True)
