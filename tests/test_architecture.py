@@ -149,7 +149,7 @@ def test_imports_are_found() -> None:
     pairs = {(each.importer, each.imported) for each in imports()}
     assert ("hptune.core.engine.engine", "hptune.core.messages") in pairs
     assert ("hptune.worker.dask.plugin", "distributed") in pairs
-    assert ("hptune.worker.dask.plugin", "hptune.worker.dask.plugin_state") in pairs
+    assert ("hptune.worker.dask.study_attempts", "hptune.worker.devices") in pairs
     assert any(each.in_function and each.top == "keras" for each in imports())
 
 
