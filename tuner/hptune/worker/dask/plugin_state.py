@@ -21,7 +21,7 @@ import enum
 from dataclasses import dataclass
 
 from ...core.attempt import AttemptId, Cause, Ending, Halt
-from ...core.messages import AttemptEnded, AttemptWaits, WorkerJoined, WorkerLeaving
+from ...core.messages import AttemptEnded, WorkerJoined, WorkerLeaving
 from ..orders import AttemptOrder, StopOrder
 from ..runner_state import AttemptEvent, EarlyStops
 from ..transport.endings import ending_of_remote
@@ -122,7 +122,7 @@ PluginEvent = (
 class Send:
     """Send a message to the master."""
 
-    message: Announcement | AttemptEvent | AttemptWaits | WorkerLeaving
+    message: Announcement | AttemptEvent | WorkerLeaving
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,9 @@ class StudyAttempts:
         with self._lock:
             self._tasks[order.attempt] = task
         self.deliver(order)
+        if not task.go.is_set():
+            self._say(f"trial {order.attempt.trial} {WAITS}")
+            self.send(AttemptWaits(0.0, order.attempt, WAITS))
         task.go.wait()
         self.deliver(Granted(order.attempt))
         task.ended.wait()
@@ -156,8 +159,6 @@ class StudyAttempts:
             case EnterQueue(order):
                 task = self._tasks[order.attempt]
                 task.entry = DEVICE_QUEUE.enter(self._name, order.placement, task.go.set)
-                if not task.go.is_set():
-                    self.send(AttemptWaits(0.0, order.attempt, WAITS))
             case Free(attempt):
                 task = self._tasks.pop(attempt)
                 if task.entry is not None:
