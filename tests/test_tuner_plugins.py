@@ -146,6 +146,7 @@ def test_a_file_of_others_is_not_loaded(cli: InProcess) -> None:
         ("search=Own, search_options={'orign': 1}", "Did you mean origin?"),
         ("search=lambda space: 1", "cannot be called as <lambda>(space, seed, directions=…)"),
         ("pruner=patient, pruner_options={'patients': 1}", "Did you mean patience?"),
+        ("cluster=patient, workers=2", "cluster is 'patient' and workers is 2, but"),
         ("pruner=patient, min_epochs=2", "min_epochs is for asha, hyperband and median"),
     ],
 )
