@@ -16,6 +16,7 @@ SCRIPT = """
     from hptune.core.pruner import NeverPrune
     from hptune.core.sampler import Sampler
     from hptune.core.trial import Suggestion
+    from hptune.executors.on_this_machine import joblib
     from hptune.samplers.random_search import RandomSampler
 
     def objective(hp, trial):
@@ -33,6 +34,16 @@ SCRIPT = """
 
         def tell(self, trial):
             pass
+
+    class Strict(NeverPrune):
+        def __init__(self, *, directions, epochs):
+            pass
+
+        def report(self, trial, step, values):
+            return step > 9
+
+    def own(run, cores, gpus):
+        return joblib(run, cores, gpus)
 
     def patient(*, directions, epochs, patience=3):
         return NeverPrune()
@@ -75,7 +86,32 @@ def test_another_search_of_a_study_is_refused_and_the_same_is_not(cli: InProcess
     ended = cli.script(first.replace("trials=2, search=Own", "search=RandomSampler"))
     assert "search is RandomSampler" in ended.err
     assert "which cannot be changed" in ended.err
-    assert len([*cli.study().glob("*@*.pkl")]) == 1
+    # Each run stores what it was given, which may be corrected; a refused one leaves nothing.
+    assert len([*cli.study().glob("Own@*.pkl")]) == len([*cli.study().glob("*@*.pkl")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "before", "after"),
+    [
+        ("search=Own", "drawn = (np", "drawn = [1 / (n < 2) for n in numbers] and (np"),
+        ("pruner=patient", "return NeverPrune()", "return NeverPrune() if epochs else 3"),
+        ("pruner=Strict", "step > 9", "step / (trial < 2) > 9"),
+        ("executor=own", "return joblib(", "return 1 / 0 and joblib("),
+    ],
+)
+def test_one_that_fails_is_corrected_and_the_study_resumed(
+    cli: InProcess, given: str, before: str, after: str
+) -> None:
+    good = SCRIPT + f"\n    Tuner(objective, trials=4, {given}, **FIXED).fit()\n"
+    if "executor" in given:
+        good = good.replace('"executor": "joblib", ', "")
+    ended = cli.script(good.replace(before, after))
+    assert ended.code != 0
+    assert not cli.study().exists() or "failed" in ended.err
+    ended = cli.script(good)
+    assert ended.code == 0, ended.err
+    assert len(trials(cli.study())) == 4
+    assert cli("replay", "study").out == "4 suggestions, all equal\n"
 
 
 def test_a_pruner_may_change_and_each_run_finds_its_own(cli: InProcess) -> None:
@@ -110,6 +146,7 @@ def test_a_file_of_others_is_not_loaded(cli: InProcess) -> None:
         ("search=Own, search_options={'orign': 1}", "Did you mean origin?"),
         ("search=lambda space: 1", "cannot be called as <lambda>(space, seed, directions=…)"),
         ("pruner=patient, pruner_options={'patients': 1}", "Did you mean patience?"),
+        ("cluster=patient, workers=2", "cluster is 'patient' and workers is 2, but"),
         ("pruner=patient, min_epochs=2", "min_epochs is for asha, hyperband and median"),
     ],
 )

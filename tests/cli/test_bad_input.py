@@ -77,7 +77,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--search", "optuna:TPE"], ["'optuna:TPE'", "'optuna:TPESampler'?"]),
         ([*RUN, "--search", "nowhere:Mine"], ["nowhere is not installed", "no such file in"]),
         ([*RUN, "--search", "json:Mine"], ["json has no 'Mine'"]),
-        ([*RUN, "--search", "json:__name__"], ["'json:__name__'; allowed are auto, tpe"]),
+        ([*RUN, "--search", "json:__name__"], ["--search is json:__name__; allowed are auto, tpe"]),
         ([*RUN, "--search", "tpe", "--search-option", "a=1"], ["is tpe; it has no options"]),
         ([*RUN, "--search-option", "a"], ["--search-option is ('a',)", "population=8"]),
         ([*RUN, "--grid-points", "3"], ["--search is auto; --grid-points is for grid"]),

@@ -28,6 +28,9 @@ def objective(hp, trial):
 """
 
 EXECUTOR = """
+from hptune.config.places import ClusterRow
+from hptune.core.kinds import whole_number
+from hptune.core.table import option
 from hptune.executors.on_this_machine import joblib
 
 def few(run, cores, gpus, *, most=1):
@@ -35,6 +38,12 @@ def few(run, cores, gpus, *, most=1):
 
 def broken(settings, study):
     return 1 / 0
+
+NODES = (option("nodes", whole_number(1), "the number of nodes"),)
+HERE = ClusterRow(
+    name="here", summary="here", factory="hptune.clusters.local:LocalWorkers", is_local=True
+)
+FAR = ClusterRow(name="far", summary="far", factory=broken, chosen_by="nodes", options=NODES)
 """
 
 
@@ -90,6 +99,15 @@ def test_an_executor_of_ones_own_runs_the_trials(cli: InProcess) -> None:
     assert "(mine:few)" in ended.err
 
 
+def test_a_local_cluster_of_ones_own_takes_local_options(cli: InProcess) -> None:
+    cli.file("mine.py", EXECUTOR)
+    model = cli.file("model.py", MODEL.format(here=str(cli.directory)))
+    (cli.directory / "go").touch()
+    place = ("--cluster", "mine:HERE", "--workers", 2, "--executor", "joblib")
+    ended = cli("run", model, "--objective", "score:max", "--trials", 2, *place)
+    assert ended.code == 0, ended
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -97,6 +115,8 @@ def test_an_executor_of_ones_own_runs_the_trials(cli: InProcess) -> None:
         (("--executor", "mine:few", "--connect", "tls://a:1"), "give one of them"),
         (("--executor", "mine:few", "--cpus-per-trial", "0.5"), "have whole ones"),
         (("--cluster", "mine:nothing"), "mine has no 'nothing'"),
+        (("--cluster", "mine:FAR"), "which needs --cluster-option nodes"),
+        (("--cluster", "mine:FAR", "--workers", "2"), "--cluster is 'mine:FAR' and --workers is 2"),
         (("--cluster", "mine:few", "--cluster-option", "nodes=2"), "its options are gpus and most"),
         (("--cluster", "mine:few", "--cluster-option", "gpus=1"), "which is no Cluster"),
         (("--cluster", "mine:broken"), "which failed: ZeroDivisionError"),

@@ -14,7 +14,7 @@ import pytest
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.plugins import check_place
 from hptune.config.reference import given_options, in_python, markdown
-from hptune.config.settings import SETTINGS, StudySettings
+from hptune.config.settings import BY_NAME, SETTINGS, StudySettings
 from hptune.config.source_checks import NO_LOAD_DATA
 from hptune.core.trial import Direction
 from hptune.errors import UsageError
@@ -61,7 +61,7 @@ def settings(**asked: object) -> StudySettings:
         ({"workers": 2, "slurm": "/a.toml"}, "slurm is '/a.toml' and workers is 2"),
         ({"connect": "tls://a:1", "executor": "joblib"}, "give one of them"),
         ({"cluster": "slurm", "connect": "tls://a:1"}, "give one of them"),
-        ({"cluster": "mine:X", "workers": 2}, "cluster is 'mine:X' and workers is 2"),
+        ({"cluster": "json:loads", "workers": 2}, "cluster is 'json:loads' and workers is 2"),
         ({"cluster": "scheduler"}, "cluster is scheduler, which needs connect"),
         ({"confirm_repeats": 3}, "confirm_repeats is 3, but confirm is not given"),
     ],
@@ -127,11 +127,11 @@ def test_allowed_values_are_read_stored_and_read_again(
         ({"connect": "tls://a:1"}, {"workers": "3"}, {"connect": None, "workers": 3}),
         ({"executor": "joblib"}, {"slurm": "/a.toml"}, {"executor": "dask", "slurm": "/a.toml"}),
         ({"connect": "tls://a:1"}, {"connect": "none"}, {"connect": None}),
-        ({"cluster": "mine:X"}, {"workers": 2}, {"cluster": "auto", "workers": 2}),
+        ({"cluster": "json:loads"}, {"workers": 2}, {"cluster": "auto", "workers": 2}),
         (
             {"connect": "tls://a:1"},
-            {"cluster": "mine:X", "cluster_options": ["nodes=2"]},
-            {"cluster": "mine:X", "cluster_options": {"nodes": 2}, "connect": None},
+            {"cluster": "json:loads", "cluster_options": ["nodes=2"]},
+            {"cluster": "json:loads", "cluster_options": {"nodes": 2}, "connect": None},
         ),
         ({"connect": "tls://a:1"}, {"trials": 9}, {"connect": "tls://a:1", "trials": 9}),
     ],
@@ -206,3 +206,21 @@ def test_options_are_shown_as_the_command_line_takes_them() -> None:
     assert given_options(settings(priors={"act": {"relu": 3, "tanh": 1}})) == [
         ("--prior", "act~{relu:3,tanh:1}")
     ]
+
+
+def test_texts_of_plug_in_options_are_read_once() -> None:
+    given = settings(search_options=["number=8", 'text="8"', "name=first"])
+    assert given.search_options == {"number": 8, "text": "8", "name": "first"}
+    assert given.changed({"trials": 3}).search_options == given.search_options
+    assert StudySettings.from_json(given.to_json()).search_options == given.search_options
+    assert settings(search_options={"text": "8"}).search_options == {"text": "8"}
+    shown = BY_NAME["search_options"].kind.show(given.search_options)
+    assert settings(search_options=shown.split(", ")).search_options == given.search_options
+    with pytest.raises(UsageError, match="wide=NaN.*allowed are texts such as"):
+        settings(search_options="wide=NaN")
+
+
+def test_another_executor_drops_the_options_of_the_former_one() -> None:
+    before = settings(executor="mine:few", executor_options={"most": 1})
+    after = before.changed({"connect": "tls://node:8786"})
+    assert (after.executor, after.executor_options) == ("dask", {})

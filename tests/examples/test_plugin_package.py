@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import shutil
@@ -22,11 +22,7 @@ from real_runs import trials
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "plugin"
 
-_spec = importlib.util.spec_from_file_location("plugin_suites", PLUGIN / "tests/test_evolution.py")
-assert _spec is not None
-assert _spec.loader is not None
-_suites = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_suites)
+_suites = importlib.import_module("test_evolution")  # by name, as another process finds it
 TestEvolution = _suites.TestEvolution
 TestBetterHalf = _suites.TestBetterHalf
 
@@ -113,6 +109,19 @@ def test_a_package_that_cannot_be_loaded_harms_no_other(cli: InProcess, installe
     ended = cli("run", "model.py", "--search", "broken")
     assert (ended.code, "cannot be loaded from hptune_evolution:NOTHING" in ended.err) == (2, True)
     assert "tpe" in SAMPLERS.rows
+
+
+def test_an_entry_point_that_names_no_factory_harms_no_other(
+    cli: InProcess, installed: Path
+) -> None:
+    points = "broken = json:__name__\nneeding = real_runs:trials\n"
+    installed.write_text(f"[hptune.samplers]\n{points}")
+    cli.file("model.py", MODEL)
+    words = " ".join(cli("run", "--help").out.split())
+    assert "broken cannot be used: json:__name__ is no class or function" in words
+    assert "inspect._empty" not in words
+    ended = cli("run", "model.py", "--search", "broken")
+    assert (ended.code, "json:__name__ is no class or function" in ended.err) == (2, True)
 
 
 @pytest.mark.slow

@@ -211,17 +211,17 @@ class Registry(Generic[R]):
     def rows(self) -> Mapping[str, R]:
         """The rows that are built in or installed, by name."""
         found = _entry_points(self._row.group, tuple(sys.path))
-        return {each.name: _installed(self._row, each) for each in found} | self.built_in
+        others = (each for each in found if each.name not in self.built_in)
+        return {**self.built_in, **{each.name: self._installed(each) for each in others}}
 
     @property
     def summaries(self) -> Mapping[str, str]:
         """A one-line summary of each row and family."""
-        names = [*self.built_in, *(self.rows.keys() - self.built_in.keys())]
         families = {
             f"{name}:NAME": f"{each.row.summary}, such as {name}:{each.example}"
             for name, each in self._families.items()
         }
-        return {name: self.rows[name].summary for name in names} | families
+        return {name: row.summary for name, row in self.rows.items()} | families
 
     def known(self, name: str) -> R | None:
         """Return what is built in or installed under this name; None if nothing is."""
@@ -252,12 +252,13 @@ class Registry(Generic[R]):
                 f"{', '.join(names)}.{hint}"
             )
         try:
-            return self.row_of(attrgetter(attribute)(module), name)
+            found = attrgetter(attribute)(module)
         except AttributeError:
             raise UsageError(
                 f"--{self.what} is {name!r}, but {prefix} has no {attribute!r}."
                 f"{did_you_mean(attribute, vars(module))}"
             ) from None
+        return self.row_of(found, name)
 
     def row_of(self, thing: object, name: str = "") -> R:
         """Return the row of what a user gives: a row, a factory, or an object of a family.
@@ -269,6 +270,15 @@ class Registry(Generic[R]):
         Raises:
             UsageError: It is none of these.
         """
+        if (row := self._row_of(thing, name)) is not None:
+            return row
+        call = ", ".join((*self._row.arguments, *(f"{each}=…" for each in self._row.keywords)))
+        raise UsageError(
+            f"--{self.what} is {name or repr(thing)}; allowed are {', '.join(self.summaries)}, "
+            f"module:Name, and a class or function that is called as factory({call})"
+        )
+
+    def _row_of(self, thing: object, name: str) -> R | None:
         if isinstance(thing, self._row):
             return replace(thing, name=name or thing.name)
         name = name or getattr(thing, "__name__", type(thing).__name__)
@@ -276,17 +286,23 @@ class Registry(Generic[R]):
             if family.has(thing):
                 return replace(family.row.bound(adapted=thing), name=name)
         if not callable(thing):
-            raise UsageError(
-                f"--{self.what} is {name if ':' in name else repr(thing)}; allowed are "
-                f"{', '.join(self.summaries)}, module:Name, and a class or function that is called "
-                f"as factory({', '.join(self._call)})"
-            )
+            return None
         doc = (thing.__doc__ or "").strip().partition("\n")[0].rstrip(".")
         return self._row(name=name, summary=doc, factory=thing, options=self._options(thing))
 
-    @property
-    def _call(self) -> list[str]:
-        return [*self._row.arguments, *(f"{each}=…" for each in self._row.keywords)]
+    def _installed(self, entry: EntryPoint) -> R:
+        """Return the row of an installed package; one that cannot be loaded fails when used."""
+        try:
+            row = self._row_of(entry.load(), entry.name)
+            why = f"cannot be used: {entry.value} is no class or function"
+        except Exception as error:  # a package may raise anything, and only this row fails
+            row = None
+            why = f"cannot be loaded from {entry.value}: {type(error).__name__}: {error}"
+
+        def fail(*_: Any, **__: Any) -> NoReturn:
+            raise UsageError(f"--{self.what} {entry.name} {why}")
+
+        return row or self._row(name=entry.name, summary=why, factory=fail, checks=fail)
 
     def _options(self, factory: Callable[..., Any]) -> tuple[Setting, ...]:
         """Return the options of a factory that declares none: its other arguments."""
@@ -296,7 +312,9 @@ class Registry(Generic[R]):
             return ()
         by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         return tuple(
-            option(each.name, plain(), "", default_text=repr(each.default))
+            option(each.name, plain(), "must be given")
+            if each.default is inspect.Parameter.empty
+            else option(each.name, plain(), "", default_text=repr(each.default))
             for each in found[len(self._row.arguments) :]
             if each.kind in by_name and each.name not in self._row.keywords
         )
@@ -398,16 +416,3 @@ def _of_file(name: str, path: Path, folder: str) -> ModuleType:
 @functools.cache
 def _entry_points(group: str, _path: tuple[str, ...]) -> Sequence[EntryPoint]:
     return tuple(entry_points(group=group))
-
-
-def _installed(row: type[R], entry: EntryPoint) -> R:
-    """Return the row of an installed package; one that cannot be loaded says so when it is used."""
-    try:
-        return Registry(row, ()).row_of(entry.load(), entry.name)
-    except Exception as error:  # a package may raise anything, and only this row fails
-        why = f"cannot be loaded from {entry.value}: {type(error).__name__}: {error}"
-
-        def fail(*_: Any, **__: Any) -> NoReturn:
-            raise UsageError(f"--{row.what} {entry.name} {why}")
-
-        return row(name=entry.name, summary=why, factory=fail, checks=fail)

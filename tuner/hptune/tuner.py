@@ -46,6 +46,7 @@ from .reporting.terminal.progress import Progress, RunHeader
 from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
 from .storage.file_errors import storage_errors
+from .storage.ledger.reader import LedgerReader
 from .study import Study
 from .training.stored_dataset import StoredDataset, is_dataset
 
@@ -241,9 +242,7 @@ class Tuner:
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
-        things = [
-            each for name, each in self._things.items() if not exists or BY_NAME[name].resumable
-        ]
+        things = self._things.values()
         with _replacing(directory, [each.file(directory.path) for each in things]):
             # A model that is resumed without data uses the code and the data that are stored.
             if not exists or has_data or self._code.objective is not None:
@@ -265,7 +264,7 @@ class Tuner:
                 return start(settings, directory, display=display, client=self._client)
             return resume(
                 directory,
-                _changes(settings, given),
+                _changes(settings, given, self._things),
                 display=display,
                 tries=settings.start_points,
                 retry_failed=self._retry_failed,
@@ -380,8 +379,11 @@ def _replacing(directory: StudyDirectory, more: Sequence[Path]) -> Iterator[None
     try:
         yield
     except UsageError:
+        is_begun = directory.has_ledger
+        in_use = LedgerReader(directory).facts()["settings"].values() if is_begun else ()
         for each in is_new:
-            _remove(each)
+            if each.stem not in in_use:
+                _remove(each)
         for each, other in before.items():
             if other.exists():
                 _remove(each)
@@ -478,10 +480,12 @@ def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {_SETTINGS[name].name: value for name, value in arguments.items()}
 
 
-def _changes(settings: StudySettings, given: Collection[str]) -> dict[str, Any]:
-    """Return the given settings that a resumed study may change."""
+def _changes(
+    settings: StudySettings, given: Collection[str], things: Collection[str]
+) -> dict[str, Any]:
+    """Return the given settings that a resumed study may change, and what may be corrected."""
     names = [each.name for each in SETTINGS if each.resumable and each.name != "start_points"]
-    return {name: getattr(settings, name) for name in names if name in given}
+    return {name: getattr(settings, name) for name in (*names, *things) if name in given}
 
 
 def _show_settings() -> None:

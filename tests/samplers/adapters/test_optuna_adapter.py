@@ -179,6 +179,14 @@ def test_what_is_no_sampler_or_needs_more_than_a_seed_is_refused(name: str) -> N
         make_sampler(f"optuna:{name}", options())
 
 
+@pytest.mark.filterwarnings("ignore:.*constraints_func:FutureWarning")
+@pytest.mark.parametrize("name", ["TPESampler", "NSGAIISampler"])
+def test_an_object_with_constraints_of_its_own_is_refused(name: str) -> None:
+    row = SAMPLERS.row_of(optunas(name)(constraints_func=lambda trial: (trial.params["x"],)))
+    with pytest.raises(UsageError, match=f"the {name} has a constraints_func"):
+        row.check({}, directions=(Direction.MIN,))
+
+
 def test_without_optuna_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UsageError, match=r"pip install 'hptune\[optuna\]'"):

@@ -287,16 +287,26 @@ def plug_in_options() -> Kind:
         elif _is_list(given := [value] if isinstance(value, str) else value):
             pairs = [str(each).partition("=") for each in given]
             if all(name and equals for name, equals, _ in pairs):
-                return {name.replace("-", "_"): value_kind.read(each) for name, _, each in pairs}
+                return {
+                    name.replace("-", "_"): value_kind.read(_meant(each)) for name, _, each in pairs
+                }
         raise ValueError
 
     allowed = 'texts such as population=8 and, in Python, {"population": 8}'
     return Kind("NAME=VALUE", allowed, read, _shown_options, is_repeated=True)
 
 
+def _meant(text: str) -> Any:
+    """Return the value of a text that is JSON, as a shell gives all values; else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def _shown_options(options: Mapping[str, Any]) -> str:
     return ", ".join(
-        f"{name}={each if isinstance(each, str) else json.dumps(each)}"
+        f"{name}={each if isinstance(each, str) and _meant(each) == each else json.dumps(each)}"
         for name, each in options.items()
     )
 

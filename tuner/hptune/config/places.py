@@ -67,7 +67,7 @@ class ClusterRow(Row):
     executors that run only here are for clusters that are local.
 
     Attributes:
-        chosen_by: The option that chooses it, and that it needs; empty if only its name does.
+        chosen_by: The option that it needs; empty for none. That of a built-in one chooses it.
         is_local: Whether its workers find the programs and files that this process finds.
         pauses: What becomes of its workers while the study is paused; empty if they stay.
         detaches: Submits the master to where the workers come from: called with the settings, the
@@ -87,6 +87,12 @@ class ClusterRow(Row):
     what: ClassVar[str] = "cluster"
     group: ClassVar[str] = "hptune.clusters"
     arguments: ClassVar[tuple[str, ...]] = ("settings", "study")
+
+    @property
+    def choice(self) -> str:
+        """What a user gives to choose it: an option, or else its name."""
+        flags = {each.name: each.flag for each in self.options}
+        return flags.get(self.chosen_by, self.chosen_by) or self.name
 
 
 _INSECURE = option(

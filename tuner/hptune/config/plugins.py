@@ -18,7 +18,7 @@ from ..samplers.registry import SAMPLERS, SamplerRow
 from .model_file import SourceKind
 from .pickling import pickled, read_pickle, write_pickle
 from .places import AUTO, CLUSTERS, EXECUTORS, ClusterRow, ExecutorRow
-from .settings import SETTINGS, StudySettings, option
+from .settings import SETTINGS, StudySettings
 
 R = TypeVar("R", bound=Row)
 
@@ -115,17 +115,16 @@ def check_place(settings: StudySettings) -> None:
             f"{settings.splitting_option} is auto, which chooses the devices of each trial, and "
             f"--executor is {name}; leave one of them out"
         )
-    if not cluster.is_local and not executor.elsewhere:
+    if not cluster.is_local:
         chosen = cluster.chosen_by if settings.cluster == AUTO else CLUSTERS.what
-        raise UsageError(
-            f"{option(chosen)} is {getattr(settings, chosen)!r} and --executor is {name!r}, but "
-            "workers come from one place; give one of them"
-        )
+        if settings.workers:
+            raise UsageError(settings.one_place(chosen, "workers"))
+        if not executor.elsewhere:
+            raise UsageError(settings.one_place(chosen, EXECUTORS.what))
     executor.check(executor_options)
     if cluster.chosen_by and cluster.chosen_by not in given:
         raise UsageError(
-            f"--cluster is {cluster.name}, which needs {option(cluster.chosen_by)}; see "
-            "`hptune run --help`"
+            f"--cluster is {cluster.name}, which needs {cluster.choice}; see `hptune run --help`"
         )
     cluster.check(given)
 

@@ -14,6 +14,7 @@ from ..core.failure_policy import FailureRule, read_failure_rule
 from ..core.table import rows
 from ..errors import UsageError
 from ..pruners.registry import PRUNERS
+from ..registry import shown_name
 from ..samplers.registry import is_listed
 from . import kinds
 from .model_file import ObjectiveSource, SourceKind
@@ -68,15 +69,20 @@ class StudySettings(StudyOptions):
             )
         row = CLUSTERS.built_in.get(self.cluster)
         given = [name for name in (*_SOURCES, "workers") if getattr(self, name)]
-        if self.cluster != AUTO:
-            allowed = ["workers"] if row and row.is_local else [row.chosen_by] if row else []
+        if self.cluster != AUTO:  # one of the user's own is checked when it is found
+            allowed = ("workers",) if row is None or row.is_local else (row.chosen_by,)
             given = ["cluster", *(name for name in given if name not in allowed)]
         if len(given) > 1:
-            one, other = given[:2]
-            raise UsageError(
-                f"{option(one)} is {getattr(self, one)!r} and {option(other)} is "
-                f"{getattr(self, other)!r}, but workers come from one place; give one of them"
-            )
+            raise UsageError(self.one_place(*given[:2]))
+
+    def one_place(self, one: str, other: str) -> str:
+        """Return why two settings do not fit together that both say where workers are."""
+        shown = []
+        for name in (one, other):
+            value = getattr(self, name)
+            shown_value = shown_name(value) if isinstance(value, str) else value
+            shown.append(f"{option(name)} is {shown_value!r}")
+        return f"{' and '.join(shown)}, but workers come from one place; give one of them"
 
     def _check_split(self) -> None:
         """Check that nothing else says how many devices a trial has if they are chosen."""
@@ -141,7 +147,9 @@ class StudySettings(StudyOptions):
             changes = nothing | dict.fromkeys(reset) | dict(changes)
             row = CLUSTERS.built_in.get(str(changes["cluster"]))
             if source in _SOURCES or row is None or not row.is_local:
-                changes.setdefault("executor", BY_NAME["executor"].default)
+                changes = {"executor": BY_NAME["executor"].default} | changes
+            if changes.get("executor", self.executor) != self.executor:
+                changes.setdefault("executor_options", {})
         if (pruner := changes.get("pruner")) is not None:
             others = {} if pruner != self.pruner else self.pruner_options
             own = [each for each in SETTINGS if each.owner == PRUNERS.what]
@@ -202,11 +210,7 @@ class StudySettings(StudyOptions):
         return None if is_listed(self.search) else DEFAULT_TRIALS
 
     def own_options(self, owner: str) -> dict[str, Any]:
-        """Return the options given to the search or pruner as plain values, by name.
-
-        Args:
-            owner: "search" or "pruner".
-        """
+        """Return the options given to what `owner` names, such as "search", as plain values."""
         given = {each.name: getattr(self, each.name) for each in SETTINGS if each.owner == owner}
         others: Mapping[str, Any] = getattr(self, f"{owner}_options")
         plain = {name: str(value) if isinstance(value, enum.Enum) else value

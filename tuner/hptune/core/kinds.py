@@ -100,20 +100,13 @@ def choice(*words: str, make: Callable[[str], Any] = str) -> Kind:
 
 
 def plain() -> Kind:
-    """Return the kind of texts, numbers, truth values, None, and lists and dicts of these.
-
-    A text that is JSON, as a shell gives all values, means its value.
-    """
+    """Return the kind of texts, numbers, truth values, None, and lists and dicts of these."""
 
     def read(value: object) -> Any:
-        if isinstance(value, str):
-            with contextlib.suppress(ValueError):
-                return json.loads(value)
-            return value
         try:
             return json.loads(json.dumps(value, allow_nan=False))
-        except TypeError as error:
-            raise ValueError from error
+        except (TypeError, ValueError):
+            raise ValueError from None  # without a message: `allowed` says what is wrong
 
     return Kind("VALUE", "texts, numbers, True, False, None, and lists and dicts of these", read)
 

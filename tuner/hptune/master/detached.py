@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.places import CLUSTERS
 from ..config.plugins import find_cluster
-from ..config.settings import StudySettings, option
+from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
 from ..registry import loaded
 from ..storage.directory import StudyDirectory
@@ -100,7 +100,7 @@ def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Seque
     row = find_cluster(settings)
     if row.detaches is None:
         able = [each for each in CLUSTERS.rows.values() if each.detaches is not None]
-        names = ", ".join(option(e.chosen_by) if e.chosen_by else e.name for e in able)
+        names = ", ".join(each.choice for each in able)
         raise UsageError(
             f"--detach submits the master to a batch system, and --cluster is {row.name}; "
             f"allowed are {names}"

@@ -129,6 +129,8 @@ def _is_same(name: str, asked: StudySettings, stored: StudySettings, state: Resu
             return bool(asked.seed == state.facts["seed"])
         case "search":
             return asked.search == AUTO or shown_name(asked.search) == shown_name(stored.search)
+        case "executor":  # one that Python gave may be corrected
+            return shown_name(asked.executor) == shown_name(stored.executor)
     return bool(getattr(asked, name) == getattr(stored, name))
 
 

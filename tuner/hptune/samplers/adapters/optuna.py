@@ -284,6 +284,11 @@ def check(*, directions: Sequence[Direction], adapted: Any) -> None:
             f"Optuna's {name} takes a search space of its own, and cannot search that of the "
             "model; use another one of Optuna's samplers, or --search grid"
         )
+    if getattr(adapted, "_constraints_func", None) is not None:
+        raise UsageError(
+            f"the {name} has a constraints_func, which reads Optuna's own trials; leave it out, "
+            "and name the conditions by --constraint, such as 'params<2e6'"
+        )
     if inspect.isclass(adapted) and "seed" not in inspect.signature(adapted).parameters:
         raise UsageError(f"{name} takes no seed, so it cannot be made here; give an object of it")
     needed = _REQUIRED_PACKAGES.get(name)
