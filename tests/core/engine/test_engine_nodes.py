@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine_driver import EngineDriver, returned
-from hptune.core.attempt import AttemptId, Cause, Ending
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt
 from hptune.core.failure_policy import Action, FailureRule
 from hptune.core.messages import DecideSplit, ExcludeNode, Start
 from hptune.core.resources import Capacity, Resources
@@ -145,6 +145,26 @@ def test_losses_on_a_node_that_is_excluded_are_not_charged() -> None:
         driver.end(AttemptId(first.trial, 1), LOST)
         is_charged_twice = driver.trial(first.trial).state is TrialState.FAILED
         assert is_charged_twice == (failures == 2)
+
+
+def test_an_attempt_of_several_nodes_may_end_unless_one_of_its_workers_is_to_leave(
+    driver: EngineDriver,
+) -> None:
+    driver.open(9)
+    driver.join("bad", cores=2)
+    driver.join("good")
+    sizes = {0: Resources(processes=2, nodes=2)}
+    while driver.ask is not None:
+        driver.suggest(resources=sizes.get)
+    large = AttemptId(0, 0)
+    assert driver.running[large].workers == ("bad", "good")
+    while not driver.excluded:
+        single = next(name for name in driver.running if name != large)
+        driver.end(single, LOST)
+        answer(driver)
+    assert not driver.told_to_stop
+    driver.about_to_leave("bad")
+    assert driver.told_to_stop == {large: Halt.RELEASE}
 
 
 def test_nothing_starts_before_the_split_is_chosen(driver: EngineDriver) -> None:

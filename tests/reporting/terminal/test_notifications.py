@@ -86,6 +86,17 @@ def test_a_line_says_that_a_worker_joined_that_it_left_and_that_it_was_lost() ->
     ]
 
 
+def test_a_worker_that_is_back_by_the_time_the_ledger_is_written_was_lost_too() -> None:
+    notifications = Observing()
+    shown(notifications, joined(1), at=0.0)
+    found = attempt(1, ended_at=1.0, outcome=Outcome.LOST)
+    found = replace(found, placement=replace(found.placement, worker="w1"))
+    assert shown(notifications, left(1), joined(1), attempts=(found,), at=50.0) == [
+        "the worker on node1 joined with 8 cores and 1 GPU; now 1 worker",
+        "the worker on node1 at w1 was lost; 1 trial starts again; now 1 worker",
+    ]
+
+
 def test_a_worker_that_dies_while_it_was_to_leave_is_lost() -> None:
     notifications = Observing()
     shown(notifications, joined(1), WorkerLeaving(0.0, "w1", "it takes no more trials"), at=0.0)

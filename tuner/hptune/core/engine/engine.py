@@ -146,8 +146,11 @@ class Engine:
         match event:
             case StudyOpened():
                 return self._open(event)
-            case WorkerJoined() | WorkerRefused() | WorkerLeaving() | WorkerLeft():
+            case WorkerJoined() | WorkerRefused() | WorkerLeft():
                 return self._update_workers(event)
+            case WorkerLeaving(worker=worker):
+                # Also if it takes no attempts already, as its node is excluded.
+                return [*self._update_workers(event), *self._lifecycle.release(worker)]
             case NodeExcluded(node=node):
                 for loss in self.workers.losses_on(node):
                     self._records[loss.trial].forgive(loss.cause)
@@ -233,7 +236,6 @@ class Engine:
                     self._dispatch.worker_joined(worker)
                 case Phase.DRAINING:
                     self._dispatch.places.follow(worker)
-                    commands += self._lifecycle.release(worker.name)
                 case Phase.LEFT if isinstance(event, WorkerLeft):
                     commands += self._worker_left(worker, event.reason)
                 case _:

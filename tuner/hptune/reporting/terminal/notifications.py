@@ -103,7 +103,8 @@ class Notifications:
                         self._joined.append(event)
                 case WorkerLeft():
                     worker = self._workers.get(event.worker)
-                    if worker is None or (worker.phase, worker.since) != (Phase.LEFT, event.at):
+                    # It may have joined again since then.
+                    if worker is None or worker.since < event.at or worker.phase is Phase.REFUSED:
                         continue  # it had left before
                     # A worker of the run's own that comes back is worth a line.
                     self._shows_joins = True
