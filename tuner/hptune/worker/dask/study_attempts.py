@@ -98,6 +98,8 @@ class StudyAttempts:
         with self._lock:
             self._tasks[order.attempt] = task
         self.deliver(order)
+        if not task.go.is_set():
+            self._say(f"trial {order.attempt.trial} {WAITS}")
         task.go.wait()
         self.deliver(Granted(order.attempt))
         task.ended.wait()
