@@ -33,10 +33,12 @@ _OUT_OF_MEMORY = (
     "Out of memory",
     "OUT_OF_MEMORY",
 )
-_OF_STORAGE = (
-    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ESHUTDOWN, errno.EREMOTEIO, errno.EHOSTDOWN
+_OF_MACHINE = (
+    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ESHUTDOWN, errno.EREMOTEIO, errno.EHOSTDOWN,
+    errno.EMFILE, errno.ENFILE,
 )  # fmt: skip
-"""Errors of a disk or a file server that fails; no configuration causes them."""
+"""Errors of a disk or a file server that fails, or of a machine that opens no more files; another
+attempt may have better luck. The trial of code that opens too many fails after some attempts."""
 _HOST_MEMORY = ("/device:CPU", "by allocator cpu", "by allocator mklcpu", "CPUAllocator")
 
 
@@ -170,7 +172,7 @@ def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:
             isinstance(each, OSError) and each.errno == errno.ENOMEM
         ):
             return Cause.OUT_OF_MEMORY
-        if isinstance(each, OSError) and each.errno in _OF_STORAGE:
+        if isinstance(each, OSError) and each.errno in _OF_MACHINE:
             return Cause.WORKER_LOST
         if _is_out_of_memory(each):
             of_host = not has_gpu or any(word in str(each) for word in _HOST_MEMORY)
