@@ -29,14 +29,7 @@ class UnreadableMessage(Exception):
 
 
 class NoFilesLeft(StudyError):
-    """The process can open no more files.
-
-    Args:
-        number: The system's error.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"its worker can open no more files ({os.strerror(number)})")
+    """The process can open no more files."""
 
 
 class Channel:
@@ -96,7 +89,7 @@ class Channel:
             # Told once, before the packets that are left: the other end has not read all of ours.
             data, files = self._packet()
         if data == _IN_A_FILE and not files:  # the system closes what it cannot hand over
-            raise NoFilesLeft(errno.EMFILE)
+            raise NoFilesLeft(f"its worker can open no more files ({os.strerror(errno.EMFILE)})")
         try:
             if files:
                 data = _contents(files[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
 import os
 import select
 import shutil
@@ -304,7 +303,7 @@ class Client:
         try:
             ours, theirs = Channel.pair()
         except OSError as error:
-            raise NoFilesLeft(error.errno or errno.EMFILE) from error
+            raise NoFilesLeft(f"its worker can open no more files ({error.strerror})") from error
         with contextlib.closing(theirs):
             self.connection.send(("fork", key, order))
             reduction.send_handle(self.connection, theirs.fileno(), 0)
