@@ -312,7 +312,9 @@ def trial_pid(hptune: Hptune, study: Path) -> int:
 def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
     scheduler: RealScheduler, hptune: Hptune
 ) -> None:
-    worker = scheduler.worker("--cpus", 2, CUDA_VISIBLE_DEVICES="GPU-a,GPU-b")
+    # Names of its own: a worker that an interrupted run of this test left holds locks.
+    gpus = tuple(f"GPU-{os.getpid()}-{each}" for each in "ab")
+    worker = scheduler.worker("--cpus", 2, CUDA_VISIBLE_DEVICES=",".join(gpus))
     arguments = ("--trials", 6, "--seed", 1, "--search", "random", "--gpus-per-trial", 1)
 
     def running(study: str, gate: str, *more: object) -> Started:
@@ -335,7 +337,7 @@ def test_studies_on_one_worker_never_hold_the_same_and_a_dead_one_holds_nothing(
     said = worker.leave()
     holds = [json.loads(line) for line in (hptune.directory / "holds").read_text().splitlines()]
     assert len(holds) == 12
-    for gpu in ("GPU-a", "GPU-b"):
+    for gpu in gpus:
         here = sorted((h for h in holds if h["gpu"] == gpu), key=lambda hold: hold["from"])
         for one, other in pairwise(here):
             assert one["to"] <= other["from"], "two trials had one GPU at a time"

@@ -108,8 +108,7 @@ class TestJoblibExecutor(ExecutorSuite):
 
         executor: Any = JoblibExecutor(source=stage.source, clock=SystemClock(), cores=[(0,)])
         executor._closing = closing = Closing()
-        executor._listener = Full()
-        executor._accept()
+        executor._accept(Full())
         assert waits == [0.1] * 3
 
     def test_a_stranger_is_not_listened_to(self, stage: Stage, tmp_path: Path) -> None:

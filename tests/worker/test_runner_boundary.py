@@ -141,3 +141,18 @@ def test_a_limit_of_months_is_no_burden(
     result = attempts.run(text, timeout_seconds=months, hang_timeout_seconds=months)
     assert result.ending.cause is Cause.RETURNED
     assert not caplog.records
+
+
+def test_a_trial_that_has_used_up_its_file_descriptors_keeps_its_result(attempts: Attempts) -> None:
+    result = attempts.run(
+        """
+        import contextlib, os
+
+        def objective(hp, trial):
+            with contextlib.suppress(OSError):
+                while True:
+                    os.dup(0)
+            return 1.0
+        """
+    )
+    assert result.ending.cause is Cause.RETURNED, result.ending

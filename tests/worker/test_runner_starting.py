@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import queue
 import threading
@@ -150,6 +151,7 @@ def test_one_that_finds_no_free_descriptor_ends_alone(
     order = order_of(file)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     runner = AttemptRunner(order.brief.source, events.put, fork_server_address=warm.address)
+    monkeypatch.setattr("hptune.worker.runner.NO_FILES_SECONDS", 0.0)
     with contextlib.closing(runner):
         runner.start(order)
         assert isinstance(events.get(timeout=30), AttemptStarted)
@@ -164,6 +166,28 @@ def test_one_that_finds_no_free_descriptor_ends_alone(
         while not isinstance(ended := events.get(timeout=30), AttemptEnded):
             pass
         assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Cause.RETURNED)
+
+
+def test_one_starts_when_others_have_closed_files(
+    tmp_path: Path, warm: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text("def objective(hp, trial):\n    return 1.0\n")
+    order = order_of(tmp_path / "model.py")
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    pair, tries = Channel.pair, itertools.count()
+
+    def full_twice() -> tuple[Channel, Channel]:
+        if next(tries) < 2:
+            no_more_files()
+        return pair()
+
+    monkeypatch.setattr(Channel, "pair", full_twice)
+    runner = AttemptRunner(order.brief.source, events.put, fork_server_address=warm.address)
+    with contextlib.closing(runner):
+        runner.start(order)
+        while not isinstance(ended := events.get(timeout=30), AttemptEnded):
+            pass
+    assert ended.ending.cause is Cause.RETURNED
 
 
 def no_more_files() -> None:

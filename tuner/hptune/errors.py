@@ -13,8 +13,12 @@ because most are raised in one process and shown by another.
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import re
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of the system when a disk is full, or a quota used up."""
 
 _PASSWORD = re.compile(r"(\w://[^\s/:@?#]*):[^\s/@]*@")
 

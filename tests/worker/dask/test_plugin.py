@@ -12,14 +12,18 @@ from typing import Any
 import pytest
 from distributed import Status
 
+from attempt_orders import BRIEF
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt
-from hptune.core.messages import AttemptEnded
-from hptune.core.resources import Capacity
+from hptune.core.messages import AttemptEnded, AttemptWaits
+from hptune.core.resources import Capacity, Placement
 from hptune.worker.dask.plugin import StudyPlugin
 from hptune.worker.dask.plugin_state import Send
 from hptune.worker.dask.study_access import StudyAccess
 from hptune.worker.dask.study_attempts import StudyAttempts
+from hptune.worker.dask.words import ending_words
+from hptune.worker.device_queue import DEVICE_QUEUE, WAITS
+from hptune.worker.orders import AttemptOrder, StopOrder
 from hptune.worker.transport.notices import FilesWanted
 
 ATTEMPT = AttemptId(3, 1)
@@ -62,6 +66,40 @@ def test_the_worker_gives_no_reason_that_only_the_master_knows(tmp_path: Path) -
         "stopped early",
         str(Cause.RETURNED),
         f"{Cause.EXCEPTION} (ValueError: bad)",
+    ]
+
+
+def test_the_worker_says_that_an_attempt_waits_for_another_study(tmp_path: Path) -> None:
+    said: list[str] = []
+    stops = threading.Event()
+    plugin, worker, sent = plain(tmp_path)
+
+    def say(line: str) -> None:
+        said.append(line.removeprefix("study study: "))
+        if "waits" in line:
+            stops.set()
+
+    worker.say = say
+    placement = Placement(worker.address, (0,))
+    order = AttemptOrder(BRIEF, AttemptId(0, 0), {}, (), placement, 7, ())
+
+    async def wait() -> None:
+        await plugin.setup(worker)
+        other = DEVICE_QUEUE.enter("another study", placement, lambda: None)
+        running = asyncio.ensure_future(asyncio.to_thread(plugin.attempts.run, order))
+        try:
+            assert await asyncio.to_thread(stops.wait, 60.0), said
+        finally:
+            plugin.attempts.tell(StopOrder(order.attempt, Halt.STOP))
+            await running
+            DEVICE_QUEUE.leave(other)
+            await plugin.teardown(worker)
+
+    asyncio.run(wait())
+    assert AttemptWaits(0.0, order.attempt, WAITS) in sent
+    assert [each for each in said if each.startswith("trial")] == [
+        f"trial 0 {WAITS}",
+        f"trial 0 is over: {ending_words(Halt.STOP.ending)}",
     ]
 
 

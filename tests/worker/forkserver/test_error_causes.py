@@ -45,9 +45,16 @@ OTHERS = [
 ]
 
 
-OF_STORAGE = [
+OF_MACHINE = [
     OSError(number, os.strerror(number))
-    for number in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ESHUTDOWN)
+    for number in (
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ESHUTDOWN,
+        errno.EMFILE,
+        errno.ENFILE,
+    )
 ]
 
 
@@ -97,8 +104,8 @@ def test_what_it_was_raised_from_counts() -> None:
     assert cause_of(circle, has_gpu=True) is Cause.EXCEPTION
 
 
-@pytest.mark.parametrize("error", OF_STORAGE, ids=name_of)
-def test_a_file_server_that_fails_is_no_fault_of_the_configuration(error: Exception) -> None:
+@pytest.mark.parametrize("error", OF_MACHINE, ids=name_of)
+def test_a_machine_that_fails_is_no_fault_of_the_configuration(error: Exception) -> None:
     assert cause_of(error, has_gpu=False) is Cause.WORKER_LOST
     assert cause_of(TimeoutError("the user's own words"), has_gpu=False) is Cause.EXCEPTION
 

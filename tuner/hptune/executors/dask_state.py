@@ -19,7 +19,7 @@ and no clock.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt
@@ -247,20 +247,19 @@ class DaskState:
     def refusals(self) -> Mapping[str, str]:
         """The workers that have answered, and why each was refused; empty for those that joined."""
         return {
-            **{name: "" for name, _ in self._used()},
-            **{
-                name: each.announcement.event.reason
-                for name, each in self._workers.items()
-                if each.phase is Phase.REFUSED
-                and each.announcement is not None
-                and isinstance(each.announcement.event, WorkerRefused)
-            },
+            name: getattr(each.announcement.event, "reason", "")
+            for name, each in self._workers.items()
+            if each.announcement is not None and each.phase in (*_USED, Phase.REFUSED)
         }
 
     @property
     def joined(self) -> Mapping[str, Announcement]:
         """What the workers of the study have announced."""
-        return {name: each.announcement for name, each in self._used() if each.announcement}
+        return {
+            name: each.announcement
+            for name, each in self._workers.items()
+            if each.announcement is not None and each.phase in _USED
+        }
 
     def runs(self, worker: str, trial: int) -> bool:
         """Return whether an attempt of a trial was ordered on a worker, and has not ended."""
@@ -432,6 +431,3 @@ class DaskState:
 
     def _attempts_on(self, name: str) -> tuple[AttemptId, ...]:
         return tuple(each for each, found in self._attempts.items() if found.worker == name)
-
-    def _used(self) -> Iterator[tuple[str, _Worker]]:
-        return (each for each in self._workers.items() if each[1].phase in _USED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from ..worker.transport.file_requests import FULL
+from ..errors import DISK_FULL
 from ..worker.transport.files import (
     Incoming,
     Piece,
@@ -121,7 +121,7 @@ class FileReception:
 
     def _fail(self, path: str, error: OSError | ValueError) -> None:
         self._failed.add(unit_of(path))
-        is_full = isinstance(error, OSError) and error.errno in FULL
+        is_full = isinstance(error, OSError) and error.errno in DISK_FULL
         if self.not_sent is None or is_full:
             self.not_sent = NotSent(words_of(error), is_full=is_full)
 

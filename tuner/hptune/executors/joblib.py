@@ -109,9 +109,10 @@ class JoblibExecutor(Executor):
             _start_tracker()
         # Each connection is authenticated in its own thread, so that a stranger who connects and
         # sends nothing delays no worker.
-        self._listener = Listener((self._host(), 0))
+        listener = self._listener = Listener((self._host(), 0))
         for work in (self._accept, self._run_workers):
-            thread = threading.Thread(target=work, name=f"hptune{work.__name__}", daemon=True)
+            name = f"hptune{work.__name__}"
+            thread = threading.Thread(target=work, args=(listener,), name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -178,17 +179,10 @@ class JoblibExecutor(Executor):
 
             get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
-    @property
-    def dashboard(self) -> str:
-        """There is none."""
-        return ""
-
     # --- threads ----------------------------------------------------------------------------
 
-    def _run_workers(self) -> None:
+    def _run_workers(self, listener: Listener) -> None:
         """Keep the workers running: a backend that loses one of them drops all."""
-        if self._listener is None:
-            return
         if self._backend_name == "LokyBackend":
             # Python's tracker unblocks SIGINT when it starts, which loky would make it do below.
             resource_tracker.ensure_running()
@@ -198,7 +192,7 @@ class JoblibExecutor(Executor):
         while not self._closing.is_set():
             workers = [
                 call(
-                    self._listener.address,
+                    listener.address,
                     self._key,
                     cpus=cpus,
                     place=(i, len(self._cores)),
@@ -227,12 +221,10 @@ class JoblibExecutor(Executor):
                     )
                     return
 
-    def _accept(self) -> None:
-        if self._listener is None:
-            return
+    def _accept(self, listener: Listener) -> None:
         while not self._closing.is_set():
             try:
-                connection: Connection[Any, Any] = self._listener.accept()
+                connection: Connection[Any, Any] = listener.accept()
             except Exception:  # a stranger's connection must not stop the listener
                 # Where no descriptor is free, the next call fails at once, too.
                 self._closing.wait(_ACCEPT_AGAIN_SECONDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import signal
@@ -19,7 +18,7 @@ from typing import Any, ClassVar
 import dask
 from distributed import Client, LocalCluster, Nanny, Status, Worker, WorkerPlugin
 
-from ..errors import StudyError
+from ..errors import DISK_FULL, StudyError
 from ..security.certificates import in_memory
 from ..worker.dask.dask_settings import DASK_SETTINGS, SCRATCH, silence
 from ..worker.dask.encryption import security
@@ -97,7 +96,7 @@ def _cause(error: BaseException) -> str:
     """Return what made the cluster fail; Dask's own error says only which part of it did."""
     while cause := error.__cause__ or error.__context__:
         error = cause
-    if getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+    if getattr(error, "errno", None) not in DISK_FULL:
         return str(error) or type(error).__name__
     # Semaphores between processes are files in shared memory.
     places = {each: os.statvfs(each) for each in (_SHARED_MEMORY, tempfile.gettempdir())}

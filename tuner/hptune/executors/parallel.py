@@ -14,7 +14,7 @@ from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event
 from ..core.notice import Notice
-from ..worker.orders import AttemptOrder, MeetOrder
+from ..worker.orders import AttemptOrder
 from .base import Executor
 from .parallel_state import Emit, Instructions, MeetRanks, ParallelState, StartRank, TellRank
 
@@ -58,10 +58,6 @@ class ParallelExecutor(Executor):
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Tell an attempt to stop; all its ranks stop at the same step."""
         self._carry_out(self._state.stop(attempt, halt, now=time.monotonic()))
-
-    def meet(self, order: MeetOrder) -> None:
-        """Pass the order on."""
-        self._inner.meet(order)
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """Return what happened to workers, and to whole attempts, since the last call."""

@@ -204,11 +204,6 @@ class SimulatedExecutor(Executor):
         self._runs.clear()
         self._places.clear()
 
-    @property
-    def dashboard(self) -> str:
-        """There is none."""
-        return ""
-
     def _deliver(self, event: Event) -> None:
         self._events.append(event)
 

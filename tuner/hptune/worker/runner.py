@@ -25,7 +25,7 @@ from ..errors import StudyError
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
 from ..storage.lease import STALE_SECONDS
 from .addresses import outward
-from .forkserver.channel import Channel, UnreadableMessage
+from .forkserver.channel import Channel, NoFilesLeft, UnreadableMessage
 from .forkserver.client import Client
 from .monitoring.gpu import GpuUsage
 from .monitoring.master_liveness import MasterLiveness, MasterState
@@ -51,6 +51,10 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the attempts; each attempt's `Watchdog` decides what to measure."""
+
+NO_FILES_SECONDS = 60.0
+"""Seconds for which an attempt waits to start while this process can open no more files: many
+connections of a stranger, say, must not use up the attempts that a trial has."""
 
 _POLL_SECONDS = 0.2
 _MOST_SECONDS = 86400.0
@@ -138,9 +142,7 @@ class AttemptRunner:
             # Without the lock, too: the study's file system may not answer.
             may_outlive = order.brief.limits.master_grace_seconds > 0
             journal = AttemptJournal(order.directory, attempt) if may_outlive else None
-            with self._lock:
-                if self._state.is_starting(attempt):
-                    self._fork(order, client, journal)
+            self._fork_when_possible(order, client, journal)
         except (OSError, StudyError) as error:
             reason = error.message if isinstance(error, StudyError) else str(error)
             if client is not None and isinstance(error, OSError):
@@ -239,6 +241,27 @@ class AttemptRunner:
             case Kill(attempt):
                 process.client.kill(attempt)
 
+    def _fork_when_possible(
+        self, order: AttemptOrder, client: Client, journal: AttemptJournal | None
+    ) -> None:
+        """Fork the process, perhaps after others have closed files that this process needs.
+
+        Raises:
+            NoFilesLeft: They have not.
+        """
+        give_up_at = time.monotonic() + NO_FILES_SECONDS
+        while True:
+            is_late = time.monotonic() >= give_up_at
+            try:
+                with self._lock:
+                    if self._state.is_starting(order.attempt):
+                        self._fork(order, client, journal)
+                    return
+            except NoFilesLeft:
+                if is_late:
+                    raise
+            time.sleep(_POLL_SECONDS)
+
     def _fork(self, order: AttemptOrder, client: Client, journal: AttemptJournal | None) -> None:
         attempt, brief = order.attempt, order.brief
         if order.parallel is not None:
@@ -335,8 +358,10 @@ class AttemptRunner:
         except (EOFError, OSError):
             self._deliver(lambda _: self._state.channel_closed(attempt))
             return False
-        except UnreadableMessage as error:
+        except (NoFilesLeft, UnreadableMessage) as error:
             ending = Ending(Cause.EXITED, reason=_GARBLED, detail=str(error))
+            if isinstance(error, NoFilesLeft):
+                ending = Ending(Cause.WORKER_LOST, reason=error.message)
             self._deliver(lambda now: self._state.end_early(attempt, ending, 0.0, now=now))
             return True
         watchdog = process.watchdog

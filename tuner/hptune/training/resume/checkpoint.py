@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from ...errors import DISK_FULL
 from ...security.ownership import check_loadable, withhold_writing
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,6 @@ _POLL_SECONDS = 0.2
 _MARK = b"hptune checkpoint 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _CHUNK_BYTES = 1 << 20
-
-FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
-"""Errors of a disk that is full, or of a quota that is used up."""
 
 _FORBIDDEN = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
 
@@ -72,7 +70,7 @@ def room_needed(what: str, where: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in FULL:
+        if error.errno in DISK_FULL:
             raise NoRoom(f"no room for {what} in {where}: {os.strerror(error.errno)}") from error
         if error.errno in _FORBIDDEN:
             raise NoRoom(f"{what} cannot be written in {where}: {error.strerror}") from error

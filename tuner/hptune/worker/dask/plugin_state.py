@@ -296,9 +296,9 @@ class PluginState:
     ) -> Instructions:
         name = event.attempt
         match event:
-            case Granted() if attempt.is_waiting:
-                attempt.is_waiting = False
-                return (Begin(attempt.order),)
+            case Granted():
+                was_waiting, attempt.is_waiting = attempt.is_waiting, False
+                return (Begin(attempt.order),) if was_waiting else ()
             case Orphaned():
                 # The runner stops attempts that run and may outlive their master.
                 outlives = attempt.order.brief.limits.master_grace_seconds > 0
@@ -316,8 +316,6 @@ class PluginState:
                 return (SendFiles(event),)
             case AttemptEnded():
                 return self._end(name, event.ending)
-            case Granted():
-                return ()
         return (Send(event),)
 
     def _stop(self, name: AttemptId, halt: Halt) -> Instructions:

@@ -104,6 +104,9 @@ class _Attempt:
         from ...training.hyperparameters import make_hyperparameters
         from ...training.resume.randomness import seed_everything
 
+        # Before the user's code, after which no file may be left to import with.
+        from .used_parameters import used_parameters
+
         order = self._order
         with contextlib.suppress(OSError):
             os.chdir(order.brief.working_directory)
@@ -127,7 +130,9 @@ class _Attempt:
                 raise
             return ending
         finally:
-            self._send_used_parameters(hp, declared)
+            used = used_parameters(order.attempt, order.params, hp, declared=declared)
+            if used is not None and not order.attempt.rank:
+                self._send(used)
 
     def _trial(self) -> context.TrialContext:
         order, brief = self._order, self._order.brief
@@ -170,14 +175,6 @@ class _Attempt:
             hang_timeout_seconds=brief.limits.hang_timeout_seconds,
             while_waiting=trial.leave_if_told,
         )
-
-    def _send_used_parameters(self, hp: Any, declared: int) -> None:
-        from .used_parameters import used_parameters
-
-        order = self._order
-        used = used_parameters(order.attempt, order.params, hp, declared=declared)
-        if used is not None and not order.attempt.rank:
-            self._send(used)
 
 
 def _run(

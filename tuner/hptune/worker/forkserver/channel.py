@@ -8,19 +8,28 @@ whose descriptor the packet carries.
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import select
 import socket
 from typing import Any
 
+from ...errors import StudyError
+
 _PACKET_BYTES = 2**16
 """The kernel accepts 200 kB and more in one packet, unless an administrator lowered that."""
 _MOST_BYTES = 2**28
+_IN_A_FILE = b"file"
+"""The packet of a message that travels in a file."""
 
 
 class UnreadableMessage(Exception):
     """What was received is no message."""
+
+
+class NoFilesLeft(StudyError):
+    """The process can open no more files."""
 
 
 class Channel:
@@ -57,7 +66,7 @@ class Channel:
         with os.fdopen(os.memfd_create("hptune-message"), "wb") as file:
             file.write(data)
             file.flush()
-            socket.send_fds(self._socket, [b"file"], [file.fileno()])
+            socket.send_fds(self._socket, [_IN_A_FILE], [file.fileno()])
 
     def poll(self, timeout_seconds: float | None = 0.0) -> bool:
         """Return whether `recv` would return at once; wait for that, forever if None."""
@@ -71,6 +80,7 @@ class Channel:
         Raises:
             EOFError: The other end is closed in all processes.
             UnreadableMessage: Something else was written to the channel.
+            NoFilesLeft: The message came in a file, which this process has no room for; it is lost.
             OSError: The channel is closed here.
         """
         try:
@@ -78,6 +88,8 @@ class Channel:
         except ConnectionResetError:
             # Told once, before the packets that are left: the other end has not read all of ours.
             data, files = self._packet()
+        if data == _IN_A_FILE and not files:  # the system closes what it cannot hand over
+            raise NoFilesLeft(f"its worker can open no more files ({os.strerror(errno.EMFILE)})")
         try:
             if files:
                 data = _contents(files[0])

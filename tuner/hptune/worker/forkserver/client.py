@@ -27,7 +27,7 @@ from ..orders import ModelOrder, NotFound, Order, ProbeOrder, Question, SizeOrde
 from ..private_folder import create_folder
 from ..process_ids import began
 from . import orphans
-from .channel import Channel, UnreadableMessage
+from .channel import Channel, NoFilesLeft, UnreadableMessage
 
 READY = b"ready\n"
 FRAMEWORKS_ONLY = "frameworks-only"
@@ -298,12 +298,12 @@ class Client:
 
         Raises:
             OSError: The fork server has failed.
-            StudyError: This process has no room for another channel; the fork server is well.
+            NoFilesLeft: This process has no room for another channel; the fork server is well.
         """
         try:
             ours, theirs = Channel.pair()
         except OSError as error:
-            raise StudyError(f"its worker can open no more files ({error.strerror})") from error
+            raise NoFilesLeft(f"its worker can open no more files ({error.strerror})") from error
         with contextlib.closing(theirs):
             self.connection.send(("fork", key, order))
             reduction.send_handle(self.connection, theirs.fileno(), 0)

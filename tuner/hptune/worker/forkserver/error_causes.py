@@ -1,6 +1,6 @@
 """What an exception that ends an attempt means: its cause and its ending.
 
-`_KINDS` is the table of the exceptions that hptune raises itself, or knows. Everything else comes
+`ending_of` tells apart the exceptions that hptune raises itself, or knows. Everything else comes
 from the user's code, and is classified by `cause_of`. No framework is imported.
 """
 
@@ -11,16 +11,15 @@ import errno
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...config.user_errors import one_line, user_traceback
 from ...core.attempt import Cause, Ending, Halt
-from ...errors import ProgramFailed
+from ...errors import DISK_FULL, ProgramFailed
 from ...training.context import AttemptStopped, NonFiniteMetric, UnknownMetric, stated_cause
-from ...training.resume.checkpoint import FULL, NoRoom
+from ...training.resume.checkpoint import NoRoom
 
 _LEAST_BYTES = 1_000_000
 
@@ -33,10 +32,12 @@ _OUT_OF_MEMORY = (
     "Out of memory",
     "OUT_OF_MEMORY",
 )
-_OF_STORAGE = (
-    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ESHUTDOWN, errno.EREMOTEIO, errno.EHOSTDOWN
+_OF_MACHINE = (
+    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ESHUTDOWN, errno.EREMOTEIO, errno.EHOSTDOWN,
+    errno.EMFILE, errno.ENFILE,
 )  # fmt: skip
-"""Errors of a disk or a file server that fails; no configuration causes them."""
+"""Errors of a disk or a file server that fails, or of a machine that opens no more files; another
+attempt may have better luck. The trial of code that opens too many fails after some attempts."""
 _HOST_MEMORY = ("/device:CPU", "by allocator cpu", "by allocator mklcpu", "CPUAllocator")
 
 
@@ -55,36 +56,27 @@ class Where:
     has_begun: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What an exception means.
-
-    Attributes:
-        type: Its class.
-        cause: Returns the cause of the ending.
-        reason: Returns what happened, for the user.
-        has_traceback: Whether the ending has the traceback of the user's code.
-        is_shown: Whether the log gets it: it is not hptune's own.
-    """
-
-    type: type[BaseException]
-    cause: Callable[[Any, Where], Cause]
-    reason: Callable[[Any], str] = str
-    has_traceback: bool = False
-    is_shown: bool = False
-
-
 def ending_of(error: BaseException, where: Where) -> Ending:
     """Return how an attempt ends by an exception, which its log shows if it is the user's."""
-    kind = next(each for each in _KINDS if isinstance(error, each.type))
-    if kind.is_shown:
-        with contextlib.suppress(OSError):
-            if isinstance(error, ProgramFailed):
-                sys.stderr.write(f"{error.message}\n")  # the log has what the program wrote
-            else:
-                sys.excepthook(type(error), error, error.__traceback__)
-    detail = user_traceback(error) if kind.has_traceback else ""
-    return Ending(kind.cause(error, where), reason=kind.reason(error), detail=detail)
+    match error:
+        case AttemptStopped():
+            return Ending(error.halt.cause, reason=error.reason)
+        case NonFiniteMetric():
+            return Ending(Cause.NON_FINITE, reason=str(error))
+        case UnknownMetric():
+            return Ending(Cause.UNKNOWN_METRIC, reason=str(error))
+        case NoRoom():
+            return Ending(_cause_of_no_room(error, where), reason=str(error))
+        case SystemExit():
+            reason, detail = f"sys.exit({error.code!r})", user_traceback(error)
+            return Ending(Cause.EXITED, reason=reason, detail=detail)
+    with contextlib.suppress(OSError):
+        if isinstance(error, ProgramFailed):
+            sys.stderr.write(f"{error.message}\n")  # the log has what the program wrote
+        else:
+            sys.excepthook(type(error), error, error.__traceback__)
+    cause = _cause_of_code(error, where)
+    return Ending(cause, reason=one_line(error), detail=user_traceback(error))
 
 
 def pruned_ending(error: Exception, halt: Halt | None) -> Ending | None:
@@ -106,7 +98,7 @@ def _cause_of_no_room(error: NoRoom, where: Where) -> Cause:
 
 def _cause_of_code(error: BaseException, where: Where) -> Cause:
     if isinstance(error, OSError):
-        if error.errno in FULL:  # the machine's fault, not the configuration's
+        if error.errno in DISK_FULL:  # the machine's fault, not the configuration's
             return Cause.NO_ROOM if _is_full(where.directory) else Cause.WORKER_LOST
         if not where.has_begun:
             return Cause.WORKER_LOST  # its node does not reach the study's directory, say
@@ -133,24 +125,8 @@ def _is_full(directory: Path) -> bool:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        return error.errno in FULL
+        return error.errno in DISK_FULL
     return False
-
-
-_KINDS = (
-    _Kind(AttemptStopped, lambda error, _: error.halt.cause, lambda error: error.reason),
-    _Kind(NonFiniteMetric, lambda *_: Cause.NON_FINITE),
-    _Kind(UnknownMetric, lambda *_: Cause.UNKNOWN_METRIC),
-    _Kind(NoRoom, _cause_of_no_room),
-    _Kind(
-        SystemExit,
-        lambda *_: Cause.EXITED,
-        lambda error: f"sys.exit({error.code!r})",
-        has_traceback=True,
-    ),
-    _Kind(BaseException, _cause_of_code, one_line, has_traceback=True, is_shown=True),
-)
-"""The kinds of exceptions; the first one counts that an exception is an instance of."""
 
 
 def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:
@@ -170,7 +146,7 @@ def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:
             isinstance(each, OSError) and each.errno == errno.ENOMEM
         ):
             return Cause.OUT_OF_MEMORY
-        if isinstance(each, OSError) and each.errno in _OF_STORAGE:
+        if isinstance(each, OSError) and each.errno in _OF_MACHINE:
             return Cause.WORKER_LOST
         if _is_out_of_memory(each):
             of_host = not has_gpu or any(word in str(each) for word in _HOST_MEMORY)

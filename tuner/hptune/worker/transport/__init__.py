@@ -13,5 +13,5 @@ Offers: `files` (one file in pieces), `local_study.LocalStudy` (the worker's cop
 `remote_study.RemoteStudy` (keeps it equal to the study's directory), `file_requests` (fetches files
 from there), `notices` (what the worker says). The master's half is `executors.file_exchange`.
 
-May import: `core`.
+May import: `errors`, `core`.
 """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...errors import DISK_FULL
 from .files import FileState, Incoming, Piece, make_link, words_of
 from .notices import FileNotice, FilesWanted
 
@@ -20,9 +20,6 @@ SILENT_SECONDS = 30.0
 
 TRIES = 3
 """Number of times that a request is made."""
-
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a full disk."""
 
 
 class FilesNotBrought(Exception):
@@ -121,7 +118,7 @@ class FileRequests:
             try:
                 self._put(ticket, state, piece)
             except (OSError, ValueError) as error:
-                request.is_full = isinstance(error, OSError) and error.errno in FULL
+                request.is_full = isinstance(error, OSError) and error.errno in DISK_FULL
                 return words_of(error)
         return ""
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...core.attempt import AttemptId
+from ...errors import DISK_FULL
 from . import file_requests
-from .file_requests import FULL, TRIES, FileRequests, FilesNotBrought
+from .file_requests import TRIES, FileRequests, FilesNotBrought
 from .files import FileChanged, FileState, Piece, read_piece, words_of
 from .local_study import Changes, LocalStudy
 from .notices import Change, FileNotice, FilesChanged
@@ -151,7 +152,7 @@ class RemoteStudy:
             except FilesNotBrought as error:
                 session.failure = error
             except OSError as error:
-                session.failure = FilesNotBrought(words_of(error), is_full=error.errno in FULL)
+                session.failure = FilesNotBrought(words_of(error), is_full=error.errno in DISK_FULL)
             session.ready.set()
         session.ready.wait()
         if session.failure is not None:
