@@ -208,7 +208,7 @@ def _seconds_to_resume(ledger: Ledger, before: Engine) -> float:
     for event in ledger.events():
         engine.handle(event)
     seconds = time.process_time() - begun
-    if engine.best != before.best:
+    if engine.snapshot.best != before.snapshot.best:
         raise SystemExit(
             "error: replay of the ledger gives another best trial; nothing is measured"
         )

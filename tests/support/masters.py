@@ -262,7 +262,7 @@ def check_whole(ledger: Ledger, engine: Engine, study: SimulatedStudy) -> None:
         assert own[-1].outcome is final[0], "a trial that was over ran again"
     reports = [event for event in events if isinstance(event, Reported)]
     assert {report.attempt.trial for report in reports} <= {trial.number for trial in trials}
-    best = engine.best
+    best = engine.snapshot.best
     assert best is not None
     assert study.files.best == best.number
     assert best.number not in study.files.discarded or len(trials) == 1

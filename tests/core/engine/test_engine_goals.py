@@ -122,10 +122,10 @@ def test_the_winner_is_chosen_by_the_mean(driver: EngineDriver) -> None:
     searched(driver, 0.5, 0.9, 0.8, confirm=2)
     assert files(driver.end(first(3), returned(0.2))) == []
     assert files(driver.end(first(4), returned(0.3))) == [3, 4]
-    assert driver.engine.best == driver.trial(1)
+    assert driver.engine.snapshot.best == driver.trial(1)
     assert files(driver.end(first(5), returned(0.8))) == []
     assert files(driver.end(first(6), returned(0.7))) == [[5], 1, 6]
-    assert driver.engine.best == driver.trial(5)
+    assert driver.engine.snapshot.best == driver.trial(5)
     assert driver.finish == Finish(FinishReason.DONE, "7 trials are over")
     driver.check_replay()
 
@@ -134,7 +134,7 @@ def test_the_model_of_the_best_stays_where_its_configuration_wins(driver: Engine
     searched(driver, 0.5, 0.9, confirm=1)
     assert files(driver.end(first(2), returned(0.95))) == []
     assert files(driver.end(first(3), returned(0.85))) == [2, 3]
-    assert driver.engine.best == driver.trial(1)
+    assert driver.engine.snapshot.best == driver.trial(1)
 
 
 def test_another_master_goes_on_confirming(driver: EngineDriver) -> None:

@@ -38,7 +38,7 @@ def test_only_the_best_model_is_kept(
                 discarded.append(command.trial)
     assert kept == best
     assert sorted(discarded) == sorted({0, 1, 2, 3} - {best[-1]})
-    assert driver.engine.best == driver.trial(best[-1])
+    assert driver.engine.snapshot.best == driver.trial(best[-1])
 
 
 def test_the_value_to_beat_is_passed_on(driver: EngineDriver) -> None:

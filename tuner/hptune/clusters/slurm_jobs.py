@@ -34,6 +34,7 @@ from .jobs import (
 )
 from .layout import WorkerLayout
 from .shown_jobs import jobs_line
+from .slurm_master import handover, wait_for_slurm
 
 DEFAULT_MAX_JOBS = 10
 
@@ -146,16 +147,12 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
 
     def prepare(self, notify: Notify) -> None:
         """Wait until Slurm answers, if this master is a job."""
-        from .slurm_master import wait_for_slurm
-
         wait_for_slurm(lambda line: notify(Notice(line)))
 
     def stops_on_signal(
         self, notify: Notify, end: Callable[[], None]
     ) -> Callable[[int], bool] | None:
         """Return whether the study stops with a master that is a job, or is left to the next."""
-        from .slurm_master import handover
-
         return handover(lambda line: notify(Notice(line)), give_back=self.jobs.hand_over, end=end)
 
     @property

@@ -263,6 +263,9 @@ class Ending:
         return "; ".join((str(self.cause), kind, *places[-1:]))
 
 
+FROM_OUTSIDE = (Cause.KILLED, Cause.WORKER_LOST)
+"""Ends that may be the fault of the node, and not of the trial."""
+
 NEVER_ASKED = "it never called trial.should_stop()"
 """Part of the reason of an attempt that trained to its end although the pruner had stopped it."""
 

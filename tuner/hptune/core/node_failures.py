@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .attempt import Attempt, Cause
+from .attempt import FROM_OUTSIDE, Attempt, Cause
 
 MAX_NODE_FAILURES = 3
 """How many failures in a row, each of them after the one before, until a node takes no more.
@@ -17,8 +17,6 @@ WHY = f"{MAX_NODE_FAILURES} attempts in a row were killed or lost there"
 FAILING = f"{WHY}; restart it to use it"
 """Why a worker on such a node takes no more, for the user."""
 
-OF_NODE = (Cause.KILLED, Cause.WORKER_LOST)
-"""Ends that may be the fault of the node."""
 _WELL = (Cause.RETURNED, Cause.PRUNED)
 
 
@@ -55,7 +53,7 @@ class NodeFailures:
         if cause in _WELL:
             for node in attempt.nodes:
                 self._failures.pop(node, None)
-        elif cause in OF_NODE and len(attempt.nodes) == 1:
+        elif cause in FROM_OUTSIDE and len(attempt.nodes) == 1:
             failures = self._failures.setdefault(attempt.node, [])
             loss = Loss(attempt.id.trial, cause, at)
             if failures and attempt.placed_at < failures[-1][0].at:

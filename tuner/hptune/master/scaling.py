@@ -70,9 +70,6 @@ class ScalingRequest:
         return self.devices if Mode.STRONG in self.modes else ()
 
 
-"""Takes a line on the progress."""
-
-
 def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) -> ScalingCurve:
     """Measure one backend, and return what was measured.
 

@@ -75,19 +75,16 @@ class StopRequests:
         if now >= self._next_poll:
             self._next_poll = now + STOP_POLL_SECONDS
             events += self._users(now)
-        stops = [each for each in events if isinstance(each, StopRequested)]
-        if not stops and (event := self._own(now)) is not None:
-            stops = [event]
         others = tuple(each for each in events if not isinstance(each, StopRequested))
-        if self._is_reported or not stops:
+        if self._is_reported:
             return others
-        self._is_reported = True
-        return (*others, stops[0])
+        stop = next((each for each in events if isinstance(each, StopRequested)), None)
+        stop = stop or self._own(now)
+        self._is_reported = stop is not None
+        return others if stop is None else (*others, stop)
 
     def _own(self, now: float) -> StopRequested | None:
         """Return the request to stop that no user wrote; None if there is none."""
-        if self._is_reported:
-            return None
         if self._signal is not None:
             if self._may_stop is not None and not self._may_stop(self._signal):
                 return None

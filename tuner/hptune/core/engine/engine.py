@@ -36,7 +36,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from ...errors import InvalidTransition
-from ..attempt import Attempt, AttemptId, Cause, Ending, Halt
+from ..attempt import FROM_OUTSIDE, Attempt, AttemptId, Cause, Ending, Halt
 from ..goals import Goals
 from ..messages import (
     AttemptEnded,
@@ -65,7 +65,6 @@ from ..messages import (
     WorkerLeft,
     WorkerRefused,
 )
-from ..node_failures import OF_NODE
 from ..pruner import PrunerMaker, never_prune
 from ..snapshot import RunningAttempt, StudySnapshot
 from ..study_config import StudyConfig
@@ -229,8 +228,9 @@ class Engine:
     def _update_workers(self, event: RosterEvent) -> list[Command]:
         commands: list[Command] = []
         for worker in self.workers.handle(event):
-            if worker.phase is not Phase.REFUSED:
-                self._is_split_due = self._lifecycle.config.splits
+            if worker.phase is Phase.REFUSED:
+                continue
+            self._is_split_due = self._lifecycle.config.splits
             match worker.phase:
                 case Phase.JOINED:
                     self._dispatch.worker_joined(worker)
@@ -291,7 +291,7 @@ class Engine:
         run = self._records.running[name]
         if run.halt is not Halt.STOP:  # else the whole study may be killed
             self.workers.attempt_ended(run.attempt, ending.cause, at)
-        is_of_node = ending.cause in OF_NODE and run.attempt.placement.worker in self.workers
+        is_of_node = ending.cause in FROM_OUTSIDE and run.attempt.placement.worker in self.workers
         self._records[name.trial].lost_on = run.attempt.node if is_of_node else ""
         self._dispatch.ended(name, ending.cause, at=at)
         commands, finish = self._lifecycle.end(at, name, ending)
@@ -447,11 +447,6 @@ class Engine:
     def epochs(self) -> int | None:
         """The full training of a trial in epochs, by the last master; None if unknown."""
         return self._lifecycle.config.pruner.epochs
-
-    @property
-    def best(self) -> Trial | None:
-        """The best trial so far, by the first objective."""
-        return self.front[0] if self.front else None
 
     @property
     def active_seconds(self) -> float:

@@ -12,14 +12,11 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from ...errors import InvalidTransition
-from ..attempt import Attempt, AttemptId, Cause, Ending, Halt, Outcome, Report
+from ..attempt import FROM_OUTSIDE, Attempt, AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..goals import Goals
 from ..resources import Placement, Resources
 from ..trial import Suggestion, Trial, TrialState
 from .transitions import TRANSITIONS, TrialEvent
-
-_FROM_OUTSIDE = (Cause.KILLED, Cause.WORKER_LOST)
-"""Causes that say nothing of a trial that advanced: a long one may be preempted many times."""
 
 _WITHOUT_RESULT = Trial(0, {}, "", TrialState.WAITING)
 
@@ -121,7 +118,8 @@ class TrialRecord:
         if not math.isfinite(values[0]) or report.step <= self.last_step:
             return False
         self.last_step, self.last = report.step, report
-        for cause in _FROM_OUTSIDE:
+        # They say nothing of a trial that advanced: a long one may be preempted many times.
+        for cause in FROM_OUTSIDE:
             self.losses.pop(cause, None)
         if not all(map(math.isfinite, values)):
             return False
@@ -312,13 +310,7 @@ class TrialRecords:
     # --- attempts ---------------------------------------------------------------------------
 
     def start(
-        self,
-        number: int,
-        placement: Placement,
-        *,
-        nodes: tuple[str, ...],
-        at: float,
-        why: str = "",
+        self, number: int, placement: Placement, *, nodes: tuple[str, ...], at: float, why: str
     ) -> AttemptRecord:
         """Begin the next attempt of a waiting trial; `nodes` are the machines of its ranks."""
         trial = self._trials[number]
@@ -344,7 +336,7 @@ class TrialRecords:
         record.attempt = attempt
         self._changed_attempts[attempt.id] = attempt
 
-    def end(self, name: AttemptId, at: float, outcome: Outcome, ending: Ending) -> AttemptRecord:
+    def end(self, name: AttemptId, at: float, outcome: Outcome, ending: Ending) -> None:
         """Record the end of an attempt; the caller moves its trial."""
         record = self._running.pop(name)
         for worker in record.attempt.placement.workers:
@@ -358,7 +350,6 @@ class TrialRecords:
         trial.seconds += ended.seconds(at) or 0.0
         self.put_attempt(record, ended)
         self.note(name.trial, f"attempt {name} ended, {outcome}: {reason}")
-        return record
 
     def take_changes(self) -> tuple[list[Trial], list[Attempt]]:
         """Return the trials and attempts that changed since the last call."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..attempt import Cause, Ending, Halt, Outcome
+from ..attempt import FROM_OUTSIDE, Cause, Ending, Halt, Outcome
 from ..failure_policy import Action, FailureRule
 from ..goals import Goals, unknown_metric
 from ..messages import Finish, FinishReason
@@ -61,8 +61,6 @@ _EVENTS_AFTER_HALT: Mapping[Halt | None, TrialEvent] = {
     Halt.PRUNE: TrialEvent.PRUNE,
     Halt.PAUSE: TrialEvent.PAUSE,
 }
-_ENDS_WITH_MASTER = (Cause.KILLED, Cause.WORKER_LOST)
-"""How attempts end when the whole command is killed, and not its master alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +100,8 @@ def decide(
     action = None if rule is None else rule.action
     max_retries = MAX_RETRIES.get(cause, math.inf) if rule is None else rule.max_retries
     has_retries = trial.losses.get(cause, 0) < max_retries
-    ends_with_study = halt is Halt.STOP and cause in _ENDS_WITH_MASTER
+    # So attempts end when the whole command is killed, and not its master alone.
+    ends_with_study = halt is Halt.STOP and cause in FROM_OUTSIDE
     releases = _releases_without_report(trial, attempt, cause)
     is_fruitless = releases >= MAX_RELEASES_WITHOUT_REPORT
     usual = Outcome.LOST if action is Action.RETRY else OUTCOMES[cause]

@@ -90,9 +90,6 @@ class ClusterState:
     def __contains__(self, worker: str) -> bool:
         return worker in self._workers
 
-    def __len__(self) -> int:
-        return len(self._workers)
-
     def node(self, worker: str) -> str:
         """Return the machine that a worker runs on."""
         return self._workers[worker].node
@@ -186,12 +183,12 @@ class ClusterState:
 
     def drain(self, worker: str) -> None:
         """Start nothing more on a worker, which is about to leave."""
-        if record := self._workers.get(worker):
-            record.is_leaving = True
-            self._totals.drop(record.row)
-            if worker in self._reserved:
-                self.release()
-            self._update(record)
+        record = self._workers[worker]
+        record.is_leaving = True
+        self._totals.drop(record.row)
+        if worker in self._reserved:
+            self.release()
+        self._update(record)
 
     def remove(self, worker: str) -> None:
         """Remove a worker that left, with all that was held on it."""

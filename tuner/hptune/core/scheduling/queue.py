@@ -62,9 +62,6 @@ class TrialQueue:
         self._others_come = False
         self._passed_by = Counter[int]()
 
-    def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
-
     @property
     def blocked(self) -> Resources | None:
         """What the first trial asks for that must wait for running ones; None if none must."""

@@ -10,7 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from ... import text
-from ...core.attempt import NEVER_ASKED, Attempt, AttemptId, Cause, Ending, Outcome
+from ...core.attempt import (
+    FROM_OUTSIDE,
+    NEVER_ASKED,
+    Attempt,
+    AttemptId,
+    Cause,
+    Ending,
+    Outcome,
+)
 from ...core.goals import RETURNED_NUMBER
 from ...core.messages import (
     AttemptEnded,
@@ -36,7 +44,7 @@ _LEAVES_WITHIN_SECONDS = 60.0
 _NAMED = 3
 _REASON_CHARACTERS = 80
 """Limit of the reason of a retry: the whole line takes at most two lines of a terminal."""
-_NOT_NOTIFIED = (Cause.KILLED, Cause.WORKER_LOST, Cause.MASTER_LOST)
+_NOT_NOTIFIED = (*FROM_OUTSIDE, Cause.MASTER_LOST)
 """Ends without a line of their own: a lost worker has one, and killing may end the study. An error
 in the user's code, such as that of a disk, has a line; it comes with its traceback."""
 
