@@ -216,7 +216,7 @@ def test_texts_of_plug_in_options_are_read_once() -> None:
     assert settings(search_options={"text": "8"}).search_options == {"text": "8"}
     shown = BY_NAME["search_options"].kind.show(given.search_options)
     assert settings(search_options=shown.split(", ")).search_options == given.search_options
-    with pytest.raises(UsageError, match="wide=NaN.*allowed are texts such as"):
+    with pytest.raises(UsageError, match=r"wide=NaN.*allowed are texts such as"):
         settings(search_options="wide=NaN")
 
 

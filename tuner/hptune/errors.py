@@ -13,8 +13,11 @@ because most are raised in one process and shown by another.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
+import traceback
+from collections.abc import Callable, Iterator
 
 _PASSWORD = re.compile(r"(\w://[^\s/:@?#]*):[^\s/@]*@")
 
@@ -47,6 +50,22 @@ class HptuneError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n\n{self.detail}" if self.detail else self.message
+
+
+@contextlib.contextmanager
+def faults_of_others(fault: Callable[[str, str], HptuneError]) -> Iterator[None]:
+    """Turn what a plug-in raises into an error of hptune; one of hptune passes.
+
+    Args:
+        fault: Makes the error, from what was raised in a line and the traceback.
+    """
+    try:
+        yield
+    except HptuneError:
+        raise
+    except Exception as error:  # code of others may raise anything
+        words = f"{type(error).__name__}: {error}"
+        raise fault(words, "".join(traceback.format_exception(error))) from error
 
 
 class UsageError(HptuneError):
