@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
 
 from .core.kinds import enumerated, plain
 from .core.spelling import did_you_mean
-from .core.table import Section, Setting, option, option_field
+from .core.table import Section, Setting, option
 from .errors import UsageError, check_installed, faults_of_others, how_to_install
 
 Target = str | Callable[..., Any]
@@ -361,14 +361,17 @@ def own_option(
     """
     built_in = registry.built_in.values()
     found = {row.name: each for row in built_in for each in row.options if each.name == name}
-    return option_field(
-        next(iter(found.values())),
-        section,
-        owner=registry.what,
-        owners=tuple(found),
-        resumable=resumable,
-        stands_alone=stands_alone,
-    )
+    given = next(iter(found.values()))
+    begin = "" if stands_alone else f"With --{registry.what} {enumerated(*found)}: "
+    row = {
+        **{key: getattr(given, key) for key in ("flag", "argument", "kind", "default_text")},
+        "help": f"{begin}{given.help}",
+        "section": section,
+        "resumable": resumable,
+        "owner": registry.what,
+        "owners": tuple(found),
+    }
+    return field(default=None, metadata=row)
 
 
 def _where(folders: Sequence[str | Path]) -> str:
