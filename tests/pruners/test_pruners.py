@@ -13,7 +13,7 @@ from hptune.core.trial import Direction, Goal, TrialState
 from hptune.errors import UsageError
 from hptune.pruners.halving import HalvingPruner, bracket_cycle, rung_levels
 from hptune.pruners.median import MedianPruner
-from hptune.pruners.registry import PRUNERS, check_pruner, make_pruner
+from hptune.pruners.registry import PRUNERS, make_pruner
 from hptune.testing.pruner_races import EPOCHS
 from hptune.testing.pruners import PrunerSuite
 
@@ -24,7 +24,7 @@ def made(name: str, directions: tuple[Direction, ...] = MAX, **settings: Any) ->
     epochs = settings.pop("epochs", EPOCHS)
     asked = PrunerSettings(name=name, epochs=epochs, options=settings)
     objectives = [Goal("score", direction) for direction in directions]
-    check_pruner(PRUNERS.find(name), asked, objectives)
+    PRUNERS.find(name).check(asked.options, directions=directions, epochs=asked.epochs)
     return make_pruner(asked, objectives)
 
 

@@ -13,9 +13,12 @@ because most are raised in one process and shown by another.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
 import re
+import traceback
+from collections.abc import Callable, Iterator
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of the system when a disk is full, or a quota used up."""
@@ -51,6 +54,22 @@ class HptuneError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n\n{self.detail}" if self.detail else self.message
+
+
+@contextlib.contextmanager
+def faults_of_others(fault: Callable[[str, str], HptuneError]) -> Iterator[None]:
+    """Turn what a plug-in raises into an error of hptune; one of hptune passes.
+
+    Args:
+        fault: Makes the error, from what was raised in a line and the traceback.
+    """
+    try:
+        yield
+    except HptuneError:
+        raise
+    except Exception as error:  # code of others may raise anything
+        words = f"{type(error).__name__}: {error}"
+        raise fault(words, "".join(traceback.format_exception(error))) from error
 
 
 class UsageError(HptuneError):

@@ -12,9 +12,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from pathlib import Path
@@ -23,8 +22,8 @@ from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
 
 from .core.kinds import enumerated, plain
 from .core.spelling import did_you_mean
-from .core.table import Section, Setting, option, option_field
-from .errors import UsageError, check_installed, how_to_install
+from .core.table import Section, Setting, option
+from .errors import UsageError, check_installed, faults_of_others, how_to_install
 
 Target = str | Callable[..., Any]
 """A callable, or where it is, as "package.module:Name"; that is imported on first use."""
@@ -320,25 +319,20 @@ class Registry(Generic[R]):
         )
 
     def _module(self, name: str, module: str, folders: Sequence[str | Path]) -> ModuleType:
-        try:
-            return _imported(module, folders)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-                raise self._broken(name, module, error) from error
-            install = how_to_install(error.name)
-            hint = f"; install it with: {install}" if install else _where(folders)
-            raise UsageError(
-                f"--{self.what} is {name!r}, but {error.name} is not installed{hint}"
-            ) from None
-        except Exception as error:  # a module may raise anything
-            raise self._broken(name, module, error) from error
+        given = f"--{self.what} is {name!r}"
 
-    def _broken(self, name: str, module: str, error: Exception) -> UsageError:
-        return UsageError(
-            f"--{self.what} is {name!r}, but {module} cannot be imported: "
-            f"{type(error).__name__}: {error}",
-            "".join(traceback.format_exception(error)),
-        )
+        def broken(words: str, detail: str) -> UsageError:
+            return UsageError(f"{given}, but {module} cannot be imported: {words}", detail)
+
+        with faults_of_others(broken):
+            try:
+                return _imported(module, folders)
+            except ModuleNotFoundError as error:
+                if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                    raise
+                install = how_to_install(error.name)
+                hint = f"; install it with: {install}" if install else _where(folders)
+                raise UsageError(f"{given}, but {error.name} is not installed{hint}") from None
 
     def _unknown(self, name: str) -> UsageError:
         what = self.what
@@ -367,14 +361,17 @@ def own_option(
     """
     built_in = registry.built_in.values()
     found = {row.name: each for row in built_in for each in row.options if each.name == name}
-    return option_field(
-        next(iter(found.values())),
-        section,
-        owner=registry.what,
-        owners=tuple(found),
-        resumable=resumable,
-        stands_alone=stands_alone,
-    )
+    given = next(iter(found.values()))
+    begin = "" if stands_alone else f"With --{registry.what} {enumerated(*found)}: "
+    row = {
+        **{key: getattr(given, key) for key in ("flag", "argument", "kind", "default_text")},
+        "help": f"{begin}{given.help}",
+        "section": section,
+        "resumable": resumable,
+        "owner": registry.what,
+        "owners": tuple(found),
+    }
+    return field(default=None, metadata=row)
 
 
 def _where(folders: Sequence[str | Path]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from ..core.kinds import enumerated
 from ..core.pruner import Pruner, PrunerMaker, PrunerSettings
 from ..core.trial import Goal
-from ..errors import HptuneError, StudyError, UsageError
+from ..errors import StudyError, UsageError, faults_of_others
 from ..pruners.registry import PRUNERS, PrunerRow, make_pruner
 from ..registry import STORED, Registry, Row, shown_name
 from ..samplers.registry import SAMPLERS, SamplerRow
@@ -84,18 +83,11 @@ def made(row: Row, kind: type[Any], *arguments: object, given: Mapping[str, obje
     Raises:
         UsageError: The factory failed, or made something else.
     """
-    name = f"--{row.what} is {shown_name(row.name)}"
-    try:
+    name = f"--{row.what} is {row.name}, which"
+    with faults_of_others(lambda words, more: UsageError(f"{name} failed: {words}", more)):
         thing = row.make(*arguments, given=given)
-    except HptuneError:
-        raise
-    except Exception as error:  # the user's code may raise anything
-        raise UsageError(
-            f"{name}, which failed: {type(error).__name__}: {error}",
-            "".join(traceback.format_exception(error)),
-        ) from error
     if not isinstance(thing, kind):
-        raise UsageError(f"{name}, which is no {kind.__name__}, but made {thing!r}")
+        raise UsageError(f"{name} is no {kind.__name__}, but made {thing!r}")
     return thing
 
 
@@ -109,11 +101,10 @@ def check_place(settings: StudySettings) -> None:
     executor_options = settings.own_options(EXECUTORS.what)
     executor, cluster = find_executor(settings), find_cluster(settings)
     given = cluster_options(settings, cluster)
-    name = shown_name(executor.name)
     if settings.chooses_split and not executor.shares_workers:
         raise UsageError(
             f"{settings.splitting_option} is auto, which chooses the devices of each trial, and "
-            f"--executor is {name}; leave one of them out"
+            f"--executor is {executor.name}; leave one of them out"
         )
     if not cluster.is_local:
         chosen = cluster.chosen_by if settings.cluster == AUTO else CLUSTERS.what
@@ -192,7 +183,7 @@ class Given:
 
     def store(self, directory: Path) -> None:
         """Write it into a study's directory."""
-        write_pickle(_file(directory, self.name), self._contents)
+        write_pickle(self.file(directory), self._contents)
 
     def file(self, directory: Path) -> Path:
         """Return the file that `store` writes."""
@@ -215,14 +206,12 @@ def _find(registry: Registry[R], name: str, settings: StudySettings) -> R:
 
 
 def _stored(registry: Registry[R], name: str, path: Path) -> R:
-    try:
+    def broken(words: str, _: str) -> UsageError:
+        return UsageError(
+            f"the study's {registry.what} {shown_name(name)} cannot be loaded from {path}: {words}."
+            " Give back that file, or make what it needs importable (PYTHONPATH names its folder)"
+        )
+
+    with faults_of_others(broken):  # a module that it needs may be gone
         thing = read_pickle(path)
-    except HptuneError:
-        raise
-    except Exception as error:  # a module that it needs may be gone, or raise anything
-        raise UsageError(
-            f"the study's {registry.what} {shown_name(name)} cannot be loaded from {path}: "
-            f"{type(error).__name__}: {error}. Give back that file, or make what it needs "
-            "importable (PYTHONPATH names its folder)"
-        ) from error
     return registry.row_of(thing, shown_name(name))

@@ -8,7 +8,6 @@ from ..core.goals import Goals
 from ..core.pruner import PrunerSettings
 from ..core.space.space import SearchSpace
 from ..errors import UsageError
-from ..pruners.registry import check_pruner
 from ..samplers.registry import listed
 from .model_file import Found
 from .plugins import check_own_options, find_pruner, find_sampler
@@ -46,13 +45,6 @@ def resolve_epochs(settings: StudySettings, found: Found) -> int | None:
     return epochs
 
 
-def pruner_settings(settings: StudySettings, epochs: int | None) -> PrunerSettings:
-    """Return how to prune."""
-    return PrunerSettings(
-        name=settings.pruner or "none", epochs=epochs, options=settings.own_options("pruner")
-    )
-
-
 def check_search(settings: StudySettings, goals: Goals) -> None:
     """Check that the search can be made.
 
@@ -82,9 +74,10 @@ def checked_pruner(settings: StudySettings, epochs: int | None, goals: Goals) ->
     """
     row = find_pruner(settings)
     check_own_options(settings, row)
-    asked = pruner_settings(settings, epochs)
-    check_pruner(row, asked, goals.objectives)
-    return asked
+    options = settings.own_options("pruner")
+    directions = tuple(goal.direction for goal in goals.objectives)
+    row.check(options, directions=directions, epochs=epochs)
+    return PrunerSettings(name=settings.pruner or "none", epochs=epochs, options=options)
 
 
 def space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:

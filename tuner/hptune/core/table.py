@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..errors import UsageError
-from .kinds import Kind, enumerated
+from .kinds import Kind
 
 
 class Section(enum.StrEnum):
@@ -134,30 +133,6 @@ def option(
         default_text=default_text or kind.show(default),
         help=text,
     )
-
-
-def option_field(
-    given: Setting,
-    section: Section,
-    *,
-    owner: str,
-    owners: Sequence[str],
-    resumable: bool,
-    stands_alone: bool = False,
-) -> Any:
-    """Return a field of `StudyOptions` for an option of what is built in; None if not given."""
-    row = {
-        "flag": given.flag,
-        "argument": given.argument,
-        "kind": given.kind,
-        "default_text": given.default_text,
-        "help": f"{'' if stands_alone else f'With --{owner} {enumerated(*owners)}: '}{given.help}",
-        "section": section,
-        "resumable": resumable,
-        "owner": owner,
-        "owners": tuple(owners),
-    }
-    return field(default=None, metadata=row)
 
 
 def rows(settings: type[Any]) -> tuple[Setting, ...]:

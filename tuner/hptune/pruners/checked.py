@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.pruner import Decision, Pruner
 from ..core.trial import TrialState
-from ..errors import HptuneError, StudyError
+from ..errors import StudyError, faults_of_others
 
 
 class CheckedPruner(Pruner):
@@ -26,7 +24,7 @@ class CheckedPruner(Pruner):
     def __init__(self, name: str, make: Callable[[], Any]) -> None:
         self._name = name
         self._states: dict[int, TrialState] = {}
-        with self._named():
+        with faults_of_others(self._fault):
             made = make()
             if not isinstance(made, Pruner):
                 raise self._fault(f"its factory returned {made!r}; it must be a Pruner")
@@ -35,7 +33,7 @@ class CheckedPruner(Pruner):
     @property
     def rungs(self) -> tuple[int, ...]:
         """The pruner's rungs."""
-        with self._named():
+        with faults_of_others(self._fault):
             rungs = self._pruner.rungs
             if not isinstance(rungs, tuple) or not all(
                 type(each) is int and each > before
@@ -46,18 +44,18 @@ class CheckedPruner(Pruner):
 
     def report(self, trial: int, step: int, values: Sequence[float]) -> None:
         """Tell the pruner."""
-        with self._named():
+        with faults_of_others(self._fault):
             self._pruner.report(trial, step, values)
 
     def moved(self, trial: int, state: TrialState) -> None:
         """Tell the pruner."""
         self._states[trial] = state
-        with self._named():
+        with faults_of_others(self._fault):
             self._pruner.moved(trial, state)
 
     def decide(self, trial: int) -> Decision:
         """Return the pruner's decision."""
-        with self._named():
+        with faults_of_others(self._fault):
             decision = self._pruner.decide(trial)
             if not isinstance(decision, Decision):
                 raise self._fault(f"decide returned {decision!r}; it must be a Decision")
@@ -65,23 +63,13 @@ class CheckedPruner(Pruner):
 
     def promotion(self, *, is_last: bool) -> int | None:
         """Return the pruner's choice of a paused trial."""
-        with self._named():
+        with faults_of_others(self._fault):
             trial = self._pruner.promotion(is_last=is_last)
             if trial is not None and (
                 type(trial) is not int or self._states.get(trial) is not TrialState.PAUSED
             ):
                 raise self._fault(f"promotion returned {trial!r}, which is no paused trial")
         return trial
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except HptuneError:
-            raise
-        except Exception as error:  # a pruner may raise anything
-            words = f"{type(error).__name__}: {error}"
-            raise self._fault(words, "".join(traceback.format_exception(error))) from error
 
     def _fault(self, words: str, detail: str = "") -> StudyError:
         return StudyError(

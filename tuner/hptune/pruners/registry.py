@@ -93,16 +93,6 @@ PRUNERS = Registry(
 """Values of `--pruner`."""
 
 
-def check_pruner(row: PrunerRow, settings: PrunerSettings, objectives: Sequence[Goal]) -> None:
-    """Check that a pruner can be made with these settings, for one or more objectives.
-
-    Raises:
-        UsageError: It does not accept the settings, or not so many objectives.
-    """
-    directions = [goal.direction for goal in objectives]
-    row.check(settings.options, directions=directions, epochs=settings.epochs)
-
-
 def make_pruner(
     settings: PrunerSettings, objectives: Sequence[Goal], row: PrunerRow | None = None
 ) -> Pruner:

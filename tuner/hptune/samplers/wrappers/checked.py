@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
 from ...core.trial import Suggestion, Trial
-from ...errors import HptuneError, StudyError
+from ...errors import StudyError, faults_of_others
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -30,7 +28,7 @@ class CheckedSampler(Sampler):
     def __init__(self, name: str, space: SearchSpace, make: Callable[[], Any]) -> None:
         self._name = name
         self._space = space
-        with self._named():
+        with faults_of_others(self._fault):
             made = make()
             if not isinstance(made, Sampler):
                 raise self._fault(f"its factory returned {made!r}; it must be a Sampler")
@@ -38,7 +36,7 @@ class CheckedSampler(Sampler):
 
     def tell(self, trial: Trial) -> None:
         """Tell the sampler."""
-        with self._named():
+        with faults_of_others(self._fault):
             self._sampler.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
@@ -49,7 +47,7 @@ class CheckedSampler(Sampler):
         """
         if not numbers:
             return []
-        with self._named():
+        with faults_of_others(self._fault):
             answer = self._sampler.ask(numbers)
             if not isinstance(answer, list | tuple):
                 raise self._fault(f"ask returned {answer!r}; it must be a list of Suggestion")
@@ -71,16 +69,6 @@ class CheckedSampler(Sampler):
                 )
         if fault := self._space.explain(suggestion.params):
             raise self._fault(f"{dict(suggestion.params)} lies outside the space: {fault}")
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except HptuneError:
-            raise
-        except Exception as error:  # a sampler may raise anything
-            words = f"{type(error).__name__}: {error}"
-            raise self._fault(words, "".join(traceback.format_exception(error))) from error
 
     def _fault(self, words: str, detail: str = "") -> StudyError:
         return StudyError(
