@@ -224,3 +224,9 @@ def test_another_executor_drops_the_options_of_the_former_one() -> None:
     before = settings(executor="mine:few", executor_options={"most": 1})
     after = before.changed({"connect": "tls://node:8786"})
     assert (after.executor, after.executor_options) == ("dask", {})
+
+
+def test_a_study_that_leaves_its_scheduler_leaves_its_certificates() -> None:
+    given = settings(connect="tls://node1:8786", certs="worker.pem")
+    assert given.changed({"connect": "none"}).certs is None
+    assert given.changed({"trials": 9}).certs == given.certs

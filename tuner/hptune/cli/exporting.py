@@ -110,8 +110,10 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
             raise UsageError("Parquet is not a text; name the file to write with -o trials.parquet")
         return given or "csv"
     if ending not in _FILES and given is None:
+        from ..reporting.exports.registry import EXPORTS
+
         raise UsageError(
             f"the format of {output} is not clear from its ending; allowed are .csv, .json and "
-            f".parquet, or --format"
+            f".parquet, or --format {', '.join((*_FILES, *EXPORTS.rows))}"
         )
     return given or ending

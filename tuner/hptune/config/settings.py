@@ -150,6 +150,8 @@ class StudySettings(StudyOptions):
                 changes = {"executor": BY_NAME["executor"].default} | changes
             if changes.get("executor", self.executor) != self.executor:
                 changes.setdefault("executor_options", {})
+        elif "connect" in changes:  # given as none
+            changes.setdefault("certs", None)
         if (pruner := changes.get("pruner")) is not None:
             others = {} if pruner != self.pruner else self.pruner_options
             own = [each for each in SETTINGS if each.owner == PRUNERS.what]

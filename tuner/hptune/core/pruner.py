@@ -6,7 +6,6 @@ import abc
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from .trial import Goal, TrialState
 
@@ -41,7 +40,7 @@ class PrunerSettings:
 
     name: str = "none"
     epochs: int | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 class Pruner(abc.ABC):
