@@ -54,10 +54,10 @@ class Allocation:
     node_list: str = ""
     memory: str = ""
 
-    def describe(self) -> str:
+    def text(self) -> str:
         """Return text for the user.
 
-        >>> Allocation("7", 3).describe()
+        >>> Allocation("7", 3).text()
         'the 3 nodes of Slurm job 7'
         """
         return f"the {'node' if self.nodes == 1 else f'{self.nodes} nodes'} of Slurm job {self.job}"
@@ -257,7 +257,7 @@ class AllocationCluster:
         if self._workers and all(worker.is_over for worker in self._workers):
             last = max(self._workers, key=lambda each: each.since)
             raise JobsFailError(
-                f"no worker is left on {self._allocation.describe()}: "
+                f"no worker is left on {self._allocation.text()}: "
                 f"{last.status}. It wrote into {last.log}:\n{tail_of(last.log)}"
             )
         return lines

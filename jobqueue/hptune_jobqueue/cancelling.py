@@ -29,10 +29,10 @@ def cancel_until_none(slurm: Slurm, names: Collection[str]) -> str:
         except SlurmUnavailableError as error:
             why = str(error)
         time.sleep(_PAUSE_SECONDS)
-    return left_words(names, why)
+    return left_text(names, why)
 
 
-def left_words(names: Collection[str], why: str) -> str:
+def left_text(names: Collection[str], why: str) -> str:
     """Return that jobs of these names may be left, and how the user cancels them."""
     commands = "; ".join(f"scancel --name={name}" for name in names)
     return f"Slurm jobs of this study may be left ({why}). Cancel them with: {commands}"

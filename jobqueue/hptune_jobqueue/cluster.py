@@ -126,7 +126,7 @@ def check(order: ClusterOrder, need: Need | None = None) -> tuple[Partition, ...
                 if not are_nodes_up(partitions, shape, kind.worker):
                     continue  # sbatch takes the job nevertheless, and Slurm says what it waits for
                 words += (
-                    f". The job asks for {kind.worker.describe()} on each node; if nodes keep a "
+                    f". The job asks for {kind.worker.text()} on each node; if nodes keep a "
                     "part for the system, set cpus and memory in the slurm.toml to less"
                 )
             raise SubmissionError(words) from error

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .cancelling import cancel_until_none, left_words
+from .cancelling import cancel_until_none, left_text
 from .commands import Job, JobState, Slurm
 from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
 from .job_health import REFUSED_SECONDS, ShapeHealth
@@ -19,7 +19,7 @@ from .job_records import ALIVE, JobRecord, JobRecords, failing_node
 from .job_reports import JobLine, counted, how_it_ended, setup_failures, summary_of, tail_of
 from .jobs_file import ShownJobs, by_id, write_jobs
 from .plan import plan
-from .polling import Polling, silence_words
+from .polling import Polling, silence_text
 from .sizing import Need
 
 _NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
@@ -98,7 +98,7 @@ class Jobs:
         try:
             self._poll()
         except SlurmUnavailableError as error:
-            self._on_silence(silence_words(error))
+            self._on_silence(silence_text(error))
         except BaseException:
             # Also on Ctrl-C: sbatch may have submitted jobs whose ids were never read.
             self.left = cancel_until_none(self._slurm, self._kinds)
@@ -180,7 +180,7 @@ class Jobs:
             try:
                 self._slurm.cancel_all(self._kinds)
             except SlurmUnavailableError as error:
-                self.left = left_words(self._kinds, str(error))
+                self.left = left_text(self._kinds, str(error))
             return
         self._polling.stop()
         if not self._polling.is_started:

@@ -24,7 +24,7 @@ _POLL_GROWS = 1.3
 log = logging.getLogger(__name__)
 
 
-def silence_words(error: SlurmUnavailableError) -> str:
+def silence_text(error: SlurmUnavailableError) -> str:
     """Return the line for the user on a Slurm that does not answer."""
     return f"Slurm does not answer: {error}"
 
@@ -93,7 +93,7 @@ class Polling:
                 has_changed = self._poll()
             except SlurmUnavailableError as error:
                 # It may be busy or restarting; the jobs continue meanwhile.
-                self._notify(silence_words(error))
+                self._notify(silence_text(error))
                 has_changed = False
             except JobQueueError as error:
                 self._failure = error

@@ -83,10 +83,10 @@ class WorkerShape:
     memory_bytes: int
     trials: int
 
-    def describe(self) -> str:
+    def text(self) -> str:
         """Return what it asks for, for the user.
 
-        >>> WorkerShape(4, 1, 8 * 10**9, 4).describe()
+        >>> WorkerShape(4, 1, 8 * 10**9, 4).text()
         '4 cores, 1 GPU and 8 GB'
         """
         return _describe(self.cpus, self.gpus, self.memory_bytes)

@@ -80,7 +80,7 @@ def test_local_workers_say_what_each_trial_holds() -> None:
     cores = len(workers.capacity.cpus)
     count = "1 trial" if cores == 1 else f"{cores} trials"
     assert workers.trials_at_once(layout) == cores
-    assert workers.describe(layout).startswith(f"{count} at once on this machine, 1 core")
+    assert workers.text(layout).startswith(f"{count} at once on this machine, 1 core")
 
 
 class FakeJobs:
@@ -108,7 +108,7 @@ class FakeWorkers(JobWorkers[JobQueueCluster]):
             raise self._made
         return self._made
 
-    def describe(self, layout: WorkerLayout) -> str:
+    def text(self, layout: WorkerLayout) -> str:
         return "in jobs"
 
 

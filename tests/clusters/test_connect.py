@@ -59,7 +59,7 @@ def test_a_file_that_tells_no_address_is_said(tmp_path: Path) -> None:
         ExistingScheduler(str(file))
     file.write_text(f'{{"address": "{ADDRESS}"}}')
     assert ExistingScheduler(str(file)).address == ADDRESS
-    assert ADDRESS in ExistingScheduler(ADDRESS).describe(WorkerLayout([], Resources()))
+    assert ADDRESS in ExistingScheduler(ADDRESS).text(WorkerLayout([], Resources()))
 
 
 def test_a_scheduler_that_ends_removes_its_own_file_only(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ class Remembering(SchedulerCluster):
     def address(self) -> str:
         return str(self._dask.scheduler_address)
 
-    def describe(self, layout: WorkerLayout) -> str:
+    def text(self, layout: WorkerLayout) -> str:
         return "here and there"
 
     def scale_down(self) -> None:

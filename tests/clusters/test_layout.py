@@ -74,7 +74,7 @@ def test_each_joblib_worker_has_what_a_trial_needs(
     for index, cores in enumerate(layout.cores):
         has = replace(share(machine, index, len(layout.cores)), cpus=cores)
         places.add(f"w{index}", "here", has)
-    assert places.rooms(layout.resources, at_most=100) >= len(workers)
+    assert places.free_slots(layout.resources, at_most=100) >= len(workers)
 
 
 @pytest.mark.parametrize("amount", [0, -1, 1.5, "two"])

@@ -87,7 +87,7 @@ def test_elsewhere_this_machine_is_all_there_is(without: dict[str, str]) -> None
 def test_the_shell_of_an_salloc_on_a_login_node_uses_even_one_node() -> None:
     login = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1"}
     assert find_allocation(login) == Allocation("7", 1)
-    assert Allocation("7", 1).describe() == "the node of Slurm job 7"
+    assert Allocation("7", 1).text() == "the node of Slurm job 7"
 
 
 def test_the_steps_that_slurm_makes_itself_are_none() -> None:

@@ -39,7 +39,7 @@ class Jobs(Cluster):
     def trials_at_once(self, layout: WorkerLayout) -> int:
         return 0
 
-    def describe(self, layout: WorkerLayout) -> str:
+    def text(self, layout: WorkerLayout) -> str:
         return "in jobs"
 
     def scale_to(
@@ -49,7 +49,7 @@ class Jobs(Cluster):
         waiting = Notice("Slurm: 3 jobs waiting in partition gpu: Priority", Subject.JOBS)
         return [waiting, Notice("job 7 is gone")]
 
-    def jobs_words(self, now: float) -> str:
+    def jobs_text(self, now: float) -> str:
         return "3 pending in gpu: Priority"
 
     def close(self, *, force: bool = False) -> None: ...

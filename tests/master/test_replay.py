@@ -115,7 +115,7 @@ def test_a_study_with_faults_and_a_grown_space_comes_out_again(
     directory = study(tmp_path / "study", search, in_a_thread=in_a_thread)
     replayed = replay(directory)
     assert replayed == Replayed(30, None)
-    assert replayed.to_text() == "30 suggestions, all equal"
+    assert replayed.text() == "30 suggestions, all equal"
 
 
 def test_a_study_whose_trials_are_raced_comes_out_again(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_what_users_asked_for_is_in_the_ledger_and_comes_out_again(tmp_path: Pat
     assert "stopped by ada" in {attempt.reason for attempt in reader.attempts()}
     replayed = replay(directory)
     assert replayed == Replayed(19, None, others=1)
-    assert replayed.to_text().endswith("1 other trial came from --try, enqueue or --confirm")
+    assert replayed.text().endswith("1 other trial came from --try, enqueue or --confirm")
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_a_sampler_that_comes_to_its_end_earlier_is_seen(done: StudyDirectory) -
     replayed = replay(done, lambda _: Lazy())
     assert replayed.difference is not None
     assert replayed.difference.again is None
-    assert "now: no suggestion, the search was exhausted" in replayed.to_text()
+    assert "now: no suggestion, the search was exhausted" in replayed.text()
 
 
 def test_there_must_be_a_study(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from hptune.scaling import sizes as sizes_module
 from hptune.scaling import split as split_module
 from hptune.scaling.curve import Failure, Sample, ScalingCurve
 from hptune.scaling.points import Mode, Point
-from hptune.scaling.split import Split, SplitTimes, choose_split, split_words
+from hptune.scaling.split import Split, SplitTimes, choose_split, split_text
 from hptune.testing.studies import Memory, play
 from scaling_curves import CURVES
 
@@ -34,7 +34,7 @@ def test_doctests() -> None:
         assert not doctest.testmod(module).failed
 
 
-def rooms(workers: Sequence[int]) -> Callable[[int], int]:
+def free_slots(workers: Sequence[int]) -> Callable[[int], int]:
     """Return how many trials workers with these numbers of devices hold at once."""
     return lambda devices: sum(each // devices for each in workers)
 
@@ -42,8 +42,8 @@ def rooms(workers: Sequence[int]) -> Callable[[int], int]:
 def test_repeats_that_come_after_the_last_trial_get_devices_too() -> None:
     times = SplitTimes(CURVES["scales well"])
     for workers, learns in itertools.product(((1,), (4,), (4, 2)), (False, True)):
-        chosen = choose_split(times, rooms(workers), 0, learns=learns)
-        assert chosen == choose_split(times, rooms(workers), 1, learns=learns)
+        chosen = choose_split(times, free_slots(workers), 0, learns=learns)
+        assert chosen == choose_split(times, free_slots(workers), 1, learns=learns)
 
 
 def seconds(times: Mapping[int, float], pool: Sequence[int], trials: int, devices: int) -> float:
@@ -84,13 +84,13 @@ def test_a_study_ends_within_5_percent_of_the_best_fixed_split(model: str) -> No
     times = SplitTimes(CURVES[model])
     chosen = set()
     for pool, trials in itertools.product(POOLS, TRIALS):
-        choice = choose_split(times, rooms(pool), trials, learns=False)
+        choice = choose_split(times, free_slots(pool), trials, learns=False)
         assert choice is not None
         chosen.add(choice.devices)
         fixed = {
             devices: seconds(times.seconds, pool, trials, devices)
             for devices in times.seconds
-            if rooms(pool)(devices)
+            if free_slots(pool)(devices)
         }
         assert fixed[choice.devices] <= MARGIN * min(fixed.values()), (pool, trials, fixed)
     expected = {"scales well": 3, "scales badly": 1, "does not fit one device": 2}
@@ -102,18 +102,18 @@ def test_a_search_that_learns_ends_within_5_percent_with_as_much_known(model: st
     # Of k trials at once, each is suggested without k - 1 results: as many more trials make up.
     times = SplitTimes(CURVES[model])
     for pool, trials in itertools.product(POOLS, TRIALS):
-        choice = choose_split(times, rooms(pool), trials, learns=True)
+        choice = choose_split(times, free_slots(pool), trials, learns=True)
         assert choice is not None
         fixed = {}
         for devices in times.seconds:
-            if at_once := rooms(pool)(devices):
+            if at_once := free_slots(pool)(devices):
                 more = trials + at_once - 1
                 fixed[devices] = seconds(times.seconds, pool, more, devices)
         assert fixed[choice.devices] <= MARGIN * min(fixed.values()), (pool, trials, fixed)
 
 
 def test_learning_and_few_trials_favour_more_devices_for_each() -> None:
-    times, pool = SplitTimes({1: 1.0, 2: 0.51, 4: 0.265, 8: 0.14}), rooms((8,))
+    times, pool = SplitTimes({1: 1.0, 2: 0.51, 4: 0.265, 8: 0.14}), free_slots((8,))
     blind = [choose_split(times, pool, n, learns=False) for n in (16, 4, 2, 1)]
     assert [each.devices for each in blind if each] == [1, 2, 4, 8]
     learning = choose_split(times, pool, 16, learns=True)
@@ -122,15 +122,15 @@ def test_learning_and_few_trials_favour_more_devices_for_each() -> None:
     endless = choose_split(times, pool, None, learns=False)
     assert endless is not None
     assert endless.devices == 1
-    assert choose_split(times, rooms(()), 4, learns=False) is None
-    assert choose_split(SplitTimes({4: 1.0}), rooms((2, 2)), 4, learns=False) is None
+    assert choose_split(times, free_slots(()), 4, learns=False) is None
+    assert choose_split(SplitTimes({4: 1.0}), free_slots((2, 2)), 4, learns=False) is None
 
 
 def test_the_words_compare_with_the_fewest_devices_that_the_workers_hold() -> None:
     times = SplitTimes({1: 4.0, 2: 2.0, 4: 1.0})
     chosen = choose_split(times, {1: 0, 2: 1, 4: 1}.__getitem__, 2, learns=False)
     assert chosen == Split(4, 1, fewest=2, share=0.5)
-    assert split_words(chosen, times, "process") == (
+    assert split_text(chosen, times, "process") == (
         "4 processes for each trial, 1 at once: 50 % of the time with 2 each "
         "(4 train 2.00 times as fast)"
     )

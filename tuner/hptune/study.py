@@ -31,7 +31,7 @@ from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy
 from .reporting.html.reports import Reports
 from .reporting.html.trials import StudyTrials
-from .reporting.results.best import best_words
+from .reporting.results.best import best_line
 from .reporting.results.listing import ListedStudy
 from .reporting.results.summary import status_text
 from .reporting.results.trials import ranked
@@ -79,7 +79,7 @@ class Study(Reports, Exports):
             best = (
                 ""
                 if view.best is None
-                else f", best {' '.join(best_words(view, view.best).split())}"
+                else f", best {' '.join(best_line(view, view.best).split())}"
             )
             shown += f": {view.progress}{best}"
         return shown

@@ -62,7 +62,7 @@ class WorkerProcesses(SchedulerCluster):
             raise StudyError("the scheduler has not started")
         super().open(run)
 
-    def describe(self, layout: object) -> str:
+    def text(self, layout: object) -> str:
         """Return where the trials run."""
         del layout
         return f"on at most {self._count} workers of {self._cores} cores"

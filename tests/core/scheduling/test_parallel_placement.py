@@ -53,7 +53,7 @@ def test_ranks_of_one_worker_are_near_each_other_and_divide_its_devices() -> Non
 
 def test_workers_with_the_most_room_are_taken_so_that_the_most_pairs_fit() -> None:
     made = places(1, 1, 2)
-    assert made.rooms(PAIR, at_most=9) == 2
+    assert made.free_slots(PAIR, at_most=9) == 2
     assert [workers_of(made.take(PAIR)) for _ in range(3)] == [("w2", "w0"), ("w1", "w2"), ()]
 
 
@@ -182,13 +182,13 @@ def test_all_ranks_are_held_or_none(
     held: list[Placement] = []
     for _ in range(data.draw(st.integers(0, 25))):
         wanted, until = data.draw(WANTED), data.draw(st.sampled_from([0.0, 99.0]))
-        rooms = made.rooms(wanted, at_most=100, until=until)
+        free_slots = made.free_slots(wanted, at_most=100, until=until)
         match data.draw(st.sampled_from(["take", "take", "take", "give back", "remove", "keep"])):
             case "take":
                 may = data.draw(st.booleans())
                 reserved = made.reserved
                 placement = made.take(wanted, until=until, may_use_reserved=may)
-                assert placement is not None or rooms == 0
+                assert placement is not None or free_slots == 0
                 if placement is None:
                     continue
                 held.append(placement)
@@ -201,7 +201,7 @@ def test_all_ranks_are_held_or_none(
                 assert all(ends[name] >= until for name in placement.workers)
                 assert may or not set(placement.workers) & set(reserved)
                 if not may:
-                    assert made.rooms(wanted, at_most=100, until=until) < rooms
+                    assert made.free_slots(wanted, at_most=100, until=until) < free_slots
             case "give back" if held:
                 made.give_back(held.pop(data.draw(st.integers(0, len(held) - 1))))
             case "keep":

@@ -109,7 +109,7 @@ def test_gpu_memory_is_given_as_a_part_of_a_gpu() -> None:
     wanted = Resources(gpu_memory_bytes=40)
     first = take(made, wanted)
     assert (first.gpus, first.gpu_share, first.gpu_memory_bytes) == (("A",), 0.4, 40)
-    assert made.rooms(wanted, at_most=9) == 1
+    assert made.free_slots(wanted, at_most=9) == 1
     unknown = places(Capacity((0, 1), ("A",)))
     assert take(unknown, wanted).gpu_share == 1.0
 
@@ -124,7 +124,7 @@ def test_the_cores_of_a_trial_are_near_each_other_if_possible() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "rooms"),
+    ("wanted", "free_slots"),
     [
         (Resources(), 8),
         (Resources(cpus=3), 2),
@@ -137,15 +137,15 @@ def test_the_cores_of_a_trial_are_near_each_other_if_possible() -> None:
         (Resources(gpus=3), 0),
     ],
 )
-def test_the_scarcest_thing_decides(wanted: Resources, rooms: int) -> None:
+def test_the_scarcest_thing_decides(wanted: Resources, free_slots: int) -> None:
     gpus = ("A", "B") if wanted.gpus else ()
     made = places(Capacity(tuple(range(8)), gpus, memory_bytes=10))
-    assert made.rooms(wanted, at_most=100) == rooms
-    assert made.could_hold(wanted) == (rooms > 0)
+    assert made.free_slots(wanted, at_most=100) == free_slots
+    assert made.could_hold(wanted) == (free_slots > 0)
 
 
 def test_unknown_memory_is_not_counted() -> None:
-    assert places(Capacity((0, 1))).rooms(Resources(memory_bytes=5), at_most=9) == 2
+    assert places(Capacity((0, 1))).free_slots(Resources(memory_bytes=5), at_most=9) == 2
 
 
 def test_there_is_no_room_if_attempts_use_more_memory_than_there_is() -> None:
@@ -154,7 +154,7 @@ def test_there_is_no_room_if_attempts_use_more_memory_than_there_is() -> None:
     after = made.resize(take(made), Resources(memory_bytes=120))
     assert made.reserve(ONE)
     assert made.take(ONE, may_use_reserved=True) is None
-    assert made.rooms(ONE) == 0
+    assert made.free_slots(ONE) == 0
     made.give_back(after)
     assert made.take(ONE, may_use_reserved=True) is not None
 
@@ -172,13 +172,13 @@ def test_a_name_that_comes_back_is_another_worker() -> None:
     made = places(Capacity((0,)), Capacity((0,)))
     made.remove("w0")
     made.add("w0", "elsewhere", Capacity((0,)))
-    assert made.rooms(ONE, at_most=9) == 2
+    assert made.free_slots(ONE, at_most=9) == 2
     assert [take(made).worker for _ in range(2)] == ["w1", "w0"]
     assert made.node("w0") == "elsewhere"
 
 
 def test_counting_stops_at_the_limit() -> None:
-    assert places(Capacity((0, 1, 2))).rooms(ONE, at_most=2) == 2
+    assert places(Capacity((0, 1, 2))).free_slots(ONE, at_most=2) == 2
 
 
 def test_thousands_of_workers_may_come_and_go() -> None:
@@ -190,7 +190,7 @@ def test_thousands_of_workers_may_come_and_go() -> None:
             made.remove(f"w{number - 3}")
             held = [each for each in held if each.worker in made]
     made.validate(held)
-    assert made.rooms(ONE, at_most=99) == 2 * len([*made]) - 1
+    assert made.free_slots(ONE, at_most=99) == 2 * len([*made]) - 1
 
 
 def test_a_worker_that_ends_too_early_is_passed_over() -> None:
@@ -299,14 +299,16 @@ def test_nothing_is_held_twice_or_lost(data: st.DataObject, capacities: list[Cap
     held: list[Placement] = []
     for _ in range(data.draw(st.integers(0, 25))):
         wanted = data.draw(WANTED)
-        rooms = made.rooms(wanted, at_most=100)
+        free_slots = made.free_slots(wanted, at_most=100)
         match data.draw(st.sampled_from(["take", "take", "give back", "remove", "reserve"])):
             case "take":
                 reserved = made.reserved
                 placement = made.take(wanted)
-                assert (placement is None) == (rooms == 0)
+                assert (placement is None) == (free_slots == 0)
                 if placement is not None:
-                    assert made.rooms(wanted, at_most=100) == rooms - 1 or rooms == 100
+                    assert (
+                        made.free_slots(wanted, at_most=100) == free_slots - 1 or free_slots == 100
+                    )
                     assert made.could_hold(wanted)
                     assert placement.worker not in reserved
                     held.append(placement)
@@ -344,7 +346,7 @@ def test_the_first_that_fits_is_found(
 def test_a_node_to_avoid_gets_nothing() -> None:
     made = places(Capacity((0, 1, 2, 3)), Capacity((0, 1)), Capacity((0,)))
     node = made.node("w0")
-    assert made.rooms(ONE, at_most=9, avoid=node) == 3
+    assert made.free_slots(ONE, at_most=9, avoid=node) == 3
     assert made.could_hold(Resources(cpus=4))
     assert not made.could_hold(Resources(cpus=4), avoid=node)
     taken = made.take(ONE, avoid=node)

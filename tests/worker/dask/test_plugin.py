@@ -21,7 +21,7 @@ from hptune.worker.dask.plugin import StudyPlugin
 from hptune.worker.dask.plugin_state import Send
 from hptune.worker.dask.study_access import StudyAccess
 from hptune.worker.dask.study_attempts import StudyAttempts
-from hptune.worker.dask.words import ending_words
+from hptune.worker.dask.words import ending_text
 from hptune.worker.device_queue import DEVICE_QUEUE, WAITS
 from hptune.worker.orders import AttemptOrder, StopOrder
 from hptune.worker.transport.notices import FilesWanted
@@ -99,7 +99,7 @@ def test_the_worker_says_that_an_attempt_waits_for_another_study(tmp_path: Path)
     assert AttemptWaits(0.0, order.attempt, WAITS) in sent
     assert [each for each in said if each.startswith("trial")] == [
         f"trial 0 {WAITS}",
-        f"trial 0 is over: {ending_words(Halt.STOP.ending)}",
+        f"trial 0 is over: {ending_text(Halt.STOP.ending)}",
     ]
 
 

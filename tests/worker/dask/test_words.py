@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hptune.core.resources import Capacity
-from hptune.worker.dask.words import capacity_words
+from hptune.worker.dask.words import capacity_text
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ from hptune.worker.dask.words import capacity_words
     ],
 )
 def test_what_a_worker_offers(capacity: Capacity, words: str) -> None:
-    assert capacity_words(capacity) == words
+    assert capacity_text(capacity) == words

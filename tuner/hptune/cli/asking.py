@@ -119,12 +119,10 @@ def pause(directory: Path) -> None:
 
     study = StudyDirectory(directory)
     ask(study, UserAction.PAUSE, tool="hptune pause")
-    echo(
-        f"The study is paused: {pause_words(study)}. Start more trials with: hptune resume {study}"
-    )
+    echo(f"The study is paused: {pause_text(study)}. Start more trials with: hptune resume {study}")
 
 
-def pause_words(study: StudyDirectory) -> str:
+def pause_text(study: StudyDirectory) -> str:
     """Return what becomes of the trials and workers of a paused study, in words."""
     from ..config.plugins import find_cluster
     from ..master.resume_checks import read_settings

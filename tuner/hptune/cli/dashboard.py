@@ -15,7 +15,7 @@ import click
 
 from ..core.user_requests import UserAction
 from ..errors import StudyError, UsageError
-from .asking import pause_words
+from .asking import pause_text
 from .options import newest_study, setting_option
 from .output import echo
 
@@ -154,6 +154,6 @@ def _asked(
         case UserAction.ADD:
             return "The trial is added; it runs next."
         case UserAction.PAUSE:
-            return f"The study is paused: {pause_words(directory)}."
+            return f"The study is paused: {pause_text(directory)}."
         case _:
             return "Trials start again."

@@ -85,13 +85,13 @@ def _status_text(found: StudyDirectory, master: MasterJob | None) -> tuple[str, 
     has_job = master is not None and master.job is not None
     if master is not None and not found.database.exists():
         # The job waits in the queue; it makes the study when it starts.
-        return master.to_text(), not has_job
+        return master.text(), not has_job
     # Asked first: a run that ends now is shown once more.
     is_over = found.owner() is None and not has_job
     now = time.time()
     text = status_text(Study(found).view(), now=now, width=terminal_width())
     words = [text, jobs_text(found.path, now=now)]
-    words += [] if master is None else [master.to_text()]
+    words += [] if master is None else [master.text()]
     return "\n".join(filter(None, words)), is_over
 
 
@@ -293,6 +293,6 @@ def replay(directory: Path, as_json: bool) -> None:
     from ..storage.directory import StudyDirectory
 
     replayed = replay_study(StudyDirectory(directory))
-    echo(replayed.to_json() if as_json else replayed.to_text())
+    echo(replayed.to_json() if as_json else replayed.text())
     if replayed.difference is not None:
         raise SystemExit(1)

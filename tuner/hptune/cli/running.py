@@ -170,9 +170,9 @@ def _program(
                 "--command is given, but --space is missing: name a TOML file with the "
                 "hyperparameters, such as --space space.toml"
             )
-        given_words = f"{' and '.join(found) or 'nothing to tune'} {'are' if found[1:] else 'is'}"
+        given_text = f"{' and '.join(found) or 'nothing to tune'} {'are' if found[1:] else 'is'}"
         raise UsageError(
-            f"{given_words} given; allowed is a MODEL_FILE, such as `hptune run model.py`, or "
+            f"{given_text} given; allowed is a MODEL_FILE, such as `hptune run model.py`, or "
             "--command together with --space"
         )
     if not given.get("objectives"):

@@ -96,7 +96,7 @@ class Cluster(abc.ABC):
         """Return how many trials can run at once now; 0 if there is no worker yet."""
 
     @abc.abstractmethod
-    def describe(self, layout: WorkerLayout) -> str:
+    def text(self, layout: WorkerLayout) -> str:
         """Return where the trials run, such as "on the workers at tls://node1:8786"."""
 
     def scale_up(self, resources: Resources, trials: int) -> None:
@@ -127,7 +127,7 @@ class Cluster(abc.ABC):
         del sizes, workers
         return ()
 
-    def jobs_words(self, now: float) -> str:
+    def jobs_text(self, now: float) -> str:
         """Return which jobs bring the workers, and what they wait for; empty if there are none.
 
         Args:

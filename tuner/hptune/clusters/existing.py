@@ -60,7 +60,7 @@ class ExistingScheduler(SchedulerCluster):
         """A warning if there is no encryption."""
         return () if self._address.startswith("tls://") else (INSECURE,)
 
-    def describe(self, layout: WorkerLayout) -> str:
+    def text(self, layout: WorkerLayout) -> str:
         """Return where the trials run."""
         del layout
         return f"on the workers at {self._address}"
@@ -86,7 +86,7 @@ class ClientWorkers(SchedulerCluster):
         """Use the client."""
         self.use(run, self._given)
 
-    def describe(self, layout: WorkerLayout) -> str:
+    def text(self, layout: WorkerLayout) -> str:
         """Return where the trials run."""
         del layout
         return f"on the Dask cluster at {self.address}"

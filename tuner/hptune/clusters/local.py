@@ -96,7 +96,7 @@ class LocalWorkers(Cluster):
         """Return how many trials this machine's cores can hold."""
         return layout.at_once
 
-    def describe(self, layout: WorkerLayout) -> str:
+    def text(self, layout: WorkerLayout) -> str:
         """Return how many trials run at once, and what each holds."""
         resources, count = layout.resources, layout.at_once
         trials = "1 trial" if count == 1 else f"{count} trials"

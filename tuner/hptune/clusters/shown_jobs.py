@@ -32,7 +32,7 @@ def jobs_text(study: Path, *, now: float) -> str:
     ago = text.duration(max(0.0, now - shown.at))
     alike: dict[str, list[str]] = {}
     for job in shown.jobs:
-        alike.setdefault(job_words(job, now=now), []).append(job.id)
+        alike.setdefault(job_text(job, now=now), []).append(job.id)
     rows = [f"{_named(ids)}  {words}" for words, ids in alike.items()]
     if len(rows) > _JOBS_SHOWN:
         more = sum(map(len, [*alike.values()][_JOBS_SHOWN:]))
@@ -65,11 +65,11 @@ def jobs_line(jobs: Sequence[Job], *, now: float) -> str:
             pending.setdefault((job.partition, job.reason), []).append(job)
     for alike in sorted(pending.values(), key=len, reverse=True):
         first = min(alike, key=lambda job: job.starts_at or math.inf)
-        parts.append(f"{len(alike)} {job_words(first, now=now)}")
+        parts.append(f"{len(alike)} {job_text(first, now=now)}")
     return "; ".join(parts)
 
 
-def job_words(job: Job, *, now: float) -> str:
+def job_text(job: Job, *, now: float) -> str:
     """Return a job's state and partition, and its nodes or why it waits, for the user."""
     words = job.slurm_state.lower() + (f" in {job.partition}" if job.partition else "")
     if job.state is JobState.PENDING:

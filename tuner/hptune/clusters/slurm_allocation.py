@@ -96,10 +96,10 @@ class AllocationWorkers(JobWorkers[AllocationCluster]):
         """No: they end with the master."""
         return False
 
-    def describe(self, layout: WorkerLayout) -> str:
+    def text(self, layout: WorkerLayout) -> str:
         """Return where the trials run."""
         del layout
-        return f"on {self._allocation.describe()}"
+        return f"on {self._allocation.text()}"
 
     def scale_up(self, resources: Resources, trials: int) -> None:
         """Start the workers."""

@@ -100,7 +100,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
     def _make(self, security: Any) -> SlurmCluster:
         return SlurmCluster(self._order, notify=self._lines.put, security=security)
 
-    def describe(self, layout: WorkerLayout) -> str:
+    def text(self, layout: WorkerLayout) -> str:
         """Return where the trials run."""
         del layout
         shapes = self._order.config.shapes
@@ -141,7 +141,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         subjects = {True: Subject.JOBS, False: Subject.OTHER}
         return [Notice(line.text, subjects[line.is_summary]) for line in lines]
 
-    def jobs_words(self, now: float) -> str:
+    def jobs_text(self, now: float) -> str:
         """Return how many jobs run, and how many are pending and why."""
         return jobs_line(self.jobs.shown(), now=now)
 

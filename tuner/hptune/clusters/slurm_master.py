@@ -17,7 +17,7 @@ from ..errors import StudyError
 from ..storage.directory import StudyDirectory
 from ..storage.file_errors import storage_errors
 from .jobs import jobs_name
-from .shown_jobs import job_words
+from .shown_jobs import job_text
 
 _MARGIN_SECONDS = 10.0
 """How long before its end a master leaves at the latest, if Slurm does not say what follows."""
@@ -50,12 +50,12 @@ class MasterJob:
     job: Job | None
     log: Path
 
-    def to_text(self) -> str:
+    def text(self) -> str:
         """Return a sentence for the user."""
         where = f"it writes into {shlex.quote(str(self.log))}"
         if self.job is None:
             return f"The master was a Slurm job, and is gone; {where}."
-        words = job_words(self.job, now=time.time())
+        words = job_text(self.job, now=time.time())
         return f"The master is Slurm job {self.job.id} ({words}); {where}."
 
     def to_json(self) -> dict[str, object]:

@@ -90,10 +90,10 @@ def carrier_of(found: Found, resources: Resources, settings: StudySettings) -> C
             "BatchNormalization uses the statistics of each device's part of a batch, so results "
             f"differ from one device; {remedy}"
         )
-    return Carrier(f"{words}, {carrier}; {rule_words(settings, devices)}", tuple(warnings))
+    return Carrier(f"{words}, {carrier}; {rule_text(settings, devices)}", tuple(warnings))
 
 
-def rule_words(settings: StudySettings, devices: int) -> str:
+def rule_text(settings: StudySettings, devices: int) -> str:
     """Return what the batch size means, in words."""
     if settings.batch_rule is BatchRule.GLOBAL:
         return f"the batch size is that of all {devices} devices together (--batch-rule global)"

@@ -102,7 +102,7 @@ def connect(address: str, *, name: str, identity: Identity | None) -> Client:
         client.close()
         who = f"the scheduler at {address}"
         raise StudyError(
-            f"{versions.describe(different, here='this machine', there=who)}. Start the scheduler "
+            f"{versions.text(different, here='this machine', there=who)}. Start the scheduler "
             "from the same environment as the study."
         )
     return client

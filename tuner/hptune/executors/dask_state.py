@@ -362,7 +362,7 @@ class DaskState:
         if self._versions is None:
             self._versions = found
         different = versions.differences(self._versions, found, versions.OF_FRAMEWORKS)
-        return versions.describe(different, here="the first worker", there="this one")
+        return versions.text(different, here="the first worker", there="this one")
 
     def _ordered(self, order: AttemptOrder) -> Instructions:
         name = order.placement.worker

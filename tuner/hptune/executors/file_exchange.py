@@ -79,7 +79,7 @@ class _Way:
             nodes: The nodes of the workers that get files over the connection.
             others: The number of other workers.
         """
-        words, now = _way_words(nodes, others), time.monotonic()
+        words, now = _way_text(nodes, others), time.monotonic()
         if words != self.words:
             self.words, self.since = words, now
         is_news = words not in ("", self.told) and now - self.since > 1.0
@@ -90,7 +90,7 @@ class _Way:
         return [words]
 
 
-def _way_words(nodes: Sequence[str], others: int) -> str:
+def _way_text(nodes: Sequence[str], others: int) -> str:
     """Return how files get to the workers, in words; empty without workers."""
     if not nodes:
         return "files: shared directory" if others else ""

@@ -61,7 +61,7 @@ class RunObservers:
         """Observe the study's present state."""
         progress = self.display.progress
         cluster = self.workers.cluster
-        progress.update(replace(snapshot, jobs=cluster.jobs_words(now)), ended, now)
+        progress.update(replace(snapshot, jobs=cluster.jobs_text(now)), ended, now)
         self.notifications.observe_ended(ended)
         if not (snapshot.stopping or self.display.is_quiet) and snapshot.may_begin_more:
             for line in (snapshot.packing, snapshot.packing_advice):

@@ -67,7 +67,7 @@ class Replayed:
             },
         }
 
-    def to_text(self) -> str:
+    def text(self) -> str:
         """Return text for the user."""
         found = self.difference
         if found is None:

@@ -292,7 +292,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             began_at = clock.now()  # before the measuring, which is part of the run's time
             header = plan.header(
                 str(run.directory),
-                parallelism=cluster.describe(plan.layout),
+                parallelism=cluster.text(plan.layout),
                 dashboard=executor.dashboard,
                 notes=(*cluster.notes, *_ways_to(executor.dashboard)),
                 began_at=began_at,

@@ -150,7 +150,7 @@ def wait_for_workers(
             note(notice)
         if runner.resources(devices) is not None:
             return
-        if runner.workers.refused and not runner.places.cpus:
+        if runner.workers.refused and not runner.cluster_state.cpus:
             raise StudyError(runner.workers.refused)
         has = runner.devices
         waits = time.monotonic() - began

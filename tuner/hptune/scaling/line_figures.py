@@ -198,14 +198,14 @@ def _drawn(plot: Any, line: Line) -> Any:
         "y": [y.middle for _, y in line.known],
         "fill": [0.0 if mark.is_hollow else 1.0 for mark, _ in line.known],
         "label": [line.label] * len(x),
-        "shown": [_range_words(y) for _, y in line.known],
+        "shown": [_range_text(y) for _, y in line.known],
     }
     return plot.scatter(
         "x", "y", source=source, size=8, color=color, line_width=2, fill_alpha="fill"
     )
 
 
-def _range_words(values: Range) -> str:
+def _range_text(values: Range) -> str:
     low, middle, high = (text.amount(each) for each in (values.low, values.middle, values.high))
     return middle if values.count < 2 else f"{middle} ({low} to {high})"
 

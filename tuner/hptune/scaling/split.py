@@ -121,10 +121,10 @@ def _length(at_once: int, trials: int | None, *, learns: bool) -> float:
     return float(math.ceil(count / at_once))
 
 
-def split_words(split: Split, times: SplitTimes, device: str) -> str:
+def split_text(split: Split, times: SplitTimes, device: str) -> str:
     """Return what was chosen and why, in a line for the user.
 
-    >>> split_words(Split(2, 4, share=0.72), SplitTimes({1: 3.0, 2: 1.6}), "GPU")
+    >>> split_text(Split(2, 4, share=0.72), SplitTimes({1: 3.0, 2: 1.6}), "GPU")
     '2 GPUs for each trial, 4 at once: 72 % of the time with 1 each (2 train 1.88 times as fast)'
 
     Args:

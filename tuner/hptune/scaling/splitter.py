@@ -26,7 +26,7 @@ from .file import write_curves
 from .measurer import MeasuringPlan, measure_curve
 from .points import Mode
 from .sizes import TrialSizes
-from .split import SplitTimes, choose_split, split_words
+from .split import SplitTimes, choose_split, split_text
 from .step_runner import StepRunner
 
 FACT: Final = "scaling"
@@ -78,38 +78,44 @@ class Splitter:
 
     def __call__(self, question: DecideSplit) -> tuple[Resources, str]:
         """Return what a trial asks for, and what was chosen and why; no words for no change."""
-        places = ClusterState()
+        cluster_state = ClusterState()
         for number, capacity in enumerate(question.workers):
             if capacity.gpus or self._device != "GPU":
-                places.add(str(number), "", capacity)
+                cluster_state.add(str(number), "", capacity)
 
         def at_once(devices: int) -> int:
-            return _rooms(places, self._resources(devices, places))
+            return _slots(cluster_state, self._resources(devices, cluster_state))
 
         split = choose_split(self._times, at_once, question.trials_left, learns=self._learns)
-        if split is None or (split.devices == self._devices and _rooms(places, question.usual)):
+        if split is None or (
+            split.devices == self._devices and _slots(cluster_state, question.usual)
+        ):
             return question.usual, ""
-        resources = self._resources(split.devices, places)
+        resources = self._resources(split.devices, cluster_state)
         assert resources is not None, "a size that was measured is a size"
         self._devices = split.devices
-        words = split_words(split, self._times, self._device)
+        words = split_text(split, self._times, self._device)
         self._note(Notice(words))
         return resources, words
 
-    def _resources(self, devices: int, places: ClusterState) -> Resources | None:
+    def _resources(self, devices: int, cluster_state: ClusterState) -> Resources | None:
         wanted = self._sizes.on(devices, has_gpus=self._device == "GPU")
         measured = self._times.memory_bytes.get(devices)
         if wanted is None or wanted.memory_bytes or measured is None:
             return wanted
         # A size that could be measured fits the largest worker, whatever the margin.
-        most = places.most_memory_bytes or measured
+        most = cluster_state.most_memory_bytes or measured
         memory = max(measured, min(int(_MEMORY_MARGIN * measured), most))
         return replace(wanted, memory_bytes=memory)
 
 
-def _rooms(places: ClusterState, wanted: Resources | None) -> int:
+def _slots(cluster_state: ClusterState, wanted: Resources | None) -> int:
     """Return how many trials the workers hold at once."""
-    return 0 if wanted is None else sum(places.rooms_when_empty(each, wanted) for each in places)
+    return (
+        0
+        if wanted is None
+        else sum(cluster_state.slots_when_empty(each, wanted) for each in cluster_state)
+    )
 
 
 def measure_split(

@@ -69,7 +69,7 @@ class StepRunner:
 
     Attributes:
         workers: The roster, before the study is opened.
-        places: What is free on the workers.
+        cluster_state: What is free on the workers.
         seen: What happened to workers, and what users asked for, for the next user of the executor.
         wants_stop: Whether the study is to stop.
 
@@ -93,7 +93,7 @@ class StepRunner:
         requests: Callable[[], Sequence[Event]] = tuple,
     ) -> None:
         self.workers = Workers()
-        self.places = ClusterState()
+        self.cluster_state = ClusterState()
         self.seen: list[Event] = []
         self.wants_stop = False
         self._requests = requests
@@ -107,12 +107,12 @@ class StepRunner:
     @property
     def device(self) -> str:
         """What a device is."""
-        return self._sizes.device(has_gpus=bool(self.places.gpus))
+        return self._sizes.device(has_gpus=bool(self.cluster_state.gpus))
 
     @property
     def devices(self) -> int:
         """The number of devices of all workers."""
-        return self.places.gpus if self.device == "GPU" else self.places.cpus
+        return self.cluster_state.gpus if self.device == "GPU" else self.cluster_state.cpus
 
     def resources(self, devices: int) -> Resources | None:
         """Return what an attempt on this many devices holds, on as few nodes as possible.
@@ -120,8 +120,8 @@ class StepRunner:
         None if the workers cannot hold it.
         """
         for nodes in divisors(devices):
-            wanted = self._sizes.on(devices, nodes=nodes, has_gpus=bool(self.places.gpus))
-            if wanted is not None and self.places.could_hold(wanted):
+            wanted = self._sizes.on(devices, nodes=nodes, has_gpus=bool(self.cluster_state.gpus))
+            if wanted is not None and self.cluster_state.could_hold(wanted):
                 return wanted
         return None
 
@@ -148,7 +148,7 @@ class StepRunner:
             What was measured, or how the attempt ended without it.
         """
         wanted = self.resources(devices)
-        placement = None if wanted is None else self.places.take(wanted)
+        placement = None if wanted is None else self.cluster_state.take(wanted)
         if placement is None:
             return Ending(Cause.WORKER_LOST, reason="its workers are gone")
         if self._sizes.in_one_process and self.device != "GPU":
@@ -168,7 +168,7 @@ class StepRunner:
             )
         )
         found = self._watch(name, placement, devices, until)
-        self.places.give_back(placement)
+        self.cluster_state.give_back(placement)
         return found
 
     def _watch(
@@ -210,7 +210,7 @@ class StepRunner:
             return
         self.seen.append(event)
         for worker in self.workers.handle(event):
-            self.places.follow(worker)
+            self.cluster_state.follow(worker)
 
 
 def _sample(devices: int, metrics: Mapping[str, float], usage: Usage | None) -> Sample:

@@ -121,7 +121,7 @@ class ClusterSuite(abc.ABC):
     def test_it_tells_how_many_trials_run_at_once_and_where(self, opened: Opened) -> None:
         opened.driver.any_worker()
         assert opened.cluster.trials_at_once(opened.layout) >= 1
-        assert opened.cluster.describe(opened.layout)
+        assert opened.cluster.text(opened.layout)
 
     def test_it_has_one_executor(self, opened: Opened) -> None:
         again = opened.cluster.executor(opened.layout, None)

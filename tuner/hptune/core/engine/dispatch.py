@@ -39,7 +39,7 @@ class Dispatch:
         lifecycle: The lifecycles of the trials.
 
     Attributes:
-        places: The workers, and what is free on them.
+        cluster_state: The workers, and what is free on them.
         budget: What is left of the budget, and for what it pays.
     """
 
@@ -51,7 +51,7 @@ class Dispatch:
         self._packing = Packing()
         self._occupancy = Occupancy(self._trials_per_device)
         self._unshared = 0
-        self.places = ClusterState()
+        self.cluster_state = ClusterState()
         self._waiting = self._new_queue()
         self._sorted_by: Hashable = None
 
@@ -65,7 +65,7 @@ class Dispatch:
         self._packing.open(config.resources, config.measured, search_trials=search_trials)
         self._unshared = 0
         self._occupancy = Occupancy(self._trials_per_device)
-        self.places = ClusterState(
+        self.cluster_state = ClusterState(
             kept_back=KEPT_BACK if Amount.MEMORY in config.measured else 0.0,
             spread=config.measured,
         )
@@ -82,7 +82,7 @@ class Dispatch:
     def worker_joined(self, worker: Worker) -> None:
         """Add a worker."""
         before = self._packing.most
-        self.places.follow(worker)
+        self.cluster_state.follow(worker)
         self._update_limit(worker.name, 1)
         if self._packing.most != before:
             self._limit_gpu_sharing()
@@ -91,14 +91,16 @@ class Dispatch:
         """Observe that trials ask for something else by default; those that run keep theirs."""
         usual = self._lifecycle.config.resources
         self._packing.requested = usual
-        self._unshared = sum(self.places.rooms_when_empty(each, usual) for each in self.places)
+        self._unshared = sum(
+            self.cluster_state.slots_when_empty(each, usual) for each in self.cluster_state
+        )
         self._packing.limit_for(self._unshared)
         self._waiting.sort_again()
 
     def _update_limit(self, worker: str, sign: int) -> None:
         """Count how many trials run at once if they share no device."""
         usual = self._lifecycle.config.resources
-        self._unshared += sign * self.places.rooms_when_empty(worker, usual)
+        self._unshared += sign * self.cluster_state.slots_when_empty(worker, usual)
         self._packing.limit_for(self._unshared)
 
     def started(self, run: AttemptRecord) -> None:
@@ -109,7 +111,7 @@ class Dispatch:
         """Remove a worker that is gone."""
         self._update_limit(worker.name, -1)
         self._occupancy.remove(worker.name)
-        self.places.follow(worker)
+        self.cluster_state.follow(worker)
 
     def withdrawn(self, number: int) -> None:
         """Remove a trial that waited and was stopped."""
@@ -131,7 +133,7 @@ class Dispatch:
         )
         self._resize([name], event.at)
         if self._packing.is_memory_known and event.free_share is not None:
-            self.places.set_free_share(placement.worker, event.free_share)
+            self.cluster_state.set_free_share(placement.worker, event.free_share)
 
     def packing_questions(self) -> list[Command]:
         """Return the question for the next packing plan, if enough is new."""
@@ -152,7 +154,7 @@ class Dispatch:
         self.budget.hours.ended(name)
         placement = self._records.running[name].attempt.placement
         self._update_occupancy(placement, at)
-        self.places.give_back(placement)
+        self.cluster_state.give_back(placement)
         self._packing.ended(
             name,
             granted_bytes=placement.memory_bytes,
@@ -162,11 +164,11 @@ class Dispatch:
 
     def _update_occupancy(self, placement: Placement, at: float) -> None:
         for worker in placement.workers:
-            if worker in self.places:
+            if worker in self.cluster_state:
                 self._occupancy.update(worker, at)
 
     def _trials_per_device(self, worker: str, device: Amount) -> float:
-        return self.places.trials_per_device(worker, device, self._records.count_on(worker))
+        return self.cluster_state.trials_per_device(worker, device, self._records.count_on(worker))
 
     def _resize(self, names: Iterable[AttemptId], at: float) -> None:
         """Change what running attempts hold to what is known of them now."""
@@ -181,18 +183,18 @@ class Dispatch:
                 self._wanted(name.trial),
                 requested=self._requested(name.trial),
             )
-            after = self.places.resize(before, wanted)
+            after = self.cluster_state.resize(before, wanted)
             if after != before:
                 self._records.put_attempt(run, resized(run.attempt, after, at=at))
                 self.budget.hours.resized(name, after)
 
     def _limit_gpu_sharing(self) -> None:
         if Amount.GPUS in self._lifecycle.config.measured:
-            self.places.set_most_per_gpu(self._packing.most[Amount.GPUS])
+            self.cluster_state.set_most_per_gpu(self._packing.most[Amount.GPUS])
 
     def queue_waiting(self) -> None:
         """Queue the trials that wait since the last call, by what they ask for now."""
-        sizes_follow_from = self._packing.revision, self.places.most_memory_bytes
+        sizes_follow_from = self._packing.revision, self.cluster_state.most_memory_bytes
         if sizes_follow_from != self._sorted_by:
             self._sorted_by = sizes_follow_from
             self._waiting.sort_again()
@@ -214,12 +216,12 @@ class Dispatch:
             if self._may_continue:
                 commands += self._lifecycle.promote(is_last=False)
             self.queue_waiting()
-            found = self._waiting.place(self.places, at, others_come=others_come)
+            found = self._waiting.place(self.cluster_state, at, others_come=others_come)
             if found is None:
                 break
             number, placement = found
             self._update_occupancy(placement, at)
-            nodes = tuple(self.places.node(rank.worker) for rank in placement.ranks)
+            nodes = tuple(self.cluster_state.node(rank.worker) for rank in placement.ranks)
             why = "" if placement.peers else self.packing
             start = self._lifecycle.start(number, placement, nodes=nodes, at=at, why=why)
             if self._lifecycle.config.measured and not placement.peers:
@@ -228,14 +230,14 @@ class Dispatch:
             commands.append(start)
         return commands
 
-    def rooms_for_more(self, at_most: int, *, at: float) -> int:
+    def slots_for_more(self, at_most: int, *, at: float) -> int:
         """Return for how many more trials there is room, after those that wait."""
         if not self.budget.pays_for(self._usual):
             return 0
         until = at + self._step_times.seconds()[0]
-        if self.places.rooms(self._usual):
-            self._waiting.reserve(self.places, until)
-        return self.places.rooms(self._usual, at_most, until=until)
+        if self.cluster_state.free_slots(self._usual):
+            self._waiting.reserve(self.cluster_state, until)
+        return self.cluster_state.free_slots(self._usual, at_most, until=until)
 
     @property
     def is_affordable(self) -> bool:
@@ -255,7 +257,7 @@ class Dispatch:
     def stall_reason(self, *, at: float, refused: str) -> str:
         """Return why no trial starts, for the user; empty if one may."""
         return stall_reason(
-            self.places,
+            self.cluster_state,
             self._waiting.sizes,
             self._usual,
             is_running=bool(self._records.running),
@@ -272,7 +274,7 @@ class Dispatch:
         Args:
             with_waiting: Whether to count those that wait, too, and not only those that run.
         """
-        most = self.places.most_memory_bytes
+        most = self.cluster_state.most_memory_bytes
         waiting = self._waiting.numbers if with_waiting else ()
         numbers = [*(name.trial for name in self._records.running), *waiting]
         usual = self._lifecycle.config.resources
@@ -283,10 +285,10 @@ class Dispatch:
 
     @property
     def _usual(self) -> Resources:
-        return self._packing.usual(most_memory_bytes=self.places.most_memory_bytes)
+        return self._packing.usual(most_memory_bytes=self.cluster_state.most_memory_bytes)
 
     def _wanted(self, number: int) -> Resources:
-        record, most = self._records[number], self.places.most_memory_bytes
+        record, most = self._records[number], self.cluster_state.most_memory_bytes
         requested = self._requested(number)
         sized = self._packing.sized(record.trial.params, requested, most_memory_bytes=most)
         return record.wants(sized, most_memory_bytes=most)
@@ -305,7 +307,7 @@ class Dispatch:
         """Whether there is room for a paused trial that no waiting trial needs."""
         is_paused = self._records.count(TrialState.PAUSED)
         is_free = self._waiting.blocked is None
-        return bool(is_paused and is_free and self.places.rooms(self._usual))
+        return bool(is_paused and is_free and self.cluster_state.free_slots(self._usual))
 
     # --- checks -----------------------------------------------------------------------------
 
@@ -320,10 +322,10 @@ class Dispatch:
             AssertionError: Something is wrong.
         """
         records = self._records
-        self.places.validate([run.attempt.placement for run in records.running.values()])
+        self.cluster_state.validate([run.attempt.placement for run in records.running.values()])
         waiting = (r.trial.number for r in records if r.trial.state is TrialState.WAITING)
         is_placing = is_placing and self.is_affordable
-        self._waiting.validate(waiting, self.places if is_placing else ClusterState(), at)
+        self._waiting.validate(waiting, self.cluster_state if is_placing else ClusterState(), at)
         if (
             is_placing
             and self._may_continue

@@ -235,7 +235,7 @@ class Engine:
                 case Phase.JOINED:
                     self._dispatch.worker_joined(worker)
                 case Phase.DRAINING:
-                    self._dispatch.places.follow(worker)
+                    self._dispatch.cluster_state.follow(worker)
                 case Phase.LEFT if isinstance(event, WorkerLeft):
                     commands += self._worker_left(worker, event.reason)
                 case _:
@@ -344,7 +344,7 @@ class Engine:
                 len(records),
                 waiting=records.waiting,
                 running=len(records.running),
-                rooms=functools.partial(dispatch.rooms_for_more, at=self._latest_at),
+                free_slots=functools.partial(dispatch.slots_for_more, at=self._latest_at),
             )
             if request is not None:
                 commands.append(request)
@@ -462,7 +462,8 @@ class Engine:
     @property
     def snapshot(self) -> StudySnapshot:
         """The study at this instant, for displays."""
-        config, records, places = self._lifecycle.config, self._records, self._dispatch.places
+        config, records = self._lifecycle.config, self._records
+        cluster_state = self._dispatch.cluster_state
         searched = self._requests.searched
         total = None if config.trials is None else max(config.trials, searched)
         return StudySnapshot(
@@ -476,10 +477,10 @@ class Engine:
                 for trial in (records[record.attempt.id.trial],)
             ),
             workers=len(self.workers),
-            cpus=places.cpus,
-            cpus_held=places.cpus_held,
-            gpus=places.gpus,
-            gpus_held=places.gpus_held,
+            cpus=cluster_state.cpus,
+            cpus_held=cluster_state.cpus_held,
+            gpus=cluster_state.gpus,
+            gpus_held=cluster_state.gpus_held,
             stall_reason=self._stall_reason,
             paused_by=self._paused_by,
             packing=self._dispatch.packing,
@@ -507,8 +508,9 @@ class Engine:
         """
         records = self._records
         self.workers.validate()
-        if {each.name for each in self.workers} != {*self._dispatch.places}:
-            raise AssertionError(f"places on {[*self._dispatch.places]}, not on {self.workers}")
+        if {each.name for each in self.workers} != {*self._dispatch.cluster_state}:
+            held = [*self._dispatch.cluster_state]
+            raise AssertionError(f"places are on {held}, not on {self.workers}")
         self._lifecycle.validate(
             is_done=self._finished and self._stop_reason is None and self._dispatch.is_affordable
         )

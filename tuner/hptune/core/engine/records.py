@@ -319,14 +319,14 @@ class TrialRecords:
             Attempt(name, placement, nodes[0], placed_at=at, why=why, peer_nodes=nodes[1:])
         )
         self._running[name] = record
-        places = dict(zip((rank.worker for rank in placement.ranks), nodes, strict=True))
-        for worker in places:
+        nodes_of = dict(zip((rank.worker for rank in placement.ranks), nodes, strict=True))
+        for worker in nodes_of:
             self._running_on.setdefault(worker, {})[name] = None
         self._changed_attempts[name] = record.attempt
         trial.running = name
         self._unbegun -= not trial.trial.attempts
         self.put(trial, replace(trial.trial, attempts=trial.trial.attempts + 1))
-        where = " and ".join(f"{worker} ({node})" for worker, node in places.items())
+        where = " and ".join(f"{worker} ({node})" for worker, node in nodes_of.items())
         self.note(number, f"attempt {name} is placed on {where}")
         self.move(trial, TrialEvent.START)
         return record

@@ -70,7 +70,7 @@ class SuggestionRequests:
         self._grown = bool(self._asked)
 
     def next(
-        self, first: int, *, waiting: int, running: int, rooms: Callable[[int], int]
+        self, first: int, *, waiting: int, running: int, free_slots: Callable[[int], int]
     ) -> Ask | None:
         """Return the next request; None if nothing is needed now.
 
@@ -78,7 +78,7 @@ class SuggestionRequests:
             first: The number of the next trial.
             waiting: Number of trials that wait for a placement.
             running: Number of running attempts.
-            rooms: Returns how many more attempts fit now, counted up to a number.
+            free_slots: Returns how many more attempts fit now, counted up to a number.
         """
         ready = math.ceil(self._ask_ahead * running) if running > 1 else 0
         spare = max(0, ready - waiting)
@@ -86,7 +86,7 @@ class SuggestionRequests:
         if not left:
             return None
         # There may be room for others while a large trial waits.
-        wanted = spare + rooms(left) if waiting < MAX_WAITING else spare
+        wanted = spare + free_slots(left) if waiting < MAX_WAITING else spare
         self._asked = max(0, min(wanted, left))
         return Ask(tuple(range(first, first + self._asked))) if self._asked else None
 

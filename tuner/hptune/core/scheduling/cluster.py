@@ -23,32 +23,32 @@ class ClusterState:
 
     Worked example: two workers, of three cores and of two, and attempts of two cores::
 
-        >>> places, two = ClusterState(), Resources(cpus=2)
-        >>> places.add("a", "n1", Capacity(cpus=(0, 1, 2)))
-        >>> places.add("b", "n2", Capacity(cpus=(0, 1)))
-        >>> places.rooms(two, at_most=10)
+        >>> cluster_state, two = ClusterState(), Resources(cpus=2)
+        >>> cluster_state.add("a", "n1", Capacity(cpus=(0, 1, 2)))
+        >>> cluster_state.add("b", "n2", Capacity(cpus=(0, 1)))
+        >>> cluster_state.free_slots(two, at_most=10)
         2
-        >>> first = places.take(two)
+        >>> first = cluster_state.take(two)
         >>> first.worker, first.cpus
         ('a', (0, 1))
-        >>> places.take(two).worker
+        >>> cluster_state.take(two).worker
         'b'
-        >>> places.take(two) is None, places.take(Resources(cpus=1)).worker
+        >>> cluster_state.take(two) is None, cluster_state.take(Resources(cpus=1)).worker
         (True, 'a')
-        >>> places.give_back(first)
-        >>> places.take(two).worker
+        >>> cluster_state.give_back(first)
+        >>> cluster_state.take(two).worker
         'a'
 
     An attempt of several processes gets all of its places or none. If it needs several nodes, its
     workers are on different ones, and of one gang if possible::
 
-        >>> places = ClusterState()
+        >>> cluster_state = ClusterState()
         >>> for number, gang in enumerate(["", "job 1", "job 1"]):
-        ...     places.add(f"w{number}", f"n{number}", Capacity(cpus=(0, 1)), gang=gang)
+        ...     cluster_state.add(f"w{number}", f"n{number}", Capacity(cpus=(0, 1)), gang=gang)
         >>> large = Resources(processes=4, nodes=2)
-        >>> [(rank.worker, rank.cpus) for rank in places.take(large).ranks]
+        >>> [(rank.worker, rank.cpus) for rank in cluster_state.take(large).ranks]
         [('w1', (0,)), ('w1', (1,)), ('w2', (0,)), ('w2', (1,))]
-        >>> places.take(large) is None
+        >>> cluster_state.take(large) is None
         True
 
     Workers may be reserved for a large attempt, which small ones would delay forever: nothing else
@@ -208,7 +208,7 @@ class ClusterState:
 
     # --- questions --------------------------------------------------------------------------
 
-    def rooms(
+    def free_slots(
         self, wanted: Resources, at_most: int = 1, *, until: float = 0.0, avoid: str = ""
     ) -> int:
         """Return how many more attempts of this size fit now, counting up to `at_most`.
@@ -217,20 +217,20 @@ class ClusterState:
         """
         if wanted.nodes > 1:
             able = list(self._with_room(wanted.of_one_node, until))
-            return min(distinct_nodes.rooms(able, wanted), at_most)
+            return min(distinct_nodes.free_slots(able, wanted), at_most)
         found = 0
         for record in self._with_room(wanted, until, avoid):
-            found += record.rooms(wanted)
+            found += record.free_slots(wanted)
             if found >= at_most:
                 break
         return min(found, at_most)
 
-    def rooms_when_empty(self, worker: str, wanted: Resources) -> int:
+    def slots_when_empty(self, worker: str, wanted: Resources) -> int:
         """Return how many attempts of this size fit on a worker if nothing else runs there.
 
         For an attempt that needs several nodes, its processes on one of them count.
         """
-        return self._workers[worker].rooms_when_empty(wanted.of_one_node)
+        return self._workers[worker].slots_when_empty(wanted.of_one_node)
 
     def could_hold(self, wanted: Resources, until: float = 0.0, *, avoid: str = "") -> bool:
         """Return whether the workers could hold an attempt if nothing else ran there.
@@ -246,7 +246,7 @@ class ClusterState:
     def _having(self, least: Amounts, wanted: Resources, avoid: str) -> Iterator[WorkerState]:
         for row in self._free.having(least):
             record = self._rows[row]
-            if record is not None and record.node != avoid and record.rooms(wanted):
+            if record is not None and record.node != avoid and record.free_slots(wanted):
                 yield record
 
     def _able_to_hold(self, wanted: Resources, until: float, avoid: str) -> Iterator[WorkerState]:
@@ -305,7 +305,7 @@ class ClusterState:
         able = list(self._with_room(share, until))
         if may_use_reserved:
             able += self._reserved_with_room(share, until)
-        chosen = distinct_nodes.choose(able, wanted, lambda each: (each.rooms(share),))
+        chosen = distinct_nodes.choose(able, wanted, lambda each: (each.free_slots(share),))
         if not chosen:
             return None
         if may_use_reserved:
@@ -317,7 +317,7 @@ class ClusterState:
     def _reserved_with_room(self, wanted: Resources, until: float) -> Iterator[WorkerState]:
         for name in self._reserved:
             record = self._workers[name]
-            if record.rooms(wanted) and record.ends_at >= until:
+            if record.free_slots(wanted) and record.ends_at >= until:
                 yield record
 
     def _hold(self, record: WorkerState, wanted: Resources) -> Placement:

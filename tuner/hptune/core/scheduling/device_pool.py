@@ -64,7 +64,7 @@ class DevicePool(Generic[Device]):
         """The amount that is held."""
         return len(self._free) - sum(self._free.values()) / WHOLE
 
-    def rooms(self, amount: float) -> int:
+    def free_slots(self, amount: float) -> int:
         """Return how often an amount above 0 can be taken now."""
         if amount >= 1:
             return self._whole // int(amount)

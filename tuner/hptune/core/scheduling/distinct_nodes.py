@@ -49,7 +49,7 @@ def are_enough(able: Iterable[WorkerState], wanted: Resources) -> bool:
     return False
 
 
-def rooms(able: Iterable[WorkerState], wanted: Resources) -> int:
+def free_slots(able: Iterable[WorkerState], wanted: Resources) -> int:
     """Return how many attempts that need several nodes fit at most.
 
     Gangs are preferred by `choose`, so that a few of these attempts may have to wait.
@@ -59,7 +59,7 @@ def rooms(able: Iterable[WorkerState], wanted: Resources) -> int:
     for alike in _alike(able, wanted):
         on_node = Counter[str]()
         for each in alike:
-            on_node[each.node] += each.rooms(share)
+            on_node[each.node] += each.free_slots(share)
         found += _groups([*on_node.values()], wanted.nodes)
     return found
 
@@ -88,13 +88,13 @@ def _best(
     return sorted(on_node.values(), key=free, reverse=True)[:count]
 
 
-def _groups(rooms: Sequence[int], size: int) -> int:
-    """Return how many groups of rooms there are, each with rooms on that many different nodes.
+def _groups(free_slots: Sequence[int], size: int) -> int:
+    """Return how many groups of slots there are, each with slots on that many different nodes.
 
     >>> _groups([3, 1, 1], 2), _groups([2, 2, 2], 2)
     (2, 3)
     """
-    most = sum(rooms)
-    while (fitting := sum(min(most, each) for each in rooms) // size) < most:
+    most = sum(free_slots)
+    while (fitting := sum(min(most, each) for each in free_slots) // size) < most:
         most = fitting
     return most

@@ -104,18 +104,20 @@ class TrialQueue:
         for queue in queues.values():
             self.add(queue)
 
-    def reserve(self, places: ClusterState, until: float) -> None:
+    def reserve(self, cluster_state: ClusterState, until: float) -> None:
         """Reserve workers for the first trial that must wait, if enough others have passed it.
 
         Args:
-            places: The workers.
+            cluster_state: The workers.
             until: No reserved worker may end before this, in seconds since the epoch.
         """
         if self._blocked is not None and self._passed_by[self._first_blocked] >= MOST_PASSING:
             wanted, avoid = self._blocked
-            places.reserve(wanted, until, avoid=avoid)
+            cluster_state.reserve(wanted, until, avoid=avoid)
 
-    def _to_avoid(self, wanted: Resources, lost_on: str, until: float, places: ClusterState) -> str:
+    def _to_avoid(
+        self, wanted: Resources, lost_on: str, until: float, cluster_state: ClusterState
+    ) -> str:
         """Return the node that a trial is not placed on, where it was lost; empty for any.
 
         It waits for another node that could hold it, as long as others take its place.
@@ -123,16 +125,16 @@ class TrialQueue:
         if not lost_on or not self._others_come:
             return ""
         waiting = sum(len(queue) for (_, node), queue in self._queues.items() if node)
-        waits = waiting <= MOST_AVOIDING and places.could_hold(wanted, until, avoid=lost_on)
+        waits = waiting <= MOST_AVOIDING and cluster_state.could_hold(wanted, until, avoid=lost_on)
         return lost_on if waits else ""
 
     def place(
-        self, places: ClusterState, at: float, *, others_come: bool = False
+        self, cluster_state: ClusterState, at: float, *, others_come: bool = False
     ) -> tuple[int, Placement] | None:
         """Take and return the next trial for which there is room, and its place; None if none.
 
         Args:
-            places: The workers.
+            cluster_state: The workers.
             at: Now, in seconds since the epoch.
             others_come: Whether there will be trials for places that are left free.
         """
@@ -144,13 +146,13 @@ class TrialQueue:
             number = queue[0][1]
             soon, whole = self._seconds(number)
             is_next = self._blocked is None
-            avoid = self._to_avoid(wanted, lost_on, at + soon, places)
+            avoid = self._to_avoid(wanted, lost_on, at + soon, cluster_state)
             placement = None
             # A worker where it can end is better than one where it can only take a step.
             for until, node in itertools.product(
                 dict.fromkeys((at + whole, at + soon)), dict.fromkeys((lost_on, avoid))
             ):
-                placement = placement or places.take(
+                placement = placement or cluster_state.take(
                     wanted, until=until, may_use_reserved=is_next, avoid=node
                 )
             if placement is not None:
@@ -161,15 +163,15 @@ class TrialQueue:
                 if not is_next:
                     self._passed_by[self._first_blocked] += 1
                 return number, placement
-            if is_next and places.could_hold(wanted, at + soon):
+            if is_next and cluster_state.could_hold(wanted, at + soon):
                 self._blocked, self._first_blocked = (wanted, avoid), number
                 if len(self._queues) > 1:
-                    self.reserve(places, at + soon)
+                    self.reserve(cluster_state, at + soon)
         if self._blocked is None:
-            places.release()
+            cluster_state.release()
         return None
 
-    def validate(self, numbers: Iterable[int], places: ClusterState, at: float) -> None:
+    def validate(self, numbers: Iterable[int], cluster_state: ClusterState, at: float) -> None:
         """Check that exactly these trials wait, and that there is no room for any.
 
         Raises:
@@ -185,6 +187,8 @@ class TrialQueue:
                     f"trials {stale} are queued for {wanted}, but ask for something else"
                 )
             soon, _ = self._seconds(queue[0][1])
-            avoid = self._to_avoid(wanted, lost_on, at + soon, places)
-            if self._pays_for(wanted) and places.rooms(wanted, until=at + soon, avoid=avoid):
+            avoid = self._to_avoid(wanted, lost_on, at + soon, cluster_state)
+            if self._pays_for(wanted) and cluster_state.free_slots(
+                wanted, until=at + soon, avoid=avoid
+            ):
                 raise AssertionError(f"a trial that asks for {wanted} waits, but there is room")

@@ -9,7 +9,7 @@ from .cluster import ClusterState
 
 
 def stall_reason(
-    places: ClusterState,
+    cluster_state: ClusterState,
     wanted: Iterable[Resources],
     usual: Resources,
     *,
@@ -21,7 +21,7 @@ def stall_reason(
     """Return what a study waits for that may never come; empty if nothing.
 
     Args:
-        places: The workers.
+        cluster_state: The workers.
         wanted: What the waiting trials ask for.
         usual: What the study's trials usually ask for.
         is_running: Whether any attempt runs.
@@ -29,11 +29,11 @@ def stall_reason(
         at: Now, in seconds since the epoch.
         step_seconds: How long the next step of a trial may take; 0 if unknown.
     """
-    if not places.any_stays:
+    if not cluster_state.any_stays:
         return "" if is_running else "; ".join(filter(None, ("waiting for a worker", refused)))
     sizes = list(wanted) or ([] if is_running else [usual])
     for size in sizes:
-        if not places.could_hold(size):
+        if not cluster_state.could_hold(size):
             if size.nodes > 1:
                 each = size.of_one_node.amounts
                 return (
@@ -43,7 +43,7 @@ def stall_reason(
             return (
                 f"no worker can hold a trial of {size}: waiting for a larger one (or ask for less)"
             )
-        if not places.could_hold(size, at + step_seconds):
+        if not cluster_state.could_hold(size, at + step_seconds):
             if not step_seconds:
                 return "the workers that can hold a trial are about to end: waiting for another one"
             return (

@@ -65,31 +65,31 @@ class WorkerState:
             amount = min(1, part)  # one that may need more than there is gets the whole GPU
         return amount if amount < 1 else int(amount)
 
-    def rooms(self, wanted: Resources) -> int:
+    def free_slots(self, wanted: Resources) -> int:
         """Return how many attempts of this size fit now."""
         if self.is_leaving:
             return 0
-        rooms = self._rooms(wanted, self.cpus, self.gpus, self.free_bytes)
+        free_slots = self._slots(wanted, self.cpus, self.gpus, self.free_bytes)
         if self.attempts == 0 and self.taken_bytes and wanted.memory_bytes:
-            rooms = min(rooms, 1)  # other programs may leave no memory for more
-        return rooms
+            free_slots = min(free_slots, 1)  # other programs may leave no memory for more
+        return free_slots
 
-    def rooms_when_empty(self, wanted: Resources) -> int:
+    def slots_when_empty(self, wanted: Resources) -> int:
         """Return how many attempts of this size fit if nothing else runs there."""
-        return self._rooms(wanted, *self._empty_pools, self.total_bytes)
+        return self._slots(wanted, *self._empty_pools, self.total_bytes)
 
-    def _rooms(
+    def _slots(
         self, wanted: Resources, cpus: DevicePool[int], gpus: DevicePool[str], memory_bytes: int
     ) -> int:
         if self.capacity.memory_bytes and memory_bytes < wanted.memory_bytes:
             return 0  # also for an attempt that asks for none, if free memory is below 0
-        rooms = cpus.rooms(wanted.cpus)
+        free_slots = cpus.free_slots(wanted.cpus)
         amount = self.gpus_for(wanted)
-        if amount and rooms:
-            rooms = min(rooms, gpus.rooms(amount))
+        if amount and free_slots:
+            free_slots = min(free_slots, gpus.free_slots(amount))
         if self.capacity.memory_bytes and wanted.memory_bytes:
-            rooms = min(rooms, memory_bytes // wanted.memory_bytes)
-        return rooms
+            free_slots = min(free_slots, memory_bytes // wanted.memory_bytes)
+        return free_slots
 
     @property
     def free_bytes(self) -> int:
@@ -234,7 +234,7 @@ def preference_order(
 def minimum_free(wanted: Resources, until: float) -> Amounts:
     """Return the least that a worker must have free.
 
-    This may not be enough: `WorkerState.rooms` decides.
+    This may not be enough: `WorkerState.free_slots` decides.
     """
     gpus = wanted.gpus
     one = float(wanted.processes) if gpus is None else gpus

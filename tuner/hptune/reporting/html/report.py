@@ -14,7 +14,7 @@ from ... import text
 from ...core.attempt import ReportedValue
 from ...core.messages import UserRequested
 from ...core.space.space import SearchSpace
-from ..results.best import best_words, model_lines, nothing_complete
+from ..results.best import best_line, model_lines, nothing_complete
 from ..results.summary import state_without_master
 from ..results.view import StudyView
 from . import run_figures, search_figures, space_figures
@@ -197,7 +197,7 @@ def winner(trials: StudyTrials) -> Panel:
         tables.append(Table(("metric", "value"), others))
     if view.model:
         tables.append(Table(("model",), [("\n".join(model_lines(view)),)]))
-    words = best_words(view, best)
+    words = best_line(view, best)
     if (others_on_front := len(view.front) - 1) > 0:
         words += (
             f". The best in {trials.metric} of the Pareto front, which has "

@@ -59,12 +59,12 @@ def running(trials: StudyTrials, *, now: float) -> Panel | None:
     if waiting:
         shown = waiting[-_WAITING_SHOWN:]
         few = f" (the last {len(shown)} are shown)" if len(shown) < len(waiting) else ""
-        words.append(", ".join(_waiting_words(view, waiting)) + few)
+        words.append(", ".join(_waiting_text(view, waiting)) + few)
         tables.append(_waiting_table(trials, shown))
     return Panel("running", "Running", f"{'; '.join(words)}.", tables=tables, is_folded=False)
 
 
-def _waiting_words(view: StudyView, waiting: Sequence[Trial]) -> list[str]:
+def _waiting_text(view: StudyView, waiting: Sequence[Trial]) -> list[str]:
     counts = Counter(view.state_of(trial) for trial in waiting)
     return [f"{count} {state}" for state, count in counts.items()]
 

@@ -66,7 +66,7 @@ def history(trials: StudyTrials) -> Panel:
         "history",
         "Values",
         f"{trials.metric} of each trial (points), and the best one so far (line)."
-        f"{trials.marks_words}",
+        f"{trials.marks_text}",
         [plot],
         rows,
     )
@@ -274,7 +274,7 @@ def front(trials: StudyTrials) -> Panel | None:
         "The Pareto front",
         f"{metrics[0]} and {metrics[1]} of all complete trials. No trial "
         f"{'that keeps the constraints ' if trials.view.goals.constraints else ''}beats those in "
-        f"green in all objectives.{trials.crosses_words}",
+        f"green in all objectives.{trials.crosses_text}",
         [plot],
         [Table(("trial", *metrics, "configuration"), rows)],
         is_folded=False,

@@ -82,11 +82,11 @@ def slices(trials: StudyTrials) -> Panel | None:
         )
     over = "the hyperparameter"
     if len(chosen) > 1:
-        over = f"each of {len(chosen)} hyperparameters, {trials.order_words}"
+        over = f"each of {len(chosen)} hyperparameters, {trials.order_text}"
     return Panel(
         "slices",
         "One hyperparameter at a time",
-        f"{trials.metric} over {over}. Axes show the whole range.{trials.marks_words}",
+        f"{trials.metric} over {over}. Axes show the whole range.{trials.marks_text}",
         figures,
         [Table(("hyperparameter", "range", "best trial"), rows)],
     )
@@ -98,7 +98,7 @@ def _slice(trials: StudyTrials, parameter: Parameter) -> Any:
 
     name = text.clean(parameter.name)
     options: dict[str, Any] = {"tooltips": POINTED, "height": 260}
-    if _has_words(parameter):
+    if _has_text(parameter):
         values = [
             text.without_middle(text.param(each), _WORD_CHARACTERS)
             for each in parameter.values or ()
@@ -176,7 +176,7 @@ def _ticks(parameter: Parameter) -> list[float]:
     return [each for each in ticks if parameter.low <= each <= parameter.high]
 
 
-def _has_words(parameter: Parameter) -> bool:
+def _has_text(parameter: Parameter) -> bool:
     """Return whether the values are words: an axis shows each of them."""
     if isinstance(parameter, ChoiceParameter):
         return not parameter.ordered or isinstance(parameter.values[0], bool)
@@ -190,7 +190,7 @@ def parallel(trials: StudyTrials) -> Panel | None:
     parameters, which = list(trials.parameters.values()), ""
     if len(parameters) > _MOST_AXES:
         which = (
-            f" Of {len(parameters)} hyperparameters, {_MOST_AXES} are shown, {trials.order_words}."
+            f" Of {len(parameters)} hyperparameters, {_MOST_AXES} are shown, {trials.order_text}."
         )
         parameters = trials.leading_parameters[:_MOST_AXES]
     ranked = sorted(trials.of(Shown.WITH_PRUNED), key=value_of)
@@ -347,7 +347,7 @@ def contour(trials: StudyTrials) -> Panel | None:
         "contour",
         "Two numbers at a time",
         f"{trials.metric}, smoothed over {text.clean(across.name)} and {text.clean(up.name)}, the "
-        f"first two numbers of many values, {trials.order_words}. Points are trials; empty "
+        f"first two numbers of many values, {trials.order_text}. Points are trials; empty "
         "regions were not tried.",
         [plot],
     )

@@ -79,19 +79,19 @@ class StudyTrials:
         return [trial for trial in self.complete if trial.violation]
 
     @property
-    def crosses_words(self) -> str:
+    def crosses_text(self) -> str:
         """What a cross means, as a sentence after others; empty if there is none."""
         return " Crosses are trials that break a constraint." if self.infeasible else ""
 
     @property
-    def marks_words(self) -> str:
+    def marks_text(self) -> str:
         """What `draw_points` and `limit_values` do with some trials, in sentences after others."""
-        words = self.crosses_words
+        words = self.crosses_text
         if (limits := self.usual_limits) is None:
             return words
         low, high = limits
         left_out = sum(not low <= value_of(t) <= high for t in self.of(Shown.WITH_PRUNED))
-        return f"{words} {_left_out_words(left_out)}" if left_out else words
+        return f"{words} {_left_out_text(left_out)}" if left_out else words
 
     @property
     def mark(self) -> str:
@@ -143,7 +143,7 @@ class StudyTrials:
         return [(t.params, value_of(t)) for t in self.of(shown) if t.confirms is None]
 
     @property
-    def order_words(self) -> str:
+    def order_text(self) -> str:
         """The order of `leading_parameters`, in words."""
         if self._ranked:
             return "the most important first"
@@ -152,7 +152,7 @@ class StudyTrials:
 
     @cached_property
     def leading_parameters(self) -> list[Parameter]:
-        """The searched hyperparameters, in the order that `order_words` describes."""
+        """The searched hyperparameters, in the order that `order_text` describes."""
         names = dict.fromkeys([*self._ranked, *self.parameters])
         return [self.parameters[name] for name in names if name in self.parameters]
 
@@ -254,6 +254,6 @@ def limit_values(plot: Any, trials: StudyTrials) -> None:
         plot.y_range = Range1d(*trials.usual_limits)
 
 
-def _left_out_words(count: int) -> str:
+def _left_out_text(count: int) -> str:
     which = "One trial is" if count == 1 else f"{count} trials are"
     return f"{which} far worse, and outside the axis."

@@ -62,7 +62,7 @@ def _front_lines(view: StudyView) -> list[str]:
     trials = text.plural(count, "best trial")
     lines = [f"{trials} of {view.progress}, by {metrics} (a Pareto front)"]
     for trial in view.front:
-        lines += ["", f"trial {trial.number}  {values_words(view, trial)}"]
+        lines += ["", f"trial {trial.number}  {values_text(view, trial)}"]
         lines += [f"  infeasible: {each}" for each in view.goals.broken(trial.metrics)]
         if trial.params:
             lines.append(f"  {' '.join(text.assignments(trial.params))}")
@@ -107,14 +107,14 @@ def goals_json(view: StudyView) -> dict[str, object]:
     return found
 
 
-def best_words(view: StudyView, best: Trial) -> str:
+def best_line(view: StudyView, best: Trial) -> str:
     """Return the best trial in one line."""
     step = text.at_step(best.step, view.epochs)
     goals = "" if len(view.goals.objectives) > 1 else f"  {view.goal}"
     broken = "; ".join(view.goals.broken(best.metrics))
     confirmation = view.confirmation(best)
     words = [
-        f"{values_words(view, best)}{goals}",
+        f"{values_text(view, best)}{goals}",
         f"trial {best.number}",
         step if confirmation is None else _trainings(confirmation),
         f"infeasible: {broken}" if broken else "",
@@ -122,7 +122,7 @@ def best_words(view: StudyView, best: Trial) -> str:
     return ", ".join(word for word in words if word)
 
 
-def values_words(view: StudyView, trial: Trial) -> str:
+def values_text(view: StudyView, trial: Trial) -> str:
     """Return a trial's objectives; their means if the trial was confirmed."""
     confirmation = view.confirmation(trial)
     values = (

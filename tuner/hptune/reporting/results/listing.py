@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ... import text
 from ..table import table
-from .best import best_json, values_words
+from .best import best_json, values_text
 from .view import StudyView
 
 
@@ -35,7 +35,7 @@ def list_text(studies: Sequence[ListedStudy], *, width: int | None = None) -> st
             rows.append((name, "unreadable", text.NOTHING, "", "", each.problem))
             continue
         started = text.moment(view.created_at)[:-3] if view.created_at else text.NOTHING
-        best = text.NOTHING if view.best is None else values_words(view, view.best)
+        best = text.NOTHING if view.best is None else values_text(view, view.best)
         trials = view.progress.partition(" trial")[0]
         rows.append((name, view.state, started, trials, best, str(view.goals)))
     return "\n".join(table(rows, left=("study", "state"), width=width))

@@ -14,7 +14,7 @@ from ...core.attempt import Attempt
 from ...core.messages import Finish, FinishReason
 from ...core.trial import TrialState
 from ..table import fields, indented, table
-from .best import best_words, finite, goals_json, model_lines, trial_json
+from .best import best_line, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
 from .export import ranks_json
 from .failures import FailureGroup, failure_groups
@@ -40,16 +40,16 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     about = [
         ("study", _directory(view)),
         ("search", f"{view.search} for {view.goals}"),
-        ("state", _state_words(view, now)),
+        ("state", _state_text(view, now)),
         ("trials", f"{view.progress}: {view.counts_text(of=view.all_trials)}"),
-        ("retried", _retried_words(view) if view.retried else ""),
-        ("used", _cost_words(view, now)),
+        ("retried", _retried_text(view) if view.retried else ""),
+        ("used", _cost_text(view, now)),
         ("packed", text.clean(_packed(view))),
-        ("best", text.NOTHING if best is None else best_words(view, best)),
+        ("best", text.NOTHING if best is None else best_line(view, best)),
         ("", "" if best is None else " ".join(text.assignments(best.params))),
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
-        ("", _infeasible_words(view) if view.infeasible else ""),
-        ("", _pruned_words(view) if view.pruned_failures else ""),
+        ("", _infeasible_text(view) if view.infeasible else ""),
+        ("", _pruned_text(view) if view.pruned_failures else ""),
     ]
     lines = fields([each for each in about if each[1]], width=width)
     if running := _running_rows(view, now, width):
@@ -63,14 +63,14 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     return "\n".join(lines)
 
 
-def _cost_words(view: StudyView, now: float) -> str:
+def _cost_text(view: StudyView, now: float) -> str:
     """Return the device hours that the study has used, in words; empty if there are none."""
     cost = _cost(view, now)
     words = []
     if cost.core_hours:
         idle = cost.idle_core_hours / cost.core_hours
-        idle_words = f" ({idle:.0%} idle)" if idle >= _LEAST_IDLE else ""
-        words.append(f"{text.amount(cost.core_hours)} core hours{idle_words}")
+        idle_text = f" ({idle:.0%} idle)" if idle >= _LEAST_IDLE else ""
+        words.append(f"{text.amount(cost.core_hours)} core hours{idle_text}")
     if cost.gpu_hours:
         words.append(f"{text.amount(cost.gpu_hours)} GPU hours")
     if words and cost.wait_seconds >= 1.0:
@@ -143,21 +143,21 @@ def closing_text(
         seconds: How long it took.
         command: Returns what is shown for a command line; empty to leave it out.
     """
-    lines = [f"{_finish_words(view, finish)} in {text.duration(seconds)}"]
+    lines = [f"{_finish_text(view, finish)} in {text.duration(seconds)}"]
     lines.append(f"  {view.counts_text(of=view.all_trials)}")
     if view.retried:
-        lines.append(f"  retried: {_retried_words(view)}")
+        lines.append(f"  retried: {_retried_text(view)}")
     label = "  failed: "
     for line in _failure_lines(failure_groups(view.trials), _FAILURES_IN_THE_END):
         lines.append(f"{label}{line}")
         label = " " * len(label)
     if view.pruned_failures:
-        lines.append(f"  {_pruned_words(view)}")
+        lines.append(f"  {_pruned_text(view)}")
     if view.infeasible:
-        lines.append(f"  {_infeasible_words(view)}")
+        lines.append(f"  {_infeasible_text(view)}")
     best = view.best
     if best is not None:
-        lines += ["", f"best  {best_words(view, best)}"]
+        lines += ["", f"best  {best_line(view, best)}"]
         if len(view.front) > 1:
             lines.append(f"      and {len(view.front) - 1} more on the Pareto front")
         names = [text.clean(name) for name in best.params]
@@ -236,19 +236,19 @@ def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) ->
     return command
 
 
-def _retried_words(view: StudyView) -> str:
+def _retried_text(view: StudyView) -> str:
     """Return how many attempts were retried, and why."""
     retried = view.retried
     return f"{text.plural(retried.total(), 'attempt')} ({_counted(retried)})"
 
 
-def _pruned_words(view: StudyView) -> str:
+def _pruned_text(view: StudyView) -> str:
     """Return how many failed trials count as pruned, and how they failed."""
     pruned = view.pruned_failures
     return f"{text.plural(pruned.total(), 'trial')} pruned by --on-failure ({_counted(pruned)})"
 
 
-def _infeasible_words(view: StudyView) -> str:
+def _infeasible_text(view: StudyView) -> str:
     """Return how many trials are infeasible, and why."""
     broken = view.broken_constraints
     which = _counted(broken) if len(broken) > 1 else "".join(broken)
@@ -259,7 +259,7 @@ def _counted(by_kind: Counter[str]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in by_kind.most_common())
 
 
-def _finish_words(view: StudyView, finish: Finish) -> str:
+def _finish_text(view: StudyView, finish: Finish) -> str:
     done = view.progress
     reason = text.clean(finish.reason)
     shown = f" ({reason})" if reason else ""
@@ -278,7 +278,7 @@ def _finish_words(view: StudyView, finish: Finish) -> str:
             return f"Stopped early{shown}: {done}"
 
 
-def _state_words(view: StudyView, now: float) -> str:
+def _state_text(view: StudyView, now: float) -> str:
     master = view.master
     if master is None:
         words = state_without_master(view)

@@ -233,7 +233,7 @@ class Notifications:
             who = _workers(nodes)
             if len(nodes) == 1 and self._workers.count_on(nodes[0]):
                 who += f" at {next(iter(self._died))}"  # the node has other workers
-            trials = self._lost_words()
+            trials = self._lost_text()
             lines.append(f"{who} {'was' if len(nodes) == 1 else 'were'} lost{trials}{now}")
         for node, reason in self._refused:
             lines.append(f"the worker on {node} was refused: {reason}")
@@ -241,7 +241,7 @@ class Notifications:
         self._lost_trials = []
         return lines
 
-    def _lost_words(self) -> str:
+    def _lost_text(self) -> str:
         """Return what the trials of lost workers do; empty if there are none."""
         known = sum(self._has_checkpoint(trial) for trial in self._lost_trials)
         unknown = len(self._lost_trials) - known

@@ -115,7 +115,7 @@ class PlainProgress:
 
     def _write_heartbeat(self, snapshot: StudySnapshot) -> None:
         done = text.progress(snapshot.ended, snapshot.budget_trials)
-        parts = [self._running_words(snapshot)]
+        parts = [self._running_text(snapshot)]
         if (best := snapshot.best) is not None:
             parts.insert(0, f"best {text.measured(best.value)} (trial {best.number})")
         if failed := snapshot.counts.get(TrialState.FAILED):
@@ -127,7 +127,7 @@ class PlainProgress:
             parts.insert(0, f"{text.duration(left)} left")
         self._write("; ".join((done, *parts)))
 
-    def _running_words(self, snapshot: StudySnapshot) -> str:
+    def _running_text(self, snapshot: StudySnapshot) -> str:
         if not snapshot.running:
             paused = "paused: " if snapshot.paused_by else ""
             return f"{paused}nothing runs on {text.plural(snapshot.workers, 'worker')}"

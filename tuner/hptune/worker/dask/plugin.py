@@ -111,7 +111,7 @@ class StudyPlugin(WorkerPlugin):
         if self.access is not None and not self.access.digests:
             must_agree += versions.OF_PICKLED_CODE
         if different := versions.differences(self._versions, versions.installed(), must_agree):
-            reason = versions.describe(different, here="the master", there="this worker")
+            reason = versions.text(different, here="the master", there="this worker")
             return Announcement.refused(self._worker, reason, is_of_versions=True)
         if self.access is not None:
             self._source = check_access(self.access)

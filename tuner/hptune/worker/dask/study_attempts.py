@@ -41,7 +41,7 @@ from .plugin_state import (
     Send,
     SendFiles,
 )
-from .words import ending_words, placement_words
+from .words import ending_text, placement_text
 
 _LEAVE_SECONDS = GRACE_SECONDS + 5.0
 """Seconds until every attempt has written its checkpoint, or was killed."""
@@ -169,10 +169,10 @@ class StudyAttempts:
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case Send(AttemptEnded(_, attempt, ending)):
-                self._say(f"trial {attempt.trial} is over: {ending_words(ending)}")
+                self._say(f"trial {attempt.trial} is over: {ending_text(ending)}")
             case Begin(order):
                 self._say(
-                    f"trial {order.attempt.trial} starts with {placement_words(order.placement)}"
+                    f"trial {order.attempt.trial} starts with {placement_text(order.placement)}"
                 )
                 self._begin(order)
             case Halted(attempt, halt) if self.runner is not None:

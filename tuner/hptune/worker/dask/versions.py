@@ -48,10 +48,10 @@ def differences(
     return [pair for pair in pairs if pair[1] != pair[2]]
 
 
-def describe(different: Sequence[tuple[str, str, str]], *, here: str, there: str) -> str:
+def text(different: Sequence[tuple[str, str, str]], *, here: str, there: str) -> str:
     """Return differences in words that name both sides.
 
-    >>> describe([("python", "3.11", "3.12")], here="the master", there="this worker")
+    >>> text([("python", "3.11", "3.12")], here="the master", there="this worker")
     'the master has python 3.11, this worker has 3.12'
     """
     return "; ".join(

@@ -6,7 +6,7 @@ from ...core.attempt import Cause, Ending
 from ...core.resources import Capacity, Placement, size
 
 
-def capacity_words(capacity: Capacity) -> str:
+def capacity_text(capacity: Capacity) -> str:
     """Return what a worker offers."""
     parts = [_counted(len(capacity.cpus), "core")]
     if capacity.gpus:
@@ -15,7 +15,7 @@ def capacity_words(capacity: Capacity) -> str:
     return ", ".join(parts)
 
 
-def placement_words(placement: Placement) -> str:
+def placement_text(placement: Placement) -> str:
     """Return what an attempt holds."""
     is_part = placement.cpu_share < 1
     cores = _counted(len(placement.cpus), "core")
@@ -26,7 +26,7 @@ def placement_words(placement: Placement) -> str:
     return f"{words} and {part}GPU {','.join(placement.gpus)}"
 
 
-def ending_words(ending: Ending) -> str:
+def ending_text(ending: Ending) -> str:
     """Return how an attempt ended."""
     if ending.cause is Cause.PRUNED:
         return "stopped early"  # only the master knows whether a pruner or a user asked for it

@@ -25,7 +25,7 @@ from .dask_settings import DASK_SETTINGS, silence
 from .encryption import security
 from .offer import Offer, WorkerOptions
 from .plugin import StudyPlugin
-from .words import capacity_words
+from .words import capacity_text
 
 _POLL_SECONDS = 0.5
 """Seconds between two attempts to reach the scheduler."""
@@ -157,7 +157,7 @@ class _Joining:
     def _say_joined(self, address: str) -> None:
         if not self._is_joined:
             self._is_joined = True
-            self._say(f"joined {address} with {capacity_words(self._offer.capacity)}")
+            self._say(f"joined {address} with {capacity_text(self._offer.capacity)}")
 
     async def _left(self, worker: _Worker) -> None:
         if not self._leave.is_set():
@@ -182,7 +182,7 @@ class _Joining:
         if not self._leave.is_set():
             ends_at = devices.ends_at()
             left = None if ends_at is None else ends_at - time.time()
-            self._why = _signal_words(number, left)
+            self._why = _signal_text(number, left)
             self._leave.set()
 
     def _on_time_up(self) -> None:
@@ -296,10 +296,10 @@ async def _first(*awaited: Awaitable[object]) -> None:
             task.cancel()
 
 
-def _signal_words(number: int, seconds_left: float | None) -> str:
+def _signal_text(number: int, seconds_left: float | None) -> str:
     """Return a signal's name for the user, with the end of the job's time if that is near.
 
-    >>> _signal_words(signal.SIGTERM, 118.2), _signal_words(signal.SIGINT, None)
+    >>> _signal_text(signal.SIGTERM, 118.2), _signal_text(signal.SIGINT, None)
     ("SIGTERM, 118 s before the end of the job's walltime", 'Ctrl-C')
 
     Args:

@@ -85,7 +85,7 @@ class FloatParameter:
     @property
     def bounds(self) -> str:
         """Kind and range in words."""
-        return f"Float {_range_words(self.low, self.high, self.step, self.scale)}"
+        return f"Float {_range_text(self.low, self.high, self.step, self.scale)}"
 
     def grid_values(self, resolution: int) -> Sequence[float]:
         """Return every step, or `resolution` values equidistant on the scale, with both ends."""
@@ -191,7 +191,7 @@ class IntParameter:
     def bounds(self) -> str:
         """Kind and range in words."""
         step = None if self.scale is Scale.LINEAR and self.step == 1 else self.step
-        return f"Int {_range_words(self.low, self.high, step, self.scale)}"
+        return f"Int {_range_text(self.low, self.high, step, self.scale)}"
 
     def grid_values(self, resolution: int) -> Sequence[int]:
         """Return every step; without steps, `resolution` values equidistant on the scale."""
@@ -255,7 +255,7 @@ def _off_steps(name: str, value: ParamValue, nearest: float) -> str:
     return f"{name} is {value!r}, which lies between two steps; the nearest step is {nearest}"
 
 
-def _range_words(low: float, high: float, step: float | None, scale: Scale) -> str:
+def _range_text(low: float, high: float, step: float | None, scale: Scale) -> str:
     words = [f"{low}..{high}"]
     if step is not None:
         words.append(f"step {step}" if scale is Scale.LINEAR else f"factor {step}")
