@@ -174,3 +174,22 @@ def test_a_space_is_read_as_utf_8_in_any_locale(tmp_path: Path) -> None:
     )
     strict = ("-X", "warn_default_encoding", "-W", "error::EncodingWarning")
     subprocess.run([sys.executable, *strict, "-c", "\n".join(lines)], check=True, timeout=240)
+
+
+def test_a_file_that_parses_arguments_when_it_is_imported_has_its_own(hptune: Hptune) -> None:
+    hptune.file(
+        "model.py",
+        """
+        import argparse, sys
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--epochs", type=int, default=3)
+        options = parser.parse_args()
+        assert sys.argv[0].endswith("model.py")
+
+        def objective(hp, trial):
+            return hp.Float("x", 0, 1) + options.epochs
+        """,
+    )
+    ended = hptune("run", "model.py", "--trials", "2", "--executor", "joblib")
+    assert ended.code == 0, ended.err

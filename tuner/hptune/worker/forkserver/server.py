@@ -306,6 +306,8 @@ def main(address: str, source_kind: str, source_path: str, entry: str, mode: str
     os.dup2(2, 1)
     server = _Server(address, owner)
     source = ObjectiveSource(SourceKind(source_kind), source_path, entry)
+    if source.kind is SourceKind.FILE:
+        sys.argv[:] = [source_path]  # as `python model.py` has it, for a file that reads it
     with _ending_with(owner, Path(address).parent):
         server.may_load_data = _preload(source, with_source=mode != FRAMEWORKS_ONLY)
     # The children share these pages until one writes to them; the collector would.
