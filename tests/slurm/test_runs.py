@@ -51,7 +51,8 @@ def test_a_killed_master_is_resumed_with_the_same_jobs_and_no_two_trials_share_a
 def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_their_node(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
-    model(hptune, epochs=40, seconds=0.4)
+    # Long enough that neither ends while the requeued job waits: one trial needs one job only.
+    model(hptune, epochs=80, seconds=0.4)
     run = start(hptune, SLICES, "--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 2)
     study = hptune.study()
     wait_for(lambda: reached(study, 3, count=2), "two trials under way", seconds=120)
@@ -64,7 +65,7 @@ def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_th
     # The requeued job may still wait for its turn: then the replacement's node is lost.
     node = next(line.split()[-1] for line in slurm.jobs() if line.split()[1] == "RUNNING")
     slurm.kill_node(node)
-    output = finish(hptune, run, count=2, epochs=40)
+    output = finish(hptune, run, count=2, epochs=80)
     slurm.mend_node(node)
     assert f"job {first} on " in output
     held = rows(study, "SELECT outcome, reason FROM attempts")
