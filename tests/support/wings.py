@@ -130,7 +130,7 @@ def wing(module: str) -> str:
 
 
 def may_import(importer: str, imported: str, *, in_function: bool) -> bool:
-    """Return whether a module may import another, as far as wings are concerned."""
+    """Return whether the rules of the wings let a module import another."""
     ours, theirs = wing(importer), wing(imported)
     if not theirs or ours == theirs:
         return True

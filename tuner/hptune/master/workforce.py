@@ -35,7 +35,7 @@ def check_workers(settings: StudySettings, cluster: Cluster) -> Resources:
         cluster: Where the workers come from; it is not open yet.
 
     Returns:
-        What a trial holds, as far as the settings say.
+        What a trial holds by the settings alone.
 
     Raises:
         UsageError: The cluster can never hold a trial, or the file cannot be used.
