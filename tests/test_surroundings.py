@@ -1,4 +1,4 @@
-"""What the tests inherit from whoever starts them does not reach them."""
+"""What the tests inherit from the process that starts them does not reach them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same surroundings for every test, whoever starts the tests, and from where."""
+"""The same surroundings for every test, independent of who starts the tests, and from where."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_a_report_that_lacks_an_objective_stops_nobody(driver: EngineDriver) -> 
     assert driver.report(name(2), 1, score=0.1, size=math.inf) == []
     assert driver.report(name(2), 2, score=0.1) == []
     driver.end(name(2), Ending(Cause.KILLED))
-    assert driver.starts[2].resume_from == 2, "its steps count all the same"
+    assert driver.starts[2].resume_from == 2, "its steps still count"
     driver.check_replay()
 
 

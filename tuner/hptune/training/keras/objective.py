@@ -387,7 +387,7 @@ def save_model(model: Any, directory: Path) -> None:
     """Save the model in Keras's own format, or only its weights if Keras cannot save the model.
 
     A `fit` of the user's own may train other objects; one without a method `save` is not kept, nor
-    is a model whose layers cannot save their weights. The trial has its result all the same.
+    is a model whose layers cannot save their weights. The trial still has its result.
 
     Raises:
         NoRoom: The disk is full.

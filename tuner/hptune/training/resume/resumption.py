@@ -334,7 +334,7 @@ class Resumption:
     def _skip(self, model: Any) -> None:
         if self._resume_from is not None:
             model._initial_epoch = self._epochs
-            model_state.build_optimizer(model)  # Keras finalizes the weights all the same
+            model_state.build_optimizer(model)  # Keras finalizes the weights too
             results = self._resume_from.results[self._progress.fit]
             self._for_named(results, callback_state.restore_result)
 

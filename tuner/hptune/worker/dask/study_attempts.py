@@ -71,7 +71,7 @@ class StudyAttempts:
     Args:
         name: The study's name.
         worker: Dask's worker.
-        say: Takes a line for whoever looks at the worker.
+        say: Takes a line for people who look at the worker.
 
     Attributes:
         state: What is known of the study here; only read it.
