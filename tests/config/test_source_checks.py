@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import venv
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -61,8 +63,11 @@ def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> N
         "def train(): ...",
     ],
 )
-def test_what_may_work_is_not_refused(tmp_path: Path, text: str) -> None:
+def test_what_may_work_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     (tmp_path / "mine.py").touch()
+    monkeypatch.setitem(sys.modules, "mine", ModuleType("mine"))  # that of another model file
     (tmp_path / "model.py").write_text(text)
     check_source(tmp_path / "model.py", has_entry=False)
 

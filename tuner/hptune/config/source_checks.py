@@ -76,9 +76,11 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
     if python:
         _check_python(python)
     for line, name in () if python else _first_imports(tree):
-        if name in sys.modules or name in sys.builtin_module_names:
-            continue
-        found = PathFinder.find_spec(name, [str(path.parent)]) or importlib.util.find_spec(name)
+        found = PathFinder.find_spec(name, [str(path.parent)])
+        if found is None:  # what this process has imported need not be looked for again
+            if name in sys.modules or name in sys.builtin_module_names:
+                continue
+            found = importlib.util.find_spec(name)
         if found is None:
             remedy = how_to_install(name)
             raise ModelFileError(
