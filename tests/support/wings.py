@@ -39,7 +39,7 @@ WINGS = {
             "hptune.cli.dashboard",
         ),
         open_doors={"hptune.study": "figures, reports and exports are methods of Study"},
-        uses=("remote",),
+        uses=("remote", "other tools"),
     ),
     "parallel": Wing(
         (
@@ -117,6 +117,44 @@ WINGS = {
         uses=("slurm",),
     ),
     "doctor": Wing(("hptune.doctor", "hptune.cli.doctor"), uses=("remote", "slurm")),
+    "other tools": Wing(
+        (
+            "hptune.config.foreign_searches",
+            "hptune.config.other_tuners",
+            "hptune.master.earlier",
+            "hptune.samplers.adapters",
+            "hptune.samplers.wrappers.warm_start",
+        ),
+        doors={
+            "hptune.master.plan": "--warm-start reads earlier studies, also of other tuners",
+            "hptune.samplers.registry": "a study that is started warm wraps its sampler",
+        },
+        open_doors={
+            "hptune.config.model_file": "a model file that searches by itself is refused",
+            "hptune.cli": "options of other tuners are answered with ours",
+            "hptune.tuner": "names of other tuners are answered with ours",
+        },
+    ),
+    "programs": Wing(
+        ("hptune.config.programs", "hptune.training.program"),
+        doors={"hptune.cli.running": "--command tunes any program"},
+        open_doors={
+            "hptune.config.user_errors": "frames of the file that --command writes are not shown",
+        },
+    ),
+    "data cache": Wing(
+        ("hptune.training.data_cache",),
+        doors={
+            "hptune.worker.forkserver.attempt": "an attempt measures what its data took",
+            "hptune.worker.forkserver.questions": "a question builds the model from cached data",
+        },
+        open_doors={
+            "hptune.training.keras.objective": "load_data is called through the cache",
+            "hptune.worker.forkserver.server": "a fork server joins and leaves a study's cache",
+        },
+    ),
+    "optimizers": Wing(("hptune.optimizers",)),
+    "testing": Wing(("hptune.testing",)),
 }
 """Certificates (`security`) are the kernel's: they keep other users of this machine out."""
 
@@ -137,5 +175,5 @@ def may_import(importer: str, imported: str, *, in_function: bool) -> bool:
     if ours:
         return theirs in WINGS[ours].uses
     if importer == COMMANDS:
-        return imported.startswith(f"{COMMANDS}.")
+        return imported.startswith(f"{COMMANDS}.") or importer in WINGS[theirs].open_doors
     return importer in WINGS[theirs].open_doors or (in_function and importer in WINGS[theirs].doors)

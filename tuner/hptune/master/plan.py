@@ -30,8 +30,6 @@ from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..samplers.auto import choose
 from ..samplers.registry import AUTO
-from .earlier.read import read_earlier
-from .earlier.sources import check_source
 from .workforce import Workforce
 
 
@@ -138,12 +136,25 @@ def check_request(settings: StudySettings) -> None:
     Raises:
         UsageError: Something in them is wrong.
     """
-    for name in settings.warm_start:
-        check_source(name)
+    if settings.warm_start:
+        from .earlier.sources import check_source
+
+        for name in settings.warm_start:
+            check_source(name)
     check_place(settings)
     anything = Goals((Goal("", Direction.MAX),))
     check_search(settings, anything)
     checked_pruner(settings, settings.epochs or PLENTY, anything)
+
+
+def _earlier_studies(
+    settings: StudySettings, goals: Goals, space: SearchSpace
+) -> list[EarlierStudy]:
+    if not settings.warm_start:
+        return []
+    from .earlier.read import read_earlier
+
+    return [read_earlier(name, goals, space) for name in settings.warm_start]
 
 
 def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> RunPlan:
@@ -159,7 +170,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     epochs = resolve_epochs(settings, found)
     completed_points(settings.start_points, space)
     with_priors(space, settings.priors)
-    earlier = [read_earlier(name, goals, space) for name in settings.warm_start]
+    earlier = _earlier_studies(settings, goals, space)
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
     settings, why = _with_search(with_entry(settings, found), space, at_once=at_once)
