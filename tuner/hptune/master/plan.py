@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..clusters.layout import WorkerLayout
 from ..config.model_file import Found, SourceKind
@@ -31,6 +32,9 @@ from ..reporting.terminal.progress import RunHeader
 from ..samplers.auto import choose
 from ..samplers.registry import AUTO
 from .workforce import Workforce
+
+if TYPE_CHECKING:
+    from .earlier.read import Earlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +151,7 @@ def check_request(settings: StudySettings) -> None:
     checked_pruner(settings, settings.epochs or PLENTY, anything)
 
 
-def _earlier_studies(
-    settings: StudySettings, goals: Goals, space: SearchSpace
-) -> list[EarlierStudy]:
+def _earlier_studies(settings: StudySettings, goals: Goals, space: SearchSpace) -> list[Earlier]:
     if not settings.warm_start:
         return []
     from .earlier.read import read_earlier
