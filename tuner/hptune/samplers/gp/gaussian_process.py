@@ -65,13 +65,23 @@ class LogNormalPrior(NamedTuple):
 
 # For targets with a variance of about 1.
 _LENGTH = LogNormalPrior(median=0.5, spread=1.0, lower=0.02, upper=50.0)
+"""Of one or two groups; see `_length_prior`."""
 _VARIANCE = LogNormalPrior(median=1.0, spread=1.0, lower=0.05, upper=20.0)
 _NOISE = LogNormalPrior(median=1e-4, spread=2.0, lower=1e-6, upper=1.0)
 
 
 def kernel_priors(groups: int) -> tuple[LogNormalPrior, ...]:
     """Return the priors in the order of `Kernel.logs`."""
-    return (*(_LENGTH,) * groups, _VARIANCE, _NOISE)
+    return (*(_length_prior(groups),) * groups, _VARIANCE, _NOISE)
+
+
+def _length_prior(groups: int) -> LogNormalPrior:
+    """Return the prior of a length scale: its median grows with the root of the number of groups.
+
+    Distances in the unit cube grow so, and the prior then expects functions of the same
+    complexity (Hvarfner et al. 2024, arXiv 2402.02229, section 4).
+    """
+    return _LENGTH._replace(median=_LENGTH.median * math.sqrt(max(1.0, groups / 2)))
 
 
 def starting_kernels(groups: int) -> tuple[Kernel, ...]:
@@ -80,7 +90,7 @@ def starting_kernels(groups: int) -> tuple[Kernel, ...]:
     The posterior often has a mode near each, and an optimiser that starts at one does not find the
     other.
     """
-    lengths, variance = np.full(groups, _LENGTH.median), _VARIANCE.median
+    lengths, variance = np.full(groups, _length_prior(groups).median), _VARIANCE.median
     return (
         Kernel(lengths, variance, _NOISE.median),
         Kernel(2.0 * lengths, variance, _NOISY_START * variance),
