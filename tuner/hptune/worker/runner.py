@@ -32,18 +32,16 @@ from .monitoring.master_liveness import MasterLiveness, MasterState
 from .monitoring.trial_log import limit_log
 from .monitoring.usage import Meter
 from .monitoring.watchdog import MemoryWatchdog, StopWatch, Watchdog, ending_grace
-from .orders import AttemptOrder, MeetOrder
+from .orders import AttemptOrder, MeetOrder, StopOrder
 from .runner_state import (
     GRACE_SECONDS,
     AttemptEvent,
     Drain,
     DumpStacks,
-    Emit,
     EndAttempt,
     Instructions,
     Kill,
     RunnerState,
-    TellToStop,
 )
 from .server_connection import ServerConnection
 
@@ -218,8 +216,6 @@ class AttemptRunner:
     def _carry_out(self, instructions: Instructions) -> None:
         for instruction in instructions:
             match instruction:
-                case Emit(event):
-                    self._emit(event)
                 case Drain(attempt):
                     process = self._processes[attempt]
                     while process.channel.poll() and self._read(process):
@@ -227,14 +223,16 @@ class AttemptRunner:
                     self._carry_out(self._state.channel_closed(attempt))
                 case EndAttempt():
                     self._finish(instruction)
-                case TellToStop() | DumpStacks() | Kill():
+                case StopOrder() | DumpStacks() | Kill():
                     # If the process or the fork server has ended, its exit is an event of its own.
                     with contextlib.suppress(OSError):
                         self._order(self._processes[instruction.attempt], instruction)
+                case _:
+                    self._emit(instruction)
 
-    def _order(self, process: _Process, instruction: TellToStop | DumpStacks | Kill) -> None:
+    def _order(self, process: _Process, instruction: StopOrder | DumpStacks | Kill) -> None:
         match instruction:
-            case TellToStop(_, halt):
+            case StopOrder(_, halt):
                 process.channel.send(halt)
             case DumpStacks(attempt):
                 process.client.dump_stacks(attempt)
