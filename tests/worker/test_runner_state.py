@@ -258,11 +258,8 @@ def test_each_started_attempt_ends_once_in_any_order_of_events(
     ends: list[AttemptId] = []
 
     def note(instructions: Instructions) -> None:
-        for each in instructions:
-            if isinstance(each, EndAttempt):
-                ends.append(each.attempt)
-            elif isinstance(each, AttemptEnded):
-                ends.append(each.attempt)
+        ended = (each for each in instructions if isinstance(each, EndAttempt | AttemptEnded))
+        ends.extend(each.attempt for each in ended)
 
     def fork(attempt: AttemptId) -> Instructions:
         if state.is_starting(attempt):
