@@ -188,10 +188,10 @@ def test_a_schedule_is_found_below_the_scale_of_a_loss() -> None:
 
 
 def test_a_rate_that_a_checkpoint_has_is_divided_by_its_factor() -> None:
-    from hptune.training.strategies.learning_rate import rate_callback
+    from hptune.training.strategies.learning_rate import ScaledRate
 
     model = new_model(0.04)
-    one = rate_callback(Alike(devices=1, rule=BatchRule.LINEAR))
+    one = ScaledRate(Alike(devices=1, rule=BatchRule.LINEAR))
     one.set_state(4.0)
     one.set_model(model)
     one.on_epoch_begin(7)

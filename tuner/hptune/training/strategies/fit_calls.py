@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import keras
+
 from ...errors import ModelFileError
 from ..replaced_methods import replaced
 from ..resume.model_state import build_optimizer
 from . import batches, learning_rate
 from .base import Strategy
-from .equal_weights import equal_weights_callback
+from .equal_weights import EqualWeights
 
 WRITERS = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "RemoteMonitor", "TensorBoard")
 """Keras's callbacks that write files or send data: rank 0's do so."""
@@ -37,8 +39,6 @@ class FitCalls:
 @contextlib.contextmanager
 def train_by(strategy: Strategy) -> Iterator[FitCalls]:
     """Let a strategy carry out each `fit` and `predict` of a model, and let only rank 0 save it."""
-    import keras
-
     cls: Any = keras.Model
     fit, predict, evaluate, calls = cls.fit, cls.predict, cls.evaluate, FitCalls()
 
@@ -92,8 +92,6 @@ def _by_rank_0(strategy: Strategy, save: Any) -> Any:
 
 def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with the global batch size and our callbacks."""
-    import keras
-
     build_optimizer(model)  # a MultiOptimizer may not know those within it before
     scales = learning_rate.is_scaled(strategy)
     if batches.is_arrays(arguments.get("x")):
@@ -118,10 +116,10 @@ def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict
         )
     callbacks = arguments.get("callbacks")
     given = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks) or [])
-    ours = [equal_weights_callback(strategy)] if strategy.replicas > 1 else []
+    ours = [EqualWeights(strategy)] if strategy.replicas > 1 else []
     if scales:
         learning_rate.check_rate(strategy, model, given)
-        ours.append(learning_rate.rate_callback(strategy))
+        ours.append(learning_rate.ScaledRate(strategy))
     arguments["callbacks"] = [*ours, *(each for each in given if _acts_on(each, strategy.rank))]
     return arguments
 

@@ -7,6 +7,11 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
+import keras
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
 from ..replaced_methods import replaced
 from .base import Fit, ParallelTrainingError, Predict, Strategy
 
@@ -32,14 +37,10 @@ class JaxDataParallel(Strategy):
     @property
     def on_cpu(self) -> bool:
         """Whether JAX's default devices are CPUs."""
-        import jax
-
         return bool(jax.default_backend() == "cpu")
 
     def enter(self) -> None:
         """Connect JAX with the other ranks, and distribute what Keras makes from here on."""
-        import jax
-
         if self.ranks is not None:
             ranks = self.ranks
             if ranks.rank == 0:
@@ -66,8 +67,6 @@ class JaxDataParallel(Strategy):
                 "gets as many"
             )
         _use_global_batches()
-        import keras
-
         keras.distribution.set_distribution(
             keras.distribution.DataParallel(
                 devices=keras.distribution.list_devices(), auto_shard_dataset=False
@@ -85,10 +84,6 @@ class JaxDataParallel(Strategy):
         """
         if self.ranks is None:
             return original(model, **arguments)
-        import jax
-        import keras
-        from jax.sharding import NamedSharding, PartitionSpec
-
         mesh = keras.distribution.distribution().device_mesh.backend_mesh
         whole = NamedSharding(mesh, PartitionSpec())
         step = model.predict_step
@@ -106,8 +101,6 @@ class JaxDataParallel(Strategy):
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Make no distributed arrays: to make one is a collective operation of all ranks."""
-        import keras
-
         distribution = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
         try:
@@ -117,8 +110,6 @@ class JaxDataParallel(Strategy):
 
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights on each device of this process."""
-        import numpy as np
-
         # During an epoch, Keras's variables are empty: the state is with its training loop.
         model.jax_state_sync()
         values = {each.path: each.value for each in model.trainable_variables}
@@ -132,8 +123,6 @@ class JaxDataParallel(Strategy):
         """Disconnect JAX; all ranks do it together."""
         if self.ranks is None:
             return
-        import jax
-
         super().leave()
         distributed: Any = jax.distributed
         with contextlib.suppress(RuntimeError):
@@ -152,8 +141,6 @@ def _use_global_batches() -> None:
     from keras.src.backend.jax import distribution_lib
 
     if not hasattr(distribution_lib, "distribute_data_input"):
-        import keras
-
         raise ParallelTrainingError(
             f"Keras {keras.__version__} distributes batches in another way than hptune knows; "
             "use Keras 3.15"
@@ -168,10 +155,6 @@ def _distribute(batch: Any, layout: Any, *_: Any, **__: Any) -> Any:
         batch: The batch.
         layout: Keras's layout, or JAX's sharding, of the batch's first dimension.
     """
-    import jax
-    import numpy as np
-    from jax.sharding import NamedSharding, PartitionSpec
-
     if batch is None:
         return None
     sharding = getattr(layout, "backend_layout", layout)

@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import keras
+import numpy as np
+
 from ...errors import ModelFileError
 from .batches import DEFAULT_BATCH_SIZE, is_tf_dataset, size_of
 
@@ -86,8 +89,6 @@ class OwnBatches:
         return iter(self._data) if is_tf_dataset(self._data) else self._of_py_dataset()
 
     def _of_arrays(self) -> Iterator[Any]:
-        import keras
-
         for start in range(0, size_of(self._data) or 0, self._batch_size):
             rows = slice(start, start + self._batch_size)
             yield keras.tree.map_structure(
@@ -138,8 +139,6 @@ def class_weights(targets: Any, weights: Mapping[int, float]) -> Any:
         targets: Class numbers, or one column for each class.
         weights: Weights by class number.
     """
-    import numpy as np
-
     classes = np.asarray(targets)
     if classes.ndim > 1:
         classes = classes.argmax(-1) if classes.shape[-1] > 1 else classes[..., 0]

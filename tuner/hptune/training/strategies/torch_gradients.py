@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 _BUCKET_BYTES = 25 << 20
 """Gradients that are sent together, as by DistributedDataParallel."""
 
@@ -33,9 +36,6 @@ class GradientAverage:
 
     def begin_step(self, rows: int) -> None:
         """Tell the other ranks how many samples this one has in the step; does not wait."""
-        import torch
-        import torch.distributed as dist
-
         self._rows = rows
         self._sum = torch.tensor([float(rows), float(self.wants_stop)], device=self._device)
         self._work = dist.all_reduce(self._sum, async_op=True)
@@ -52,9 +52,6 @@ class GradientAverage:
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
         """Return the mean of the gradients over the ranks; None where there is none."""
-        import torch
-        import torch.distributed as dist
-
         self._wait()
         # Outside of a `train_step`, all ranks count alike.
         share = 1.0 / dist.get_world_size() if self._sum is None else self._rows / self._sum[0]
