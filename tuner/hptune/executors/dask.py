@@ -16,9 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from ..config.model_file import ObjectiveSource
 from ..core.attempt import AttemptId, Halt
-from ..core.clock import Clock
 from ..core.messages import Event, WorkerLeft
 from ..core.notice import Notice
 from ..worker.addresses import page_from_here
@@ -27,7 +25,7 @@ from ..worker.dask.plugin import StudyPlugin
 from ..worker.dask.study_access import StudyAccess
 from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
 from ..worker.transport.notices import FileNotice
-from .base import EventQueue, Executor
+from .base import EventQueue, Executor, RunContext
 from .dask_client import METADATA, StudyCalls, lost_scheduler, tried
 from .dask_state import DaskState, FromWorker, Instructions
 from .file_exchange import FileExchange
@@ -48,9 +46,7 @@ class DaskExecutor(Executor):
     places are submitted.
 
     Args:
-        name: The study's name on the workers.
-        source: The user's code.
-        clock: Stamps the events.
+        run: The facts of the run. Workers of a client do not use its fork server.
         cores: The core ids of each worker of a cluster on this machine, which `open` starts and
             `close` stops. Ignored with a client.
         gpus: The GPUs that they share out, as CUDA_VISIBLE_DEVICES names them. Ignored with a
@@ -58,21 +54,17 @@ class DaskExecutor(Executor):
         client: A client whose workers are used instead; it stays open.
         workers_end: Whether the client's workers have stopped before `close`: then the plugin is
             not removed from them.
-        fork_server_address: Address of the fork server, for the workers that are started here.
         access: How workers of a client find the study's files; None where they surely do.
     """
 
     def __init__(
         self,
-        *,
-        name: str,
-        source: ObjectiveSource,
-        clock: Clock,
+        run: RunContext,
         cores: Sequence[tuple[int, ...]] = (),
         gpus: tuple[str, ...] = (),
+        *,
         client: Any = None,
         workers_end: bool = False,
-        fork_server_address: str | None = None,
         access: StudyAccess | None = None,
     ) -> None:
         shares: Mapping[object, tuple[int, ...]] = {}
@@ -80,20 +72,17 @@ class DaskExecutor(Executor):
         if client is None:
             shares = dict(enumerate(cores))
             # The fork server removes its folder, and what is in it, also if this process is killed.
-            folder = fork_server_address and str(Path(fork_server_address).parent)
-            self._clients = own_client(cores, gpus, folder)
-        else:
-            # Workers of others may run on other machines, or as another user.
-            fork_server_address = None
+            self._clients = own_client(cores, gpus, str(Path(run.fork_server).parent))
         self._plugin = StudyPlugin(
-            name=name,
-            source=source,
-            fork_server_address=fork_server_address,
+            name=run.name,
+            source=run.source,
+            # Workers of others may run on other machines, or as another user.
+            fork_server_address=run.fork_server if client is None else None,
             cores=shares,
             access=access,
         )
         self._workers_end = workers_end
-        self._queue = EventQueue(clock)
+        self._queue = EventQueue(run.clock)
         self._closing = contextlib.ExitStack()
         self._calls: StudyCalls
         self._files: FileExchange | None = None
