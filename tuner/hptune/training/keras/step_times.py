@@ -14,7 +14,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,14 +23,13 @@ from ...config.model_file import UserCode
 from ...core.attempt import Cause, Ending
 from ...core.step_request import BATCH, STEP_SECONDS, STEPS, StepRequest, check_divides
 from ...errors import ModelFileError
-from ..context import AttemptStopped, TrialContext
+from ..context import TrialContext
 from ..replaced_methods import replaced
 from ..resume.randomness import seed_after_loading
 from ..strategies import batches
+from ..strategies.base import Strategy
+from ..strategies.fit_calls import whole_training
 from .objective import build, load_data, train
-
-if TYPE_CHECKING:
-    from ..strategies.base import Strategy
 
 _WARM_UP_STEPS = 4
 """Steps that do not count. The first one compiles, and its weights are compared; more settle
@@ -77,13 +76,8 @@ def run(
             f"{code.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "
             "measure; `hptune scaling` needs build_model(hp) or a HyperModel"
         )
-    with contextlib.ExitStack() as stack:
-        if strategy is not None:
-            from ..strategies.fit_calls import train_by
-
-            stack.enter_context(strategy.scope())
-            stack.enter_context(train_by(strategy))
-        stack.enter_context(_measured_fit(trial, request, strategy))
+    by_strategy = contextlib.nullcontext() if strategy is None else whole_training(strategy)
+    with by_strategy, _measured_fit(trial, request, strategy):
         model = build(code, hp)
         data = load_data(code, hp)
         seed_after_loading(trial.seed)
@@ -91,14 +85,8 @@ def run(
             train(code, hp, model, data, callback=keras.callbacks.Callback(), epochs=1)
         except _Measured:
             pass
-        except AttemptStopped:
-            if strategy is not None:
-                strategy.leave()
-            raise
         else:
             raise ModelFileError(_NO_FIT)
-    if strategy is not None:
-        strategy.leave()
     return Ending(Cause.RETURNED)
 
 

@@ -9,12 +9,12 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import keras
 
 from ...errors import ModelFileError
+from ..context import AttemptStopped
 from ..replaced_methods import replaced
 from ..resume.model_state import build_optimizer
 from . import batches, learning_rate
@@ -24,28 +24,45 @@ from .equal_weights import EqualWeights
 WRITERS = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "RemoteMonitor", "TensorBoard")
 """Keras's callbacks that write files or send data: rank 0's do so."""
 
-
-@dataclass(slots=True)
-class FitCalls:
-    """The calls of `fit` so far.
-
-    Attributes:
-        count: How many there were.
-    """
-
-    count: int = 0
+NOT_PARALLEL = (
+    "fit() did not call model.fit, so no strategy could divide its batches; call model.fit, use "
+    "objective(hp, trial) with trial.rank, or one process (--strategy none on several GPUs)"
+)
 
 
 @contextlib.contextmanager
-def train_by(strategy: Strategy) -> Iterator[FitCalls]:
-    """Let a strategy carry out each `fit` and `predict` of a model, and let only rank 0 save it."""
+def whole_training(strategy: Strategy) -> Iterator[None]:
+    """Let a strategy train what the code within builds, until rank 0 has saved its result.
+
+    Raises:
+        ModelFileError: The code has called no `fit`.
+    """
+    with strategy.scope(), train_by(strategy) as trained:
+        try:
+            yield
+        except AttemptStopped:
+            strategy.leave()
+            raise
+        if not trained:
+            raise ModelFileError(NOT_PARALLEL)
+    strategy.leave()
+
+
+@contextlib.contextmanager
+def train_by(strategy: Strategy) -> Iterator[list[Any]]:
+    """Let a strategy carry out each `fit` and `predict` of a model, and let only rank 0 save it.
+
+    Yields:
+        The models that `fit` was called of so far.
+    """
     cls: Any = keras.Model
-    fit, predict, evaluate, calls = cls.fit, cls.predict, cls.evaluate, FitCalls()
+    fit, predict, evaluate = cls.fit, cls.predict, cls.evaluate
+    trained: list[Any] = []
 
     @functools.wraps(fit)
     def fit_by_strategy(*given: Any, **named: Any) -> Any:
         model, arguments = _bound(fit, given, named)
-        calls.count += 1
+        trained.append(model)
         prepared = _prepared(strategy, model, arguments)
         try:
             return strategy.fit(fit, model, prepared)
@@ -68,7 +85,7 @@ def train_by(strategy: Strategy) -> Iterator[FitCalls]:
         "save_weights": _by_rank_0(strategy, cls.save_weights),
     }
     with replaced(cls, methods):
-        yield calls
+        yield trained
 
 
 def _bound(

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ..replaced_methods import replaced
-from .base import Fit, ParallelTrainingError, Predict, Strategy
+from .base import Method, ParallelTrainingError, Strategy
 
 _MEET_SECONDS = 60
 """Longest time for the ranks to connect; they have met before."""
@@ -73,11 +73,7 @@ class JaxDataParallel(Strategy):
             )
         )
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
-        """Train with Keras's own `fit`."""
-        return original(model, **arguments)
-
-    def predict(self, original: Predict, model: Any, arguments: dict[str, Any]) -> Any:
+    def predict(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:
         """Predict with Keras's own `predict`, whose outputs each device then gets whole.
 
         Without that, a process has only those of its own devices.

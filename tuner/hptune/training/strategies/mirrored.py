@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..replaced_methods import replaced
-from .base import Fit, ParallelTrainingError, Strategy
+from .base import Method, ParallelTrainingError, Strategy
 from .tensorflow_gradients import weighted_gradients
 
 
@@ -42,7 +42,7 @@ class Mirrored(Strategy):
         scope: AbstractContextManager[Any] = self._mirrored.scope()
         return scope
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+    def fit(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:
         """Train with Keras's own `fit`, with gradients weighted by each replica's samples.
 
         TensorFlow gives the first replica its usual number of samples of a partial batch, and the

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ...errors import ModelFileError
 from . import batches, rank_values
-from .base import Fit, ParallelTrainingError, Predict, Strategy
+from .base import Method, ParallelTrainingError, Strategy
 from .own_batches import OwnBatches
 from .tensorflow_gradients import Share, weighted_gradients
 
@@ -76,7 +76,7 @@ class TensorFlowProcesses(Strategy):
             self._entered = self._all.scope()
             self._entered.__enter__()
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
+    def fit(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
         """Train with a loop of our own on this rank's part of the batches."""
         if self.ranks is None:
             raise ParallelTrainingError("there is one process")
@@ -84,7 +84,7 @@ class TensorFlowProcesses(Strategy):
         with weighted_gradients(model.optimizer) as share:
             return _Loop(self, model, local, share).run()
 
-    def predict(self, original: Predict, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
+    def predict(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
         """Predict all samples with this rank's replica; Keras's `predict` fails there."""
         x = arguments["x"]
         data = OwnBatches(

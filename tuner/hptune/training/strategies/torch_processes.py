@@ -17,7 +17,7 @@ import torch.utils.data
 
 from ..replaced_methods import replaced
 from . import batches, rank_values
-from .base import Fit, ParallelTrainingError, Strategy
+from .base import Method, ParallelTrainingError, Strategy
 from .optimizer_calls import replaced_apply
 from .torch_gradients import GradientAverage
 
@@ -70,7 +70,7 @@ class TorchProcesses(Strategy):
         except (OSError, RuntimeError) as error:
             raise ParallelTrainingError(f"PyTorch cannot connect the ranks: {error}") from error
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+    def fit(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:
         """Train with Keras's own `fit` on this rank's part of the batches."""
         assert self.ranks is not None
         average = GradientAverage(self._device)
