@@ -228,13 +228,15 @@ def test_attempts_may_outlive_their_master_for_their_grace_time() -> None:
     state.start(B, BRIEF)
     state.forked(B, now=0.0)
     assert state.may_outlive_master
-    assert state.master_lost(60.0, now=0.0) == ()
-    assert state.master_lost(60.1, now=0.0) == (StopOrder(A, Halt.STOP),)
-    assert running(brief=patient).master_replaced(now=0.0) == (StopOrder(A, Halt.STOP),)
-    assert running(brief=patient).cut_off(now=0.0) == (StopOrder(A, Halt.RELEASE),)
+    assert state.stop_survivors(Halt.STOP, now=0.0, lost_seconds=60.0) == ()
+    assert state.stop_survivors(Halt.STOP, now=0.0, lost_seconds=60.1) == (StopOrder(A, Halt.STOP),)
+    assert running(brief=patient).stop_survivors(Halt.STOP, now=0.0) == (StopOrder(A, Halt.STOP),)
+    assert running(brief=patient).stop_survivors(Halt.RELEASE, now=0.0) == (
+        StopOrder(A, Halt.RELEASE),
+    )
     without = running()
     assert not without.may_outlive_master
-    assert (without.master_replaced(now=0.0), without.cut_off(now=0.0)) == ((), ())
+    assert without.stop_survivors(Halt.STOP, now=0.0) == ()
 
 
 EVENTS = st.lists(
@@ -299,7 +301,7 @@ def test_each_started_attempt_ends_once_in_any_order_of_events(
             case "limit":
                 note(state.end_early(attempt, TOO_LARGE, 0.0, now=now))
             case "master":
-                note(state.master_lost(now, now=now))
+                note(state.stop_survivors(Halt.STOP, now=now, lost_seconds=now))
     for attempt in started:
         note(fork(attempt))
         note(state.exited(attempt, 0))

@@ -175,9 +175,9 @@ class AttemptRunner:
             if self._master is not None:
                 self._master.look()
             if self._master is not None and self._master.outlived(gone_at):
-                self._deliver(lambda now: self._state.cut_off(now=now))
+                self._stop_survivors(Halt.RELEASE)
             else:
-                self._deliver(lambda now: self._state.master_lost(now - gone_at, now=now))
+                self._stop_survivors(Halt.STOP, time.monotonic() - gone_at)
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
@@ -442,10 +442,14 @@ class AttemptRunner:
                         self.stop(process.order.attempt, Halt.RELEASE)
         state = master.look()
         if state is MasterState.REPLACED:
-            self._deliver(lambda now: self._state.master_replaced(now=now))
+            self._stop_survivors(Halt.STOP)
         elif state is MasterState.LOST:
-            lost_seconds = master.silent_seconds - STALE_SECONDS
-            self._deliver(lambda now: self._state.master_lost(lost_seconds, now=now))
+            self._stop_survivors(Halt.STOP, master.silent_seconds - STALE_SECONDS)
+
+    def _stop_survivors(self, halt: Halt, lost_seconds: float | None = None) -> None:
+        """Stop attempts that may outlive their master; see the state."""
+        stop = self._state.stop_survivors
+        self._deliver(lambda now: stop(halt, now=now, lost_seconds=lost_seconds))
 
     def _look_at(self, process: _Process, *, attempts: int) -> None:
         attempt, watchdog = process.order.attempt, process.watchdog

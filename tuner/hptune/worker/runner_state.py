@@ -333,26 +333,22 @@ class RunnerState:
 
     # --- the master ---------------------------------------------------------------------------
 
-    def master_lost(self, seconds: float, *, now: float) -> Instructions:
-        """Stop the attempts whose grace time is over, as the master was lost some seconds ago."""
-        return self._stop_all(Halt.STOP, now=now, longer_than=seconds)
-
-    def master_replaced(self, *, now: float) -> Instructions:
-        """Stop the attempts that may outlive their master, because another one has taken over."""
-        return self._stop_all(Halt.STOP, now=now)
-
-    def cut_off(self, *, now: float) -> Instructions:
-        """Release the attempts that may outlive their master, because it runs them elsewhere."""
-        return self._stop_all(Halt.RELEASE, now=now)
-
-    def _stop_all(
-        self, halt: Halt, *, now: float, longer_than: float | None = None
+    def stop_survivors(
+        self, halt: Halt, *, now: float, lost_seconds: float | None = None
     ) -> Instructions:
+        """Stop the attempts that may outlive their master.
+
+        Args:
+            halt: STOP, or RELEASE if the master lives and runs them elsewhere.
+            now: The time.
+            lost_seconds: How long ago the master was lost, which only ends grace times that are
+                shorter; None to stop all, as another master has taken over, say.
+        """
         found = [
             attempt
             for attempt, state in self._running()
             if (grace := state.brief.limits.master_grace_seconds)
-            and (longer_than is None or grace < longer_than)
+            and (lost_seconds is None or grace < lost_seconds)
         ]
         return tuple(each for attempt in found for each in self.stop(attempt, halt, now=now))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -135,6 +135,13 @@ def local_arguments(
     elif validation is not None:
         local["validation_data"] = _part_of_each(validation, **divided, validates=True)
     return local
+
+
+def whole_batches(data: Sequence[Any], batch_size: int) -> Any:
+    """Return the batches of arrays (inputs, and perhaps targets and weights) as a `PyDataset`."""
+    padded = (*data, None, None)[:3]
+    alone: dict[str, Any] = {"rank": 0, "world_size": 1, "permutation": numpy_permutation}
+    return _PartOfArrays(padded, batch_size, shuffle=False, **alone)
 
 
 def _split_off_validation(arguments: dict[str, Any]) -> dict[str, Any]:

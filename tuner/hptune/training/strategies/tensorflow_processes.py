@@ -38,8 +38,7 @@ class TensorFlowProcesses(Strategy):
 
     def enter(self) -> None:
         """Start TensorFlow's server and meet the other ranks, whose addresses TF_CONFIG has."""
-        if self.ranks is None:
-            raise ParallelTrainingError("TF_CONFIG needs several processes")
+        assert self.ranks is not None
         self.ranks.release_port()
         try:
             self._all = tf.distribute.MultiWorkerMirroredStrategy()
@@ -78,8 +77,6 @@ class TensorFlowProcesses(Strategy):
 
     def fit(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
         """Train with a loop of our own on this rank's part of the batches."""
-        if self.ranks is None:
-            raise ParallelTrainingError("there is one process")
         local = batches.local_arguments(arguments, rank=self.rank, world_size=self.world_size)
         with weighted_gradients(model.optimizer) as share:
             return _Loop(self, model, local, share).run()

@@ -60,14 +60,15 @@ class GradientAverage:
         for bucket in _buckets(found):
             flat = torch.cat([each.reshape(-1) for each in bucket]).mul_(share)
             sent.append((dist.all_reduce(flat, async_op=True), flat, bucket))
-        averaged = []
+        # Buckets hold gradients of one type, so they come in another order.
+        averaged: dict[int, Any] = {}
         for work, flat, bucket in sent:
             work.wait()
             parts = flat.split([each.numel() for each in bucket])
-            averaged += [x.view(each.shape) for x, each in zip(parts, bucket, strict=True)]
-        # Buckets hold gradients of one type, so they come in another order.
-        of = {id(each): x for each, x in zip(_in_buckets(found), averaged, strict=True)}
-        return [None if each is None else of[id(each)] for each in gradients]
+            averaged |= {
+                id(each): part.view(each.shape) for each, part in zip(bucket, parts, strict=True)
+            }
+        return [None if each is None else averaged[id(each)] for each in gradients]
 
 
 def _buckets(gradients: Sequence[Any]) -> list[list[Any]]:
@@ -83,7 +84,3 @@ def _buckets(gradients: Sequence[Any]) -> list[list[Any]]:
         buckets[-1].append(each)
         sizes[each.dtype] += size
     return [bucket for buckets in groups.values() for bucket in buckets]
-
-
-def _in_buckets(gradients: Sequence[Any]) -> list[Any]:
-    return [each for bucket in _buckets(gradients) for each in bucket]
