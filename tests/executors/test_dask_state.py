@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from attempt_orders import BRIEF
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Report
@@ -22,7 +22,7 @@ from hptune.core.messages import (
     WorkerRefused,
 )
 from hptune.core.resources import Capacity, Placement
-from hptune.executors.dask_state import Ask, Cancel, DaskState, Instructions, Refuse, Tell
+from hptune.executors.dask_state import Ask, Cancel, DaskState, Instructions, Phase, Refuse, Tell
 from hptune.worker.dask.announcement import Announcement
 from hptune.worker.orders import AttemptOrder, MeetOrder, StopOrder
 
@@ -50,11 +50,27 @@ def left(worker: str, why: str = "") -> WorkerLeft:
     return WorkerLeft(0.0, worker, f"the worker {worker} is gone{why and ': '}{why}")
 
 
+USED = (Phase.JOINED, Phase.DRAINING)
+
+
+def validate(state: DaskState) -> None:
+    """Check what must hold between two events."""
+    for name, each in state._workers.items():
+        answer = None if each.announcement is None else type(each.announcement.event)
+        assert (each.phase in USED) <= (answer is WorkerJoined), (name, each)
+        assert (each.phase is Phase.REFUSED) <= (answer is WorkerRefused), (name, each)
+        assert (each.phase is Phase.GONE) <= (not each.is_in_dask), (name, each)
+        is_away = each.phase in (Phase.LEFT, Phase.KNOWN, Phase.GONE)
+        assert is_away or each.is_in_dask, (name, each)
+    for attempt, found in state._attempts.items():
+        assert state._workers[found.worker].phase in USED, (attempt, found)
+
+
 def state_after(*events: Happening) -> DaskState:
     state = DaskState()
     for each in events:
         each(state)
-        state.validate()
+        validate(state)
     return state
 
 
@@ -221,6 +237,12 @@ class DaskMachine(RuleBasedStateMachine):
         self.refused = set[str]()
         self.number = 0
 
+    @initialize()
+    def first_worker_joins(self) -> None:
+        self.dask_adds("w")
+        self.worker_joins("w", "3.1")
+        self.caller_takes_events()
+
     def feed(self, name: str, *given: object) -> None:
         for each in event(name, *given)(self.state):
             match each:
@@ -236,7 +258,7 @@ class DaskMachine(RuleBasedStateMachine):
                 case WorkerRefused() | WorkerLeft() | AttemptEnded() | Reported() | WorkerJoined():
                     self.queue.append(each)
                     self.note(each)
-        self.state.validate()
+        validate(self.state)
 
     def note(self, told: Any) -> None:
         match told:
@@ -278,17 +300,20 @@ class DaskMachine(RuleBasedStateMachine):
     def worker_joins(self, worker: str, keras: str) -> None:
         self.feed("announced", joins(worker, keras=keras))
 
-    @rule(worker=WORKERS)
-    def worker_refuses(self, worker: str) -> None:
-        self.feed("announced", is_refused(worker))
-
-    @rule(worker=WORKERS)
-    def worker_was_asked_long_ago(self, worker: str) -> None:
-        self.feed("asked_long_ago", worker)
-
-    @rule(worker=WORKERS)
-    def caller_drains(self, worker: str) -> None:
-        self.feed("drain", worker, "it gives way")
+    @rule(
+        worker=WORKERS,
+        happening=st.sampled_from(
+            [
+                lambda each: ("announced", is_refused(each)),
+                lambda each: ("asked_long_ago", each),
+                lambda each: ("drain", each, "it gives way"),
+            ]
+        ),
+    )
+    def something_happens_to_a_worker(
+        self, worker: str, happening: Callable[[str], tuple[Any, ...]]
+    ) -> None:
+        self.feed(*happening(worker))
 
     @rule()
     def caller_takes_events(self) -> None:

@@ -55,6 +55,18 @@ def ended(attempt: AttemptId, ending: Ending) -> tuple[Instruction, ...]:
     return (AttemptEnded(0.0, attempt, ending), Free(attempt))
 
 
+def validate(state: PluginState) -> None:
+    """Check what must hold between two events."""
+    has_joined = state.announcement and isinstance(state.announcement.event, WorkerJoined)
+    assert (state.phase is Phase.ACCEPTED) <= bool(has_joined), state.phase
+    assert (state.phase is Phase.REFUSED) <= (has_joined is False), state.phase
+    assert state.phase is not Phase.JOINING or state.announcement is None, state.phase
+    for name, each in state._attempts.items():
+        assert state.announcement is not None, name
+        assert not each.is_waiting or state.phase is Phase.ACCEPTED, name
+        assert each.ended is None or (state._is_remote and not each.is_waiting), name
+
+
 Happening = Callable[[PluginState], Any]
 """A call of a method of the state, which is an event."""
 
@@ -68,7 +80,7 @@ def state_after(*events: Happening) -> PluginState:
     state = PluginState()
     for each in events:
         each(state)
-        state.validate()
+        validate(state)
     return state
 
 
@@ -256,7 +268,7 @@ class PluginMachine(RuleBasedStateMachine):
                     assert not self.has_left, "it begins on a worker that leaves"
                 case Free(attempt):
                     self.held.remove(attempt)  # fails if it is given back twice
-        self.state.validate()
+        validate(self.state)
 
     @invariant()
     def what_is_held_has_not_ended(self) -> None:
@@ -280,18 +292,19 @@ class PluginMachine(RuleBasedStateMachine):
     def attempt_reports(self, number: int) -> None:
         self.feed("from_runner", Reported(0.0, AttemptId(number, 0), Report(1, {"loss": 1.0})))
 
-    @rule(happening=st.sampled_from([("announced", JOINED), ("announced", REFUSED), ("cut_off",)]))
+    @rule(
+        happening=st.sampled_from(
+            [("announced", JOINED), ("announced", REFUSED), ("cut_off",), ("leave_if_idle",)]
+        )
+    )
     def something_happens_to_the_worker(self, happening: tuple[Any, ...]) -> None:
         runs, had_left = bool(self.held), self.has_left
-        self.feed(*happening)
+        if happening == ("leave_if_idle",):
+            assert self.state.leave_if_idle() is not runs
+        else:
+            self.feed(*happening)
         self.has_left |= self.state.phase is not Phase.ACCEPTED
         assert not (runs and self.has_left and not had_left), "it leaves though something runs"
-
-    @rule()
-    def master_is_gone(self) -> None:
-        has_left = self.state.leave_if_idle()
-        assert has_left is not bool(self.held), "it leaves though something runs, or stays"
-        self.has_left |= has_left
 
     @precondition(lambda self: len(self.ordered) > 2)
     @rule(happening=st.sampled_from([("leave", "SIGTERM"), ("study_ends",), ("refused", REFUSED)]))

@@ -27,7 +27,6 @@ from ..core.messages import (
     AttemptEnded,
     AttemptWaits,
     Event,
-    WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
     WorkerRefused,
@@ -165,22 +164,6 @@ class DaskState:
         return any(
             each.worker == worker and name.trial == trial for name, each in self._attempts.items()
         )
-
-    def validate(self) -> None:
-        """Check what must hold between two events.
-
-        Raises:
-            AssertionError: It does not.
-        """
-        for name, each in self._workers.items():
-            answer = None if each.announcement is None else type(each.announcement.event)
-            assert (each.phase in _USED) <= (answer is WorkerJoined), (name, each)
-            assert (each.phase is Phase.REFUSED) <= (answer is WorkerRefused), (name, each)
-            assert (each.phase is Phase.GONE) <= (not each.is_in_dask), (name, each)
-            is_away = each.phase in (Phase.LEFT, Phase.KNOWN, Phase.GONE)
-            assert is_away or each.is_in_dask, (name, each)
-        for attempt, found in self._attempts.items():
-            assert self._workers[found.worker].phase in _USED, (attempt, found)
 
     # --- events -------------------------------------------------------------------------------
 

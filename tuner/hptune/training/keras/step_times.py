@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import json
 import math
 import statistics
@@ -28,7 +27,7 @@ from ..replaced_methods import replaced
 from ..resume.randomness import seed_after_loading
 from ..strategies import batches
 from ..strategies.base import Strategy
-from ..strategies.fit_calls import whole_training
+from ..strategies.fit_calls import bound, whole_training
 from .objective import build, load_data, train
 
 _WARM_UP_STEPS = 4
@@ -97,13 +96,11 @@ def _measured_fit(
     """Let the first call of `keras.Model.fit` measure, and then leave the user's code."""
     cls: Any = keras.Model
     fit = cls.fit
-    signature = inspect.signature(inspect.unwrap(fit))
     replicas = 1 if strategy is None else strategy.replicas
 
     @functools.wraps(fit)
     def measure(*given: Any, **named: Any) -> Any:
-        arguments = dict(signature.bind(*given, **named).arguments)
-        model = arguments.pop("self")
+        model, arguments = bound(fit, given, named)
         size, arguments = _bounded(arguments, request, replicas, model.steps_per_execution)
         timer = _Timer(trial, request.seconds)
         fit(model, **arguments, callbacks=[timer])

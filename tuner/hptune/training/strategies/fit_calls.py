@@ -61,7 +61,7 @@ def train_by(strategy: Strategy) -> Iterator[list[Any]]:
 
     @functools.wraps(fit)
     def fit_by_strategy(*given: Any, **named: Any) -> Any:
-        model, arguments = _bound(fit, given, named)
+        model, arguments = bound(fit, given, named)
         trained.append(model)
         prepared = _prepared(strategy, model, arguments)
         try:
@@ -71,7 +71,7 @@ def train_by(strategy: Strategy) -> Iterator[list[Any]]:
 
     @functools.wraps(predict)
     def predict_by_strategy(*given: Any, **named: Any) -> Any:
-        return strategy.predict(predict, *_bound(predict, given, named))
+        return strategy.predict(predict, *bound(predict, given, named))
 
     @functools.wraps(evaluate)
     def evaluate_by_strategy(model: Any, *given: Any, **named: Any) -> Any:
@@ -88,7 +88,7 @@ def train_by(strategy: Strategy) -> Iterator[list[Any]]:
         yield trained
 
 
-def _bound(
+def bound(
     method: Any, given: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """Return the model of a call, and its other arguments by name."""

@@ -119,21 +119,6 @@ class PluginState:
         """The attempts that have not ended."""
         return [*self._attempts]
 
-    def validate(self) -> None:
-        """Check what must hold between two events.
-
-        Raises:
-            AssertionError: It does not.
-        """
-        has_joined = self.announcement and isinstance(self.announcement.event, WorkerJoined)
-        assert (self.phase is Phase.ACCEPTED) <= bool(has_joined), self.phase
-        assert (self.phase is Phase.REFUSED) <= (has_joined is False), self.phase
-        assert self.phase is not Phase.JOINING or self.announcement is None, self.phase
-        for name, each in self._attempts.items():
-            assert self.announcement is not None, name
-            assert not each.is_waiting or self.phase is Phase.ACCEPTED, name
-            assert each.ended is None or (self._is_remote and not each.is_waiting), name
-
     @property
     def _is_remote(self) -> bool:
         """Whether files travel over the connection."""
