@@ -53,11 +53,11 @@ from hptune.core.space.space import (
     SearchSpace,
 )
 from hptune.core.trial import Direction, Goal, Params, Trial
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Curve, Faults, Needs, SimulatedWorker
 from hptune.samplers.random_search import RandomSampler
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Curve, Faults, Needs, SimulatedWorker
 from hptune.testing.studies import Memory, play
 
 SIZES = ("100x10", "1000x10", "10000x10", "1000x100", "10000x100", "10000x1000", "100000x1000",

@@ -25,9 +25,9 @@ from hptune.core.goals import Goals
 from hptune.core.messages import Event, FinishReason, Reported, StopRequested
 from hptune.core.pruner import PrunerSettings
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import SimulatedWorker
 from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import SimulatedWorker
 from hptune.testing.studies import Memory, play
 
 EPOCHS = 27

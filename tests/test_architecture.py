@@ -303,19 +303,27 @@ def test_dask_is_known_to_those_who_need_it() -> None:
 
 
 def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
-    def breaks(each: Import) -> bool:
-        if room(each.importer) == "optimizers":  # which only model files import
-            return False
-        at_home = room(each.importer) == "training" or each.importer in (
-            "hptune.worker.forkserver.child",
-            "hptune.worker.forkserver.server",
-            "hptune.study",
-        )
-        return not at_home or not each.in_function
-
-    rule = [each for each in imports() if each.top in FRAMEWORKS and not each.for_types_only]
+    """Inside functions; or at once, by modules of training that load only inside functions."""
+    at_home = ("hptune.worker.forkserver.child", "hptune.worker.forkserver.server", "hptune.study")
+    rule = [
+        each
+        for each in imports()
+        if each.top in FRAMEWORKS
+        and not each.for_types_only
+        and room(each.importer) != "optimizers"  # which only model files import
+    ]
     assert rule, "nothing imports a framework: the rule checks nothing"
-    assert named([each for each in rule if breaks(each)]) == []
+    rooms = [each for each in rule if room(each.importer) != "training"]
+    assert named([e for e in rooms if e.importer not in at_home or not e.in_function]) == []
+    at_once = {each.importer for each in rule if not each.in_function}
+    assert "hptune.training.strategies.torch_processes" in at_once
+    loading = [
+        each
+        for each in ours()
+        if each.imported in at_once
+        and not (each.in_function or each.for_types_only or each.importer in at_once)
+    ]
+    assert named(loading) == []
 
 
 def test_the_job_queue_knows_nothing_of_the_tuner() -> None:

@@ -16,7 +16,7 @@ SCRIPT = """
     from hptune.core.pruner import NeverPrune
     from hptune.core.sampler import Sampler
     from hptune.core.trial import Suggestion
-    from hptune.executors.on_this_machine import joblib
+    from hptune.executors.joblib import JoblibExecutor
     from hptune.samplers.random_search import RandomSampler
 
     def objective(hp, trial):
@@ -43,7 +43,7 @@ SCRIPT = """
             return step > 9
 
     def own(run, cores, gpus):
-        return joblib(run, cores, gpus)
+        return JoblibExecutor(run, cores, gpus)
 
     def patient(*, directions, epochs, patience=3):
         return NeverPrune()
@@ -96,7 +96,7 @@ def test_another_search_of_a_study_is_refused_and_the_same_is_not(cli: InProcess
         ("search=Own", "drawn = (np", "drawn = [1 / (n < 2) for n in numbers] and (np"),
         ("pruner=patient", "return NeverPrune()", "return NeverPrune() if epochs else 3"),
         ("pruner=Strict", "step > 9", "step / (trial < 2) > 9"),
-        ("executor=own", "return joblib(", "return 1 / 0 and joblib("),
+        ("executor=own", "return JoblibExecutor(", "return 1 / 0 and JoblibExecutor("),
     ],
 )
 def test_one_that_fails_is_corrected_and_the_study_resumed(

@@ -13,11 +13,11 @@ from hptune.core.pruner import PrunerSettings
 from hptune.core.sampler import Sampler
 from hptune.core.space.space import SearchSpace
 from hptune.core.trial import Direction, Goal, Trial
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import SimulatedWorker
 from hptune.samplers.gp.sampler import BayesianSampler
 from hptune.samplers.random_search import RandomSampler
 from hptune.samplers.tpe.sampler import TpeSampler
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import SimulatedWorker
 from hptune.testing.studies import Memory, play
 
 from .tasks import Task

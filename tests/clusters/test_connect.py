@@ -23,6 +23,7 @@ from hptune.config.settings import StudySettings
 from hptune.core.clock import SystemClock
 from hptune.core.resources import Resources
 from hptune.errors import NoStudyError, StudyError, UsageError
+from hptune.executors.base import RunContext
 from hptune.executors.dask import DaskExecutor
 from hptune.master.workforce import Workforce
 from hptune.worker.dask.study_access import StudyAccess
@@ -158,13 +159,10 @@ def test_the_study_of_a_scheduler_is_found(tmp_path: Path) -> None:
 
         def running(directory: Path) -> DaskExecutor:
             access = StudyAccess(str(directory), "token", source)
-            return DaskExecutor(
-                name=f"hptune-{directory.name}",
-                source=source,
-                clock=SystemClock(),
-                client=client,
-                access=access,
+            run = RunContext(
+                name=f"hptune-{directory.name}", source=source, clock=SystemClock(), fork_server=""
             )
+            return DaskExecutor(run, client=client, access=access)
 
         with pytest.raises(NoStudyError, match="no study runs on the scheduler at tcp://127"):
             study_at(place, insecure=True)

@@ -31,10 +31,10 @@ EXECUTOR = """
 from hptune.config.places import ClusterRow
 from hptune.core.kinds import whole_number
 from hptune.core.table import option
-from hptune.executors.on_this_machine import joblib
+from hptune.executors.joblib import JoblibExecutor
 
 def few(run, cores, gpus, *, most=1):
-    return joblib(run, cores[:most], gpus) if hasattr(run, "clock") else None
+    return JoblibExecutor(run, cores[:most], gpus) if hasattr(run, "clock") else None
 
 def broken(settings, study):
     return 1 / 0

@@ -31,7 +31,7 @@ from hptune.core.messages import (
 from hptune.core.resources import Capacity
 from hptune.errors import StudyError
 from hptune.executors import dask_client
-from hptune.executors.base import Executor
+from hptune.executors.base import Executor, RunContext
 from hptune.executors.dask import DaskExecutor
 from hptune.storage.directory import StudyDirectory
 from hptune.testing.executor_driver import wait_until
@@ -45,15 +45,13 @@ from hptune.worker.dask.study_access import StudyAccess, StudyAccessError, prepa
 def on_dask(
     stage: Stage, *, cores: int = 2, client: Any = None, access: StudyAccess | None = None
 ) -> Iterator[DaskExecutor]:
-    executor = DaskExecutor(
+    run = RunContext(
         name=f"hptune-{uuid.uuid4().hex[:12]}",
         source=stage.source,
         clock=SystemClock(),
-        cores=[tuple(range(cores))],
-        client=client,
-        fork_server_address=stage.fork_server_address,
-        access=access,
+        fork_server=stage.fork_server_address or "",
     )
+    executor = DaskExecutor(run, [tuple(range(cores))], client=client, access=access)
     executor.open()
     try:
         yield executor

@@ -9,7 +9,7 @@ from typing import Any
 from attempt_orders import BRIEF
 from hptune.core.attempt import AttemptId, Halt
 from hptune.executors.dask_client import StudyCalls
-from hptune.executors.dask_state import DaskEvent, Tell
+from hptune.executors.dask_state import DaskState, Tell
 from hptune.worker.dask.plugin import StudyPlugin
 from hptune.worker.orders import StopOrder
 
@@ -24,9 +24,9 @@ def test_an_order_to_stop_that_does_not_arrive_is_sent_again() -> None:
             raise answer
         return answer
 
-    def deliver(event: DaskEvent) -> None:
-        assert isinstance(event, StopOrder)
-        calls.carry_out(Tell("w", event))
+    def deliver(event: object, order: StopOrder) -> None:
+        assert event == state.tell
+        calls.carry_out(Tell("w", order))
 
     loop = SimpleNamespace(
         add_callback=lambda function, *given: asyncio.run(function(*given)),
@@ -35,9 +35,10 @@ def test_an_order_to_stop_that_does_not_arrive_is_sent_again() -> None:
     later: list[Any] = []
     client = SimpleNamespace(run=run, loop=loop, scheduler_comm=None)
     plugin = StudyPlugin(name="study", source=BRIEF.source, fork_server_address=None, cores={})
-    calls = StudyCalls(client, plugin, deliver)
+    state = DaskState()
+    calls = StudyCalls(client, plugin, state, deliver)
     order = StopOrder(AttemptId(3, 1), Halt.PRUNE)
-    deliver(order)
+    deliver(state.tell, order)
     while later:
         later.pop()()
     assert told == [order] * 3

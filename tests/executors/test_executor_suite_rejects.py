@@ -29,9 +29,9 @@ from hptune.core.messages import (
 )
 from hptune.errors import StudyError
 from hptune.executors.base import Executor
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Faults, SimulatedWorker
 from hptune.testing.executors import ExecutorSuite, Stage, curve
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Faults, SimulatedWorker
 from hptune.worker.orders import AttemptOrder
 
 

@@ -16,7 +16,7 @@ from hptune.executors import file_exchange
 from hptune.worker.transport import file_requests, files, remote_study
 from hptune.worker.transport.file_requests import FilesNotBrought
 from hptune.worker.transport.files import INCOMING, PIECE_BYTES, FileState
-from hptune.worker.transport.notices import Change, FilesChanged, FilesWanted
+from hptune.worker.transport.notices import Change, Changes, FilesChanged, FilesWanted
 from hptune.worker.transport.remote_study import NotSent
 from real_runs import wait_for
 
@@ -39,10 +39,10 @@ def test_what_a_worker_may_not_write_is_not_even_read(
     network.begin("one", FIRST)
     change = Change(FileState(path, size, 0, 1))
     for notice in (
-        FilesChanged("one", 99, trial, (change,)),
-        FilesChanged("one", 99, trial, (), (path,)),
+        FilesChanged("one", 99, trial, Changes((change,)), 1),
+        FilesChanged("one", 99, trial, Changes((), (path,)), 1),
     ):
-        if size > 1 and not notice.changed:
+        if size > 1 and not notice.changes.changed:
             continue
         asyncio.run_coroutine_threadsafe(network.exchange.handle(notice), network.loop).result(10)
     assert "read" not in network.calls

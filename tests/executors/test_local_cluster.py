@@ -12,6 +12,7 @@ from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.core.clock import SystemClock
 from hptune.errors import StudyError
 from hptune.executors import local_cluster
+from hptune.executors.base import RunContext
 from hptune.executors.dask import DaskExecutor
 
 
@@ -42,13 +43,13 @@ def test_a_cluster_without_a_client_is_closed(
 
     monkeypatch.setattr(local_cluster, "start_cluster", lambda *_: Cluster())
     monkeypatch.setattr(local_cluster, "Client", connect)
-    executor = DaskExecutor(
+    run = RunContext(
         name="study",
         source=ObjectiveSource(SourceKind.FILE, "model.py"),
         clock=SystemClock(),
-        cores=[(0,)],
-        fork_server_address=str(tmp_path / "server"),
+        fork_server=str(tmp_path / "server"),
     )
+    executor = DaskExecutor(run, [(0,)])
     with pytest.raises(StudyError, match="does not answer: the scheduler is gone"):
         executor.open()
     assert closed == [20]

@@ -20,7 +20,7 @@ from hptune.core.clock import SystemClock
 from hptune.core.meeting import RankReady
 from hptune.core.messages import AttemptEnded, Event, WorkerJoined
 from hptune.core.resources import Placement
-from hptune.executors.base import Executor
+from hptune.executors.base import Executor, RunContext
 from hptune.executors.dask import DaskExecutor
 from hptune.executors.joblib import JoblibExecutor
 from hptune.executors.parallel import ParallelExecutor
@@ -40,16 +40,19 @@ def opened(executor: ParallelExecutor) -> Iterator[ParallelExecutor]:
         executor.close()
 
 
-def on_dask(
-    stage: Stage, cores: list[tuple[int, ...]], kind: type[DaskExecutor] = DaskExecutor
-) -> DaskExecutor:
-    return kind(
+def run_of(stage: Stage) -> RunContext:
+    return RunContext(
         name=f"hptune-{uuid.uuid4().hex[:12]}",
         source=stage.source,
         clock=CLOCK,
-        cores=cores,
-        fork_server_address=stage.fork_server_address,
+        fork_server=stage.fork_server_address or "",
     )
+
+
+def on_dask(
+    stage: Stage, cores: list[tuple[int, ...]], kind: type[DaskExecutor] = DaskExecutor
+) -> DaskExecutor:
+    return kind(run_of(stage), cores)
 
 
 def dask_pid(executor: Executor, worker: str) -> int:
@@ -90,13 +93,8 @@ class TestTwoProcessesOnJoblib(OfTwoProcesses):
             yield driver
 
     def inner(self, stage: Stage, cores: tuple[int, ...]) -> Executor:
-        return JoblibExecutor(
-            source=stage.source,
-            clock=CLOCK,
-            # joblib does not start a process for a single worker.
-            cores=[cores] * 2,
-            fork_server_address=stage.fork_server_address,
-        )
+        # joblib does not start a process for a single worker.
+        return JoblibExecutor(run_of(stage), [cores] * 2)
 
     def lose_worker(self, executor: Executor, worker: str) -> None:
         os.kill(int(worker.split("-")[-2]), signal.SIGKILL)

@@ -28,14 +28,10 @@ from hptune.executors.parallel_state import (
     LINGER_SECONDS,
     NEWS_SECONDS,
     READY_SECONDS,
-    Emit,
     Instruction,
-    MeetRanks,
     ParallelState,
-    StartRank,
-    TellRank,
 )
-from hptune.worker.orders import AttemptLimits, AttemptOrder
+from hptune.worker.orders import AttemptLimits, AttemptOrder, MeetOrder, StopOrder
 from hptune.worker.runner_state import GRACE_SECONDS
 
 NAME = AttemptId(3, 0)
@@ -77,13 +73,15 @@ class Ranks:
     def carry_out(self, instructions: list[Instruction]) -> None:
         for each in instructions:
             match each:
-                case Emit(event):
+                case AttemptOrder():
+                    self.living.add(each.attempt.rank)
+                case StopOrder() | MeetOrder():
+                    pass
+                case event:
                     self.told.append(event)
                     continue
-                case StartRank(started):
-                    self.living.add(started.attempt.rank)
             self.given.append(each)
-            if self._obeys and isinstance(each, TellRank) and each.halt is Halt.ABORT:
+            if self._obeys and isinstance(each, StopOrder) and each.halt is Halt.ABORT:
                 self.end(each.attempt.rank, ABORTED)
 
     def event(self, event: Event) -> None:
@@ -118,7 +116,7 @@ class Ranks:
         return found
 
     def met(self) -> bool:
-        return any(isinstance(each, MeetRanks) for each in self.given)
+        return any(isinstance(each, MeetOrder) for each in self.given)
 
 
 def two(*, ready: bool = True) -> Ranks:
@@ -130,7 +128,7 @@ def two(*, ready: bool = True) -> Ranks:
 
 def test_each_rank_gets_its_part_of_the_order() -> None:
     ranks = Ranks("a", "b")
-    orders = [each.order for each in ranks.given if isinstance(each, StartRank)]
+    orders = [each for each in ranks.given if isinstance(each, AttemptOrder)]
     assert [str(each.attempt) for each in orders] == ["3.0", "3.0r1"]
     assert [each.placement.worker for each in orders] == ["a", "b"]
     assert not any(each.placement.peers for each in orders)
@@ -197,8 +195,8 @@ def test_the_others_of_a_dead_rank_are_killed_at_once() -> None:
     ranks.end(1, KILLED)
     ranks.wait(0.0)
     assert ranks.given[-2:] == [
-        TellRank(NAME, Halt.ABORT),
-        TellRank(NAME._replace(rank=2), Halt.ABORT),
+        StopOrder(NAME, Halt.ABORT),
+        StopOrder(NAME._replace(rank=2), Halt.ABORT),
     ]
 
 
@@ -217,12 +215,12 @@ def test_only_rank_0_is_told_to_stop_once_they_have_met() -> None:
     for ranks in (before, after):
         ranks.stop(Halt.PRUNE)
         ranks.stop(Halt.STOP)
-    told = [each for each in before.given if isinstance(each, TellRank)]
-    both = [TellRank(NAME._replace(rank=rank), Halt.PRUNE) for rank in (0, 1)]
+    told = [each for each in before.given if isinstance(each, StopOrder)]
+    both = [StopOrder(NAME._replace(rank=rank), Halt.PRUNE) for rank in (0, 1)]
     assert told[:2] == both
     before.ready(1)
     assert not before.met(), "they met though they are to stop"
-    assert after.given[-2] == TellRank(NAME, Halt.PRUNE)
+    assert after.given[-2] == StopOrder(NAME, Halt.PRUNE)
     after.now = 1.0
     after.end(0, Ending(Cause.PRUNED, reason="told to prune"))
     after.wait(GRACE_SECONDS - 1.5)
@@ -276,7 +274,7 @@ def test_a_lost_worker_ends_the_ranks_elsewhere_and_then_the_attempt() -> None:
     ranks.ready(0, 1)
     ranks.event(WorkerLeft(1.0, "b", "its node failed"))
     assert isinstance(ranks.told[-1], WorkerLeft)
-    assert ranks.given[-1] == TellRank(NAME, Halt.ABORT)
+    assert ranks.given[-1] == StopOrder(NAME, Halt.ABORT)
     assert not ranks.endings
     ranks.living.discard(1)
     ranks.end(0, ABORTED)
@@ -313,10 +311,9 @@ def test_an_order_for_a_worker_that_is_gone_starts_nothing(left: tuple[str, ...]
     if len(left) == 2:
         assert found == [], "the engine ends it"
         return
-    (emit,) = found
-    assert isinstance(emit, Emit)
-    assert isinstance(emit.event, AttemptEnded)
-    assert emit.event.ending.cause is Cause.WORKER_LOST
+    (ended,) = found
+    assert isinstance(ended, AttemptEnded)
+    assert ended.ending.cause is Cause.WORKER_LOST
 
 
 def test_attempts_of_one_process_pass() -> None:
@@ -328,8 +325,8 @@ def test_attempts_of_one_process_pass() -> None:
         WorkerLeft(1.0, "a", "gone"),
     ]
     for event in events:
-        assert state.event(event, now=0.0) == [Emit(event)]
-    assert state.stop(NAME, Halt.PRUNE, now=0.0) == [TellRank(NAME, Halt.PRUNE)]
+        assert state.event(event, now=0.0) == [event]
+    assert state.stop(NAME, Halt.PRUNE, now=0.0) == [StopOrder(NAME, Halt.PRUNE)]
     stranger = AttemptEnded(1.0, NAME._replace(rank=1), RETURNED)
     assert state.event(stranger, now=0.0) == [], "a late event of a rank"
 

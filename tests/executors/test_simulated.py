@@ -15,9 +15,9 @@ from hptune.core.attempt import AttemptId, Cause
 from hptune.core.messages import AttemptEnded, Event, Measured, WorkerJoined, WorkerLeft
 from hptune.core.resources import Placement
 from hptune.executors.base import Executor
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Faults, Needs, SimulatedWorker
 from hptune.testing.executors import ExecutorSuite, Stage, curve
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Faults, Needs, SimulatedWorker
 from hptune.worker.orders import AttemptLimits, AttemptOrder
 
 

@@ -12,9 +12,9 @@ from hptune.core.engine.engine import Engine
 from hptune.core.messages import Event, FinishReason, PackingDecided
 from hptune.core.trial import Params, Trial
 from hptune.errors import StorageFullError
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Needs, SimulatedWorker
 from hptune.storage.ledger import Ledger
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Needs, SimulatedWorker
 from hptune.worker.orders import AttemptOrder
 from masters import (
     Files,

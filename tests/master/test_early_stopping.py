@@ -17,10 +17,10 @@ from hptune.core.pruner import PrunerSettings
 from hptune.core.snapshot import StudySnapshot
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Curve, Faults, SimulatedWorker
 from hptune.pruners.registry import make_pruner
 from hptune.samplers.registry import SamplerOptions, make_sampler
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Curve, Faults, SimulatedWorker
 from hptune.testing.studies import Memory, play
 
 EPOCHS = 27

@@ -14,9 +14,9 @@ from hptune.core.engine.engine import Engine
 from hptune.core.messages import FinishReason, NodeExcluded
 from hptune.core.node_failures import MAX_NODE_FAILURES
 from hptune.core.trial import TrialState
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import SimulatedWorker
 from hptune.storage.ledger import Ledger
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import SimulatedWorker
 from hptune.worker.orders import AttemptOrder
 from masters import (
     MasterKilled,

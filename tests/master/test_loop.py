@@ -9,9 +9,9 @@ from hptune.core.attempt import Outcome
 from hptune.core.engine.engine import Engine
 from hptune.core.messages import Event, Finish, FinishReason, StopRequested
 from hptune.core.trial import TrialState
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Faults, SimulatedWorker
 from hptune.master.loop import POLL_SECONDS
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Faults, SimulatedWorker
 from masters import (
     SPACE,
     Observer,

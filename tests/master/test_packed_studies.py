@@ -14,9 +14,9 @@ from hptune.core.messages import Event
 from hptune.core.resources import Amount, Resources
 from hptune.core.space.space import FloatParameter, Scale, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, TrialState
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Curve, Faults, Needs, SimulatedWorker
 from hptune.samplers.random_search import RandomSampler
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Curve, Faults, Needs, SimulatedWorker
 from hptune.testing.studies import Memory, play
 
 GB = 10**9

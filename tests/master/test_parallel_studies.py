@@ -14,10 +14,10 @@ from hptune.core.messages import Event, Suggested, WorkerJoined, WorkerLeft
 from hptune.core.resources import Resources
 from hptune.core.space.space import FloatParameter, IntParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, TrialState
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Curve, Faults, SimulatedWorker
 from hptune.master.suggester import sized
 from hptune.samplers.random_search import RandomSampler
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Curve, Faults, SimulatedWorker
 from hptune.testing.studies import Memory, Played, play
 
 SIZES = (

@@ -24,13 +24,13 @@ from hptune.core.space.space import IntParameter, SearchSpace
 from hptune.core.trial import ADDED, Direction, Suggestion, Trial, TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import NoStudyError
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Faults
 from hptune.master.replay import Replayed, replay
 from hptune.pruners.registry import make_pruner
 from hptune.samplers.registry import SamplerOptions, make_sampler
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Faults
 from in_process import InProcess
 from masters import GOAL, SEED, SPACE, MasterKilled, Recorder, SimulatedStudy, old_ledger
 from real_runs import trials

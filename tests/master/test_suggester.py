@@ -27,8 +27,6 @@ from hptune.core.space.space import FloatParameter, IntParameter, SearchSpace
 from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Direction, Goal, Params, Suggestion, Trial, TrialState
 from hptune.errors import StudyError, UsageError
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Curve, SimulatedWorker
 from hptune.master.loop import StudyLoop
 from hptune.master.suggester import (
     InformedSampler,
@@ -37,6 +35,8 @@ from hptune.master.suggester import (
     SuggestingThread,
     ask_ahead,
 )
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Curve, SimulatedWorker
 from hptune.testing.studies import Memory
 from hptune.worker.orders import StudyBrief
 

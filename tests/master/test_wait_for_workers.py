@@ -17,8 +17,8 @@ from hptune.core.messages import (
 )
 from hptune.core.resources import Capacity
 from hptune.errors import UsageError
-from hptune.executors.simulated_parts import VirtualClock
 from hptune.master.wait_for_workers import WorkerGate
+from hptune.testing.simulated_parts import VirtualClock
 
 
 def joined(name: str, at: float = 0.0) -> WorkerJoined:

@@ -33,8 +33,6 @@ from hptune.core.step_request import BATCH, STEP_SECONDS, STEPS
 from hptune.core.trial import Direction, Goal, Params, TrialState
 from hptune.errors import UsageError
 from hptune.executors.base import Executor
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Curve, SimulatedWorker
 from hptune.master.scaling import ScalingRequest, check_code, wait_for_workers
 from hptune.samplers.random_search import RandomSampler
 from hptune.scaling.curve import ScalingCurve
@@ -44,6 +42,8 @@ from hptune.scaling.split import SplitTimes
 from hptune.scaling.splitter import FIRST_NUMBER, Splitter, measure_split
 from hptune.scaling.step_runner import StepRunner
 from hptune.storage.directory import StudyDirectory
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Curve, SimulatedWorker
 from hptune.testing.studies import Memory, Played, play
 from hptune.worker.orders import AttemptOrder, StudyBrief
 from scaling_curves import CURVES

@@ -128,7 +128,7 @@ def run(
         send=lambda _: None,
     )
     if strategy is not None and strategy.ranks is not None:
-        trial.join(strategy.ranks)
+        trial.ranks = strategy.ranks
     watch = Watch(seen, trial, stop_at, halt)
 
     def build(_hp: Any) -> Any:

@@ -19,14 +19,14 @@ from hptune.core.snapshot import StudySnapshot
 from hptune.core.space.space import ChoiceParameter, FloatParameter, IntParameter, SearchSpace
 from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
-from hptune.executors.simulated import SimulatedExecutor
-from hptune.executors.simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker
 from hptune.master.loop import StudyLoop
 from hptune.master.suggester import InformedSampler, SimulatedSuggester, Suggester
 from hptune.pruners.registry import make_pruner
 from hptune.samplers.registry import SamplerOptions, make_sampler
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
+from hptune.testing.simulated import SimulatedExecutor
+from hptune.testing.simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker
 from hptune.worker.orders import StudyBrief
 
 GOAL = Goal("score", Direction.MAX)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import Commands
 from hptune.worker import devices
 from hptune.worker.monitoring.gpu import GpuUsage
 from nvml import GB, TwoGpus
@@ -46,7 +47,7 @@ def test_a_worker_says_all_of_it(monkeypatch: pytest.MonkeyPatch, nodes: Path) -
     monkeypatch.setitem(sys.modules, "pynvml", TwoGpus())
     monkeypatch.setattr(devices, "NODES", nodes)
     monkeypatch.setattr(devices, "cpus", lambda: (3, 4))
-    monkeypatch.setattr(devices, "memory_bytes", lambda: 10 * GB)
+    monkeypatch.setattr(devices, "total_bytes", lambda: 10 * GB)
     monkeypatch.setattr(devices, "free_bytes", lambda: (7 * GB, 12 * GB))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     found = devices.capacity()
@@ -76,15 +77,13 @@ def test_only_what_cuda_would_use_is_a_gpu(
 
 
 def test_the_numbers_of_the_driver_mean_the_same_to_cuda(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, commands: Commands
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
     monkeypatch.delenv("CUDA_DEVICE_ORDER")
-    command = tmp_path / "nvidia-smi"
-    command.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
-    command.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    commands.make("nvidia-smi", "printf '0, GPU-a, 0, 0, 8192\\n1, GPU-b, 0, 0, 8192\\n'")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     assert devices.gpus() == ("0", "1")
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 

@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 import attempt_orders
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Report, StopAt
 from hptune.core.messages import AttemptEnded, Reported
-from hptune.worker.orders import AttemptLimits, StudyBrief
+from hptune.worker.orders import AttemptLimits, StopOrder, StudyBrief
 from hptune.worker.runner_state import (
     GRACE_SECONDS,
     Drain,
     DumpStacks,
     EarlyStops,
-    Emit,
     EndAttempt,
     Instructions,
     Kill,
     RunnerState,
-    TellToStop,
 )
 
 LIMITS = AttemptLimits(trial_timeout_seconds=100.0)
@@ -42,8 +40,8 @@ def running(*, brief: StudyBrief = BRIEF, attempt: AttemptId = A) -> RunnerState
     return state
 
 
-def ended(attempt: AttemptId, cause: Cause, reason: str) -> Emit:
-    return Emit(AttemptEnded(0.0, attempt, Ending(cause, reason=reason)))
+def ended(attempt: AttemptId, cause: Cause, reason: str) -> AttemptEnded:
+    return AttemptEnded(0.0, attempt, Ending(cause, reason=reason))
 
 
 def end_of(state: RunnerState, status: int | None) -> EndAttempt:
@@ -57,7 +55,7 @@ def end_of(state: RunnerState, status: int | None) -> EndAttempt:
 def test_an_attempt_ends_when_its_process_has_exited_and_its_channel_is_read() -> None:
     state = running()
     report = Reported(0.0, A, Report(1, {"loss": 1.0}))
-    assert state.message(A, report, now=1.0) == (Emit(report),)
+    assert state.message(A, report, now=1.0) == (report,)
     assert state.message(A, AttemptEnded(0.0, A, RETURNED), now=2.0) == ()
     assert state.next_deadline == 2.0 + GRACE_SECONDS, "its exit may take this long"
     assert state.open_channels == [A]
@@ -95,7 +93,7 @@ def test_a_process_that_ends_without_a_result(
 
 def test_an_attempt_that_is_told_to_stop_is_killed_after_the_grace_time() -> None:
     state = running()
-    assert state.stop(A, Halt.PRUNE, now=5.0) == (TellToStop(A, Halt.PRUNE),)
+    assert state.stop(A, Halt.PRUNE, now=5.0) == (StopOrder(A, Halt.PRUNE),)
     assert state.stop(A, Halt.RELEASE, now=6.0) == (), "the first order counts"
     assert state.tick(now=5.0 + GRACE_SECONDS - 0.1) == ()
     assert state.tick(now=5.0 + GRACE_SECONDS) == (Kill(A),)
@@ -109,7 +107,7 @@ def test_an_attempt_that_may_end_its_epoch_is_killed_at_its_time_limit_only() ->
     state = running(
         brief=dataclasses.replace(BRIEF, limits=dataclasses.replace(LIMITS, stop_at=StopAt.EPOCH))
     )
-    assert state.stop(A, Halt.PRUNE, now=5.0) == (TellToStop(A, Halt.PRUNE),)
+    assert state.stop(A, Halt.PRUNE, now=5.0) == (StopOrder(A, Halt.PRUNE),)
     assert state.tick(now=99.0) == ()
     assert state.next_deadline == 100.0, "its time limit stays"
     assert state.tick(now=100.0) == ()
@@ -133,7 +131,7 @@ def test_an_attempt_that_hangs_before_it_ends_its_epoch_is_killed() -> None:
 def test_the_time_limit() -> None:
     state = running()
     assert state.next_deadline == 100.0
-    assert state.tick(now=100.0) == (TellToStop(A, Halt.STOP),)
+    assert state.tick(now=100.0) == (StopOrder(A, Halt.STOP),)
     assert state.tick(now=100.0 + GRACE_SECONDS) == (Kill(A),)
     finish = end_of(state, -signal.SIGKILL)
     assert finish.ending == Ending(Cause.TIMED_OUT, reason="ran longer than the 100 s allowed")
@@ -150,7 +148,7 @@ def test_the_time_limit() -> None:
 )
 def test_an_attempt_that_breaks_a_limit(own: Ending | None, result: Ending) -> None:
     state = running()
-    assert state.end_early(A, TOO_LARGE, 0.0, now=5.0) == (TellToStop(A, Halt.STOP),)
+    assert state.end_early(A, TOO_LARGE, 0.0, now=5.0) == (StopOrder(A, Halt.STOP),)
     assert state.end_early(A, HUNG, 0.0, now=5.0) == (), "the first reason counts"
     assert state.stop(A, Halt.PRUNE, now=5.0) == ()
     if own is not None:
@@ -230,13 +228,15 @@ def test_attempts_may_outlive_their_master_for_their_grace_time() -> None:
     state.start(B, BRIEF)
     state.forked(B, now=0.0)
     assert state.may_outlive_master
-    assert state.master_lost(60.0, now=0.0) == ()
-    assert state.master_lost(60.1, now=0.0) == (TellToStop(A, Halt.STOP),)
-    assert running(brief=patient).master_replaced(now=0.0) == (TellToStop(A, Halt.STOP),)
-    assert running(brief=patient).cut_off(now=0.0) == (TellToStop(A, Halt.RELEASE),)
+    assert state.stop_survivors(Halt.STOP, now=0.0, lost_seconds=60.0) == ()
+    assert state.stop_survivors(Halt.STOP, now=0.0, lost_seconds=60.1) == (StopOrder(A, Halt.STOP),)
+    assert running(brief=patient).stop_survivors(Halt.STOP, now=0.0) == (StopOrder(A, Halt.STOP),)
+    assert running(brief=patient).stop_survivors(Halt.RELEASE, now=0.0) == (
+        StopOrder(A, Halt.RELEASE),
+    )
     without = running()
     assert not without.may_outlive_master
-    assert (without.master_replaced(now=0.0), without.cut_off(now=0.0)) == ((), ())
+    assert without.stop_survivors(Halt.STOP, now=0.0) == ()
 
 
 EVENTS = st.lists(
@@ -260,11 +260,8 @@ def test_each_started_attempt_ends_once_in_any_order_of_events(
     ends: list[AttemptId] = []
 
     def note(instructions: Instructions) -> None:
-        for each in instructions:
-            if isinstance(each, EndAttempt):
-                ends.append(each.attempt)
-            elif isinstance(each, Emit) and isinstance(each.event, AttemptEnded):
-                ends.append(each.event.attempt)
+        ended = (each for each in instructions if isinstance(each, EndAttempt | AttemptEnded))
+        ends.extend(each.attempt for each in ended)
 
     def fork(attempt: AttemptId) -> Instructions:
         if state.is_starting(attempt):
@@ -304,7 +301,7 @@ def test_each_started_attempt_ends_once_in_any_order_of_events(
             case "limit":
                 note(state.end_early(attempt, TOO_LARGE, 0.0, now=now))
             case "master":
-                note(state.master_lost(now, now=now))
+                note(state.stop_survivors(Halt.STOP, now=now, lost_seconds=now))
     for attempt in started:
         note(fork(attempt))
         note(state.exited(attempt, 0))

@@ -40,7 +40,7 @@ def test_without_a_checkpoint_on_each_node_all_ranks_begin_again(
 
     def is_resumed(ranks: Ranks) -> bool:
         trial = new_trial(tmp_path / str(ranks.rank), attempt=1)
-        trial.join(ranks)
+        trial.ranks = ranks
         recorder: Any = SimpleNamespace(step=0)
         checkpoints = Checkpoints(trial.directory, is_read_only=ranks.rank > 0)
         return Resumption(trial, recorder, checkpoints).is_resumed

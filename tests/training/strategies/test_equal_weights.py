@@ -10,7 +10,7 @@ import pytest
 
 from hptune.core.data_parallel import DATA_PARALLEL
 from hptune.training.strategies import equal_weights
-from hptune.training.strategies.base import Fit, ParallelTrainingError, Strategy
+from hptune.training.strategies.base import Method, ParallelTrainingError, Strategy
 
 A, B = np.ones(3), np.zeros((2, 2))
 
@@ -24,7 +24,7 @@ class OnDevices(Strategy):
     def enter(self) -> None:
         raise NotImplementedError
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+    def fit(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:
         raise NotImplementedError
 
     def copies(self, _model: Any) -> Iterator[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ import pytest
 
 from hptune.core.data_parallel import BatchRule, DataParallel
 from hptune.errors import ModelFileError
-from hptune.training.strategies.base import Fit, Strategy
+from hptune.training.strategies.base import Method, Strategy
 from hptune.training.strategies.fit_calls import train_by
 
 # NumPy warns of Keras's own variables on TensorFlow.
@@ -41,7 +41,7 @@ class Alike(Strategy):
     def enter(self) -> None:
         raise NotImplementedError
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+    def fit(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:
         self.calls.append(arguments)
         return original(model, **arguments)
 
@@ -63,12 +63,12 @@ def test_a_global_batch_keeps_its_size_and_must_divide() -> None:
 
     strategy, model = Alike(), new_model()
     own, before = keras.callbacks.LambdaCallback(), keras.Model.fit
-    with train_by(strategy) as calls:
+    with train_by(strategy) as trained:
         model.fit(X, Y, 16, verbose=0, callbacks=[own])
         model.fit(X, Y, verbose=0)
         with pytest.raises(ModelFileError, match=r"is 15, .*; use 14 or 16"):
             model.fit(X, Y, batch_size=15)
-    assert calls.count == 3
+    assert len(trained) == 3
     first, second = strategy.calls
     assert [first["batch_size"], second["batch_size"]] == [16, 32]
     assert first["x"] is X
@@ -188,10 +188,10 @@ def test_a_schedule_is_found_below_the_scale_of_a_loss() -> None:
 
 
 def test_a_rate_that_a_checkpoint_has_is_divided_by_its_factor() -> None:
-    from hptune.training.strategies.learning_rate import rate_callback
+    from hptune.training.strategies.learning_rate import ScaledRate
 
     model = new_model(0.04)
-    one = rate_callback(Alike(devices=1, rule=BatchRule.LINEAR))
+    one = ScaledRate(Alike(devices=1, rule=BatchRule.LINEAR))
     one.set_state(4.0)
     one.set_model(model)
     one.on_epoch_begin(7)

@@ -18,7 +18,6 @@ from hptune.core.attempt import AttemptId, Cause, Ending, Halt
 from hptune.core.messages import AttemptEnded, AttemptWaits
 from hptune.core.resources import Capacity, Placement
 from hptune.worker.dask.plugin import StudyPlugin
-from hptune.worker.dask.plugin_state import Send
 from hptune.worker.dask.study_access import StudyAccess
 from hptune.worker.dask.study_attempts import StudyAttempts
 from hptune.worker.dask.words import ending_text
@@ -44,7 +43,9 @@ def test_a_worker_that_is_cut_off_waits_for_its_trials_and_then_ends(tmp_path: P
         attempts.runner = SimpleNamespace(
             outlive_master=lambda: did.append("waited"), close=lambda: did.append("stopped")
         )
-        attempts.state = SimpleNamespace(attempts=[ATTEMPT], handle=lambda _: (), announcement=None)
+        events = ("cut_off", "leave", "study_ends", "runner_closed")
+        nothing = dict.fromkeys(events, lambda *_: ())
+        attempts.state = SimpleNamespace(attempts=[ATTEMPT], announcement=None, **nothing)
         await plugin.teardown(worker)
 
     asyncio.run(leave())
@@ -61,7 +62,7 @@ def test_the_worker_gives_no_reason_that_only_the_master_knows(tmp_path: Path) -
         Ending(Cause.RETURNED),
         Ending(Cause.EXCEPTION, reason="ValueError: bad"),
     ):
-        attempts._carry_out(Send(AttemptEnded(0.0, ATTEMPT, ending)))
+        attempts._carry_out(AttemptEnded(0.0, ATTEMPT, ending))
     assert [line.partition(" is over: ")[2] for line in said] == [
         "stopped early",
         str(Cause.RETURNED),

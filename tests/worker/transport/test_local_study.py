@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hptune.worker.transport.files import PIECE_BYTES
-from hptune.worker.transport.local_study import Changes, LocalStudy
+from hptune.worker.transport.local_study import LocalStudy
+from hptune.worker.transport.notices import Changes
 
 
 class Copy:

@@ -42,7 +42,7 @@ def test_a_worker_sends_until_the_end_of_the_attempt_is_told(
         return look(*given, **named)
 
     monkeypatch.setattr(study._local, "look", slowly)
-    study.taken(notice.ticket, [each.state.path for each in notice.changed], None)
+    study.taken(notice.ticket, [each.state.path for each in notice.changes.changed], None)
     assert looking.wait(30.0)
     assert sends()
     go.set()

@@ -233,12 +233,7 @@ class SchedulerCluster(Cluster):
 
             assert self._run is not None
             executor = DaskExecutor(
-                name=self._run.name,
-                source=self._run.source,
-                clock=self._run.clock,
-                client=self._client,
-                workers_end=self._ends_workers,
-                access=access,
+                self._run, client=self._client, workers_end=self._ends_workers, access=access
             )
             self._stack.callback(executor.close)
             executor.open()

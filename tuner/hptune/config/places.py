@@ -43,7 +43,7 @@ EXECUTORS = Registry(
         ExecutorRow(
             name="dask",
             summary="Dask workers, on this machine and others; trials share a worker",
-            factory="hptune.executors.on_this_machine:dask",
+            factory="hptune.executors.dask:DaskExecutor",
             shares_workers=True,
             chooses_gpus=True,
             elsewhere=True,
@@ -51,7 +51,7 @@ EXECUTORS = Registry(
         ExecutorRow(
             name="joblib",
             summary="the active backend of joblib, on this machine; one trial for each worker",
-            factory="hptune.executors.on_this_machine:joblib",
+            factory="hptune.executors.joblib:JoblibExecutor",
         ),
     ),
 )

@@ -11,14 +11,12 @@ import importlib.util
 import pickle
 import shlex
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
-from ..config.model_file import ObjectiveSource
 from ..core.attempt import AttemptId, Halt
-from ..core.clock import Clock
 from ..core.messages import Event, WorkerLeft
 from ..core.notice import Notice
 from ..worker.addresses import page_from_here
@@ -27,23 +25,13 @@ from ..worker.dask.plugin import StudyPlugin
 from ..worker.dask.study_access import StudyAccess
 from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
 from ..worker.transport.notices import FileNotice
-from .base import EventQueue, Executor
+from .base import EventQueue, Executor, RunContext
 from .dask_client import METADATA, StudyCalls, lost_scheduler, tried
-from .dask_state import (
-    Added,
-    Closed,
-    DaskEvent,
-    DaskState,
-    Drain,
-    Emit,
-    FromWorker,
-    Listed,
-    OrdersGiven,
-    Removed,
-    Told,
-)
+from .dask_state import DaskState, FromWorker, Instructions
 from .file_exchange import FileExchange
 from .local_cluster import own_client
+
+_Given = ParamSpec("_Given")
 
 _SCHEDULER_TOPIC = "all"
 """The topic to which Dask's scheduler logs workers that are added and removed."""
@@ -58,9 +46,7 @@ class DaskExecutor(Executor):
     places are submitted.
 
     Args:
-        name: The study's name on the workers.
-        source: The user's code.
-        clock: Stamps the events.
+        run: The facts of the run. Workers of a client do not use its fork server.
         cores: The core ids of each worker of a cluster on this machine, which `open` starts and
             `close` stops. Ignored with a client.
         gpus: The GPUs that they share out, as CUDA_VISIBLE_DEVICES names them. Ignored with a
@@ -68,21 +54,17 @@ class DaskExecutor(Executor):
         client: A client whose workers are used instead; it stays open.
         workers_end: Whether the client's workers have stopped before `close`: then the plugin is
             not removed from them.
-        fork_server_address: Address of the fork server, for the workers that are started here.
         access: How workers of a client find the study's files; None where they surely do.
     """
 
     def __init__(
         self,
-        *,
-        name: str,
-        source: ObjectiveSource,
-        clock: Clock,
+        run: RunContext,
         cores: Sequence[tuple[int, ...]] = (),
         gpus: tuple[str, ...] = (),
+        *,
         client: Any = None,
         workers_end: bool = False,
-        fork_server_address: str | None = None,
         access: StudyAccess | None = None,
     ) -> None:
         shares: Mapping[object, tuple[int, ...]] = {}
@@ -90,38 +72,36 @@ class DaskExecutor(Executor):
         if client is None:
             shares = dict(enumerate(cores))
             # The fork server removes its folder, and what is in it, also if this process is killed.
-            folder = fork_server_address and str(Path(fork_server_address).parent)
-            self._clients = own_client(cores, gpus, folder)
-        else:
-            # Workers of others may run on other machines, or as another user.
-            fork_server_address = None
+            self._clients = own_client(cores, gpus, str(Path(run.fork_server).parent))
         self._plugin = StudyPlugin(
-            name=name,
-            source=source,
-            fork_server_address=fork_server_address,
+            name=run.name,
+            source=run.source,
+            # Workers of others may run on other machines, or as another user.
+            fork_server_address=run.fork_server if client is None else None,
             cores=shares,
             access=access,
         )
         self._workers_end = workers_end
-        self._queue = EventQueue(clock)
+        self._queue = EventQueue(run.clock)
         self._closing = contextlib.ExitStack()
         self._calls: StudyCalls
         self._files: FileExchange | None = None
         # The lock protects the state, and the order of its instructions.
         self._lock = threading.Lock()
         self._state = DaskState()
+        self._has_ended = False
 
     def open(self) -> None:
         """Start the cluster, if it is ours, and ask every worker to join."""
         with contextlib.ExitStack() as stack:
             client = stack.enter_context(self._clients)
-            self._calls = StudyCalls(client, self._plugin, self._deliver)
+            self._calls = StudyCalls(client, self._plugin, self._state, self._deliver)
             stack.callback(tried, self._calls.cancel_all)
             for topic in (_SCHEDULER_TOPIC, self._plugin.name):
                 stack.callback(tried, client.unsubscribe_topic, topic=topic)
             if not self._workers_end:
                 stack.callback(tried, self._calls.remove_plugin)
-            stack.callback(self._deliver, Closed())
+            stack.callback(self._end)
             with self._connected():
                 if (access := self._plugin.access) is not None:
                     self._files = FileExchange(
@@ -138,7 +118,7 @@ class DaskExecutor(Executor):
                     tell(access.directory)  # for `studies_of`
                 client.subscribe_topic(self._plugin.name, self._on_worker_event)
                 client.subscribe_topic(_SCHEDULER_TOPIC, self._on_scheduler_event)
-                self._deliver(Listed(tuple(client.nthreads())))
+                self._deliver(self._state.listed, client.nthreads())
             self._closing = stack.pop_all()
 
     def _connected(self) -> contextlib.AbstractContextManager[None]:
@@ -150,35 +130,44 @@ class DaskExecutor(Executor):
             "now); what the trials reported is stored"
         )
 
-    def _deliver(self, event: DaskEvent) -> None:
-        """Deliver an event to the state, and carry out its instructions."""
+    def _deliver(
+        self,
+        event: Callable[_Given, Instructions],
+        *given: _Given.args,
+        **named: _Given.kwargs,
+    ) -> None:
+        """Deliver an event, which is a method of the state, and carry out its instructions."""
         with self._lock:
-            for instruction in self._state.handle(event):
-                if isinstance(instruction, Emit):
-                    self._queue.put(instruction.event)
+            for instruction in () if self._has_ended else event(*given, **named):
+                if isinstance(instruction, Event):
+                    self._queue.put(instruction)
                 else:
                     self._calls.carry_out(instruction)
+
+    def _end(self) -> None:
+        with self._lock:
+            self._has_ended = True
 
     def start(self, order: AttemptOrder) -> None:
         """Submit the attempt as a task to the worker of its placement."""
         with self._connected():
-            self._deliver(order)
+            self._deliver(self._state.order, order)
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Send the order to the attempt's plugin."""
-        self._deliver(StopOrder(attempt, halt))
+        self._deliver(self._state.tell, StopOrder(attempt, halt))
 
     def meet(self, order: MeetOrder) -> None:
         """Send the order to the rank's plugin."""
-        self._deliver(order)
+        self._deliver(self._state.tell, order)
 
     def drain(self, worker: str, reason: str) -> None:
         """Report that the worker takes no more attempts; the worker itself need not know."""
-        self._deliver(Drain(worker, reason))
+        self._deliver(self._state.drain, worker, reason)
 
     def events(self, timeout_seconds: float) -> list[Event]:
         """Return what happened since the last call, or before the scheduler was lost."""
-        self._deliver(OrdersGiven())
+        self._deliver(self._state.orders_given)
         is_lost = not self._calls.is_connected
         events = self._queue.get(0.0 if is_lost else timeout_seconds)
         with self._connected():
@@ -186,7 +175,7 @@ class DaskExecutor(Executor):
                 raise ConnectionError
         for event in events:
             if isinstance(event, WorkerLeft):
-                self._deliver(Told(event.worker))
+                self._deliver(self._state.told, event.worker)
         return events
 
     def wake(self) -> None:
@@ -223,8 +212,10 @@ class DaskExecutor(Executor):
         if not self._calls.is_connected:
             return
         message: FromWorker | Announcement | FileNotice = pickle.loads(stamped[1])  # noqa: S301 - our own workers'
-        if not isinstance(message, FileNotice):
-            self._deliver(message)
+        if isinstance(message, Announcement):
+            self._deliver(self._state.announced, message)
+        elif not isinstance(message, FileNotice):
+            self._deliver(self._state.from_worker, message)
         elif self._files is not None:
             self._calls.client.loop.add_callback(self._files.handle, message)
 
@@ -233,9 +224,9 @@ class DaskExecutor(Executor):
         if not isinstance(message, dict) or not self._calls.is_connected:
             return
         if message.get("action") == "add-worker":
-            self._deliver(Added(message["worker"]))
+            self._deliver(self._state.added, message["worker"])
         elif message.get("action") == "remove-worker":
-            self._deliver(Removed(message["worker"]))
+            self._deliver(self._state.removed, message["worker"])
 
     def _runs(self, worker: str, trial: int) -> bool:
         with self._lock:

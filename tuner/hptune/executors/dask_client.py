@@ -32,17 +32,7 @@ from ..worker.dask.dask_settings import silence
 from ..worker.dask.encryption import security
 from ..worker.dask.plugin import StudyPlugin, task_key
 from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
-from .dask_state import (
-    Ask,
-    AskedLongAgo,
-    Cancel,
-    DaskEvent,
-    PluginMissing,
-    Refuse,
-    Submit,
-    TaskFailed,
-    Tell,
-)
+from .dask_state import Ask, Cancel, DaskState, Refuse, Tell
 
 METADATA = "hptune"
 """Key of the directories of the studies in the scheduler's metadata."""
@@ -150,14 +140,16 @@ class StudyCalls:
     Args:
         client: The client; it stays open.
         plugin: The study's plugin for the workers.
-        deliver: Takes the events that follow; called from Dask's threads.
+        state: Its methods are the events that follow.
+        deliver: Takes each event, and what it is called with; called from Dask's threads.
     """
 
     def __init__(
-        self, client: Any, plugin: StudyPlugin, deliver: Callable[[DaskEvent], None]
+        self, client: Any, plugin: StudyPlugin, state: DaskState, deliver: Callable[..., None]
     ) -> None:
         self.client = client
         self._plugin = plugin
+        self._state = state
         self._deliver = deliver
         self._connection = client.scheduler_comm
         self._futures: dict[AttemptId, Future[None]] = {}
@@ -167,7 +159,7 @@ class StudyCalls:
         """Whether no event is missing: those sent until a client has reconnected are."""
         return self.client.status == "running" and self.client.scheduler_comm is self._connection
 
-    def carry_out(self, instruction: Ask | Refuse | Submit | Tell | Cancel) -> None:
+    def carry_out(self, instruction: Ask | Refuse | AttemptOrder | Tell | Cancel) -> None:
         """Begin to carry out an instruction, without waiting for it; a worker may hang."""
         name, later = self._plugin.name, self.client.loop.add_callback
         match instruction:
@@ -175,8 +167,8 @@ class StudyCalls:
                 later(self._ask, workers)
             case Refuse(announced):
                 later(self._call, announced.event.worker, refuse, name, announced)
-            case Submit(order):
-                self._submit(order)
+            case AttemptOrder():
+                self._submit(instruction)
             case Tell(worker, order):
                 later(self._tell, worker, order)
             case Cancel(attempts):
@@ -202,13 +194,15 @@ class StudyCalls:
         with contextlib.suppress(OSError, TimeoutError):
             for worker, answer in (await asyncio.wait_for(call, _ASK_SECONDS)).items():
                 if isinstance(answer, Announcement):
-                    self._deliver(answer)
+                    self._deliver(self._state.announced, answer)
                 elif answer is not None and not isinstance(answer, OSError):
                     reason = f"hptune does not run there ({answer!r}); is it installed?"
-                    self._deliver(Announcement(WorkerRefused(0.0, worker, worker, reason)))
+                    refused = WorkerRefused(0.0, worker, worker, reason)
+                    self._deliver(self._state.announced, Announcement(refused))
         for worker in workers:
             # One by one: none of them waits for another that hangs.
-            self.client.loop.call_later(_ASK_SECONDS, self._deliver, AskedLongAgo(worker))
+            again = self._state.asked_long_ago
+            self.client.loop.call_later(_ASK_SECONDS, self._deliver, again, worker)
 
     async def _call(self, worker: str, function: Callable[..., Any], *arguments: object) -> bool:
         """Have a worker call a function, and return whether it has; the worker may hang."""
@@ -220,7 +214,7 @@ class StudyCalls:
 
     async def _tell(self, worker: str, order: StopOrder | MeetOrder) -> None:
         if not await self._call(worker, tell_attempt, self._plugin.name, order):
-            self.client.loop.call_later(_AGAIN_SECONDS, self._deliver, order)
+            self.client.loop.call_later(_AGAIN_SECONDS, self._deliver, self._state.tell, order)
 
     def _submit(self, order: AttemptOrder) -> None:
         future = self.client.submit(
@@ -240,8 +234,10 @@ class StudyCalls:
         self._futures.pop(attempt, None)
         if future.status == "error":  # else the plugin reports the end
             error = future.exception()
-            is_gone = isinstance(error, PluginGone)
-            self._deliver(PluginMissing(attempt) if is_gone else TaskFailed(attempt, repr(error)))
+            if isinstance(error, PluginGone):
+                self._deliver(self._state.plugin_missing, attempt)
+            else:
+                self._deliver(self._state.task_failed, attempt, repr(error))
 
 
 def tried(step: Callable[..., object], **options: Any) -> None:

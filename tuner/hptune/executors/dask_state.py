@@ -1,11 +1,11 @@
 """The workers and attempts of a Dask executor as a pure state machine: events in, instructions out.
 
-A worker goes through these phases; each arrow is an event::
+A worker goes through these phases; each arrow is a method::
 
-    new, GONE -- Added --> INVITED -- Announcement --> JOINED, or REFUSED
-    JOINED -- Drain, WorkerLeaving --> DRAINING
-    JOINED, DRAINING -- Removed, PluginMissing --> LEFT -- Told --> KNOWN -- OrdersGiven --> GONE
-    INVITED, REFUSED -- Removed --> GONE
+    new, GONE -- added --> INVITED -- announced --> JOINED, or REFUSED
+    JOINED -- drain, `WorkerLeaving` --> DRAINING
+    JOINED, DRAINING -- removed, plugin_missing --> LEFT -- told --> KNOWN -- orders_given --> GONE
+    INVITED, REFUSED -- removed --> GONE
 
 The dangers are all in time. The caller learns later than this state that a worker has left, and
 gives orders meanwhile; it has counted those as lost and runs the trials elsewhere. So a worker that
@@ -19,7 +19,7 @@ and no clock.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt
@@ -27,7 +27,6 @@ from ..core.messages import (
     AttemptEnded,
     AttemptWaits,
     Event,
-    WorkerJoined,
     WorkerLeaving,
     WorkerLeft,
     WorkerRefused,
@@ -40,104 +39,15 @@ from ..worker.runner_state import AttemptEvent
 _AWAY = "it left the study while the master was suspended, and is asked to join again"
 _RELEASED = Ending(Cause.RELEASED, reason="its worker left while the master was suspended")
 
-# --- events, with those of the workers (`FromWorker`) and the orders of the caller ----------------
-
 FromWorker = AttemptWaits | AttemptEvent | WorkerLeaving
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """These workers are in Dask, or were a moment ago; what `Removed` has told counts more."""
-
-    workers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """Dask has a new worker."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """Dask has a worker no more."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class AskedLongAgo:
-    """A worker was asked to join some time ago."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """The caller gives a worker no more attempts."""
-
-    worker: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class PluginMissing:
-    """An attempt found that its worker has left the study, as it does if the master seems dead."""
-
-    attempt: AttemptId
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFailed:
-    """An attempt's task failed in Dask, so that its worker does not report its end."""
-
-    attempt: AttemptId
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The caller has got the `WorkerLeft` of a worker."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class OrdersGiven:
-    """The caller has given all orders that follow from what it was told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """The study ends."""
-
-
-DaskEvent = (
-    Listed
-    | Added
-    | Removed
-    | AskedLongAgo
-    | Announcement
-    | Drain
-    | AttemptOrder
-    | StopOrder
-    | MeetOrder
-    | FromWorker
-    | PluginMissing
-    | TaskFailed
-    | Told
-    | OrdersGiven
-    | Closed
-)
-
+"""What a worker that joined tells."""
 
 # --- instructions ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask workers to join, and deliver each `Announcement`, and `AskedLongAgo` after a while."""
+    """Ask workers to join; `announced` follows for each, and `asked_long_ago` after a while."""
 
     workers: tuple[str, ...]
 
@@ -150,15 +60,8 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Submit:
-    """Submit an attempt to Dask, for the worker of its placement."""
-
-    order: AttemptOrder
-
-
-@dataclass(frozen=True, slots=True)
 class Tell:
-    """Give a worker an order; if it does not arrive, deliver the order again after a while."""
+    """Give a worker an order; if it does not arrive, `tell` it again after a while."""
 
     worker: str
     order: StopOrder | MeetOrder
@@ -171,14 +74,9 @@ class Cancel:
     attempts: tuple[AttemptId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Emit:
-    """Tell the caller an event."""
+Instruction = Event | Ask | Refuse | AttemptOrder | Tell | Cancel
+"""An event is told to the caller; an order to run an attempt is submitted to Dask."""
 
-    event: Event
-
-
-Instruction = Ask | Refuse | Submit | Tell | Cancel | Emit
 Instructions = tuple[Instruction, ...]
 
 
@@ -231,7 +129,8 @@ class _Attempt:
 class DaskState:
     """The state of the workers and attempts of a study on Dask.
 
-    Whatever is late, repeated or of an unknown worker or attempt is ignored.
+    Each event is a method, which returns what is to be done because of it. Whatever is late,
+    repeated or of an unknown worker or attempt is ignored.
     """
 
     def __init__(self) -> None:
@@ -239,7 +138,6 @@ class DaskState:
         self._attempts: dict[AttemptId, _Attempt] = {}
         # The versions of the first worker; all others must have the same frameworks.
         self._versions: Mapping[str, str] | None = None
-        self._is_closed = False
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -267,61 +165,14 @@ class DaskState:
             each.worker == worker and name.trial == trial for name, each in self._attempts.items()
         )
 
-    def validate(self) -> None:
-        """Check what must hold between two events.
-
-        Raises:
-            AssertionError: It does not.
-        """
-        for name, each in self._workers.items():
-            answer = None if each.announcement is None else type(each.announcement.event)
-            assert (each.phase in _USED) <= (answer is WorkerJoined), (name, each)
-            assert (each.phase is Phase.REFUSED) <= (answer is WorkerRefused), (name, each)
-            assert (each.phase is Phase.GONE) <= (not each.is_in_dask), (name, each)
-            is_away = each.phase in (Phase.LEFT, Phase.KNOWN, Phase.GONE)
-            assert is_away or each.is_in_dask, (name, each)
-        for attempt, found in self._attempts.items():
-            assert self._workers[found.worker].phase in _USED, (attempt, found)
-
     # --- events -------------------------------------------------------------------------------
 
-    def handle(self, event: DaskEvent) -> Instructions:
-        """Return what is to be done because of an event."""
-        if self._is_closed:
-            return ()
-        match event:
-            case Listed(workers):
-                return self._added(*(each for each in workers if each not in self._workers))
-            case Added(name):
-                return self._added(name)
-            case Removed(name):
-                return self._removed(name)
-            case AskedLongAgo(name):
-                return (Ask((name,)),) if self._phase(name) is Phase.INVITED else ()
-            case Announcement():
-                return self._announced(event)
-            case Drain(name, reason):
-                is_news = self._phase(name) is Phase.JOINED
-                return self._from_worker(WorkerLeaving(0.0, name, reason)) if is_news else ()
-            case AttemptOrder():
-                return self._ordered(event)
-            case StopOrder() | MeetOrder():
-                return self._tell(event)
-            case PluginMissing(attempt):
-                return self._plugin_missing(attempt)
-            case TaskFailed(attempt, reason):
-                ending = Ending(Cause.WORKER_LOST, reason=f"the worker could not run it: {reason}")
-                return self._from_worker(AttemptEnded(0.0, attempt, ending))
-            case Told(name):
-                return self._told(name)
-            case OrdersGiven():
-                return self._orders_given()
-            case Closed():
-                self._is_closed = True
-                return ()
-        return self._from_worker(event)
+    def listed(self, workers: Iterable[str]) -> Instructions:
+        """Note the workers of Dask, now or a moment ago; what `removed` has told counts more."""
+        return self.added(*(each for each in workers if each not in self._workers))
 
-    def _added(self, *names: str) -> Instructions:
+    def added(self, *names: str) -> Instructions:
+        """Note that Dask has new workers."""
         for name in names:
             self._workers.setdefault(name, _Worker()).is_in_dask = True
         return self._invite(*names)
@@ -333,17 +184,23 @@ class DaskState:
             self._workers[name].phase = Phase.INVITED
         return (Ask(tuple(asked)),) if asked else ()
 
-    def _removed(self, name: str) -> Instructions:
+    def removed(self, name: str) -> Instructions:
+        """Note that Dask has a worker no more."""
         worker = self._workers.setdefault(name, _Worker())
         worker.is_in_dask = False
         if worker.phase in _USED:
             left = WorkerLeft(0.0, name, f"the worker {name} is gone")
-            return (*self._lose(name), Emit(left))
+            return (*self._lose(name), left)
         if worker.phase in (Phase.INVITED, Phase.REFUSED):
             worker.phase = Phase.GONE
         return ()
 
-    def _announced(self, announced: Announcement) -> Instructions:
+    def asked_long_ago(self, name: str) -> Instructions:
+        """Ask a worker again that was asked to join some time ago."""
+        return (Ask((name,)),) if self._phase(name) is Phase.INVITED else ()
+
+    def announced(self, announced: Announcement) -> Instructions:
+        """Take the answer of a worker that was asked to join."""
         event = announced.event
         worker = self._workers.get(event.worker)
         if worker is None or worker.phase is not Phase.INVITED:
@@ -355,8 +212,8 @@ class DaskState:
             event = WorkerRefused(0.0, event.worker, event.node, different)
             refused = Announcement(event, announced.versions, is_of_versions=True)
             worker.phase, worker.announcement = Phase.REFUSED, refused
-            return (Refuse(refused), Emit(event))
-        return (Emit(event),)
+            return (Refuse(refused), event)
+        return (event,)
 
     def _other_frameworks(self, found: Mapping[str, str]) -> str:
         if self._versions is None:
@@ -364,14 +221,16 @@ class DaskState:
         different = versions.differences(self._versions, found, versions.OF_FRAMEWORKS)
         return versions.text(different, here="the first worker", there="this one")
 
-    def _ordered(self, order: AttemptOrder) -> Instructions:
+    def order(self, order: AttemptOrder) -> Instructions:
+        """Take the caller's order to run an attempt."""
         name = order.placement.worker
         if self._phase(name) not in _USED or order.attempt in self._attempts:
             return ()
         self._attempts[order.attempt] = _Attempt(name)
-        return (Submit(order),)
+        return (order,)
 
-    def _tell(self, order: StopOrder | MeetOrder) -> Instructions:
+    def tell(self, order: StopOrder | MeetOrder) -> Instructions:
+        """Take the caller's order to an attempt, or one that did not arrive."""
         if (attempt := self._attempts.get(order.attempt)) is None:
             return ()
         if isinstance(order, StopOrder):
@@ -381,7 +240,13 @@ class DaskState:
             attempt.halt = order.halt
         return (Tell(attempt.worker, order),)
 
-    def _from_worker(self, event: FromWorker) -> Instructions:
+    def drain(self, name: str, reason: str) -> Instructions:
+        """Give a worker no more attempts."""
+        is_news = self._phase(name) is Phase.JOINED
+        return self.from_worker(WorkerLeaving(0.0, name, reason)) if is_news else ()
+
+    def from_worker(self, event: FromWorker) -> Instructions:
+        """Take what a worker tells."""
         if isinstance(event, WorkerLeaving):
             if self._phase(event.worker) not in _USED:
                 return ()
@@ -390,9 +255,15 @@ class DaskState:
             return ()
         elif isinstance(event, AttemptEnded):
             del self._attempts[event.attempt]
-        return (Emit(event),)
+        return (event,)
 
-    def _plugin_missing(self, attempt: AttemptId) -> Instructions:
+    def task_failed(self, attempt: AttemptId, reason: str) -> Instructions:
+        """End an attempt whose task failed in Dask, so that its worker does not report its end."""
+        ending = Ending(Cause.WORKER_LOST, reason=f"the worker could not run it: {reason}")
+        return self.from_worker(AttemptEnded(0.0, attempt, ending))
+
+    def plugin_missing(self, attempt: AttemptId) -> Instructions:
+        """Note that an attempt's worker has left the study, as it does if the master seems dead."""
         if attempt not in self._attempts:
             return ()  # it was released with another attempt, or lost with its worker
         name = self._attempts[attempt].worker
@@ -400,10 +271,10 @@ class DaskState:
         lost = self._attempts_on(name)
         return (
             # First: the released attempts, which are not charged, must not return there.
-            Emit(WorkerLeaving(0.0, name, _AWAY)),
+            WorkerLeaving(0.0, name, _AWAY),
             *self._lose(name),
-            *(Emit(AttemptEnded(0.0, each, _RELEASED)) for each in lost),
-            Emit(WorkerLeft(0.0, name, f"the worker {name} is gone: {_AWAY}")),
+            *(AttemptEnded(0.0, each, _RELEASED) for each in lost),
+            WorkerLeft(0.0, name, f"the worker {name} is gone: {_AWAY}"),
         )
 
     def _lose(self, name: str) -> Instructions:
@@ -414,12 +285,14 @@ class DaskState:
             del self._attempts[each]
         return (Cancel(lost),) if lost else ()
 
-    def _told(self, name: str) -> Instructions:
+    def told(self, name: str) -> Instructions:
+        """Note that the caller has got the `WorkerLeft` of a worker."""
         if self._phase(name) is Phase.LEFT:
             self._workers[name].phase = Phase.KNOWN
         return ()
 
-    def _orders_given(self) -> Instructions:
+    def orders_given(self) -> Instructions:
+        """Note that the caller has given all orders that follow from what it was told."""
         known = [name for name, each in self._workers.items() if each.phase is Phase.KNOWN]
         for name in known:
             self._workers[name].phase = Phase.GONE

@@ -300,10 +300,10 @@ class FileExchange:
         not_sent = None
         try:
             self._check(notice)
-            for left_out in notice.left_out:
+            for left_out in notice.changes.left_out:
                 self._left_out(notice.trial, left_out)
             await self._take_files(notice, reception)
-            for path in notice.gone:
+            for path in notice.changes.gone:
                 self._check_runs(notice)
                 await asyncio.to_thread(reception.remove, path)
         except _Refused as refused:
@@ -324,7 +324,7 @@ class FileExchange:
 
     async def _take_files(self, notice: FilesChanged, reception: FileReception) -> None:
         node = self._nodes.get(notice.worker, notice.worker)
-        total = sum(each.state.size_bytes - each.offset for each in notice.changed)
+        total = sum(each.state.size_bytes - each.offset for each in notice.changes.changed)
         progress = Progress(f"trial {notice.trial} from {node}", total, self._lines.append)
 
         async def read(group: Sequence[Change]) -> Pieces:
@@ -335,7 +335,7 @@ class FileExchange:
             pieces = await self._call(notice.worker, "read", notice.ticket, parts)
             return [*zip(parts, pieces, strict=True)]
 
-        groups = groups_of(notice.changed)
+        groups = groups_of(notice.changes.changed)
         async with contextlib.aclosing(read_ahead(groups, read, self._places)) as groups_read:
             async for pieces in groups_read:
                 for part, piece in pieces:
@@ -351,13 +351,13 @@ class FileExchange:
             _Refused: The trial does not run there, or a file is none of its files.
         """
         self._check_runs(notice)
-        limit = self._access.limit_bytes
+        limit, changes = self._access.limit_bytes, notice.changes
         try:
-            for path in (*(each.state.path for each in notice.changed), *notice.gone):
+            for path in (*(each.state.path for each in changes.changed), *changes.gone):
                 checked_of_trial(path, notice.trial)
         except RefusedPath as error:
             raise _Refused(str(error)) from error
-        for each in notice.changed:
+        for each in changes.changed:
             if each.state.size_bytes > limit and not is_log(each.state.path):
                 raise _Refused(_over(LeftOut(each.state.path, each.state.size_bytes), limit))
 

@@ -6,15 +6,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 from ..errors import DISK_FULL
-from ..worker.transport.files import (
-    Incoming,
-    Piece,
-    is_log,
-    make_link,
-    remove,
-    words_of,
-    write_log,
-)
+from ..worker.transport.files import IncomingFiles, Piece, is_log, remove, words_of, write_log
 from ..worker.transport.local_study import unit_of
 from ..worker.transport.notices import Change
 from ..worker.transport.remote_study import NotSent
@@ -41,7 +33,7 @@ class FileReception:
     def __init__(self, root: Path, log_starts: MutableMapping[str, int]) -> None:
         self._root = root
         self._log_starts = log_starts
-        self._incoming: dict[str, Incoming] = {}
+        self._incoming = IncomingFiles(root)
         self._changed: set[str] = set()
         self._failed: set[str] = set()
         self.taken: list[str] = []
@@ -68,36 +60,24 @@ class FileReception:
             return
         if piece is None:
             self._changed.add(path)
-            self._abort(path)
+            self._incoming.drop(path)
             return
         try:
             if self._write(part, piece):
                 self.taken.append(path)
         except (OSError, ValueError) as error:
-            self._abort(path)
             self._fail(path, error)
 
     def _write(self, part: Change, piece: Piece) -> bool:
         """Write a piece, and return whether its file is complete."""
         state = part.state
-        if is_log(state.path):
-            if state.path not in self._log_starts:
-                self._log_starts[state.path] = _size(self._root / state.path)
-            start = self._log_starts[state.path]
-            write_log(self._root, state.path, piece, at=start + part.offset)
-            return True
-        if state.link:
-            make_link(self._root, state)
-            return True
-        found = self._incoming.get(state.path)
-        if found is None:
-            found = self._incoming[state.path] = Incoming(self._root, state)
-        found.add(piece)
-        if found.is_complete:
-            found.commit()
-            del self._incoming[state.path]
-            return True
-        return False
+        if not is_log(state.path):
+            return self._incoming.add(state, piece)
+        if state.path not in self._log_starts:
+            self._log_starts[state.path] = _size(self._root / state.path)
+        start = self._log_starts[state.path]
+        write_log(self._root, state.path, piece, at=start + part.offset)
+        return True
 
     def remove(self, path: str) -> None:
         """Remove a file that was removed on the worker."""
@@ -112,12 +92,7 @@ class FileReception:
 
     def close(self) -> None:
         """Remove the files that are not whole."""
-        for path in [*self._incoming]:
-            self._abort(path)
-
-    def _abort(self, path: str) -> None:
-        if (begun := self._incoming.pop(path, None)) is not None:
-            begun.abort()
+        self._incoming.close()
 
     def _fail(self, path: str, error: OSError | ValueError) -> None:
         self._failed.add(unit_of(path))

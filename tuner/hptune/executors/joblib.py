@@ -14,6 +14,7 @@ import secrets
 import signal
 import socket
 import threading
+from collections.abc import Sequence
 from multiprocessing import AuthenticationError, resource_tracker
 from multiprocessing.connection import (
     Connection,
@@ -26,15 +27,13 @@ from typing import Any
 import joblib
 from joblib.parallel import get_active_backend
 
-from ..config.model_file import ObjectiveSource
 from ..core.attempt import AttemptId, Halt
-from ..core.clock import Clock
 from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
 from ..errors import StudyError
 from ..worker.addresses import outward
 from ..worker.joblib_worker import MASTERS_SIGNALS, serve
 from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
-from .base import EventQueue, Executor
+from .base import EventQueue, Executor, RunContext
 
 _ON_THIS_MACHINE = ("LokyBackend", "MultiprocessingBackend", "ThreadingBackend")
 _MAX_RESTARTS = 5
@@ -68,21 +67,16 @@ class JoblibExecutor(Executor):
     The backend is the one of `joblib.parallel_config` at the time of construction; loky without.
 
     Args:
-        source: The user's code.
-        clock: Stamps the events.
+        run: The facts of the run.
         cores: The core ids of each worker.
-        fork_server_address: The address of the fork server on this machine.
+        gpus: Not used: the workers share out all GPUs of the machine.
     """
 
     def __init__(
-        self,
-        *,
-        source: ObjectiveSource,
-        clock: Clock,
-        cores: list[tuple[int, ...]],
-        fork_server_address: str | None = None,
+        self, run: RunContext, cores: Sequence[tuple[int, ...]], gpus: tuple[str, ...] = ()
     ) -> None:
-        self._queue = EventQueue(clock)
+        del gpus
+        self._queue = EventQueue(run.clock)
         # joblib keeps the user's choice by thread, and another thread starts the workers.
         self._backend = get_active_backend()[0]
         self._backend_name = type(self._backend).__name__
@@ -90,8 +84,8 @@ class JoblibExecutor(Executor):
             self._backend, self._backend_name = "loky", "LokyBackend"
         self._cores = cores
         self._worker_arguments = {
-            "source": source,
-            "fork_server_address": fork_server_address,
+            "source": run.source,
+            "fork_server_address": run.fork_server,
             "master_pid": os.getpid(),
         }
         self._key = secrets.token_bytes(32)

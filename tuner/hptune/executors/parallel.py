@@ -14,9 +14,9 @@ from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event
 from ..core.notice import Notice
-from ..worker.orders import AttemptOrder
+from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
 from .base import Executor
-from .parallel_state import Emit, Instructions, MeetRanks, ParallelState, StartRank, TellRank
+from .parallel_state import Instructions, ParallelState
 
 _SECRET_BYTES = 32
 
@@ -75,15 +75,15 @@ class ParallelExecutor(Executor):
     def _carry_out(self, instructions: Instructions) -> None:
         for instruction in instructions:
             match instruction:
-                case Emit(event):
-                    now = event.at or self._clock.now()
-                    self._events.append(event if event.at else replace(event, at=now))
-                case StartRank(order):
-                    self._inner.start(order)
-                case TellRank(attempt, halt):
+                case AttemptOrder():
+                    self._inner.start(instruction)
+                case StopOrder(attempt, halt):
                     self._inner.stop(attempt, halt)
-                case MeetRanks(order):
-                    self._inner.meet(order)
+                case MeetOrder():
+                    self._inner.meet(instruction)
+                case event:
+                    at = event.at or self._clock.now()
+                    self._events.append(replace(event, at=at))
 
     def wake(self) -> None:
         """Make a waiting `events` return at once."""

@@ -37,7 +37,7 @@ from ..core.messages import (
 )
 from ..core.resources import Placement
 from ..core.workers import Phase, RosterEvent, Workers
-from ..worker.orders import AttemptOrder, MeetOrder, RankOrder
+from ..worker.orders import AttemptOrder, MeetOrder, RankOrder, StopOrder
 from ..worker.runner_state import GRACE_SECONDS
 
 READY_SECONDS = 300.0
@@ -67,36 +67,12 @@ _OF_ATTEMPTS = (AttemptWaits, AttemptStarted, Reported, ParametersUsed, Measured
 # --- instructions -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Emit:
-    """Deliver an event; its time is 0 if it follows from no event of a rank."""
+Instruction = Event | AttemptOrder | StopOrder | MeetOrder
+"""An event is delivered; its time is 0 if it follows from no event of a rank.
 
-    event: Event
+An order goes to a rank, or to an attempt of one process.
+"""
 
-
-@dataclass(frozen=True, slots=True)
-class StartRank:
-    """Start the process of a rank."""
-
-    order: AttemptOrder
-
-
-@dataclass(frozen=True, slots=True)
-class TellRank:
-    """Tell a rank, or an attempt of one process, to stop."""
-
-    attempt: AttemptId
-    halt: Halt
-
-
-@dataclass(frozen=True, slots=True)
-class MeetRanks:
-    """Tell a rank where the others are."""
-
-    order: MeetOrder
-
-
-Instruction = Emit | StartRank | TellRank | MeetRanks
 Instructions = list[Instruction]
 
 
@@ -181,7 +157,7 @@ class _Attempt:
         told = [i for i in self.running if not self.ranks[i].is_aborted]
         for i in told:
             self.ranks[i].is_aborted = True
-        return [TellRank(self.rank_name(i), Halt.ABORT) for i in told]
+        return [StopOrder(self.rank_name(i), Halt.ABORT) for i in told]
 
     def end_by(self, at: float) -> None:
         """Abort the ranks that run at this time, or earlier if that was decided before."""
@@ -247,7 +223,7 @@ class ParallelState:
                 return []
             reason = f"the worker {min(gone)} is gone"
             ending = Ending(Cause.WORKER_LOST, reason=reason)
-            return [Emit(AttemptEnded(0.0, order.attempt, ending))]
+            return [AttemptEnded(0.0, order.attempt, ending)]
         self._attempts[order.attempt] = attempt
         parallel = RankOrder(
             world_size=len(placements),
@@ -258,7 +234,7 @@ class ParallelState:
         limits = replace(order.brief.limits, master_grace_seconds=0.0)
         order = replace(order, brief=replace(order.brief, limits=limits), parallel=parallel)
         return [
-            StartRank(replace(order, attempt=attempt.rank_name(i), placement=placement))
+            replace(order, attempt=attempt.rank_name(i), placement=placement)
             for i, placement in enumerate(placements)
         ]
 
@@ -269,13 +245,15 @@ class ParallelState:
         """
         attempt = self._attempts.get(name)
         if attempt is None:
-            return [TellRank(name, halt)]
+            return [StopOrder(name, halt)]
         if halt is Halt.ABORT:
             return attempt.abort()
         if attempt.halt is None:
             attempt.halt, attempt.halted_at = halt, now
         told = attempt.running
-        return [TellRank(attempt.rank_name(i), halt) for i in told if i == 0 or not attempt.has_met]
+        return [
+            StopOrder(attempt.rank_name(i), halt) for i in told if i == 0 or not attempt.has_met
+        ]
 
     # --- events -------------------------------------------------------------------------------
 
@@ -286,11 +264,11 @@ class ParallelState:
         if isinstance(event, WorkerLeft):
             return self._worker_left(event)
         if not isinstance(event, _OF_ATTEMPTS):
-            return [Emit(event)]
+            return [event]
         name = event.attempt._replace(rank=0)
         attempt = self._attempts.get(name)
         if attempt is None:
-            return [] if event.attempt.rank else [Emit(event)]
+            return [] if event.attempt.rank else [event]
         rank = attempt.ranks[event.attempt.rank]
         if rank.ending is not None:
             return []
@@ -298,7 +276,7 @@ class ParallelState:
             case AttemptWaits():
                 rank.waits = True
                 is_first, attempt.has_waited = not attempt.has_waited, True
-                return [Emit(replace(event, attempt=name))] if is_first else []
+                return [replace(event, attempt=name)] if is_first else []
             case AttemptStarted():
                 return self._started(attempt, rank, event, now=now)
             case Measured():
@@ -308,7 +286,7 @@ class ParallelState:
             case AttemptEnded():
                 self._rank_ended(attempt, event.attempt.rank, event.ending, now=now)
                 return self._after_end(attempt, event.at)
-        return [Emit(event)] if event.attempt.rank == 0 else []
+        return [event] if event.attempt.rank == 0 else []
 
     def tick(self, *, now: float) -> Instructions:
         """Abort the ranks whose time is over."""
@@ -332,8 +310,8 @@ class ParallelState:
         if len(members) < len(attempt.ranks) or attempt.halt or attempt.endings:
             return []
         attempt.has_met, attempt.ready_since = True, None
-        meets = (MeetRanks(MeetOrder(attempt.rank_name(i), members)) for i in range(len(members)))
-        return [Emit(AttemptStarted(event.at, attempt.name, attempt.ranks[0].pid or 0)), *meets]
+        meets = (MeetOrder(attempt.rank_name(i), members) for i in range(len(members)))
+        return [AttemptStarted(event.at, attempt.name, attempt.ranks[0].pid or 0), *meets]
 
     @staticmethod
     def _rank_ended(attempt: _Attempt, number: int, ending: Ending, *, now: float) -> None:
@@ -359,7 +337,7 @@ class ParallelState:
             return []
         del self._attempts[attempt.name]
         measured = self._measured(attempt, at) if attempt.has_met else []
-        return [*measured, Emit(AttemptEnded(at, attempt.name, attempt.ending))]
+        return [*measured, AttemptEnded(at, attempt.name, attempt.ending)]
 
     def _worker_left(self, event: WorkerLeft) -> Instructions:
         before: Instructions = []
@@ -383,7 +361,7 @@ class ParallelState:
                 before += self._after_end(attempt, event.at)
             else:
                 del self._attempts[attempt.name]  # the engine ends it
-        return [*before, Emit(event), *after]
+        return [*before, event, *after]
 
     def _has_left(self, name: str) -> bool:
         worker = self._workers.get(name)
@@ -397,7 +375,7 @@ class ParallelState:
         attempt.is_measured = True
         usages = [each.measured.usage for each in attempt.ranks if each.measured is not None]
         total = Measured(at, attempt.name, _total(first.usage, usages), first.free_share)
-        return [Emit(total)]
+        return [total]
 
 
 def _total(first: Usage, usages: Iterable[Usage]) -> Usage:

@@ -8,7 +8,8 @@ Subclass a suite in a test file, say how to make the thing under test, and inher
 - `hptune.testing.clusters.ClusterSuite` for clusters.
 
 The suites need pytest, which `pip install hptune[test]` brings. `hptune.testing.studies.play` does
-not: it runs a whole study on thousands of simulated workers in seconds.
+not: it runs a whole study on thousands of simulated workers in seconds. They are those of
+`simulated.SimulatedExecutor`; `simulated_parts` has its workers, needs and faults.
 
 May import: `core`, `pruners`, `config`, `worker`, `executors`,
 `clusters`, `master`. Nothing imports this.

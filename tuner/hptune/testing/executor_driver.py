@@ -32,9 +32,9 @@ from ..core.messages import (
 from ..core.resources import Capacity, Placement
 from ..core.trial import Direction, Goal
 from ..executors.base import Executor
-from ..executors.simulated_parts import Curve, SimulatedEnd
 from ..worker.forkserver.client import ForkServer
 from ..worker.orders import AttemptOrder, StudyBrief
+from .simulated_parts import Curve, SimulatedEnd
 
 OBJECTIVE = '''"""Does what the configuration says."""
 

@@ -19,11 +19,11 @@ from ..core.sampler import Sampler
 from ..core.space.space import SearchSpace
 from ..core.study_config import StudyConfig
 from ..core.trial import Trial
-from ..executors.simulated import SimulatedExecutor
 from ..master.loop import Observer, SplitChooser, StudyLoop
 from ..master.suggester import SimulatedSuggester
 from ..pruners.registry import make_pruner
 from ..worker.orders import AttemptLimits, StudyBrief
+from .simulated import SimulatedExecutor
 
 
 class Memory:

@@ -157,10 +157,6 @@ class TrialContext(OtherTuners):
         """The rank among those on this node, from 0."""
         return 0 if self.ranks is None else self.ranks.local_rank
 
-    def join(self, ranks: Ranks) -> None:
-        """Make this process one rank of a parallel trial."""
-        self.ranks = ranks
-
     def report(self, step: int, **metrics: SupportsFloat) -> None:
         """Report metrics to the study. Of a parallel trial, rank 0's reports count.
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import socket
-import subprocess
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from ..core.resources import Capacity
 from .monitoring.cgroups import control_groups, read
 from .monitoring.gpu import GpuUsage
-from .monitoring.memory import free_bytes
+from .monitoring.memory import free_bytes, total_bytes
 
 NODES = Path("/sys/devices/system/node")
 
@@ -29,7 +27,7 @@ def capacity() -> Capacity:
     group's limit. GPUs follow from CUDA_VISIBLE_DEVICES or, if that is not set, from the driver,
     which also gives their memory.
     """
-    total, names, cores = memory_bytes(), gpus(), cpus()
+    total, names, cores = total_bytes(), gpus(), cpus()
     return Capacity(
         cpus=cores,
         gpus=names,
@@ -114,21 +112,10 @@ def gpus() -> tuple[str, ...]:
         if is_slurm_job():
             os.environ.setdefault(_ORDER, _BY_BUS)
         return tuple(itertools.takewhile(_is_gpu, map(str.strip, visible.split(","))))
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return ()
-    try:
-        listed = subprocess.run(
-            [command, "--query-gpu=index", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    os.environ.setdefault(_ORDER, _BY_BUS)
-    return tuple(line.strip() for line in listed.stdout.splitlines() if line.strip())
+    names = GpuUsage().names
+    if names:
+        os.environ.setdefault(_ORDER, _BY_BUS)
+    return names
 
 
 def _is_gpu(name: str) -> bool:
@@ -138,14 +125,6 @@ def _is_gpu(name: str) -> bool:
     [True, True, False, False]
     """
     return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
-
-
-def memory_bytes() -> int:
-    """Return the memory that this process may use: the machine's, or its control group's limit."""
-    import psutil
-
-    total = int(psutil.virtual_memory().total)
-    return min([total, *_memory_limits()])
 
 
 def _cpu_quota() -> float | None:
@@ -164,14 +143,6 @@ def _cpu_quota() -> float | None:
 def _cpus_of_slurm() -> int | None:
     text = os.environ.get("SLURM_CPUS_ON_NODE", "") if is_slurm_job() else ""
     return int(text) if text.isdecimal() else None
-
-
-def _memory_limits() -> Iterator[int]:
-    for directory in control_groups("memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            text = read(directory / name)
-            if text.isdigit():
-                yield int(text)
 
 
 def is_slurm_job() -> bool:

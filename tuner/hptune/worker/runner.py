@@ -32,18 +32,16 @@ from .monitoring.master_liveness import MasterLiveness, MasterState
 from .monitoring.trial_log import limit_log
 from .monitoring.usage import Meter
 from .monitoring.watchdog import MemoryWatchdog, StopWatch, Watchdog, ending_grace
-from .orders import AttemptOrder, MeetOrder
+from .orders import AttemptOrder, MeetOrder, StopOrder
 from .runner_state import (
     GRACE_SECONDS,
     AttemptEvent,
     Drain,
     DumpStacks,
-    Emit,
     EndAttempt,
     Instructions,
     Kill,
     RunnerState,
-    TellToStop,
 )
 from .server_connection import ServerConnection
 
@@ -177,9 +175,9 @@ class AttemptRunner:
             if self._master is not None:
                 self._master.look()
             if self._master is not None and self._master.outlived(gone_at):
-                self._deliver(lambda now: self._state.cut_off(now=now))
+                self._stop_survivors(Halt.RELEASE)
             else:
-                self._deliver(lambda now: self._state.master_lost(now - gone_at, now=now))
+                self._stop_survivors(Halt.STOP, time.monotonic() - gone_at)
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
@@ -218,8 +216,6 @@ class AttemptRunner:
     def _carry_out(self, instructions: Instructions) -> None:
         for instruction in instructions:
             match instruction:
-                case Emit(event):
-                    self._emit(event)
                 case Drain(attempt):
                     process = self._processes[attempt]
                     while process.channel.poll() and self._read(process):
@@ -227,14 +223,16 @@ class AttemptRunner:
                     self._carry_out(self._state.channel_closed(attempt))
                 case EndAttempt():
                     self._finish(instruction)
-                case TellToStop() | DumpStacks() | Kill():
+                case StopOrder() | DumpStacks() | Kill():
                     # If the process or the fork server has ended, its exit is an event of its own.
                     with contextlib.suppress(OSError):
                         self._order(self._processes[instruction.attempt], instruction)
+                case _:
+                    self._emit(instruction)
 
-    def _order(self, process: _Process, instruction: TellToStop | DumpStacks | Kill) -> None:
+    def _order(self, process: _Process, instruction: StopOrder | DumpStacks | Kill) -> None:
         match instruction:
-            case TellToStop(_, halt):
+            case StopOrder(_, halt):
                 process.channel.send(halt)
             case DumpStacks(attempt):
                 process.client.dump_stacks(attempt)
@@ -444,10 +442,14 @@ class AttemptRunner:
                         self.stop(process.order.attempt, Halt.RELEASE)
         state = master.look()
         if state is MasterState.REPLACED:
-            self._deliver(lambda now: self._state.master_replaced(now=now))
+            self._stop_survivors(Halt.STOP)
         elif state is MasterState.LOST:
-            lost_seconds = master.silent_seconds - STALE_SECONDS
-            self._deliver(lambda now: self._state.master_lost(lost_seconds, now=now))
+            self._stop_survivors(Halt.STOP, master.silent_seconds - STALE_SECONDS)
+
+    def _stop_survivors(self, halt: Halt, lost_seconds: float | None = None) -> None:
+        """Stop attempts that may outlive their master; see the state."""
+        stop = self._state.stop_survivors
+        self._deliver(lambda now: stop(halt, now=now, lost_seconds=lost_seconds))
 
     def _look_at(self, process: _Process, *, attempts: int) -> None:
         attempt, watchdog = process.order.attempt, process.watchdog

@@ -4,7 +4,7 @@ An attempt goes through these states; each arrow is an event::
 
     start -> starting -- forked --> running -- exited and channel_closed --> removed (`EndAttempt`)
                  |
-                 +-- stop, fork_failed --> removed (`Emit` an `AttemptEnded`)
+                 +-- stop, fork_failed --> removed (`AttemptEnded`)
 
 So each started attempt ends exactly once, unless the runner closes before. `AttemptRunner` delivers
 the events and carries out the instructions; here are no threads, no processes and no clock. Times
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from ..core.attempt import AttemptId, Cause, Ending, Halt
 from ..core.messages import AttemptEnded, AttemptStarted, Measured, ParametersUsed, Reported
 from .forkserver.client import signal_name
-from .orders import StudyBrief
+from .orders import StopOrder, StudyBrief
 
 GRACE_SECONDS = 10.0
 """Seconds from the order to stop until an attempt is killed: enough to write a checkpoint."""
@@ -35,21 +35,6 @@ AttemptEvent = AttemptStarted | Reported | ParametersUsed | Measured | AttemptEn
 
 
 # --- instructions -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Emit:
-    """Send an event to the master."""
-
-    event: AttemptEvent
-
-
-@dataclass(frozen=True, slots=True)
-class TellToStop:
-    """Tell the attempt's process to stop."""
-
-    attempt: AttemptId
-    halt: Halt
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +74,9 @@ class EndAttempt:
     was_sigkilled: bool = False
 
 
-Instruction = Emit | TellToStop | DumpStacks | Kill | Drain | EndAttempt
+Instruction = AttemptEvent | StopOrder | DumpStacks | Kill | Drain | EndAttempt
+"""An event is sent to the master, and an order to stop goes to the attempt's process."""
+
 Instructions = tuple[Instruction, ...]
 
 
@@ -233,7 +220,7 @@ class RunnerState:
         # An epoch may take any time; a second Ctrl-C and the time limit end it too.
         if not state.brief.limits.stop_at.may_end_epoch(halt):
             state.kill_at = now + GRACE_SECONDS
-        return (TellToStop(attempt, halt),)
+        return (StopOrder(attempt, halt),)
 
     def close(self) -> None:
         """Forget all attempts; no event follows."""
@@ -263,7 +250,7 @@ class RunnerState:
         if state is None:
             return ()
         if not isinstance(event, AttemptEnded):
-            return (Emit(event),)
+            return (event,)
         # Sent when the process has ended and its devices are free. What it does until then (an
         # upload, say) is limited.
         state.own_ending = event.ending
@@ -333,7 +320,7 @@ class RunnerState:
         state.kill_at = now + grace_seconds
         if ending.cause is Cause.HUNG:
             return (DumpStacks(attempt),)
-        return () if is_told else (TellToStop(attempt, Halt.STOP),)
+        return () if is_told else (StopOrder(attempt, Halt.STOP),)
 
     def kill(self, attempt: AttemptId, ending: Ending) -> Instructions:
         """Kill an attempt at once; this is its ending unless it has another by now."""
@@ -346,26 +333,22 @@ class RunnerState:
 
     # --- the master ---------------------------------------------------------------------------
 
-    def master_lost(self, seconds: float, *, now: float) -> Instructions:
-        """Stop the attempts whose grace time is over, as the master was lost some seconds ago."""
-        return self._stop_all(Halt.STOP, now=now, longer_than=seconds)
-
-    def master_replaced(self, *, now: float) -> Instructions:
-        """Stop the attempts that may outlive their master, because another one has taken over."""
-        return self._stop_all(Halt.STOP, now=now)
-
-    def cut_off(self, *, now: float) -> Instructions:
-        """Release the attempts that may outlive their master, because it runs them elsewhere."""
-        return self._stop_all(Halt.RELEASE, now=now)
-
-    def _stop_all(
-        self, halt: Halt, *, now: float, longer_than: float | None = None
+    def stop_survivors(
+        self, halt: Halt, *, now: float, lost_seconds: float | None = None
     ) -> Instructions:
+        """Stop the attempts that may outlive their master.
+
+        Args:
+            halt: STOP, or RELEASE if the master lives and runs them elsewhere.
+            now: The time.
+            lost_seconds: How long ago the master was lost, which only ends grace times that are
+                shorter; None to stop all, as another master has taken over, say.
+        """
         found = [
             attempt
             for attempt, state in self._running()
             if (grace := state.brief.limits.master_grace_seconds)
-            and (longer_than is None or grace < longer_than)
+            and (lost_seconds is None or grace < lost_seconds)
         ]
         return tuple(each for attempt in found for each in self.stop(attempt, halt, now=now))
 
@@ -373,10 +356,10 @@ class RunnerState:
         return (each for each in self._attempts.items() if each[1].is_running)
 
 
-def _ended(attempt: AttemptId, ending: Ending) -> Emit:
-    return Emit(AttemptEnded(0.0, attempt, ending))
+def _ended(attempt: AttemptId, ending: Ending) -> AttemptEnded:
+    return AttemptEnded(0.0, attempt, ending)
 
 
-def _stopped(attempt: AttemptId, halt: Halt) -> Emit:
+def _stopped(attempt: AttemptId, halt: Halt) -> AttemptEnded:
     """Return the end of an attempt that was told to stop before it had a process."""
     return _ended(attempt, halt.ending)

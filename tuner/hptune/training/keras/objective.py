@@ -16,7 +16,7 @@ from ...core.attempt import Cause, Ending
 from ...core.goals import MEASURED, Goals, unknown_metric
 from ...core.trial import Direction, Goal, Score
 from ...errors import ModelFileError
-from ..context import AttemptStopped, TrialContext, UnknownMetric, as_metrics
+from ..context import TrialContext, UnknownMetric, as_metrics
 from ..data_cache.data_cache import call_load_data
 from ..results import metrics_of
 from ..resume.callback_lists import extended_callback_lists
@@ -28,10 +28,6 @@ from .recorder import Recorder
 if TYPE_CHECKING:  # a trial on one device does not need it
     from ..strategies.base import Strategy
 
-NOT_PARALLEL = (
-    "fit() did not call model.fit, so no strategy could divide its batches; call model.fit, use "
-    "objective(hp, trial) with trial.rank, or one process (--strategy none on several GPUs)"
-)
 MUST_RETURN = "it must return a compiled Keras model"
 MODEL_FILE = "model.keras"
 WEIGHTS_FILE = "model.weights.h5"
@@ -68,18 +64,10 @@ def run(
     """
     if strategy is None:
         return _run(code, hp, trial, epochs=epochs, incumbents=incumbents)
-    from ..strategies.fit_calls import train_by
+    from ..strategies.fit_calls import whole_training
 
-    with strategy.scope(), train_by(strategy) as calls:
-        try:
-            ending = _run(code, hp, trial, epochs=epochs, incumbents=incumbents)
-        except AttemptStopped:
-            strategy.leave()
-            raise
-        if not calls.count:
-            raise ModelFileError(NOT_PARALLEL)
-    strategy.leave()
-    return ending
+    with whole_training(strategy):
+        return _run(code, hp, trial, epochs=epochs, incumbents=incumbents)
 
 
 def _run(

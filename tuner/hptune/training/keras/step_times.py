@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import json
 import math
 import statistics
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import keras
+import numpy as np
 
 from ...config.model_file import UserCode
 from ...core.attempt import Cause, Ending
 from ...core.step_request import BATCH, STEP_SECONDS, STEPS, StepRequest, check_divides
 from ...errors import ModelFileError
-from ..context import AttemptStopped, TrialContext
+from ..context import TrialContext
 from ..replaced_methods import replaced
 from ..resume.randomness import seed_after_loading
 from ..strategies import batches
+from ..strategies.base import Strategy
+from ..strategies.fit_calls import bound, whole_training
 from .objective import build, load_data, train
-
-if TYPE_CHECKING:
-    from ..strategies.base import Strategy
 
 _WARM_UP_STEPS = 4
 """Steps that do not count. The first one compiles, and its weights are compared; more settle
@@ -69,20 +70,13 @@ def run(
     Raises:
         ModelFileError: The code calls no `model.fit`, or its data cannot be divided.
     """
-    import keras
-
     if code.objective is not None:
         raise ModelFileError(
             f"{code.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "
             "measure; `hptune scaling` needs build_model(hp) or a HyperModel"
         )
-    with contextlib.ExitStack() as stack:
-        if strategy is not None:
-            from ..strategies.fit_calls import train_by
-
-            stack.enter_context(strategy.scope())
-            stack.enter_context(train_by(strategy))
-        stack.enter_context(_measured_fit(trial, request, strategy))
+    by_strategy = contextlib.nullcontext() if strategy is None else whole_training(strategy)
+    with by_strategy, _measured_fit(trial, request, strategy):
         model = build(code, hp)
         data = load_data(code, hp)
         seed_after_loading(trial.seed)
@@ -90,14 +84,8 @@ def run(
             train(code, hp, model, data, callback=keras.callbacks.Callback(), epochs=1)
         except _Measured:
             pass
-        except AttemptStopped:
-            if strategy is not None:
-                strategy.leave()
-            raise
         else:
             raise ModelFileError(_NO_FIT)
-    if strategy is not None:
-        strategy.leave()
     return Ending(Cause.RETURNED)
 
 
@@ -106,19 +94,15 @@ def _measured_fit(
     trial: TrialContext, request: StepRequest, strategy: Strategy | None
 ) -> Iterator[None]:
     """Let the first call of `keras.Model.fit` measure, and then leave the user's code."""
-    import keras
-
     cls: Any = keras.Model
     fit = cls.fit
-    signature = inspect.signature(inspect.unwrap(fit))
     replicas = 1 if strategy is None else strategy.replicas
 
     @functools.wraps(fit)
     def measure(*given: Any, **named: Any) -> Any:
-        arguments = dict(signature.bind(*given, **named).arguments)
-        model = arguments.pop("self")
+        model, arguments = bound(fit, given, named)
         size, arguments = _bounded(arguments, request, replicas, model.steps_per_execution)
-        timer = _timer_class()(trial, request.seconds)
+        timer = _Timer(trial, request.seconds)
         fit(model, **arguments, callbacks=[timer])
         trial.stop_if_told()
         median = statistics.median(timer.seconds)
@@ -162,8 +146,6 @@ def _bounded(
 
 def _first_batch(x: Any) -> tuple[Any, ...]:
     """Return the first batch of a dataset as arrays."""
-    import keras
-
     batch = x[0] if isinstance(x, keras.utils.PyDataset) else next(iter(x))
     batch = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
     return tuple(
@@ -172,8 +154,6 @@ def _first_batch(x: Any) -> tuple[Any, ...]:
 
 
 def _as_array(tensor: Any) -> Any:
-    import numpy as np
-
     return np.asarray(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
 
 
@@ -187,9 +167,6 @@ def _repeated(data: tuple[Any, ...], count: int, size: int) -> tuple[Any, ...]:
         count: How many samples they have.
         size: Samples of all steps that Keras runs in one call.
     """
-    import keras
-    import numpy as np
-
     least = size * _LEAST_STEPS_OF_EPOCH
     wanted = count // size * size if count >= least else least
 
@@ -206,52 +183,45 @@ def _repeated(data: tuple[Any, ...], count: int, size: int) -> tuple[Any, ...]:
     )
 
 
-@functools.cache
-def _timer_class() -> Any:
-    # Made when it is first needed: its base class is Keras's, which takes seconds to import.
-    import keras
+class _Timer(keras.callbacks.Callback):
+    """Times steps until there are enough, the same number on every rank."""
 
-    class Timer(keras.callbacks.Callback):
-        """Times steps until there are enough, the same number on every rank."""
+    def __init__(self, trial: TrialContext, measured_seconds: float) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+        self._trial = trial
+        self._wanted_seconds = measured_seconds
+        self._calls = 0
+        self._wanted_calls = 0
+        self._since: float | None = None
+        self._batch = 0
 
-        def __init__(self, trial: TrialContext, measured_seconds: float) -> None:
-            super().__init__()
-            self.seconds: list[float] = []
-            self._trial = trial
-            self._wanted_seconds = measured_seconds
-            self._calls = 0
-            self._wanted_calls = 0
-            self._since: float | None = None
-            self._batch = 0
+    def __deepcopy__(self, _copies: Any) -> Any:
+        return self
 
-        def __deepcopy__(self, _copies: Any) -> Any:
-            return self
+    def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+        self._since = None  # the first step of an epoch makes its iterator
 
-        def on_epoch_begin(self, *_: Any, **__: Any) -> None:
-            self._since = None  # the first step of an epoch makes its iterator
+    def on_train_batch_end(self, batch: int, *_: Any, **__: Any) -> None:
+        # Keras has waited for the step: it gives a callback of batches its logs as numbers.
+        now = time.perf_counter()
+        self._calls += 1
+        last = None if self._since is None else now - self._since
+        if self._calls == _WARM_UP_STEPS:
+            self._wanted_calls = self._agreed(last or self._wanted_seconds)
+        elif self._calls > _WARM_UP_STEPS and last is not None:
+            # With steps_per_execution, a call follows several steps.
+            self.seconds.append(last / (batch - self._batch))
+        self._batch = batch
+        self._since = time.perf_counter()
+        is_enough = bool(self._wanted_calls) and len(self.seconds) >= self._wanted_calls
+        if is_enough or self._trial.should_stop():
+            self.model.stop_training = True
 
-        def on_train_batch_end(self, batch: int, *_: Any, **__: Any) -> None:
-            # Keras has waited for the step: it gives a callback of batches its logs as numbers.
-            now = time.perf_counter()
-            self._calls += 1
-            last = None if self._since is None else now - self._since
-            if self._calls == _WARM_UP_STEPS:
-                self._wanted_calls = self._agreed(last or self._wanted_seconds)
-            elif self._calls > _WARM_UP_STEPS and last is not None:
-                # With steps_per_execution, a call follows several steps.
-                self.seconds.append(last / (batch - self._batch))
-            self._batch = batch
-            self._since = time.perf_counter()
-            is_enough = bool(self._wanted_calls) and len(self.seconds) >= self._wanted_calls
-            if is_enough or self._trial.should_stop():
-                self.model.stop_training = True
-
-        def _agreed(self, call_seconds: float) -> int:
-            """Return how many calls to time; every rank calls it after the same one."""
-            wanted = int(self._wanted_seconds / max(call_seconds, 1e-9))
-            calls = max(_LEAST_STEPS, min(wanted, _MOST_STEPS))
-            if self._trial.ranks is None:
-                return calls
-            return int(json.loads(self._trial.ranks.broadcast(json.dumps(calls).encode())))
-
-    return Timer
+    def _agreed(self, call_seconds: float) -> int:
+        """Return how many calls to time; every rank calls it after the same one."""
+        wanted = int(self._wanted_seconds / max(call_seconds, 1e-9))
+        calls = max(_LEAST_STEPS, min(wanted, _MOST_STEPS))
+        if self._trial.ranks is None:
+            return calls
+        return int(json.loads(self._trial.ranks.broadcast(json.dumps(calls).encode())))

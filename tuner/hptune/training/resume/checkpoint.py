@@ -2,7 +2,7 @@
 
 ::
 
-    trials/<number>/resume/<step>.ckpt       the pickled state, its SHA-256, and a mark at the end
+    trials/<number>/resume/<step>.ckpt       a mark, the SHA-256 of the state, and the pickled state
 
 A file is written under another name, synced to disk, and then renamed. So neither a kill nor a
 power cut leaves a partial file under the final name. A file that the disk has damaged is recognised
@@ -37,9 +37,8 @@ KEPT = 2
 _APPEARS_SECONDS = 60.0
 """Longest time for a file to appear on another node; NFS caches a directory for up to a minute."""
 _POLL_SECONDS = 0.2
-_MARK = b"hptune checkpoint 1\n"
-_DIGEST_BYTES = hashlib.sha256().digest_size
-_CHUNK_BYTES = 1 << 20
+_MARK = b"hptune checkpoint 2\n"
+_HEADER_BYTES = len(_MARK) + hashlib.sha256().digest_size
 
 _FORBIDDEN = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
 
@@ -191,27 +190,18 @@ class _Hashing:
 
 
 def _write(file: IO[bytes], state: object) -> None:
+    file.write(bytes(_HEADER_BYTES))
     hashing = _Hashing(file)
     pickle.Pickler(hashing, protocol=5).dump(state)
-    file.write(hashing.digest())
-    file.write(_MARK)
+    file.seek(0)
+    file.write(_MARK + hashing.digest())
 
 
 def _read(path: Path) -> Any:
     with path.open("rb") as file:
         check_loadable(file)
-        length = os.fstat(file.fileno()).st_size - _DIGEST_BYTES - len(_MARK)
-        if length < 0:
-            raise ValueError("it is cut short")
-        check = hashlib.sha256()
-        left = length
-        while left:
-            chunk = file.read(min(left, _CHUNK_BYTES))
-            if not chunk:
-                raise ValueError("it was cut while it was read")
-            check.update(chunk)
-            left -= len(chunk)
-        if file.read(_DIGEST_BYTES) != check.digest() or file.read() != _MARK:
+        header = file.read(_HEADER_BYTES)
+        if header != _MARK + hashlib.file_digest(file, hashlib.sha256).digest():
             raise ValueError("its checksum is wrong")
-        file.seek(0)
+        file.seek(_HEADER_BYTES)
         return pickle.load(file)  # noqa: S301 - the trial's own, and checked above

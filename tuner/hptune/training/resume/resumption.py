@@ -373,7 +373,7 @@ class Resumption:
                 give(remaining.pop(found[0]), saved)
 
     def _copy(self, epoch: int) -> None:
-        with self._budget.copying():
+        with self._budget.spending("copy"):
             self._unwritten = TrainingState(
                 phase=self._progress.fit,
                 epoch=epoch,
@@ -391,7 +391,7 @@ class Resumption:
 
     def _write(self) -> None:
         if self._unwritten is not None:
-            with self._budget.writing():
+            with self._budget.spending("write"):
                 self._checkpoints.write(self._unwritten.recorder["step"], self._unwritten)
             self._unwritten = None
 
@@ -411,8 +411,7 @@ class _Budget:
         self._every = every
         self._began = 0.0
         self._spent_seconds = 0.0
-        self._copy_seconds = 0.0
-        self._write_seconds = 0.0
+        self._seconds = {"copy": 0.0, "write": 0.0}
 
     def begin(self) -> None:
         """Start the clock, as the training begins."""
@@ -422,27 +421,19 @@ class _Budget:
         """Return whether to write the checkpoint of this epoch."""
         if self._every is not None:
             return self._every > 0 and step % self._every == 0
-        return self._allows(self._copy_seconds + self._write_seconds)
+        return self._allows(sum(self._seconds.values()))
 
     def allows_copy(self) -> bool:
         """Return whether to copy the state of this epoch, to be written if the trial stops."""
-        return self._allows(self._copy_seconds)
+        return self._allows(self._seconds["copy"])
 
     def _allows(self, seconds: float) -> bool:
         return self._spent_seconds + seconds <= SHARE_OF_TIME * (time.monotonic() - self._began)
 
     @contextlib.contextmanager
-    def copying(self) -> Iterator[None]:
-        """Count the time of a copy."""
+    def spending(self, on: str) -> Iterator[None]:
+        """Count the time of a "copy" or a "write"."""
         began = time.monotonic()
         yield
-        self._copy_seconds = time.monotonic() - began
-        self._spent_seconds += self._copy_seconds
-
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """Count the time of a write."""
-        began = time.monotonic()
-        yield
-        self._write_seconds = time.monotonic() - began
-        self._spent_seconds += self._write_seconds
+        self._seconds[on] = time.monotonic() - began
+        self._spent_seconds += self._seconds[on]

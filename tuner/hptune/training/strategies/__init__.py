@@ -4,7 +4,7 @@ The user's `build_model`, `load_data`, callbacks and `fit` are unchanged: a stra
 `build_model` and in place of `fit`, `evaluate` and `predict`. A trial of one process with one
 device uses nothing of this folder.
 
-Offers: `base.Strategy` (the contract), `choose.choose`, `fit_calls.train_by`, `batches`.
+Offers: `base.Strategy` (the contract), `choose.choose`, `fit_calls.whole_training`, `batches`.
 
 May import: `errors`, `core`, `training.parallel`, `training.resume`, `training`.
 """

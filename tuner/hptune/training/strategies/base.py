@@ -3,10 +3,10 @@
 A strategy is used on every rank, in this order::
 
     strategy.enter()                    # before anything is seeded or built
-    with strategy.scope(), train_by(strategy):
+    with whole_training(strategy):      # in strategy.scope()
         model = build_model(hp)
         model.fit(x, y, ...)            # calls strategy.fit(original, model, arguments)
-    strategy.leave()                    # rank 0 has saved its result
+    strategy.leave()                    # called by it, when rank 0 has saved its result
 
 With n devices in all it computes what one device computes with the same global batches, but for
 the order of floating point additions.
@@ -14,7 +14,6 @@ the order of floating point additions.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -23,18 +22,14 @@ from typing import Any
 from ...core.data_parallel import DataParallel
 from ..parallel.ranks import Ranks
 
-Fit = Callable[..., Any]
-"""Keras's own `Model.fit`, called with the model and keyword arguments."""
-
-Predict = Callable[..., Any]
-"""Keras's own `Model.predict`, called with the model and keyword arguments."""
-
-Evaluate = Callable[..., Any]
-"""Keras's own `Model.evaluate`, called with the model and its arguments."""
+Method = Callable[..., Any]
+"""A method of Keras's `Model`, called with the model and its arguments."""
 
 
-class Strategy(abc.ABC):
+class Strategy:
     """Trains one model on all devices of all ranks of a trial.
+
+    This class itself is Keras alone, on one device.
 
     Attributes:
         ranks: This rank's handle; None in a trial of one process.
@@ -68,11 +63,10 @@ class Strategy(abc.ABC):
         return self.world_size * self.devices
 
     @property
-    @abc.abstractmethod
     def on_cpu(self) -> bool:
         """Whether the devices are CPUs: the weights are then compared after each epoch."""
+        return False
 
-    @abc.abstractmethod
     def enter(self) -> None:
         """Set up the framework in this process, once, before it uses any device.
 
@@ -88,8 +82,7 @@ class Strategy(abc.ABC):
         """Return a context in which this rank uses the model without the others, to save it."""
         return contextlib.nullcontext()
 
-    @abc.abstractmethod
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+    def fit(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:
         """Train in place of Keras's `fit`, and return what it returns.
 
         The logs of every rank have the metrics of the global batches, so that all callbacks decide
@@ -101,8 +94,9 @@ class Strategy(abc.ABC):
             arguments: Arguments of Keras's `fit` by name, those of the user and ours: a batch size
                 is global and divides by `replicas`; callbacks include the check of equal weights.
         """
+        return original(model, **arguments)
 
-    def predict(self, original: Predict, model: Any, arguments: dict[str, Any]) -> Any:
+    def predict(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:
         """Predict in place of Keras's `predict`, and return the outputs for all samples.
 
         Every rank calls it with the same samples, and gets the same outputs.
@@ -114,16 +108,16 @@ class Strategy(abc.ABC):
         """
         return original(model, **arguments)
 
-    def evaluate(self, original: Evaluate, model: Any, *given: Any, **named: Any) -> Any:
+    def evaluate(self, original: Method, model: Any, *given: Any, **named: Any) -> Any:
         """Evaluate in place of Keras's `evaluate`, which its `fit` also calls."""
         return original(model, *given, **named)
 
-    @abc.abstractmethod
-    def copies(self, model: Any) -> Iterable[Mapping[str, Any]]:
+    def copies(self, _model: Any) -> Iterable[Mapping[str, Any]]:
         """Yield the trainable weights on each device of this process, as arrays by name.
 
         Called after a batch, so they may be where the framework keeps them while it trains.
         """
+        return ()
 
     def leave(self) -> None:
         """Wait on every rank until rank 0 has saved its result, and disconnect."""

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import keras
+import numpy as np
 
 from ...errors import ModelFileError
 
@@ -58,16 +61,12 @@ def check_divides(batch_size: int, replicas: int) -> None:
 
 def size_of(batch: Any) -> int | None:
     """Return the number of samples of a batch, or of arrays; None if it has no shape."""
-    import keras
-
     shapes = (getattr(each, "shape", None) for each in keras.tree.flatten(batch))
     return next((int(shape[0]) for shape in shapes if shape), None)
 
 
 def is_arrays(x: Any) -> bool:
     """Return whether these are arrays, of which Keras makes the batches."""
-    import keras
-
     if isinstance(x, keras.utils.PyDataset) or is_tf_dataset(x):
         return False
     flat = [each for each in keras.tree.flatten(x) if each is not None]
@@ -86,8 +85,6 @@ def is_tf_dataset(x: Any) -> bool:
 
 def numpy_permutation(count: int) -> Any:
     """Return a permutation, drawn as Keras does on JAX."""
-    import numpy as np
-
     return np.random.permutation(count)
 
 
@@ -121,7 +118,7 @@ def local_arguments(
         count = size_of(data) or 0
         local.pop("batch_size", None)
         size = batch_size or (math.ceil(count / steps) if steps else DEFAULT_BATCH_SIZE)
-        local["x"] = _kinds().arrays(
+        local["x"] = _PartOfArrays(
             data, size, local.pop("shuffle", True), permutation=permutation, **divided
         )
         local["shuffle"] = False
@@ -140,6 +137,13 @@ def local_arguments(
     return local
 
 
+def whole_batches(data: Sequence[Any], batch_size: int) -> Any:
+    """Return the batches of arrays (inputs, and perhaps targets and weights) as a `PyDataset`."""
+    padded = (*data, None, None)[:3]
+    alone: dict[str, Any] = {"rank": 0, "world_size": 1, "permutation": numpy_permutation}
+    return _PartOfArrays(padded, batch_size, shuffle=False, **alone)
+
+
 def _split_off_validation(arguments: dict[str, Any]) -> dict[str, Any]:
     """Divide the training arrays as Keras does with `validation_split`: the last ones validate."""
     fraction = arguments.pop("validation_split", 0.0)
@@ -154,8 +158,6 @@ def _split_off_validation(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_arrays(data: Any) -> Any:
-    import keras
-
     def array(each: Any) -> Any:
         if type(each).__name__ == "RaggedTensor":
             raise ModelFileError(
@@ -171,17 +173,13 @@ def _as_arrays(data: Any) -> Any:
 
 
 def _take(data: Any, which: Any) -> Any:
-    import keras
-
     return keras.tree.map_structure(lambda each: None if each is None else each[which], data)
 
 
 def _part_of_each(x: Any, *, rank: int, world_size: int, validates: bool = False) -> Any:
-    import keras
-
     how: dict[str, Any] = {"rank": rank, "world_size": world_size, "validates": validates}
     if isinstance(x, keras.utils.PyDataset):
-        return _kinds().batches(x, functools.partial(part_of, **how))
+        return _PartOfBatches(x, functools.partial(part_of, **how))
     if is_tf_dataset(x):
         return _part_of_tf_dataset(x, **how)
     raise ModelFileError(
@@ -207,90 +205,74 @@ def _part_of_tf_dataset(dataset: Any, *, rank: int, world_size: int, validates: 
     return dataset.map(part)
 
 
-class _Kinds:
-    """The classes of datasets; made when needed, as their base class is Keras's."""
+class _PartOfArrays(keras.utils.PyDataset):
+    """Parts of the global batches of arrays."""
 
-    def __init__(self) -> None:
-        import keras
-        import numpy as np
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int,
+        shuffle: Any,
+        *,
+        permutation: Callable[[int], Any],
+        rank: int,
+        world_size: int,
+    ) -> None:
+        super().__init__()
+        self._data = data
+        self._count = size_of(data) or 0
+        self._batch_size = batch_size
+        self._shuffle = shuffle
+        self._permutation = permutation
+        self._divided: dict[str, Any] = {"rank": rank, "world_size": world_size}
+        self._order: Any = None
 
-        class PartOfArrays(keras.utils.PyDataset):
-            """Parts of the global batches of arrays."""
+    def __len__(self) -> int:
+        return math.ceil(self._count / self._batch_size)
 
-            def __init__(
-                self,
-                data: Any,
-                batch_size: int,
-                shuffle: Any,
-                *,
-                permutation: Callable[[int], Any],
-                rank: int,
-                world_size: int,
-            ) -> None:
-                super().__init__()
-                self._data = data
-                self._count = size_of(data) or 0
-                self._batch_size = batch_size
-                self._shuffle = shuffle
-                self._permutation = permutation
-                self._divided: dict[str, Any] = {"rank": rank, "world_size": world_size}
-                self._order: Any = None
+    def on_epoch_begin(self) -> None:
+        self._order = None
 
-            def __len__(self) -> int:
-                return math.ceil(self._count / self._batch_size)
+    def __getitem__(self, index: int) -> Any:
+        start = index * self._batch_size
+        size = min(self._batch_size, self._count - start)
+        own = part_of(size, **self._divided)
+        own = slice(start + own.start, start + own.stop)
+        if self._shuffle == "batch":  # each batch in its own order
+            order = self._permutation(size)[own.start - start : own.stop - start]
+            return self._batch(np.asarray(order) + start)
+        if not self._shuffle:
+            return self._batch(own)
+        if self._order is None:
+            self._order = np.asarray(self._permutation(self._count))
+        return self._batch(self._order[own])
 
-            def on_epoch_begin(self) -> None:
-                self._order = None
-
-            def __getitem__(self, index: int) -> Any:
-                start = index * self._batch_size
-                size = min(self._batch_size, self._count - start)
-                own = part_of(size, **self._divided)
-                own = slice(start + own.start, start + own.stop)
-                if self._shuffle == "batch":  # each batch in its own order
-                    order = self._permutation(size)[own.start - start : own.stop - start]
-                    return self._batch(np.asarray(order) + start)
-                if not self._shuffle:
-                    return self._batch(own)
-                if self._order is None:
-                    self._order = np.asarray(self._permutation(self._count))
-                return self._batch(self._order[own])
-
-            def _batch(self, which: Any) -> Any:
-                x, y, weight = _take(self._data, which)
-                if weight is not None:
-                    return x, y, weight
-                return (x,) if y is None else (x, y)
-
-        class PartOfBatches(keras.utils.PyDataset):
-            """Parts of the batches of another `PyDataset`, which are global ones."""
-
-            def __init__(self, dataset: Any, part: Callable[[int], slice]) -> None:
-                super().__init__(
-                    dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size
-                )
-                self._dataset = dataset
-                self._part = part
-
-            @property
-            def num_batches(self) -> int | None:
-                batches: int | None = self._dataset.num_batches
-                return batches
-
-            def on_epoch_begin(self) -> None:
-                self._dataset.on_epoch_begin()
-
-            def on_epoch_end(self) -> None:
-                self._dataset.on_epoch_end()
-
-            def __getitem__(self, index: int) -> Any:
-                batch = self._dataset[index]
-                return _take(batch, self._part(size_of(batch) or 0))
-
-        self.arrays = PartOfArrays
-        self.batches = PartOfBatches
+    def _batch(self, which: Any) -> Any:
+        x, y, weight = _take(self._data, which)
+        if weight is not None:
+            return x, y, weight
+        return (x,) if y is None else (x, y)
 
 
-@functools.cache
-def _kinds() -> _Kinds:
-    return _Kinds()
+class _PartOfBatches(keras.utils.PyDataset):
+    """Parts of the batches of another `PyDataset`, which are global ones."""
+
+    def __init__(self, dataset: Any, part: Callable[[int], slice]) -> None:
+        super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
+        self._dataset = dataset
+        self._part = part
+
+    @property
+    def num_batches(self) -> int | None:
+        batches: int | None = self._dataset.num_batches
+        return batches
+
+    def on_epoch_begin(self) -> None:
+        self._dataset.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._dataset.on_epoch_end()
+
+    def __getitem__(self, index: int) -> Any:
+        batch = self._dataset[index]
+        return _take(batch, self._part(size_of(batch) or 0))

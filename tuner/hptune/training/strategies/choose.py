@@ -9,7 +9,6 @@ from ...core.data_parallel import BatchRule, DataParallel, StrategyChoice
 from ...errors import ModelFileError
 from ..parallel.ranks import Ranks
 from .base import Strategy
-from .one_device import OneDevice
 
 _HOST_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
@@ -60,7 +59,7 @@ def choose(ranks: Ranks | None, gpus: int, asked: DataParallel) -> Strategy | No
     devices = gpus or _cpu_devices(backend)
     world_size = 1 if ranks is None else ranks.world_size
     if world_size * devices == 1:
-        return None if asked.rule is BatchRule.GLOBAL else OneDevice(ranks, devices, asked)
+        return None if asked.rule is BatchRule.GLOBAL else Strategy(ranks, devices, asked)
     if asked.choice is StrategyChoice.NONE:
         if ranks is None:
             return None

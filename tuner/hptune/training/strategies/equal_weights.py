@@ -6,10 +6,11 @@ raises no error. So the weights are compared after the first batch, and on CPUs 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Mapping
 from typing import Any
+
+import keras
 
 from .base import ParallelTrainingError, Strategy
 
@@ -57,32 +58,24 @@ def _unpacked(data: bytes, count: int) -> list[list[bytes]]:
     return [parts[at : at + count] for at in range(0, len(parts), count or 1)]
 
 
-def equal_weights_callback(strategy: Strategy) -> Any:
-    """Return a Keras callback that makes the check."""
-    return _callback_class()(strategy)
+class EqualWeights(keras.callbacks.Callback):
+    """Makes the check after the first batch, and on CPUs after each epoch."""
 
+    def __init__(self, strategy: Strategy) -> None:
+        super().__init__()
+        self._strategy = strategy
+        self._has_checked = False
 
-@functools.cache
-def _callback_class() -> Any:
-    # Made when it is first needed: its base class is Keras's, which takes seconds to import.
-    import keras
+    def __deepcopy__(self, _copies: Any) -> Any:
+        return self
 
-    class EqualWeights(keras.callbacks.Callback):
-        def __init__(self, strategy: Strategy) -> None:
-            super().__init__()
-            self._strategy = strategy
-            self._has_checked = False
+    def on_train_batch_end(self, batch: int, *_: Any, **__: Any) -> None:
+        """Check the weights after the first batch."""
+        if not self._has_checked:
+            self._has_checked = True
+            check(self._strategy, self.model, f"batch {batch + 1}")
 
-        def __deepcopy__(self, _copies: Any) -> Any:
-            return self
-
-        def on_train_batch_end(self, batch: int, *_: Any, **__: Any) -> None:
-            if not self._has_checked:
-                self._has_checked = True
-                check(self._strategy, self.model, f"batch {batch + 1}")
-
-        def on_epoch_end(self, epoch: int, *_: Any, **__: Any) -> None:
-            if self._strategy.on_cpu:
-                check(self._strategy, self.model, f"epoch {epoch + 1}")
-
-    return EqualWeights
+    def on_epoch_end(self, epoch: int, *_: Any, **__: Any) -> None:
+        """Check the weights on CPUs, where that costs little."""
+        if self._strategy.on_cpu:
+            check(self._strategy, self.model, f"epoch {epoch + 1}")

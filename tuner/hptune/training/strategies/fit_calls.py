@@ -9,43 +9,60 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import keras
+
 from ...errors import ModelFileError
+from ..context import AttemptStopped
 from ..replaced_methods import replaced
 from ..resume.model_state import build_optimizer
 from . import batches, learning_rate
 from .base import Strategy
-from .equal_weights import equal_weights_callback
+from .equal_weights import EqualWeights
 
 WRITERS = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "RemoteMonitor", "TensorBoard")
 """Keras's callbacks that write files or send data: rank 0's do so."""
 
-
-@dataclass(slots=True)
-class FitCalls:
-    """The calls of `fit` so far.
-
-    Attributes:
-        count: How many there were.
-    """
-
-    count: int = 0
+NOT_PARALLEL = (
+    "fit() did not call model.fit, so no strategy could divide its batches; call model.fit, use "
+    "objective(hp, trial) with trial.rank, or one process (--strategy none on several GPUs)"
+)
 
 
 @contextlib.contextmanager
-def train_by(strategy: Strategy) -> Iterator[FitCalls]:
-    """Let a strategy carry out each `fit` and `predict` of a model, and let only rank 0 save it."""
-    import keras
+def whole_training(strategy: Strategy) -> Iterator[None]:
+    """Let a strategy train what the code within builds, until rank 0 has saved its result.
 
+    Raises:
+        ModelFileError: The code has called no `fit`.
+    """
+    with strategy.scope(), train_by(strategy) as trained:
+        try:
+            yield
+        except AttemptStopped:
+            strategy.leave()
+            raise
+        if not trained:
+            raise ModelFileError(NOT_PARALLEL)
+    strategy.leave()
+
+
+@contextlib.contextmanager
+def train_by(strategy: Strategy) -> Iterator[list[Any]]:
+    """Let a strategy carry out each `fit` and `predict` of a model, and let only rank 0 save it.
+
+    Yields:
+        The models that `fit` was called of so far.
+    """
     cls: Any = keras.Model
-    fit, predict, evaluate, calls = cls.fit, cls.predict, cls.evaluate, FitCalls()
+    fit, predict, evaluate = cls.fit, cls.predict, cls.evaluate
+    trained: list[Any] = []
 
     @functools.wraps(fit)
     def fit_by_strategy(*given: Any, **named: Any) -> Any:
-        model, arguments = _bound(fit, given, named)
-        calls.count += 1
+        model, arguments = bound(fit, given, named)
+        trained.append(model)
         prepared = _prepared(strategy, model, arguments)
         try:
             return strategy.fit(fit, model, prepared)
@@ -54,7 +71,7 @@ def train_by(strategy: Strategy) -> Iterator[FitCalls]:
 
     @functools.wraps(predict)
     def predict_by_strategy(*given: Any, **named: Any) -> Any:
-        return strategy.predict(predict, *_bound(predict, given, named))
+        return strategy.predict(predict, *bound(predict, given, named))
 
     @functools.wraps(evaluate)
     def evaluate_by_strategy(model: Any, *given: Any, **named: Any) -> Any:
@@ -68,10 +85,10 @@ def train_by(strategy: Strategy) -> Iterator[FitCalls]:
         "save_weights": _by_rank_0(strategy, cls.save_weights),
     }
     with replaced(cls, methods):
-        yield calls
+        yield trained
 
 
-def _bound(
+def bound(
     method: Any, given: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """Return the model of a call, and its other arguments by name."""
@@ -92,8 +109,6 @@ def _by_rank_0(strategy: Strategy, save: Any) -> Any:
 
 def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with the global batch size and our callbacks."""
-    import keras
-
     build_optimizer(model)  # a MultiOptimizer may not know those within it before
     scales = learning_rate.is_scaled(strategy)
     if batches.is_arrays(arguments.get("x")):
@@ -118,10 +133,10 @@ def _prepared(strategy: Strategy, model: Any, arguments: dict[str, Any]) -> dict
         )
     callbacks = arguments.get("callbacks")
     given = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks) or [])
-    ours = [equal_weights_callback(strategy)] if strategy.replicas > 1 else []
+    ours = [EqualWeights(strategy)] if strategy.replicas > 1 else []
     if scales:
         learning_rate.check_rate(strategy, model, given)
-        ours.append(learning_rate.rate_callback(strategy))
+        ours.append(learning_rate.ScaledRate(strategy))
     arguments["callbacks"] = [*ours, *(each for each in given if _acts_on(each, strategy.rank))]
     return arguments
 

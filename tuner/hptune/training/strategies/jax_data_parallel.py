@@ -7,8 +7,13 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
+import keras
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
 from ..replaced_methods import replaced
-from .base import Fit, ParallelTrainingError, Predict, Strategy
+from .base import Method, ParallelTrainingError, Strategy
 
 _MEET_SECONDS = 60
 """Longest time for the ranks to connect; they have met before."""
@@ -32,14 +37,10 @@ class JaxDataParallel(Strategy):
     @property
     def on_cpu(self) -> bool:
         """Whether JAX's default devices are CPUs."""
-        import jax
-
         return bool(jax.default_backend() == "cpu")
 
     def enter(self) -> None:
         """Connect JAX with the other ranks, and distribute what Keras makes from here on."""
-        import jax
-
         if self.ranks is not None:
             ranks = self.ranks
             if ranks.rank == 0:
@@ -66,29 +67,19 @@ class JaxDataParallel(Strategy):
                 "gets as many"
             )
         _use_global_batches()
-        import keras
-
         keras.distribution.set_distribution(
             keras.distribution.DataParallel(
                 devices=keras.distribution.list_devices(), auto_shard_dataset=False
             )
         )
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
-        """Train with Keras's own `fit`."""
-        return original(model, **arguments)
-
-    def predict(self, original: Predict, model: Any, arguments: dict[str, Any]) -> Any:
+    def predict(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:
         """Predict with Keras's own `predict`, whose outputs each device then gets whole.
 
         Without that, a process has only those of its own devices.
         """
         if self.ranks is None:
             return original(model, **arguments)
-        import jax
-        import keras
-        from jax.sharding import NamedSharding, PartitionSpec
-
         mesh = keras.distribution.distribution().device_mesh.backend_mesh
         whole = NamedSharding(mesh, PartitionSpec())
         step = model.predict_step
@@ -106,8 +97,6 @@ class JaxDataParallel(Strategy):
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Make no distributed arrays: to make one is a collective operation of all ranks."""
-        import keras
-
         distribution = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
         try:
@@ -117,8 +106,6 @@ class JaxDataParallel(Strategy):
 
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights on each device of this process."""
-        import numpy as np
-
         # During an epoch, Keras's variables are empty: the state is with its training loop.
         model.jax_state_sync()
         values = {each.path: each.value for each in model.trainable_variables}
@@ -132,8 +119,6 @@ class JaxDataParallel(Strategy):
         """Disconnect JAX; all ranks do it together."""
         if self.ranks is None:
             return
-        import jax
-
         super().leave()
         distributed: Any = jax.distributed
         with contextlib.suppress(RuntimeError):
@@ -152,8 +137,6 @@ def _use_global_batches() -> None:
     from keras.src.backend.jax import distribution_lib
 
     if not hasattr(distribution_lib, "distribute_data_input"):
-        import keras
-
         raise ParallelTrainingError(
             f"Keras {keras.__version__} distributes batches in another way than hptune knows; "
             "use Keras 3.15"
@@ -168,10 +151,6 @@ def _distribute(batch: Any, layout: Any, *_: Any, **__: Any) -> Any:
         batch: The batch.
         layout: Keras's layout, or JAX's sharding, of the batch's first dimension.
     """
-    import jax
-    import numpy as np
-    from jax.sharding import NamedSharding, PartitionSpec
-
     if batch is None:
         return None
     sharding = getattr(layout, "backend_layout", layout)

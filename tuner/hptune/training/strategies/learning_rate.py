@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
+
+import keras
 
 from ...core.data_parallel import BatchRule
 from ...errors import ModelFileError
@@ -23,8 +24,6 @@ def check_rate(strategy: Strategy, model: Any, callbacks: Iterable[Any]) -> None
     Raises:
         ModelFileError: It follows a schedule.
     """
-    import keras
-
     schedule = keras.optimizers.schedules.LearningRateSchedule
     rates = [each.get_config().get("learning_rate") for each in innermost(model.optimizer)]
     if any(isinstance(rate, dict | schedule) for rate in rates):
@@ -39,18 +38,10 @@ def check_rate(strategy: Strategy, model: Any, callbacks: Iterable[Any]) -> None
         )
 
 
-def rate_callback(strategy: Strategy) -> Any:
-    """Return a Keras callback that multiplies the learning rate, epoch by epoch, during one `fit`.
-
-    Changes by other callbacks, such as ReduceLROnPlateau, multiply with it.
-    """
-    return _callback_class()(strategy)
-
-
 def restore_rate(callbacks: Iterable[Any]) -> None:
-    """Undo what a `rate_callback` among these has multiplied: the next `fit` does it again."""
+    """Undo what a `ScaledRate` among these has multiplied: the next `fit` does it again."""
     for each in callbacks:
-        if isinstance(each, _callback_class()):
+        if isinstance(each, ScaledRate):
             each.multiply(1.0)
 
 
@@ -59,34 +50,36 @@ def is_scaled(strategy: Strategy) -> bool:
     return strategy.asked.rule is not BatchRule.GLOBAL
 
 
-@functools.cache
-def _callback_class() -> Any:
-    import keras
+class ScaledRate(keras.callbacks.Callback):
+    """Multiplies the learning rate, epoch by epoch, during one `fit`.
 
-    class ScaledRate(keras.callbacks.Callback):
-        def __init__(self, strategy: Strategy) -> None:
-            super().__init__()
-            self._strategy = strategy
-            self._factor = 1.0
+    Changes by other callbacks, such as ReduceLROnPlateau, multiply with it.
+    """
 
-        def __deepcopy__(self, _copies: Any) -> Any:
-            return self
+    def __init__(self, strategy: Strategy) -> None:
+        super().__init__()
+        self._strategy = strategy
+        self._factor = 1.0
 
-        def get_state(self) -> float:
-            # The learning rate in a checkpoint is multiplied by it.
-            return self._factor
+    def __deepcopy__(self, _copies: Any) -> Any:
+        return self
 
-        def set_state(self, state: float) -> None:
-            self._factor = state
+    def get_state(self) -> float:
+        """Return the factor, by which the learning rate in a checkpoint is multiplied."""
+        return self._factor
 
-        def on_epoch_begin(self, epoch: int, *_: Any, **__: Any) -> None:
-            self.multiply(self._strategy.asked.rate_factor(self._strategy.replicas, epoch))
+    def set_state(self, state: float) -> None:
+        """Continue with the factor of a checkpoint."""
+        self._factor = state
 
-        def multiply(self, factor: float) -> None:
-            if factor != self._factor:
-                for optimizer in innermost(self.model.optimizer):
-                    rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
-                    optimizer.learning_rate = rate * factor / self._factor
-                self._factor = factor
+    def on_epoch_begin(self, epoch: int, *_: Any, **__: Any) -> None:
+        """Set the factor of an epoch."""
+        self.multiply(self._strategy.asked.rate_factor(self._strategy.replicas, epoch))
 
-    return ScaledRate
+    def multiply(self, factor: float) -> None:
+        """Multiply the learning rate by this factor in place of the last one."""
+        if factor != self._factor:
+            for optimizer in innermost(self.model.optimizer):
+                rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+                optimizer.learning_rate = rate * factor / self._factor
+            self._factor = factor

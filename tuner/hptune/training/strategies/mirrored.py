@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+import tensorflow as tf
+
 from ..replaced_methods import replaced
-from .base import Fit, ParallelTrainingError, Strategy
+from .base import Method, ParallelTrainingError, Strategy
 from .tensorflow_gradients import weighted_gradients
 
 
@@ -27,8 +29,6 @@ class Mirrored(Strategy):
 
     def enter(self) -> None:
         """Make the strategy of all devices of this process."""
-        import tensorflow as tf
-
         config = tf.config
         found = config.list_logical_devices("GPU") or config.list_logical_devices("CPU")
         if len(found) != self.devices:
@@ -42,14 +42,12 @@ class Mirrored(Strategy):
         scope: AbstractContextManager[Any] = self._mirrored.scope()
         return scope
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+    def fit(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:
         """Train with Keras's own `fit`, with gradients weighted by each replica's samples.
 
         TensorFlow gives the first replica its usual number of samples of a partial batch, and the
         last ones fewer or none. Keras counts the mean of each replica alike.
         """
-        import tensorflow as tf
-
         train_step = model.train_step
         with weighted_gradients(model.optimizer) as share:
 

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
+
 from ..replaced_methods import replaced
 
 
@@ -23,8 +25,6 @@ def innermost(optimizer: Any) -> list[Any]:
 
 
 def _is_several(optimizer: Any) -> bool:
-    import keras
-
     several = getattr(keras.optimizers, "MultiOptimizer", None)  # of Keras 3.15
     return several is not None and isinstance(optimizer, several)
 
@@ -40,8 +40,6 @@ def replaced_apply(optimizer: Any, change: Callable[[Any, list[Any]], list[Any]]
         optimizer: An optimizer whose class may have an `apply` of its own.
         change: Called with the optimizer and its gradients, some of which may be None.
     """
-    import keras
-
     within = threading.local()  # replicas of one process have threads of their own
 
     def changing(original: Any) -> Any:

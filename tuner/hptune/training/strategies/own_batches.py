@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+
 from ...errors import ModelFileError
-from .batches import DEFAULT_BATCH_SIZE, is_tf_dataset, size_of
+from .batches import DEFAULT_BATCH_SIZE, is_tf_dataset, whole_batches
 
 
 class OwnBatches:
@@ -39,17 +40,16 @@ class OwnBatches:
         class_weight: Mapping[int, float] | None = None,
         shuffle: Any = False,
     ) -> None:
+        if isinstance(data, tuple | list):
+            data = whole_batches(data, batch_size or DEFAULT_BATCH_SIZE)
         self._data = data
         self._given_steps = steps
-        self._batch_size = batch_size or DEFAULT_BATCH_SIZE
         self._class_weight = class_weight
         self._shuffle = bool(shuffle)
         self._iterator: Iterator[Any] | None = None
         self.steps = steps or self._steps_of_data()
 
     def _steps_of_data(self) -> int | None:
-        if isinstance(self._data, tuple | list):
-            return math.ceil((size_of(self._data) or 0) / self._batch_size)
         if is_tf_dataset(self._data):
             count = int(self._data.cardinality().numpy())
             return count if count >= 0 else None
@@ -81,18 +81,7 @@ class OwnBatches:
             yield self._weighted(batch)
 
     def _once(self) -> Iterator[Any]:
-        if isinstance(self._data, tuple | list):
-            return self._of_arrays()
         return iter(self._data) if is_tf_dataset(self._data) else self._of_py_dataset()
-
-    def _of_arrays(self) -> Iterator[Any]:
-        import keras
-
-        for start in range(0, size_of(self._data) or 0, self._batch_size):
-            rows = slice(start, start + self._batch_size)
-            yield keras.tree.map_structure(
-                lambda each, rows=rows: None if each is None else each[rows], tuple(self._data)
-            )
 
     def _of_py_dataset(self) -> Iterator[Any]:
         """Yield the batches, made ahead by threads."""
@@ -138,8 +127,6 @@ def class_weights(targets: Any, weights: Mapping[int, float]) -> Any:
         targets: Class numbers, or one column for each class.
         weights: Weights by class number.
     """
-    import numpy as np
-
     classes = np.asarray(targets)
     if classes.ndim > 1:
         classes = classes.argmax(-1) if classes.shape[-1] > 1 else classes[..., 0]

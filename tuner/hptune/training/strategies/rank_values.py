@@ -12,6 +12,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
+import numpy as np
+
 from ..parallel.ranks import Ranks
 from .base import ParallelTrainingError
 
@@ -24,8 +27,6 @@ def average_statistics(ranks: Ranks, model: Any) -> None:
 
     The variance of BatchNormalization is that of the parts then, as each rank normalises its own.
     """
-    import keras
-
     known = [
         each
         for each in model.non_trainable_variables
@@ -83,8 +84,6 @@ def draw_differently(ranks: Ranks, model: Any) -> None:
 
 def _reduced(ranks: Ranks, variables: Sequence[Any], are_means: Iterable[bool]) -> list[Any]:
     """Return the sum or the mean of each variable over the ranks."""
-    import numpy as np
-
     if not variables:
         return []
     flat = np.concatenate([np.asarray(_array(each), "float64").ravel() for each in variables])
@@ -111,7 +110,4 @@ def _assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
 
 
 def _array(variable: Any) -> Any:
-    import keras
-    import numpy as np
-
     return np.array(keras.ops.convert_to_numpy(variable))

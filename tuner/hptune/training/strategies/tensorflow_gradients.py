@@ -11,6 +11,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import keras
+import tensorflow as tf
+
 from ...errors import ModelFileError
 from .optimizer_calls import innermost, replaced_apply
 
@@ -40,8 +43,6 @@ def weighted_gradients(optimizer: Any) -> Iterator[Share]:
     share = Share()
 
     def weighted(called: Any, gradients: list[Any]) -> list[Any]:
-        import keras
-
         if share.factor is None:
             return gradients
         factor, scale = share.factor, 1.0
@@ -81,8 +82,6 @@ def _check(optimizer: Any) -> None:
 
 def _multiplied(gradient: Any, factor: Any) -> Any:
     """Return a gradient times a factor; that of an embedding stays the list of rows that it is."""
-    import tensorflow as tf
-
     factor = tf.cast(factor, gradient.dtype)
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
@@ -91,8 +90,6 @@ def _multiplied(gradient: Any, factor: Any) -> Any:
 
 def _finite_on_all(factor: Any, gradients: list[Any]) -> Any:
     """Return NaN if the gradients of any replica are not finite, so that all skip the step."""
-    import tensorflow as tf
-
     finite = [tf.reduce_all(tf.math.is_finite(each)) for each in gradients if each is not None]
     others = tf.cast(tf.logical_not(tf.reduce_all(finite)), "float32")
     total = tf.distribute.get_replica_context().all_reduce("SUM", others)
@@ -109,8 +106,6 @@ def _clipped(gradients: list[Any], limits: Sequence[Any], scale: Any) -> list[An
         limits: The optimizer's clipnorm, global_clipnorm and clipvalue.
         scale: What the loss is multiplied by.
     """
-    import tensorflow as tf
-
     replica = tf.distribute.get_replica_context()
     # Equal shares of a list of rows would be several lists to Keras, which squares each alone.
     whole = [tf.convert_to_tensor(each) for each in gradients]

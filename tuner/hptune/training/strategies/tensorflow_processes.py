@@ -10,9 +10,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import keras
+import numpy as np
+import tensorflow as tf
+
 from ...errors import ModelFileError
 from . import batches, rank_values
-from .base import Fit, ParallelTrainingError, Predict, Strategy
+from .base import Method, ParallelTrainingError, Strategy
 from .own_batches import OwnBatches
 from .tensorflow_gradients import Share, weighted_gradients
 
@@ -34,10 +38,7 @@ class TensorFlowProcesses(Strategy):
 
     def enter(self) -> None:
         """Start TensorFlow's server and meet the other ranks, whose addresses TF_CONFIG has."""
-        import tensorflow as tf
-
-        if self.ranks is None:
-            raise ParallelTrainingError("TF_CONFIG needs several processes")
+        assert self.ranks is not None
         self.ranks.release_port()
         try:
             self._all = tf.distribute.MultiWorkerMirroredStrategy()
@@ -74,19 +75,14 @@ class TensorFlowProcesses(Strategy):
             self._entered = self._all.scope()
             self._entered.__enter__()
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
+    def fit(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
         """Train with a loop of our own on this rank's part of the batches."""
-        if self.ranks is None:
-            raise ParallelTrainingError("there is one process")
         local = batches.local_arguments(arguments, rank=self.rank, world_size=self.world_size)
         with weighted_gradients(model.optimizer) as share:
             return _Loop(self, model, local, share).run()
 
-    def predict(self, original: Predict, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
+    def predict(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - the contract
         """Predict all samples with this rank's replica; Keras's `predict` fails there."""
-        import keras
-        import numpy as np
-
         x = arguments["x"]
         data = OwnBatches(
             (x,) if batches.is_arrays(x) else x,
@@ -112,7 +108,6 @@ class TensorFlowProcesses(Strategy):
 
     def compiled(self, model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
         """Return a step of a model that runs on this rank's replica."""
-        import tensorflow as tf
 
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]  # TF's
         def run(*arguments: Any) -> Any:
@@ -163,8 +158,6 @@ class _Loop:
 
     def run(self) -> Any:
         """Train all epochs; return the History."""
-        import keras
-
         model, arguments = self._model, self._arguments
         verbose = arguments.get("verbose", "auto")
         epochs = arguments.get("epochs", 1)
@@ -206,8 +199,6 @@ class _Loop:
 
     def _build(self) -> None:
         """Make variables that a first step would make otherwise, outside of it."""
-        import keras
-
         model = self._model
         if not model.built:
             x = keras.utils.unpack_x_y_sample_weight(self._train.first())[0]
@@ -254,8 +245,6 @@ class _Loop:
         return {**values, **rank_values.mean_logs(self._ranks, values)}
 
     def _training_step(self, data: Any, wants_stop: Any) -> Any:
-        import tensorflow as tf
-
         rows = tf.cast(tf.shape(tf.nest.flatten(data)[0])[0], "float32")
         replica = tf.distribute.get_replica_context()
         total = replica.all_reduce("SUM", tf.stack([rows, tf.cast(wants_stop, "float32")]))
@@ -271,8 +260,6 @@ class _Loop:
 
 def _as_logged(value: Any) -> Any:
     """Return a number, or the array that a metric of several values gives."""
-    import numpy as np
-
     found = np.asarray(value)
     return found if found.shape else float(found)
 

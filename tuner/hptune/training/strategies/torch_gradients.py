@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 _BUCKET_BYTES = 25 << 20
 """Gradients that are sent together, as by DistributedDataParallel."""
 
@@ -33,9 +36,6 @@ class GradientAverage:
 
     def begin_step(self, rows: int) -> None:
         """Tell the other ranks how many samples this one has in the step; does not wait."""
-        import torch
-        import torch.distributed as dist
-
         self._rows = rows
         self._sum = torch.tensor([float(rows), float(self.wants_stop)], device=self._device)
         self._work = dist.all_reduce(self._sum, async_op=True)
@@ -52,9 +52,6 @@ class GradientAverage:
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
         """Return the mean of the gradients over the ranks; None where there is none."""
-        import torch
-        import torch.distributed as dist
-
         self._wait()
         # Outside of a `train_step`, all ranks count alike.
         share = 1.0 / dist.get_world_size() if self._sum is None else self._rows / self._sum[0]
@@ -63,14 +60,15 @@ class GradientAverage:
         for bucket in _buckets(found):
             flat = torch.cat([each.reshape(-1) for each in bucket]).mul_(share)
             sent.append((dist.all_reduce(flat, async_op=True), flat, bucket))
-        averaged = []
+        # Buckets hold gradients of one type, so they come in another order.
+        averaged: dict[int, Any] = {}
         for work, flat, bucket in sent:
             work.wait()
             parts = flat.split([each.numel() for each in bucket])
-            averaged += [x.view(each.shape) for x, each in zip(parts, bucket, strict=True)]
-        # Buckets hold gradients of one type, so they come in another order.
-        of = {id(each): x for each, x in zip(_in_buckets(found), averaged, strict=True)}
-        return [None if each is None else of[id(each)] for each in gradients]
+            averaged |= {
+                id(each): part.view(each.shape) for each, part in zip(bucket, parts, strict=True)
+            }
+        return [None if each is None else averaged[id(each)] for each in gradients]
 
 
 def _buckets(gradients: Sequence[Any]) -> list[list[Any]]:
@@ -86,7 +84,3 @@ def _buckets(gradients: Sequence[Any]) -> list[list[Any]]:
         buckets[-1].append(each)
         sizes[each.dtype] += size
     return [bucket for buckets in groups.values() for bucket in buckets]
-
-
-def _in_buckets(gradients: Sequence[Any]) -> list[Any]:
-    return [each for bucket in _buckets(gradients) for each in bucket]

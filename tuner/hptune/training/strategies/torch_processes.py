@@ -10,9 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+import keras
+import torch
+import torch.distributed as dist
+import torch.utils.data
+
 from ..replaced_methods import replaced
 from . import batches, rank_values
-from .base import Fit, ParallelTrainingError, Strategy
+from .base import Method, ParallelTrainingError, Strategy
 from .optimizer_calls import replaced_apply
 from .torch_gradients import GradientAverage
 
@@ -38,9 +43,6 @@ class TorchProcesses(Strategy):
 
     def enter(self) -> None:
         """Connect PyTorch with the other ranks."""
-        import torch
-        import torch.distributed as dist
-
         ranks = self.ranks
         if ranks is None or not dist.is_available():
             raise ParallelTrainingError("this PyTorch is built without torch.distributed")
@@ -68,16 +70,14 @@ class TorchProcesses(Strategy):
         except (OSError, RuntimeError) as error:
             raise ParallelTrainingError(f"PyTorch cannot connect the ranks: {error}") from error
 
-    def fit(self, original: Fit, model: Any, arguments: dict[str, Any]) -> Any:
+    def fit(self, original: Method, model: Any, arguments: dict[str, Any]) -> Any:
         """Train with Keras's own `fit` on this rank's part of the batches."""
-        import torch
-
         assert self.ranks is not None
         average = GradientAverage(self._device)
         callbacks = [
-            _callbacks().together(self.ranks),
+            _Together(self.ranks),
             *arguments["callbacks"],
-            _callbacks().stops(self.ranks, average),
+            _Stops(self.ranks, average),
         ]
         local = batches.local_arguments(
             {**arguments, "callbacks": callbacks},
@@ -95,8 +95,6 @@ class TorchProcesses(Strategy):
 
         A step's own metrics stay those of its rank: it need not wait for the others.
         """
-        import torch
-
         ranks = self.ranks
         assert ranks is not None
         train_step, test_step, result = model.train_step, model.test_step, model.get_metrics_result
@@ -136,14 +134,10 @@ class TorchProcesses(Strategy):
 
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights of this process."""
-        import keras
-
         yield {each.path: keras.ops.convert_to_numpy(each) for each in model.trainable_variables}
 
     def leave(self) -> None:
         """Disconnect from the other ranks."""
-        import torch.distributed as dist
-
         super().leave()
         dist.destroy_process_group()
 
@@ -155,8 +149,6 @@ def _leave_averaging_to_us() -> None:
     not divide, and its metrics wait for all ranks in each step. Keras has no switch for it, so this
     replaces two methods of its trainer; the process trains one trial only.
     """
-    import keras
-
     for kind in keras.Model.__mro__:
         if _KERAS_AVERAGES in vars(kind):
             setattr(kind, _KERAS_AVERAGES, lambda _model: None)
@@ -175,80 +167,63 @@ def _listening(host: str, port: int) -> int:
 
 def _permutation(count: int) -> Any:
     """Return a permutation, drawn as Keras does on PyTorch."""
-    import torch.utils.data
-
     return list(torch.utils.data.RandomSampler(range(count)))
 
 
 def _broadcast(model: Any) -> None:
     """Give all ranks the weights, and the optimizer's variables, of rank 0."""
-    import torch.distributed as dist
-
     optimizer = [] if model.optimizer is None else model.optimizer.variables
     for each in (*model.trainable_variables, *optimizer):
         dist.broadcast(each.value.detach(), 0)
 
 
-class _Callbacks:
-    """Classes of callbacks; made when needed, as their base class is Keras's."""
+class _Together(keras.callbacks.Callback):
+    """Gives all ranks equal weights, statistics and logs; the first in its list."""
 
-    def __init__(self) -> None:
-        import keras
+    def __init__(self, ranks: Any) -> None:
+        super().__init__()
+        self._ranks = ranks
+        self._has_begun = False
+        self._has_trained = False
 
-        class Together(keras.callbacks.Callback):
-            """Gives all ranks equal weights, statistics and logs; the first in its list."""
+    def __deepcopy__(self, _copies: Any) -> Any:
+        return self
 
-            def __init__(self, ranks: Any) -> None:
-                super().__init__()
-                self._ranks = ranks
-                self._has_begun = False
-                self._has_trained = False
+    def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+        if not self._has_begun and self.model.built:
+            _broadcast(self.model)
+            rank_values.draw_differently(self._ranks, self.model)
+        self._has_begun = self._has_trained = True
 
-            def __deepcopy__(self, _copies: Any) -> Any:
-                return self
+    def on_test_begin(self, *_: Any, **__: Any) -> None:
+        self._average()
 
-            def on_epoch_begin(self, *_: Any, **__: Any) -> None:
-                if not self._has_begun and self.model.built:
-                    _broadcast(self.model)
-                    rank_values.draw_differently(self._ranks, self.model)
-                self._has_begun = self._has_trained = True
+    def on_epoch_end(self, _epoch: int, logs: Any) -> None:
+        self._average()
+        logs.update(rank_values.mean_logs(self._ranks, logs))
 
-            def on_test_begin(self, *_: Any, **__: Any) -> None:
-                self._average()
-
-            def on_epoch_end(self, _epoch: int, logs: Any) -> None:
-                self._average()
-                logs.update(rank_values.mean_logs(self._ranks, logs))
-
-            def _average(self) -> None:
-                if self._has_trained:
-                    self._has_trained = False
-                    rank_values.average_statistics(self._ranks, self.model)
-
-        class Stops(keras.callbacks.Callback):
-            """Lets all ranks stop where a callback of one of them does; the last in its list."""
-
-            def __init__(self, ranks: Any, average: GradientAverage) -> None:
-                super().__init__()
-                self._ranks = ranks
-                self._average = average
-
-            def __deepcopy__(self, _copies: Any) -> Any:
-                return self
-
-            def on_train_batch_end(self, *_: Any, **__: Any) -> None:
-                # The others are in the next step already, so this rank takes part in it.
-                self._average.wants_stop |= bool(self.model.stop_training)
-                self.model.stop_training = self._average.stops()
-
-            def on_epoch_end(self, *_: Any, **__: Any) -> None:
-                own = bool(self.model.stop_training) or self._average.wants_stop
-                self.model.stop_training = rank_values.any_true(self._ranks, own=own)
-
-        self.together = Together
-        self.stops = Stops
+    def _average(self) -> None:
+        if self._has_trained:
+            self._has_trained = False
+            rank_values.average_statistics(self._ranks, self.model)
 
 
-@functools.cache
-def _callbacks() -> _Callbacks:
-    return _Callbacks()
+class _Stops(keras.callbacks.Callback):
+    """Lets all ranks stop where a callback of one of them does; the last in its list."""
+
+    def __init__(self, ranks: Any, average: GradientAverage) -> None:
+        super().__init__()
+        self._ranks = ranks
+        self._average = average
+
+    def __deepcopy__(self, _copies: Any) -> Any:
+        return self
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        # The others are in the next step already, so this rank takes part in it.
+        self._average.wants_stop |= bool(self.model.stop_training)
+        self.model.stop_training = self._average.stops()
+
+    def on_epoch_end(self, *_: Any, **__: Any) -> None:
+        own = bool(self.model.stop_training) or self._average.wants_stop
+        self.model.stop_training = rank_values.any_true(self._ranks, own=own)

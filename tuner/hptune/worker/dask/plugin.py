@@ -23,7 +23,7 @@ from ..transport.file_requests import FilesNotBrought
 from ..transport.remote_study import RemoteStudy
 from . import versions
 from .announcement import Announcement
-from .plugin_state import CutOff, MasterGone, Orphaned, Phase, Refused, StudyEnds
+from .plugin_state import Phase
 from .study_access import StudyAccess, StudyAccessError, check_access
 from .study_attempts import StudyAttempts
 
@@ -154,14 +154,14 @@ class StudyPlugin(WorkerPlugin):
             try:
                 self.attempts.runner = AttemptRunner(
                     self._source,
-                    self.attempts.deliver,
+                    lambda event: self.attempts.deliver(self.attempts.state.from_runner, event),
                     fork_server_address=self._fork_server_address,
                     host=host_of(self._worker.address),
                 )
                 self._say("accepts trials of it")
             except (OSError, RuntimeError) as error:  # no file descriptor or thread is left, say
                 announced = Announcement.refused(self._worker, f"no trial can run there: {error}")
-        self.attempts.deliver(announced)
+        self.attempts.deliver(self.attempts.state.announced, announced)
         self._report_refusal(announced)
 
     async def _remove_if_orphaned(self, watch: MasterLiveness | None) -> None:
@@ -177,14 +177,14 @@ class StudyPlugin(WorkerPlugin):
                 )
             else:
                 is_gone = remote is None or remote.silent_seconds > _UNHEARD_SECONDS
-            if is_gone and self.attempts.deliver(MasterGone()):
+            if is_gone and self.attempts.leave_if_idle():
                 self._say("its master is gone, and no trial runs here")
                 await self._worker.plugin_remove(self.name)
                 return
 
     def refuse(self, announcement: Announcement) -> None:
         """Note that the master refused this worker, because it differs from its other ones."""
-        self.attempts.deliver(Refused(announcement))
+        self.attempts.deliver(self.attempts.state.refused, announcement)
         self._report_refusal(announcement)
 
     def _report_refusal(self, announcement: Announcement) -> None:
@@ -220,13 +220,15 @@ class StudyPlugin(WorkerPlugin):
             self._background.cancel()
         if worker.status in (Status.closing, Status.closing_gracefully):
             if attempts.runner is not None and _is_cut_off(worker):
-                attempts.deliver(CutOff())
+                attempts.deliver(attempts.state.cut_off)
                 if attempts.state.attempts:
                     then = "continue for a while" if attempts.remote is None else "stop"
                     self._say(f"the connection to its master is lost; trials here {then}")
                 await asyncio.to_thread(attempts.runner.outlive_master)
             await asyncio.to_thread(attempts.release, "the worker must leave")
-        attempts.deliver(StudyEnds())  # also for `setup`, which may still look at the machine
+        attempts.deliver(
+            attempts.state.study_ends
+        )  # also for `setup`, which may still look at the machine
         await asyncio.to_thread(attempts.close)
         with contextlib.suppress(AttributeError, ValueError):
             worker.study_plugins.remove(self)
@@ -240,8 +242,8 @@ class StudyPlugin(WorkerPlugin):
         if finish == "released":
             for name in self.attempts.state.attempts:
                 if task_key(self.name, name) == key:
-                    deliver, orphaned = self.attempts.deliver, Orphaned(name)
-                    threading.Thread(target=deliver, args=(orphaned,), daemon=True).start()
+                    event = self.attempts.state.orphaned, name
+                    threading.Thread(target=self.attempts.deliver, args=event, daemon=True).start()
 
     def _say(self, what: str) -> None:
         """Print a line about the study, if this is a worker of `hptune worker`."""

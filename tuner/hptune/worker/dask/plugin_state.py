@@ -1,14 +1,14 @@
 """A study on one Dask worker as a pure state machine: events in, instructions out.
 
-The worker goes through these phases, and each attempt from `EnterQueue` to `Free`; each arrow is an
-event::
+The worker goes through these phases, and each attempt from `EnterQueue` to `Free`; each arrow is a
+method::
 
-    JOINING -- Announcement --> ACCEPTED, or REFUSED;  ACCEPTED -- Refused --> REFUSED
-    JOINING, ACCEPTED, REFUSED -- Leave, MasterGone, StudyEnds --> LEAVING
+    JOINING -- announced --> ACCEPTED, or REFUSED;  ACCEPTED -- refused --> REFUSED
+    JOINING, ACCEPTED, REFUSED -- leave, leave_if_idle, study_ends --> LEAVING
 
-    order -> waiting -- Granted --> begun -- AttemptEnded --> (`SendFiles`, FilesSent) --> `Free`
-                |                     +-- NotBrought --> `Free`
-                +-- StopOrder, Orphaned, Leave, CutOff --> `Free`
+    order -> waiting -- granted --> begun -- from_runner --> (`SendFiles`, files_sent) --> `Free`
+                |                     +-- not_brought --> `Free`
+                +-- stop, orphaned, leave, cut_off --> `Free`
 
 So each attempt ends exactly once, unless the runner is closed before, and none begins on a worker
 that leaves. `StudyAttempts` delivers the events and carries out the instructions; here are no
@@ -30,121 +30,21 @@ from .announcement import Announcement
 
 _FULL = "its local disk is full"
 
-# --- events, with the orders of the master and what the runner tells ------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The master refused this worker, because it differs from its other ones."""
-
-    announcement: Announcement
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """An attempt holds its devices."""
-
-    attempt: AttemptId
-
-
-@dataclass(frozen=True, slots=True)
-class NotBrought:
-    """The files of an attempt could not be brought to this worker."""
-
-    attempt: AttemptId
-    reason: str
-    is_full: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FilesSent:
-    """The study has the files of an attempt that is over, or cannot have them."""
-
-    ended: AttemptEnded
-    not_sent: NotSent | None
-
-
-@dataclass(frozen=True, slots=True)
-class Orphaned:
-    """Dask gave up the task of an attempt, as it does when the master is gone."""
-
-    attempt: AttemptId
-
-
-@dataclass(frozen=True, slots=True)
-class CutOff:
-    """The connection to the scheduler is lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class MasterGone:
-    """The master is gone; the study may leave this worker if nothing runs here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """The worker must leave the study, for the given reason."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StudyEnds:
-    """The plugin is being removed; the runner is closed next."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerClosed:
-    """No attempt runs here any more, and none of them sends an event."""
-
-
-PluginEvent = (
-    Announcement
-    | Refused
-    | AttemptOrder
-    | StopOrder
-    | Granted
-    | NotBrought
-    | AttemptEvent
-    | FilesSent
-    | Orphaned
-    | CutOff
-    | MasterGone
-    | Leave
-    | StudyEnds
-    | RunnerClosed
-)
-
 # --- instructions ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Send a message to the master."""
-
-    message: Announcement | AttemptEvent | WorkerLeaving
-
-
-@dataclass(frozen=True, slots=True)
 class EnterQueue:
-    """Have an attempt wait for its devices; `Granted` follows."""
+    """Have an attempt wait for its devices; `granted` follows."""
 
     order: AttemptOrder
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Bring an attempt's files, or tell `NotBrought`, and start it."""
+    """Bring an attempt's files, and start it; or `not_brought` follows."""
 
     order: AttemptOrder
-
-
-@dataclass(frozen=True, slots=True)
-class Halted:
-    """Have the runner stop an attempt, or not start it."""
-
-    attempt: AttemptId
-    halt: Halt
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +56,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class SendFiles:
-    """Send the last files of an attempt that is over; `FilesSent` follows."""
+    """Send the last files of an attempt that is over; `files_sent` follows."""
 
     ended: AttemptEnded
 
@@ -168,12 +68,10 @@ class Free:
     attempt: AttemptId
 
 
-@dataclass(frozen=True, slots=True)
-class RemovePlugin:
-    """Remove the plugin, which nobody needs."""
+Message = Announcement | AttemptEvent | WorkerLeaving
+Instruction = Message | EnterQueue | Begin | StopOrder | Abandon | SendFiles | Free
+"""A message is sent to the master, and an order to stop goes to the runner."""
 
-
-Instruction = Send | EnterQueue | Begin | Halted | Abandon | SendFiles | Free | RemovePlugin
 Instructions = tuple[Instruction, ...]
 
 # --- state ----------------------------------------------------------------------------------------
@@ -206,7 +104,8 @@ class _Attempt:
 class PluginState:
     """The state of a study on one worker.
 
-    Whatever is late, repeated or of an unknown attempt is ignored.
+    Each event is a method, which returns what is to be done because of it. Whatever is late,
+    repeated or of an unknown attempt is ignored.
     """
 
     def __init__(self) -> None:
@@ -220,114 +119,119 @@ class PluginState:
         """The attempts that have not ended."""
         return [*self._attempts]
 
-    def validate(self) -> None:
-        """Check what must hold between two events.
-
-        Raises:
-            AssertionError: It does not.
-        """
-        has_joined = self.announcement and isinstance(self.announcement.event, WorkerJoined)
-        assert (self.phase is Phase.ACCEPTED) <= bool(has_joined), self.phase
-        assert (self.phase is Phase.REFUSED) <= (has_joined is False), self.phase
-        assert self.phase is not Phase.JOINING or self.announcement is None, self.phase
-        for name, each in self._attempts.items():
-            assert self.announcement is not None, name
-            assert not each.is_waiting or self.phase is Phase.ACCEPTED, name
-            assert each.ended is None or (self._is_remote and not each.is_waiting), name
-
-    def handle(self, event: PluginEvent) -> Instructions:
-        """Return what is to be done because of an event."""
-        match event:
-            case Announcement() if self.phase is Phase.JOINING:
-                return self._announced(event)
-            case Refused(announcement) if self.phase is Phase.ACCEPTED:
-                self.phase, self.announcement = Phase.REFUSED, announcement
-                return self._end_waiting()
-            case AttemptOrder():
-                return self._ordered(event)
-            case Leave(reason):
-                return self._leave(reason)
-            case MasterGone() if not self._attempts:
-                self.phase = Phase.LEAVING
-                return (RemovePlugin(),)
-            case CutOff():
-                return self._cut_off()
-            case StudyEnds():
-                self.phase = Phase.LEAVING
-                return self._end_waiting()
-            case RunnerClosed():
-                left, self._attempts = self.attempts, {}
-                return tuple(Free(each) for each in left)
-            case StopOrder(attempt, halt):
-                if attempt in self._attempts:
-                    return self._stop(attempt, halt)
-                # It is over, or this order has overtaken the order to start.
-                self._stopped_early.add(attempt, halt)
-            case Announcement() | Refused() | MasterGone():
-                return ()
-            case FilesSent(ended, not_sent):
-                return self._files_sent(ended, not_sent)
-            case _ if event.attempt in self._attempts:
-                return self._of_attempt(event, self._attempts[event.attempt])
-        return ()
-
     @property
     def _is_remote(self) -> bool:
         """Whether files travel over the connection."""
         return self.announcement is not None and not self.announcement.sees_directory
 
-    def _announced(self, announced: Announcement) -> Instructions:
+    # --- the worker ---------------------------------------------------------------------------
+
+    def announced(self, announced: Announcement) -> Instructions:
+        """Tell the master that the worker joined, or why not."""
+        if self.phase is not Phase.JOINING:
+            return ()
         has_joined = isinstance(announced.event, WorkerJoined)
         self.phase = Phase.ACCEPTED if has_joined else Phase.REFUSED
         self.announcement = announced
-        return (Send(announced),)
+        return (announced,)
 
-    def _ordered(self, order: AttemptOrder) -> Instructions:
+    def refused(self, announcement: Announcement) -> Instructions:
+        """Note that the master refused this worker, because it differs from its other ones."""
+        if self.phase is not Phase.ACCEPTED:
+            return ()
+        self.phase, self.announcement = Phase.REFUSED, announcement
+        return self._end_waiting()
+
+    def cut_off(self) -> Instructions:
+        """Note that the connection to the scheduler is lost."""
+        released = self._end_waiting()
+        return (*released, *(Abandon(name) for name in self.attempts if self._is_remote))
+
+    def leave(self, reason: str) -> Instructions:
+        """Leave the study, as the worker must."""
+        before, self.phase = self.phase, Phase.LEAVING
+        if before is not Phase.ACCEPTED:
+            return ()
+        stops = (each for name in self.attempts for each in self._stop(name, Halt.RELEASE))
+        return (*self._leaving(reason), *stops)
+
+    def leave_if_idle(self) -> bool:
+        """Leave the study, whose master is gone, if nothing runs here; return whether it did."""
+        if not self._attempts:
+            self.phase = Phase.LEAVING
+        return not self._attempts
+
+    def study_ends(self) -> Instructions:
+        """Note that the plugin is being removed; the runner is closed next."""
+        self.phase = Phase.LEAVING
+        return self._end_waiting()
+
+    def runner_closed(self) -> Instructions:
+        """Note that no attempt runs here any more, and none of them sends an event."""
+        left, self._attempts = self.attempts, {}
+        return tuple(Free(each) for each in left)
+
+    # --- attempts -----------------------------------------------------------------------------
+
+    def order(self, order: AttemptOrder) -> Instructions:
+        """Take the master's order to run an attempt."""
         name = order.attempt
         accepts = self.phase is Phase.ACCEPTED
         halt = self._stopped_early.take(name) if accepts else Halt.RELEASE
         if halt is not None:
-            return (Send(AttemptEnded(0.0, name, halt.ending)), Free(name))
+            return (AttemptEnded(0.0, name, halt.ending), Free(name))
         self._attempts[name] = _Attempt(order)
         return (EnterQueue(order),)
 
-    def _of_attempt(
-        self, event: Granted | NotBrought | Orphaned | AttemptEvent, attempt: _Attempt
-    ) -> Instructions:
-        name = event.attempt
-        match event:
-            case Granted():
-                was_waiting, attempt.is_waiting = attempt.is_waiting, False
-                return (Begin(attempt.order),) if was_waiting else ()
-            case Orphaned():
-                # The runner stops attempts that run and may outlive their master.
-                outlives = attempt.order.brief.limits.master_grace_seconds > 0
-                if outlives and not self._is_remote and not attempt.is_waiting:
-                    return ()
-                abandoned = (Abandon(name),) if self._is_remote and not attempt.is_waiting else ()
-                return (*abandoned, *self._stop(name, Halt.RELEASE))
-            case _ if attempt.is_waiting or attempt.ended is not None:
-                return ()  # the runner does not know it yet, or has told its end
-            case NotBrought(_, reason, is_full):
-                full = self._leaving(_FULL) if is_full else ()
-                return (*full, *self._end(name, Ending(Cause.WORKER_LOST, reason=reason)))
-            case AttemptEnded() if self._is_remote:
-                attempt.ended = event
-                return (SendFiles(event),)
-            case AttemptEnded():
-                return self._end(name, event.ending)
-        return (Send(event),)
+    def stop(self, name: AttemptId, halt: Halt) -> Instructions:
+        """Take the master's order to stop an attempt."""
+        if name in self._attempts:
+            return self._stop(name, halt)
+        # It is over, or this order has overtaken the order to start.
+        self._stopped_early.add(name, halt)
+        return ()
 
-    def _stop(self, name: AttemptId, halt: Halt) -> Instructions:
-        if self._attempts[name].is_waiting:
-            return self._end(name, halt.ending)
-        return (Halted(name, halt),)
+    def granted(self, name: AttemptId) -> Instructions:
+        """Note that an attempt holds its devices."""
+        attempt = self._attempts.get(name)
+        if attempt is None or not attempt.is_waiting:
+            return ()
+        attempt.is_waiting = False
+        return (Begin(attempt.order),)
 
-    def _end(self, name: AttemptId, ending: Ending) -> Instructions:
-        del self._attempts[name]
-        return (Send(AttemptEnded(0.0, name, ending)), Free(name))
+    def orphaned(self, name: AttemptId) -> Instructions:
+        """Note that Dask gave up the task of an attempt, as it does when the master is gone."""
+        attempt = self._attempts.get(name)
+        if attempt is None:
+            return ()
+        if attempt.is_waiting:
+            return self._stop(name, Halt.RELEASE)
+        if self._is_remote:
+            return (Abandon(name), *self._stop(name, Halt.RELEASE))
+        # The runner stops attempts that run and may outlive their master.
+        outlives = attempt.order.brief.limits.master_grace_seconds > 0
+        return () if outlives else self._stop(name, Halt.RELEASE)
 
-    def _files_sent(self, ended: AttemptEnded, not_sent: NotSent | None) -> Instructions:
+    def not_brought(self, name: AttemptId, reason: str, *, is_full: bool = False) -> Instructions:
+        """End an attempt whose files could not be brought to this worker."""
+        if not self._runs(name):
+            return ()
+        full = self._leaving(_FULL) if is_full else ()
+        return (*full, *self._end(name, Ending(Cause.WORKER_LOST, reason=reason)))
+
+    def from_runner(self, event: AttemptEvent) -> Instructions:
+        """Take an event of the runner; the end of an attempt follows its files."""
+        if not self._runs(event.attempt):
+            return ()
+        if not isinstance(event, AttemptEnded):
+            return (event,)
+        if self._is_remote:
+            self._attempts[event.attempt].ended = event
+            return (SendFiles(event),)
+        return self._end(event.attempt, event.ending)
+
+    def files_sent(self, ended: AttemptEnded, not_sent: NotSent | None) -> Instructions:
+        """End an attempt that is over: the study has its files, or cannot have them."""
         attempt = self._attempts.get(ended.attempt)
         if attempt is None or attempt.ended is None or self.announcement is None:
             return ()
@@ -335,21 +239,24 @@ class PluginState:
         full = self._leaving(_FULL) if ended.ending.cause is Cause.NO_ROOM else ()
         return (*full, *self._end(ended.attempt, ending))
 
+    def _runs(self, name: AttemptId) -> bool:
+        """Return whether the runner has an attempt, and has not told its end."""
+        attempt = self._attempts.get(name)
+        return attempt is not None and not attempt.is_waiting and attempt.ended is None
+
+    def _stop(self, name: AttemptId, halt: Halt) -> Instructions:
+        if self._attempts[name].is_waiting:
+            return self._end(name, halt.ending)
+        return (StopOrder(name, halt),)
+
+    def _end(self, name: AttemptId, ending: Ending) -> Instructions:
+        del self._attempts[name]
+        return (AttemptEnded(0.0, name, ending), Free(name))
+
     def _leaving(self, reason: str) -> Instructions:
         if self.announcement is None:
             return ()
-        return (Send(WorkerLeaving(0.0, self.announcement.event.worker, reason)),)
-
-    def _leave(self, reason: str) -> Instructions:
-        before, self.phase = self.phase, Phase.LEAVING
-        if before is not Phase.ACCEPTED:
-            return ()
-        stops = (each for name in self.attempts for each in self._stop(name, Halt.RELEASE))
-        return (*self._leaving(reason), *stops)
-
-    def _cut_off(self) -> Instructions:
-        released = self._end_waiting()
-        return (*released, *(Abandon(name) for name in self.attempts if self._is_remote))
+        return (WorkerLeaving(0.0, self.announcement.event.worker, reason),)
 
     def _end_waiting(self) -> Instructions:
         """End the attempts that have not begun."""

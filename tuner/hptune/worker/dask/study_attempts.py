@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ParamSpec
 
 from ...config.model_file import ObjectiveSource
 from ...core.attempt import AttemptId
@@ -27,21 +27,16 @@ from .plugin_state import (
     Abandon,
     Begin,
     EnterQueue,
-    FilesSent,
     Free,
-    Granted,
-    Halted,
     Instruction,
     Instructions,
-    Leave,
-    NotBrought,
-    PluginEvent,
+    Message,
     PluginState,
-    RunnerClosed,
-    Send,
     SendFiles,
 )
 from .words import ending_text, placement_text
+
+_Given = ParamSpec("_Given")
 
 _LEAVE_SECONDS = GRACE_SECONDS + 5.0
 """Seconds until every attempt has written its checkpoint, or was killed."""
@@ -97,24 +92,24 @@ class StudyAttempts:
         task = _Task()
         with self._lock:
             self._tasks[order.attempt] = task
-        self.deliver(order)
+        self.deliver(self.state.order, order)
         if not task.go.is_set():
             self._say(f"trial {order.attempt.trial} {WAITS}")
             self.send(AttemptWaits(0.0, order.attempt, WAITS))
         task.go.wait()
-        self.deliver(Granted(order.attempt))
+        self.deliver(self.state.granted, order.attempt)
         task.ended.wait()
 
     def tell(self, order: StopOrder | MeetOrder) -> None:
         """Give an attempt an order."""
         if isinstance(order, StopOrder):
-            self.deliver(order)
+            self.deliver(self.state.stop, order.attempt, order.halt)
         elif self.runner is not None:
             self.runner.meet(order)
 
     def release(self, reason: str) -> None:
         """Accept no more attempts, and wait until those on this worker are released."""
-        if not self.deliver(Leave(reason)):
+        if not self.deliver(self.state.leave, reason):
             return
         with self._lock:
             tasks = [*self._tasks.values()]
@@ -134,17 +129,27 @@ class StudyAttempts:
             self._say("accepts no more trials of it")
         if self.remote is not None:
             self.remote.close()
-        self.deliver(RunnerClosed())
+        self.deliver(self.state.runner_closed)
 
     def send(self, message: FileNotice | object) -> None:
         """Send a message to the master."""
         # As bytes: Dask forwards only plain data between processes.
         self._worker.log_event(self._name, pickle.dumps(message))
 
-    def deliver(self, event: PluginEvent) -> Instructions:
-        """Deliver an event to the state, and carry out its instructions, which are returned."""
+    def leave_if_idle(self) -> bool:
+        """Leave the study if nothing runs here; return whether it did."""
         with self._lock:
-            instructions = self.state.handle(event)
+            return self.state.leave_if_idle()
+
+    def deliver(
+        self,
+        event: Callable[_Given, Instructions],
+        *given: _Given.args,
+        **named: _Given.kwargs,
+    ) -> Instructions:
+        """Deliver an event, a method of the state; carry out and return its instructions."""
+        with self._lock:
+            instructions = event(*given, **named)
             for each in instructions:
                 self._carry_out_at_once(each)
         # Without the lock, for which Dask's event loop may wait: a runner or a disk may be slow.
@@ -154,8 +159,6 @@ class StudyAttempts:
 
     def _carry_out_at_once(self, instruction: Instruction) -> None:
         match instruction:
-            case Send(message):
-                self.send(message)
             case EnterQueue(order):
                 task = self._tasks[order.attempt]
                 task.entry = DEVICE_QUEUE.enter(self._name, order.placement, task.go.set)
@@ -165,23 +168,26 @@ class StudyAttempts:
                     DEVICE_QUEUE.leave(task.entry)
                 task.ended.set()
                 task.go.set()
+            case _ if isinstance(instruction, Message):
+                self.send(instruction)
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
-            case Send(AttemptEnded(_, attempt, ending)):
+            case AttemptEnded(_, attempt, ending):
                 self._say(f"trial {attempt.trial} is over: {ending_text(ending)}")
             case Begin(order):
                 self._say(
                     f"trial {order.attempt.trial} starts with {placement_text(order.placement)}"
                 )
                 self._begin(order)
-            case Halted(attempt, halt) if self.runner is not None:
+            case StopOrder(attempt, halt) if self.runner is not None:
                 self.runner.stop(attempt, halt)
             case Abandon(attempt) if self.remote is not None:
                 self.remote.abandon(attempt)
             case SendFiles(ended) if self.remote is not None:
                 self.remote.finish(
-                    ended.attempt, lambda not_sent: self.deliver(FilesSent(ended, not_sent))
+                    ended.attempt,
+                    lambda not_sent: self.deliver(self.state.files_sent, ended, not_sent),
                 )
 
     def _begin(self, order: AttemptOrder) -> None:
@@ -191,7 +197,7 @@ class StudyAttempts:
                 self.remote.begin(order.attempt)
             except FilesNotBrought as error:
                 reason = f"its files cannot be brought to {devices.node()}: {error}"
-                self.deliver(NotBrought(order.attempt, reason, error.is_full))
+                self.deliver(self.state.not_brought, order.attempt, reason, is_full=error.is_full)
                 return
             # Only the master can take what the attempt writes.
             limits = replace(brief.limits, master_grace_seconds=0.0)

@@ -114,7 +114,7 @@ class _Attempt:
         context.enter(trial)
         threading.Thread(target=self._listen, args=(trial,), daemon=True).start()
         if self._rank is not None:
-            trial.join(self._rank.meet(trial.leave_if_told))
+            trial.ranks = self._rank.meet(trial.leave_if_told)
         code = self._code(trial)
         isolation.cap_gpu_memory(order.placement)
         strategy = None if code.objective is not None else _strategy(order, trial)

@@ -16,6 +16,9 @@ SMI_SECONDS = 30.0
 _DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/dxg")
 """Prefixes of the files that a process on a GPU has open: NVIDIA, AMD, any graphics card, WSL."""
 
+_UUID, _USED, _BUSY, _TOTAL = range(1, 5)
+"""Columns of nvidia-smi, after the GPU's number."""
+
 
 class GpuUsage:
     """The use of this machine's GPUs; one object serves all attempts of a worker.
@@ -53,63 +56,58 @@ class GpuUsage:
                             return True
         return False
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The numbers of all GPUs that the driver knows."""
+        if self._nvml is None:
+            return tuple(row[0] for row in self._gpu_rows())
+        with contextlib.suppress(self._nvml.NVMLError):
+            return tuple(map(str, range(self._nvml.nvmlDeviceGetCount())))
+        return ()
+
     def total_bytes(self, gpus: Sequence[str]) -> int:
         """Return the memory of the smallest of these GPUs; 0 if one of them is unknown."""
-        return min((self._total(name) for name in gpus), default=0)
+        return min((self._memory(name, "total", _TOTAL) or 0 for name in gpus), default=0)
 
     def uuid(self, gpu: str) -> str:
         """Return a GPU's UUID; its name if the UUID is unknown."""
-        if self._nvml is not None:
-            try:
-                uuid = self._nvml.nvmlDeviceGetUUID(_handle(self._nvml, gpu))
-            except self._nvml.NVMLError:
-                return gpu
-            return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
-        return next((row[1] for row in self._gpu_rows() if gpu in row[:2]), gpu)
+        uuid = self._told(gpu, "nvmlDeviceGetUUID", _UUID)
+        return uuid.decode() if isinstance(uuid, bytes) else str(uuid or gpu)
 
     def is_busy(self, gpus: Sequence[str]) -> bool:
         """Return whether one of the GPUs computes; False if unknown."""
-        return any(self._is_busy(name) for name in gpus)
+        found = (self._told(name, "nvmlDeviceGetUtilizationRates", _BUSY) for name in gpus)
+        return any(_number(getattr(each, "gpu", each)) or 0 for each in found)
 
     def _held(self, name: str, pids: Collection[int] | None) -> int | None:
-        if self._nvml is not None:
-            try:
-                handle = _handle(self._nvml, name)
-                if pids is None:
-                    return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
-                running = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-                used = [each.usedGpuMemory for each in running if each.pid in pids]
-                return sum(used) if used and None not in used else None
-            except self._nvml.NVMLError:
-                return None
         if pids is None:
-            used = [row[2] for row in self._gpu_rows() if name in row[:2]]
-        else:
-            uuids = {row[1] for row in self._gpu_rows() if name in row[:2]}
-            rows = self._ask("--query-compute-apps=gpu_uuid,pid,used_memory")
-            wanted = {str(each) for each in pids}
-            used = [row[2] for row in rows if row[0] in uuids and row[1] in wanted]
-        numbers = [int(each) for each in used if each.isdigit()]
-        return sum(numbers) * 2**20 if numbers else None
-
-    def _total(self, name: str) -> int:
+            return self._memory(name, "used", _USED)
         if self._nvml is not None:
-            try:
-                return int(self._nvml.nvmlDeviceGetMemoryInfo(_handle(self._nvml, name)).total)
-            except self._nvml.NVMLError:
-                return 0
-        totals = [row[4] for row in self._gpu_rows() if name in row[:2]]
-        return int(totals[0]) * 2**20 if totals and totals[0].isdigit() else 0
+            running = self._told(name, "nvmlDeviceGetComputeRunningProcesses", 0) or ()
+            used = [each.usedGpuMemory for each in running if each.pid in pids]
+            return sum(used) if used and None not in used else None
+        rows = self._ask("--query-compute-apps=gpu_uuid,pid,used_memory")
+        uuid, wanted = self.uuid(name), {str(each) for each in pids}
+        sizes = [_number(size) for of, pid, size in rows if of == uuid and pid in wanted]
+        known = [each for each in sizes if each is not None]
+        return sum(known) * 2**20 if known else None
 
-    def _is_busy(self, name: str) -> bool:
-        if self._nvml is not None:
-            try:
-                rates = self._nvml.nvmlDeviceGetUtilizationRates(_handle(self._nvml, name))
-                return bool(rates.gpu > 0)
-            except self._nvml.NVMLError:
-                return False
-        rates = [row[3] for row in self._gpu_rows() if name in row[:2]]
-        return any(each.isdigit() and int(each) > 0 for each in rates)
+    def _memory(self, gpu: str, which: str, column: int) -> int | None:
+        """Return how much of a GPU's memory is used, or there is; None if unknown."""
+        found = self._told(gpu, "nvmlDeviceGetMemoryInfo", column)
+        if not isinstance(found, str):
+            return None if found is None else int(getattr(found, which))
+        size = _number(found)
+        return None if size is None else size * 2**20
+
+    def _told(self, gpu: str, call: str, column: int) -> Any:
+        """Return what NVML, or a column of nvidia-smi, tells of a GPU; None if unknown."""
+        if self._nvml is None:
+            return next((row[column] for row in self._gpu_rows() if gpu in row[:2]), None)
+        try:
+            return getattr(self._nvml, call)(_handle(self._nvml, gpu))
+        except self._nvml.NVMLError:
+            return None
 
     def _gpu_rows(self) -> list[list[str]]:
         return self._ask("--query-gpu=index,uuid,memory.used,utilization.gpu,memory.total")
@@ -144,6 +142,10 @@ def _nvml() -> Any:
     except Exception:  # no such package, no driver, or one that does not fit
         return None
     return pynvml
+
+
+def _number(told: Any) -> int | None:
+    return int(told) if str(told).isdigit() else None
 
 
 def _handle(nvml: Any, name: str) -> Any:

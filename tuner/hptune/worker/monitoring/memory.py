@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from .cgroups import control_groups, read
@@ -38,10 +39,20 @@ def new_kills(before: dict[str, int]) -> str:
 
 def free_bytes() -> tuple[int, int]:
     """Return the free and the total memory for this process and those in its control groups."""
+    return min(_free_and_total())
+
+
+def total_bytes() -> int:
+    """Return the memory that this process may use: the machine's, or its control group's limit."""
+    return min(total for _, total in _free_and_total())
+
+
+def _free_and_total() -> Iterator[tuple[int, int]]:
+    """Yield the free and the total memory of the machine, and of control groups with a limit."""
     import psutil
 
     machine = psutil.virtual_memory()
-    found = [(int(machine.available), int(machine.total))]
+    yield int(machine.available), int(machine.total)
     for directory in control_groups("memory"):
         for limit_name, used_name, cache_name in (
             ("memory.max", "memory.current", "inactive_file"),
@@ -50,8 +61,7 @@ def free_bytes() -> tuple[int, int]:
             limit, used = (read(directory / name) for name in (limit_name, used_name))
             if limit.isdigit() and used.isdigit() and int(limit) < machine.total:
                 cache = _number(read(directory / "memory.stat"), cache_name) or 0
-                found.append((max(0, int(limit) - int(used) + cache), int(limit)))
-    return min(found)
+                yield max(0, int(limit) - int(used) + cache), int(limit)
 
 
 def _count(path: Path) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import DISK_FULL
-from .files import FileState, Incoming, Piece, make_link, words_of
+from .files import FileState, IncomingFiles, Piece, words_of
 from .notices import FileNotice, FilesWanted
 
 LOOK_SECONDS = 1.0
@@ -39,16 +39,24 @@ class _Request:
     """A request to the master, and its answer.
 
     Attributes:
+        incoming: The files that come.
         touched_at: When the master last did something for it.
         error: Why it failed; empty if it did not.
         is_full: Whether it failed as this machine's disk is full.
         done: Set when it is answered.
     """
 
-    touched_at: float
+    incoming: IncomingFiles
+    touched_at: float = field(default_factory=time.monotonic)
     error: str = ""
     is_full: bool = False
     done: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self, error: str) -> None:
+        """End it, and remove what has come in part."""
+        self.incoming.close()
+        self.error = error
+        self.done.set()
 
 
 class FileRequests:
@@ -74,7 +82,6 @@ class FileRequests:
         self._tickets = tickets
         self._tell = tell
         self._open: dict[int, _Request] = {}
-        self._incoming: dict[tuple[int, str], Incoming] = {}
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -85,7 +92,7 @@ class FileRequests:
             FilesNotBrought: They cannot be brought here.
         """
         for _ in range(TRIES):
-            ticket, request = next(self._tickets), _Request(time.monotonic())
+            ticket, request = next(self._tickets), _Request(IncomingFiles(self._path))
             with self._lock:
                 if self._is_closed:
                     raise FilesNotBrought("its worker has ended")
@@ -100,66 +107,34 @@ class FileRequests:
                 if request.error:
                     raise FilesNotBrought(request.error, is_full=request.is_full)
                 return
+            request.incoming.close()
         raise FilesNotBrought("the master does not send them")
 
     def touch(self, ticket: int) -> None:
         """Note that the master works on a request, if it is one of these."""
-        with self._lock:
-            if (request := self._open.get(ticket)) is not None:
-                request.touched_at = time.monotonic()
+        if (request := self._open.get(ticket)) is not None:
+            request.touched_at = time.monotonic()
 
     def put(self, ticket: int, parts: Sequence[tuple[FileState, Piece]]) -> str:
         """Write the next piece of each of these files; return why that failed, or ""."""
-        with self._lock:
-            request = self._open.get(ticket)
-        if request is None:
+        if (request := self._open.get(ticket)) is None:
             return "the files are not wanted any more"
         for state, piece in parts:
             try:
-                self._put(ticket, state, piece)
+                request.incoming.add(state, piece)
             except (OSError, ValueError) as error:
                 request.is_full = isinstance(error, OSError) and error.errno in DISK_FULL
                 return words_of(error)
         return ""
 
-    def _put(self, ticket: int, state: FileState, piece: Piece) -> None:
-        if state.link:
-            make_link(self._path, state)
-            return
-        key = ticket, state.path
-        incoming = self._incoming.get(key)
-        if incoming is None:
-            incoming = self._incoming[key] = Incoming(self._path, state)
-        try:
-            incoming.add(piece)
-            if incoming.is_complete:
-                incoming.commit()
-                self._incoming.pop(key, None)
-        except BaseException:
-            incoming.abort()
-            self._incoming.pop(key, None)
-            raise
-
     def brought(self, ticket: int, error: str) -> None:
         """Note that all wanted files are here, or why not."""
-        with self._lock:
-            request = self._open.get(ticket)
-            keys = [key for key in list(self._incoming) if key[0] == ticket]
-            left = [each for key in keys if (each := self._incoming.pop(key, None))]
-        for each in left:
-            each.abort()
-        if request is not None:
-            request.error = error
-            request.done.set()
+        if (request := self._open.get(ticket)) is not None:
+            request.answer(error)
 
     def close(self) -> None:
-        """End all requests, and remove what has come in part. May be repeated."""
+        """End all requests. May be repeated."""
         with self._lock:
             self._is_closed = True
             for request in self._open.values():
-                request.error = "its worker has ended"
-                request.done.set()
-            incoming = [*self._incoming.values()]
-            self._incoming.clear()
-        for each in incoming:
-            each.abort()
+                request.answer("its worker has ended")

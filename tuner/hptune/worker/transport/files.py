@@ -328,6 +328,51 @@ class Incoming:
             self._fresh.unlink()
 
 
+class IncomingFiles:
+    """The files that are being received.
+
+    Args:
+        root: The study's directory, or its copy.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._begun: dict[str, Incoming] = {}
+
+    def add(self, state: FileState, piece: Piece) -> bool:
+        """Write the next piece of a file, or a link; return whether it is whole now.
+
+        Raises:
+            ValueError: As `Incoming` does. What was received of the file is removed.
+            OSError: Likewise.
+        """
+        if state.link:
+            make_link(self._root, state)
+            return True
+        try:
+            if (incoming := self._begun.get(state.path)) is None:
+                incoming = self._begun[state.path] = Incoming(self._root, state)
+            incoming.add(piece)
+            if not incoming.is_complete:
+                return False
+            incoming.commit()
+            self._begun.pop(state.path, None)
+        except BaseException:
+            self.drop(state.path)
+            raise
+        return True
+
+    def drop(self, path: str) -> None:
+        """Remove what was received of a file that is not whole."""
+        if (begun := self._begun.pop(path, None)) is not None:
+            begun.abort()
+
+    def close(self) -> None:
+        """Remove what was received of files that are not whole. May be repeated."""
+        for path in [*self._begun]:
+            self.drop(path)
+
+
 def make_link(root: Path, state: FileState) -> None:
     """Create or replace a symbolic link.
 

@@ -17,7 +17,7 @@ from .files import (
     files_below,
     is_log,
 )
-from .notices import Change, LeftOut
+from .notices import Change, Changes, LeftOut
 
 CHECKPOINT = "checkpoint"
 """The folder of a trial's own files, which belong together: all of them travel, or none."""
@@ -33,18 +33,6 @@ _SETTLED_SECONDS = 1.0
 
 _UNSETTLED_SECONDS = 30.0
 """Time after which a file is taken although it changes all the time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What has changed since the study last had the trial's files; see `FilesChanged`."""
-
-    changed: tuple[Change, ...] = ()
-    gone: tuple[str, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.changed or self.gone or self.left_out)
 
 
 @dataclass(slots=True)

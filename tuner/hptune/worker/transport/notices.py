@@ -34,6 +34,24 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """What has changed since the study last had a trial's files.
+
+    Attributes:
+        changed: New and changed files, the oldest first.
+        gone: Paths of files that were removed.
+        left_out: Files that are too large, each named once.
+    """
+
+    changed: tuple[Change, ...] = ()
+    gone: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.gone or self.left_out)
+
+
+@dataclass(frozen=True, slots=True)
 class FilesWanted:
     """A worker needs files of the study, before it runs an attempt or is ready.
 
@@ -56,19 +74,15 @@ class FilesChanged:
         worker: Its address.
         ticket: The number of the request, for the answer.
         trial: The trial.
-        changed: New and changed files, the oldest first.
-        gone: Paths of files that were removed.
-        left_out: Files that are too large, each named once.
+        changes: What has changed.
         session: The number of the stay of the trial on the worker, whose logs begin with it.
     """
 
     worker: str
     ticket: int
     trial: int
-    changed: tuple[Change, ...]
-    gone: tuple[str, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
-    session: int = 0
+    changes: Changes
+    session: int
 
 
 FileNotice = FilesWanted | FilesChanged

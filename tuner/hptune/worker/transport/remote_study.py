@@ -16,8 +16,8 @@ from ...errors import DISK_FULL
 from . import file_requests
 from .file_requests import TRIES, FileRequests, FilesNotBrought
 from .files import FileChanged, FileState, Piece, read_piece, words_of
-from .local_study import Changes, LocalStudy
-from .notices import Change, FileNotice, FilesChanged
+from .local_study import LocalStudy
+from .notices import Change, Changes, FileNotice, FilesChanged
 
 logger = logging.getLogger(__name__)
 
@@ -325,15 +325,7 @@ class RemoteStudy:
         with self._lock:
             session.ticket, session.changes = next(self._tickets), changes
             session.touched_at = now
-            notice = FilesChanged(
-                self._worker,
-                session.ticket,
-                trial,
-                changes.changed,
-                changes.gone,
-                changes.left_out,
-                session.number,
-            )
+            notice = FilesChanged(self._worker, session.ticket, trial, changes, session.number)
         self._tell(notice)
 
     def _end(

@@ -27,8 +27,8 @@ from ..core.messages import (
 )
 from ..core.resources import Placement
 from ..core.trial import Params
+from ..executors.base import Executor
 from ..worker.orders import AttemptOrder
-from .base import Executor
 from .simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker, VirtualClock
 
 
@@ -214,7 +214,7 @@ class SimulatedExecutor(Executor):
         heapq.heappush(self._happenings, (at, next(self._order), happen, subject))
 
     def _luck(self, *of: object) -> random.Random:
-        return random.Random(repr((self._seed, *of)))  # noqa: S311 - not for security
+        return random.Random(repr((self._seed, *of)))
 
     def _join(self, coming: tuple[SimulatedWorker, int]) -> None:
         worker, generation = coming
