@@ -308,27 +308,3 @@ class Dispatch:
         is_paused = self._records.count(TrialState.PAUSED)
         is_free = self._waiting.blocked is None
         return bool(is_paused and is_free and self.cluster_state.free_slots(self._usual))
-
-    # --- checks -----------------------------------------------------------------------------
-
-    def validate(self, *, is_placing: bool, at: float) -> None:
-        """Check what is held, and that no trial waits for which there is room.
-
-        Args:
-            is_placing: Whether the study starts attempts.
-            at: Now, in seconds since the epoch.
-
-        Raises:
-            AssertionError: Something is wrong.
-        """
-        records = self._records
-        self.cluster_state.validate([run.attempt.placement for run in records.running.values()])
-        waiting = (r.trial.number for r in records if r.trial.state is TrialState.WAITING)
-        is_placing = is_placing and self.is_affordable
-        self._waiting.validate(waiting, self.cluster_state if is_placing else ClusterState(), at)
-        if (
-            is_placing
-            and self._may_continue
-            and self._lifecycle.promotion(is_last=False) is not None
-        ):
-            raise AssertionError("a paused trial could continue, and there is room")

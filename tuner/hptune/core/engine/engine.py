@@ -499,26 +499,3 @@ class Engine:
         if self._paused_by:
             return f"paused by {self._paused_by}; `hptune resume` starts trials again"
         return self._dispatch.stall_reason(at=self._latest_at, refused=self.workers.refused)
-
-    def validate(self) -> None:
-        """Check every invariant; for tests.
-
-        Raises:
-            AssertionError: One of them does not hold.
-        """
-        records = self._records
-        self.workers.validate()
-        if {each.name for each in self.workers} != {*self._dispatch.cluster_state}:
-            held = [*self._dispatch.cluster_state]
-            raise AssertionError(f"places are on {held}, not on {self.workers}")
-        self._lifecycle.validate(
-            is_done=self._finished and self._stop_reason is None and self._dispatch.is_affordable
-        )
-        is_placing = self._is_starting and not self._is_closed and not self._finished
-        is_placing = is_placing and self._question is None
-        self._dispatch.validate(is_placing=is_placing, at=self._latest_at)
-        confirms = sum(record.trial.confirms is not None for record in records)
-        if confirms != self._confirmations:
-            raise AssertionError(f"{self._confirmations} confirmations were counted")
-        if self._finished and records.running:
-            raise AssertionError("finished with attempts running")
