@@ -59,7 +59,7 @@ class Dispatch:
 
     def open(self, config: StudyConfig) -> None:
         """Begin with a new master: there is no worker yet, and nothing runs."""
-        self.budget.hours.all_ended()
+        self.budget.all_ended()
         self.budget.limit = config.budget
         search_trials = config.trials if config.learns else None
         self._packing.open(config.resources, config.measured, search_trials=search_trials)
@@ -105,7 +105,7 @@ class Dispatch:
 
     def started(self, run: AttemptRecord) -> None:
         """Begin to count the device time of an attempt whose process is running."""
-        self.budget.hours.started(run.attempt.id, run.attempt.placement)
+        self.budget.started(run.attempt.id, run.attempt.placement)
 
     def worker_left(self, worker: Worker) -> None:
         """Remove a worker that is gone."""
@@ -151,7 +151,7 @@ class Dispatch:
 
     def ended(self, name: AttemptId, cause: Cause, *, at: float) -> None:
         """Free what an attempt held that is over."""
-        self.budget.hours.ended(name)
+        self.budget.ended(name)
         placement = self._records.running[name].attempt.placement
         self._update_occupancy(placement, at)
         self.cluster_state.give_back(placement)
@@ -186,7 +186,7 @@ class Dispatch:
             after = self.cluster_state.resize(before, wanted)
             if after != before:
                 self._records.put_attempt(run, resized(run.attempt, after, at=at))
-                self.budget.hours.resized(name, after)
+                self.budget.resized(name, after)
 
     def _limit_gpu_sharing(self) -> None:
         if Amount.GPUS in self._lifecycle.config.measured:
