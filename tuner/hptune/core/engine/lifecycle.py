@@ -13,11 +13,9 @@ from ..resources import Placement
 from ..seeds import training_seed
 from ..trial import CONFIRMS, Params, Suggestion, Trial, TrialState
 from .early_stopping import EarlyStopping
-from .failures import FailureTally
-from .records import AttemptRecord, TrialRecord, TrialRecords
+from .records import AttemptRecord, TrialEvent, TrialRecord, TrialRecords
 from .retention import Retention
-from .retry_policy import OUTCOMES, EndDecision, checked, decide
-from .transitions import TrialEvent
+from .retry_policy import OUTCOMES, EndDecision, FailureTally, checked, decide
 
 _STOPPED = (Outcome.PRUNED, Outcome.RELEASED)
 
