@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from engine_checks import check_workers
 from hptune.core.attempt import Attempt, AttemptId, Cause
 from hptune.core.goals import Goals
 from hptune.core.messages import (
@@ -74,7 +75,7 @@ def after(*events: RosterEvent) -> Workers:
     workers = Workers()
     for event in events:
         workers.handle(event)
-        workers.validate()
+        check_workers(workers)
     return workers
 
 
@@ -91,7 +92,7 @@ def test_an_event_follows_its_row_and_changes_nothing_without_one(
     before = workers.get("w")
     assert phase_of(workers) is phase
     changed = workers.handle(event)
-    workers.validate()
+    check_workers(workers)
     row = ROWS[phase][EVENTS.index(event)]
     if row is not None:
         assert [each.phase for each in changed] == [row]
@@ -199,7 +200,7 @@ def test_the_workers_of_an_excluded_node_are_drained() -> None:
     assert workers.is_excluded("bad")
     assert not workers.is_excluded("good")
     assert phase_of(workers, "on-good") is Phase.JOINED
-    workers.validate()
+    check_workers(workers)
 
 
 def test_the_next_master_excludes_it_until_a_worker_is_started_there() -> None:
@@ -212,7 +213,7 @@ def test_the_next_master_excludes_it_until_a_worker_is_started_there() -> None:
     assert workers.join("bad") == [Phase.JOINED, Phase.DRAINING]
     assert workers.join("good") == [Phase.JOINED]
     assert workers.failing_nodes == ("bad",)
-    workers.validate()
+    check_workers(workers)
     assert workers.join("bad", "another") == [Phase.JOINED]
     assert not workers.is_excluded("bad")
     assert phase_of(workers, "on-bad") is Phase.DRAINING, "it may be what failed"

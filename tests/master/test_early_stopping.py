@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine_checks import check_engine
 from hptune.core.attempt import Attempt, Outcome
 from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
@@ -93,7 +94,7 @@ class Watched(Memory):
         self._idle_since = now if is_idle else None
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
-        self.engine.validate()
+        check_engine(self.engine)
         self.ended.extend(ended)
 
 
@@ -220,7 +221,7 @@ def test_a_study_repeats_itself_and_its_events_tell_all(
     replayed = Engine(make_pruner)
     for event in watched.events:
         replayed.handle(event)
-        replayed.validate()
+        check_engine(replayed)
     assert [*replayed.trials] == [*first.trials]
 
 

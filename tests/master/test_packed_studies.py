@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from engine_checks import check_engine
 from hptune.core.attempt import Attempt, AttemptId, Outcome
 from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
@@ -75,7 +76,7 @@ def study(
         resources=resources,
         measured=measured,
     )
-    played.engine.validate()
+    check_engine(played.engine)
     complete = sum(trial.state is TrialState.COMPLETE for trial in played.engine.trials)
     return StudyResult(played.seconds, complete, attempts_by(memory.events))
 

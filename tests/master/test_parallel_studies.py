@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from engine_checks import check_engine
 from hptune.core.attempt import Attempt, AttemptId, Cause, Outcome
 from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
@@ -73,7 +74,7 @@ def study(
         ),
         memory=memory,
     )
-    played.engine.validate()
+    check_engine(played.engine)
     return played, memory
 
 

@@ -7,11 +7,12 @@ from typing import cast
 
 import pytest
 
+from engine_driver import EngineDriver, returned
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
-from hptune.core.trial import Trial, TrialState
+from hptune.core.attempt import AttemptId
 from hptune.errors import ModelFileError, UsageError
-from hptune.master.resume_checks import ResumeState, check_changes
+from hptune.master.resume_checks import Past, check_changes
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import StudyFacts
 
@@ -32,8 +33,12 @@ def check(tmp_path: Path, *, before: str | None, now: str | None, used_seconds: 
     new = StudySettings(source=of_file(tmp_path), working_directory=str(tmp_path))
     stored = new.changed({"timeout_seconds": before})
     directory = StudyDirectory(tmp_path / "study")
-    state = ResumeState(directory, facts_with(stored), (), active_seconds=used_seconds)
-    check_changes(stored.changed({"timeout_seconds": now}), state)
+    driver = EngineDriver()
+    driver.open()
+    driver.at += used_seconds
+    driver.join()
+    past = Past(directory, facts_with(stored), stored, driver.engine)
+    check_changes(stored.changed({"timeout_seconds": now}), past)
 
 
 @pytest.mark.parametrize(("before", "now"), [(None, "1h"), ("10m", "1h"), ("2h", "10m")])
@@ -65,13 +70,12 @@ def confirm(tmp_path: Path, **changes: object) -> None:
     """Check a study whose trial 0 was confirmed with 3 repeats, and whose settings are changed."""
     new = StudySettings(source=of_file(tmp_path), working_directory=str(tmp_path))
     stored = new.changed({"confirm": 1, "confirm_repeats": 3})
-    origins = ["random", *["confirm of 0"] * 3]
-    trials = [
-        Trial(number, {}, origin, TrialState.COMPLETE, value=1.0)
-        for number, origin in enumerate(origins)
-    ]
-    state = ResumeState(StudyDirectory(tmp_path / "study"), facts_with(stored), trials)
-    check_changes(stored.changed(changes), state)
+    driver = EngineDriver()
+    driver.go(1, confirm=1, confirm_repeats=3)
+    driver.end(AttemptId(0, 0), returned(1.0))
+    past = Past(StudyDirectory(tmp_path / "study"), facts_with(stored), stored, driver.engine)
+    assert [trial.confirms for trial in past.trials] == [None, 0, 0, 0]
+    check_changes(stored.changed(changes), past)
 
 
 def test_another_number_of_repeats_is_refused_once_some_were_made(tmp_path: Path) -> None:

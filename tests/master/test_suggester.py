@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine_checks import check_engine
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
 from hptune.core.clock import SystemClock
@@ -217,7 +218,7 @@ def test_a_sampler_that_fails_ends_the_study_with_one_error(error: BaseException
     again = Engine()
     for event in memory.events:
         again.handle(event)
-    again.validate()
+    check_engine(again)
     assert [each.state for each in again.trials] == [TrialState.COMPLETE] * 2
     for _ in range(1000):
         if threading.active_count() <= before:

@@ -11,9 +11,9 @@ import pytest
 from hptune.core.pruner import Decision, HalvingMode, NeverPrune, Pruner, PrunerSettings
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.errors import UsageError
-from hptune.pruners.halving import HalvingPruner, bracket_cycle, rung_levels
-from hptune.pruners.median import MedianPruner
+from hptune.pruners.halving import bracket_cycle
 from hptune.pruners.registry import PRUNERS, make_pruner
+from hptune.pruners.rungs import rung_levels
 from hptune.testing.pruner_races import EPOCHS
 from hptune.testing.pruners import PrunerSuite
 
@@ -75,7 +75,7 @@ class TestMedian(PrunerSuite):
 @pytest.mark.parametrize("factor", [2, 3, 4, 10])
 @pytest.mark.parametrize("least", [1, 2, 5])
 def test_rungs_are_exact_powers(epochs: int, factor: int, least: int) -> None:
-    rungs = rung_levels(min_epochs=least, reduction_factor=factor, epochs=epochs)
+    rungs = rung_levels(least, factor, epochs=epochs)
     assert rungs == tuple(least * factor**k for k in range(len(rungs)))
     assert all(rung < epochs for rung in rungs)
     # A rung more would be too near to the end, or beyond it.
@@ -90,7 +90,7 @@ def test_the_first_rung_is_a_twentieth_of_the_training(epochs: int, rungs: tuple
 
 
 def test_without_a_known_end_there_are_rungs_as_far_as_anybody_goes() -> None:
-    assert rung_levels(min_epochs=1, reduction_factor=3)[:4] == (1, 3, 9, 27)
+    assert rung_levels(1, epochs=None)[:4] == (1, 3, 9, 27)
 
 
 def test_brackets_have_the_sizes_of_hyperband() -> None:
@@ -158,25 +158,26 @@ def test_the_trace_of_halving_that_promotes() -> None:
 
 
 def test_higher_rungs_are_promoted_first() -> None:
-    p = HalvingPruner(
-        directions=[Direction.MIN], rungs=(1, 3), reduction_factor=2, mode=HalvingMode.PROMOTE
-    )
+    directions, mode = (Direction.MIN,), HalvingMode.PROMOTE
+    p = made("asha", directions, epochs=5, reduction_factor=2, pruner_mode=mode)
+    assert p.rungs == (1, 2)
     for trial in range(8):
         p.report(trial, 1, [trial / 10])
         p.moved(trial, TrialState.PAUSED)
     for trial in (0, 1):
         assert p.promotion(is_last=False) == trial
         p.moved(trial, TrialState.RUNNING)
-        p.report(trial, 3, [trial / 10])
+        p.report(trial, 2, [trial / 10])
         p.moved(trial, TrialState.PAUSED)
-    assert p.promotion(is_last=False) == 0, "two at step 3 before two more at step 1"
+    assert p.promotion(is_last=False) == 0, "two at step 2 before two more at step 1"
     p.moved(0, TrialState.RUNNING)
     assert p.promotion(is_last=False) == 2
 
 
 @pytest.mark.parametrize("mode", HalvingMode)
 def test_of_a_search_that_has_learned_no_more_than_a_third_go_on(mode: HalvingMode) -> None:
-    p = HalvingPruner(directions=MAX, rungs=(1,), reduction_factor=3, mode=mode)
+    p = made("asha", MAX, epochs=3, pruner_mode=mode)
+    assert p.rungs == (1,)
     scatter = np.random.default_rng(1).normal(size=400)
     values = [9.0 * (trial >= 300) + float(each) for trial, each in enumerate(scatter)]
     assert sorted(values)[-100:] == sorted(values[300:]), "all of them are in the best third of all"
@@ -192,13 +193,13 @@ def test_of_a_search_that_has_learned_no_more_than_a_third_go_on(mode: HalvingMo
 
 
 def test_the_median_of_the_complete_trials_counts() -> None:
-    p = MedianPruner(direction=Direction.MIN, min_epochs=2, rungs=(2,), warm_up_trials=3)
-    for trial, loss in enumerate((1.0, 2.0, 3.0)):
+    p = made("median", (Direction.MIN,), epochs=20, min_epochs=2)
+    for trial, loss in enumerate((1.0, 2.0, 3.0, 0.5, 3.5), start=10):
         for step in (1, 2, 3):
             p.report(trial, step, [loss])
-        if trial == 2:
+        if trial == 14:
             p.report(9, 3, [9.0])
-            assert p.decide(9) is Decision.CONTINUE, "two complete trials are too few"
+            assert p.decide(9) is Decision.CONTINUE, "four complete trials are too few"
         p.moved(trial, TrialState.COMPLETE)
     assert p.decide(9) is Decision.STOP
     p.report(8, 1, [9.0])

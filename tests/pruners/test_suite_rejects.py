@@ -24,9 +24,10 @@ class Sound(HalvingPruner):
     levels: tuple[int, ...] = (1, 3, 9)
 
     def __init__(self, directions: Directions) -> None:
-        super().__init__(
-            directions=directions, rungs=self.levels, reduction_factor=3, mode=self.mode
-        )
+        # More epochs than the suite has, so that the rungs are these.
+        super().__init__(directions, epochs=40, min_epochs=1, pruner_mode=self.mode)
+        assert self._levels == Sound.levels
+        self._levels = self.levels
 
 
 class SoundPromoter(Sound):

@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from engine_checks import check_engine
 from engine_driver import EngineDriver, returned
 from hptune.config.model_file import Found, ObjectiveSource, SourceKind
 from hptune.config.parallel_trials import check_splits
@@ -94,7 +95,7 @@ def study(
         resources=sizes.on(fixed or 1),
         split=None if fixed else splitter,
     )
-    engine.validate()
+    check_engine(engine)
     assert all(trial.state is TrialState.COMPLETE for trial in engine.trials)
     return played, memory
 

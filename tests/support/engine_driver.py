@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engine_checks import check_engine
 from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report, Usage
 from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
@@ -71,8 +72,9 @@ def states(driver: EngineDriver) -> list[TrialState]:
 class EngineDriver:
     """An engine, its events so far, and what its commands alone imply.
 
-    Every event goes through the ledger's codec, every step through `validate`, and every command
-    is checked against this model: so each test that uses this checks the engine's promises too.
+    Every event goes through the ledger's codec, every step through `check_engine`, and every
+    command is checked against this model: so each test that uses this checks the engine's promises
+    too.
 
     Attributes:
         engine: The engine.
@@ -265,7 +267,7 @@ class EngineDriver:
         again = decode_event(*encode_event(event))
         assert repr(again) == repr(event)  # NaN is not equal to itself
         commands = self.engine.handle(again)
-        self.engine.validate()
+        check_engine(self.engine)
         self.story.append((event, commands))
         self.at += 1.0
         trials, attempts = self.engine.take_changes()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from engine_checks import check_engine
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Outcome
 from hptune.core.engine.engine import Engine
@@ -223,7 +224,7 @@ def old_ledger(path: Path) -> Iterator[tuple[Ledger, Engine]]:
         for event in ledger.events():
             engine.handle(event)
         engine.take_changes()
-        engine.validate()
+        check_engine(engine)
         yield ledger, engine
 
 

@@ -8,7 +8,13 @@ import pytest
 
 from engine_driver import FIRST, GOALS, EngineDriver, returned
 from hptune.core.attempt import Attempt, Cause, Ending, Halt, Outcome, Report
-from hptune.core.engine.records import AttemptRecord, TrialRecord, TrialRecords
+from hptune.core.engine.records import (
+    TRANSITIONS,
+    AttemptRecord,
+    TrialEvent,
+    TrialRecord,
+    TrialRecords,
+)
 from hptune.core.engine.retry_policy import (
     MAX_RELEASES_WITHOUT_REPORT,
     MAX_RETRIES,
@@ -16,7 +22,6 @@ from hptune.core.engine.retry_policy import (
     checked,
     decide,
 )
-from hptune.core.engine.transitions import TRANSITIONS, TrialEvent
 from hptune.core.failure_policy import Action, FailureRule
 from hptune.core.messages import FinishReason
 from hptune.core.resources import Placement

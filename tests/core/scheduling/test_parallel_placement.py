@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine_checks import check_held
 from hptune.core.resources import Capacity, Placement, Resources
 from hptune.core.scheduling.cluster import ClusterState
 from hptune.core.scheduling.queue import MOST_PASSING, TrialQueue
@@ -47,7 +48,7 @@ def test_ranks_of_one_worker_are_near_each_other_and_divide_its_devices() -> Non
     )
     assert made.take(wanted) is None
     made.give_back(placement)
-    made.validate([])
+    check_held(made, [])
     assert made.take(wanted) == placement
 
 
@@ -133,9 +134,9 @@ def test_what_a_lost_worker_held_is_gone_and_the_rest_is_given_back() -> None:
     assert placement is not None
     made.remove("w1")
     assert made.cpus_held == 2
-    made.validate([placement])
+    check_held(made, [placement])
     made.give_back(placement)
-    made.validate([])
+    check_held(made, [])
     assert made.cpus_held == 0
 
 
@@ -210,11 +211,11 @@ def test_all_ranks_are_held_or_none(
                 assert len(made.reserved) == could * wanted.nodes
             case "remove" if len([*made]) > 1:
                 made.remove(data.draw(st.sampled_from(sorted(w for w in node_of if w in made))))
-        made.validate(held)
+        check_held(made, held)
     made.release()
     for placement in held:
         made.give_back(placement)
-    made.validate([])
+    check_held(made, [])
     assert made.cpus_held == made.gpus_held == 0
 
 

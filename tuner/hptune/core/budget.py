@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from .attempt import Attempt, AttemptId, HeldBefore
+from .attempt import Attempt, HeldBefore
 from .resources import Placement
 
 _HOUR = 3600.0
@@ -66,60 +66,6 @@ def read_budget(text: str) -> DeviceBudget:
             "40core-h"
         )
     return DeviceBudget(Device.GPU if found[2].lower() == "gpu" else Device.CORE, float(found[1]))
-
-
-class DeviceHours:
-    """Counts how long attempts hold devices, from the start of their processes to their ends.
-
-    The time between two masters does not count: the caller leaves it out.
-    """
-
-    def __init__(self) -> None:
-        self._spent = dict.fromkeys(Device, 0.0)
-        self._held = dict.fromkeys(Device, 0.0)
-        self._placements: dict[AttemptId, Placement] = {}
-
-    def pass_time(self, seconds: float) -> None:
-        """Charge what is held for an interval."""
-        for device, held in self._held.items():
-            self._spent[device] += seconds * held
-
-    def started(self, name: AttemptId, placement: Placement) -> None:
-        """Record that an attempt's process runs; a repeated call changes nothing."""
-        if name not in self._placements:
-            self._placements[name] = placement
-            for device in Device:
-                self._held[device] += device.of(placement)
-
-    def resized(self, name: AttemptId, placement: Placement) -> None:
-        """Replace what an attempt holds; nothing changes if its process does not run."""
-        if name in self._placements:
-            self.ended(name)
-            self.started(name, placement)
-
-    def ended(self, name: AttemptId) -> None:
-        """Record the end of an attempt; nothing changes if its process never ran."""
-        placement = self._placements.pop(name, None)
-        if placement is not None:
-            for device in Device:
-                # With nothing held, the rounding errors of the sums are cleared as well.
-                held = self._held[device] - device.of(placement) if self._placements else 0.0
-                self._held[device] = held
-
-    def all_ended(self) -> None:
-        """Record that nothing is held any more."""
-        self._placements.clear()
-        self._held = dict.fromkeys(Device, 0.0)
-
-    def left_seconds(self, budget: DeviceBudget, *, later_seconds: float = 0.0) -> float:
-        """Return for how many seconds one device may still be held.
-
-        Args:
-            budget: The budget of the whole study.
-            later_seconds: Time from now in which nothing starts or ends, charged as well.
-        """
-        spent = self._spent[budget.device] + later_seconds * self._held[budget.device]
-        return budget.hours * _HOUR - spent
 
 
 def resized(attempt: Attempt, placement: Placement, *, at: float) -> Attempt:

@@ -221,22 +221,6 @@ class Workers:
         """Return the losses that are the fault of a failing node, and not of the one trial."""
         return self._failures.losses(node)
 
-    # --- for tests --------------------------------------------------------------------------
-
-    def validate(self) -> None:
-        """Check that the roster is consistent.
-
-        Raises:
-            AssertionError: It is not.
-        """
-        if Counter(each.node for each in self) != self._on_node:
-            raise AssertionError(f"{self._on_node} were counted on the nodes of {[*self]}")
-        for worker in self:
-            if worker.phase is Phase.JOINED and self.is_excluded(worker.node):
-                raise AssertionError(f"{worker} takes attempts on an excluded node")
-        if any(each.phase is Phase.REFUSED and not each.reason for each in self._workers.values()):
-            raise AssertionError("a worker was refused for no reason")
-
 
 def _moved(before: Worker | None, phase: Phase, event: RosterEvent) -> Worker:
     match event:

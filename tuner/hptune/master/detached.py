@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..config.places import CLUSTERS
 from ..config.plugins import find_cluster
@@ -11,9 +11,6 @@ from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
 from ..registry import loaded
 from ..storage.directory import StudyDirectory
-
-if TYPE_CHECKING:  # SQLite is loaded only where a ledger is read
-    from ..storage.ledger import LedgerReader
 
 
 def detach_new(settings: StudySettings, directory: StudyDirectory, arguments: Sequence[str]) -> str:
@@ -63,37 +60,19 @@ def detach_again(
         UsageError: As for `detach_new`.
     """
     from ..storage.ledger import LedgerReader
-    from .resume_checks import ResumeState, read_settings
+    from .resume_checks import Past
     from .resume_plan import ResumeRequest, check_resume
 
     reader = LedgerReader(directory.open())
-    facts = reader.facts()
-    stored = read_settings(directory, facts)
-    is_timed = changes.get("timeout_seconds")
-    used = _active_seconds(directory, reader, stored) if is_timed else 0.0
-    state = ResumeState(directory, facts, reader.trials(), used, reader.attempts())
-    request = ResumeRequest(stored, changes, accept_space, tries, retry_failed)
+    past = Past.read(directory, reader.facts(), reader.events())
+    request = ResumeRequest(past.settings, changes, accept_space, tries, retry_failed)
     if owner := directory.owner():
         raise StudyLockedError(
             f"{directory} has a master already: process {owner.pid} on {owner.host}. End it first "
             f"with `hptune stop {directory}`"
         )
-    check_resume(request, state)
+    check_resume(request, past)
     return _submit(request.settings, directory, arguments)
-
-
-def _active_seconds(
-    directory: StudyDirectory, reader: LedgerReader, stored: StudySettings
-) -> float:
-    from ..config.plugins import pruner_maker
-    from ..core.engine.engine import Engine
-    from ..storage.ledger import damage_errors
-
-    engine = Engine(pruner_maker(stored))
-    with damage_errors(directory):
-        for event in reader.events():
-            engine.handle(event)
-    return engine.active_seconds
 
 
 def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Sequence[str]) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..config.model_file import SourceKind
 from ..config.objectives import goals_of, read_constraint, read_objective
+from ..config.plugins import pruner_maker
 from ..config.settings import BY_NAME, StudySettings
 from ..config.source_checks import check_syntax
-from ..core.attempt import Attempt
-from ..core.budget import DeviceBudget, hours_of
-from ..core.messages import FinishReason
+from ..core.attempt import AttemptId
+from ..core.budget import DeviceBudget
+from ..core.engine.engine import Engine
+from ..core.messages import Event, FinishReason, GrowSpace, Reported, StudyOpened
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial
@@ -27,22 +29,58 @@ from ..text import duration
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeState:
-    """State of a study, for the checks.
+class Past:
+    """A study as its ledger tells it, before it is resumed.
 
     Attributes:
         directory: Where the study is.
         facts: The ledger's facts on the study as a whole.
-        trials: All its trials.
-        active_seconds: How long its masters have worked; 0 if unknown.
-        attempts: All attempts.
+        settings: The settings of the last run.
+        engine: The engine, in the past that the last master left.
+        reports: How many reports of each attempt the ledger has.
+        found_later: Parameters that trials of the last master declared beyond the space in which
+            it opened the study.
     """
 
     directory: StudyDirectory
     facts: StudyFacts
-    trials: Collection[Trial]
-    active_seconds: float = 0.0
-    attempts: Collection[Attempt] = ()
+    settings: StudySettings
+    engine: Engine
+    reports: Counter[AttemptId] = field(default_factory=Counter)
+    found_later: list[Sequence[Mapping[str, object]]] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, directory: StudyDirectory, facts: StudyFacts, events: Iterable[Event]) -> Past:
+        """Replay the events of a ledger.
+
+        Raises:
+            StudyError: The ledger is damaged.
+        """
+        settings = read_settings(directory, facts)
+        past = cls(directory, facts, settings, Engine(pruner_maker(settings)))
+        with damage_errors(directory):
+            for event in events:
+                past.handle(event)
+        return past
+
+    def handle(self, event: Event) -> None:
+        """Take in an event; its commands are given again when the study is opened, if needed."""
+        commands = self.engine.handle(event)
+        if isinstance(event, Reported):
+            self.reports[event.attempt] += 1
+        elif isinstance(event, StudyOpened):
+            self.found_later.clear()  # the event has the whole space
+        self.found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials."""
+        return tuple(self.engine.trials)
+
+    @property
+    def suggested(self) -> int:
+        """How many trials are no repeats that confirm others."""
+        return sum(trial.confirms is None for trial in self.trials)
 
 
 def read_settings(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:
@@ -63,13 +101,13 @@ def read_settings(directory: StudyDirectory, facts: StudyFacts) -> StudySettings
         return StudySettings.from_json(facts["settings"]).found_in(directory.path)
 
 
-def check_changes(settings: StudySettings, state: ResumeState) -> None:
+def check_changes(settings: StudySettings, past: Past) -> None:
     """Check that the study can still be changed to these settings.
 
     Raises:
         UsageError: It cannot, or its model file is gone or not Python.
     """
-    source, directory = settings.source, state.directory
+    source, directory = settings.source, past.directory
     if source.kind is SourceKind.FILE:
         if not Path(source.path).exists():
             raise ModelFileError(
@@ -77,13 +115,13 @@ def check_changes(settings: StudySettings, state: ResumeState) -> None:
                 f"`hptune resume {directory} --model-file FILE`"
             )
         check_syntax(Path(source.path))
-    _check_budget(settings, state)
-    _check_timeout(settings, state)
-    _check_device_budget(settings, state)
-    _check_repeats(settings, state)
+    _check_budget(settings, past)
+    _check_timeout(settings, past)
+    _check_device_budget(settings, past)
+    _check_repeats(settings, past)
 
 
-def check_same(asked: StudySettings, given: Collection[str], state: ResumeState) -> None:
+def check_same(asked: StudySettings, given: Collection[str], past: Past) -> None:
     """Check that settings of the whole study are asked for as they are.
 
     `auto` is the same as any search: the search that it chose is stored in its place.
@@ -91,29 +129,28 @@ def check_same(asked: StudySettings, given: Collection[str], state: ResumeState)
     Args:
         asked: What the user asks for now.
         given: The settings that the user gave; the others are not compared.
-        state: The study's state.
+        past: The study's past.
 
     Raises:
         UsageError: One differs. The settings that a resumed study may change are not compared.
     """
-    stored = read_settings(state.directory, state.facts)
     for name in given:
         setting = BY_NAME[name]
-        value, before = getattr(asked, name), getattr(stored, name)
-        if setting.resumable or value in (None, (), {}) or _is_same(name, asked, stored, state):
+        value, before = getattr(asked, name), getattr(past.settings, name)
+        if setting.resumable or value in (None, (), {}) or _is_same(name, asked, past):
             continue
         was = f"with {setting.kind.show(before)}" if before else "without it"
         if name in ("objectives", "direction", "constraints"):
-            was = f"for {goals_of(state.facts)}"
+            was = f"for {goals_of(past.facts)}"
         raise UsageError(
-            f"{setting.flag} is {setting.kind.show(value)}, but the study in {state.directory} was "
+            f"{setting.flag} is {setting.kind.show(value)}, but the study in {past.directory} was "
             f"begun {was}, which cannot be changed; leave {setting.flag} out, or start a new study "
-            f"that learns from this one, with --warm-start={str(state.directory)!r}"
+            f"that learns from this one, with --warm-start={str(past.directory)!r}"
         )
 
 
-def _is_same(name: str, asked: StudySettings, stored: StudySettings, state: ResumeState) -> bool:
-    goals = goals_of(state.facts)
+def _is_same(name: str, asked: StudySettings, past: Past) -> bool:
+    goals, stored = goals_of(past.facts), past.settings
     match name:
         case "objectives" | "direction":
             known = [(goal.metric, goal.direction) for goal in goals.objectives]
@@ -126,7 +163,7 @@ def _is_same(name: str, asked: StudySettings, stored: StudySettings, state: Resu
         case "constraints":
             return tuple(map(read_constraint, asked.constraints)) == goals.constraints
         case "seed":
-            return bool(asked.seed == state.facts["seed"])
+            return bool(asked.seed == past.facts["seed"])
         case "search":
             return asked.search == AUTO or shown_name(asked.search) == shown_name(stored.search)
         case "executor":  # one that Python gave may be corrected
@@ -134,64 +171,59 @@ def _is_same(name: str, asked: StudySettings, stored: StudySettings, state: Resu
     return bool(getattr(asked, name) == getattr(stored, name))
 
 
-def check_room(settings: StudySettings, added: int, state: ResumeState) -> None:
+def check_room(settings: StudySettings, added: int, past: Past) -> None:
     """Check that the number of trials allows for the configurations that the user adds.
 
     Raises:
         UsageError: It does not.
     """
-    have = _suggested(state)
+    have = past.suggested
     total = settings.budget_trials
     if added and total is not None and have + added > total:
         raise UsageError(
-            f"{state.directory} has {have} trials of {total}, and {added} more "
+            f"{past.directory} has {have} trials of {total}, and {added} more "
             f"{'is' if added == 1 else 'are'} to be tried; give --trials {have + added} or more"
         )
 
 
-def _suggested(state: ResumeState) -> int:
-    return sum(trial.confirms is None for trial in state.trials)
-
-
-def _check_budget(settings: StudySettings, state: ResumeState) -> None:
-    have = _suggested(state)
-    if settings.trials == state.facts["settings"]["trials"]:
+def _check_budget(settings: StudySettings, past: Past) -> None:
+    have = past.suggested
+    if settings.trials == past.facts["settings"]["trials"]:
         return  # trials that users added may exceed the total
     if settings.trials is not None and settings.trials < have:
         raise UsageError(
-            f"{state.directory} has {have} trials already, and --trials is the total, with those "
+            f"{past.directory} has {have} trials already, and --trials is the total, with those "
             f"to be continued: allowed are {have} and more, {settings.trials} was given"
         )
 
 
-def _check_timeout(settings: StudySettings, state: ResumeState) -> None:
+def _check_timeout(settings: StudySettings, past: Past) -> None:
     """Refuse a new timeout that is used up; an old one ends the run as it did before."""
-    total, used = settings.timeout_seconds, state.active_seconds
-    if not total or total == state.facts["settings"]["timeout_seconds"] or total > used:
+    total, used = settings.timeout_seconds, past.engine.active_seconds
+    if not total or total == past.facts["settings"]["timeout_seconds"] or total > used:
         return
     raise UsageError(
-        f"{state.directory} has run for {duration(used)} already, and --timeout is the total; "
+        f"{past.directory} has run for {duration(used)} already, and --timeout is the total; "
         f"give more than that, {duration(total)} was given"
     )
 
 
-def _check_device_budget(settings: StudySettings, state: ResumeState) -> None:
+def _check_device_budget(settings: StudySettings, past: Past) -> None:
     """Refuse a new budget that is spent; an old one ends the run as it did before."""
     budget = settings.device_budget
-    if budget is None or settings.budget == state.facts["settings"]["budget"]:
+    if budget is None or settings.budget == past.facts["settings"]["budget"]:
         return
-    ended = [each for each in state.attempts if each.ended_at is not None]
-    used = hours_of(ended, budget.device, now=0.0)
+    used = past.engine.device_hours(budget.device)
     if used >= budget.hours:
         raise UsageError(
-            f"{state.directory} has used {DeviceBudget(budget.device, float(f'{used:.3g}'))} "
+            f"{past.directory} has used {DeviceBudget(budget.device, float(f'{used:.3g}'))} "
             f"already, and --budget is the total; give more than that, {budget} was given"
         )
 
 
-def _check_repeats(settings: StudySettings, state: ResumeState) -> None:
+def _check_repeats(settings: StudySettings, past: Past) -> None:
     # All repeats of a configuration become trials at once.
-    repeats = Counter(trial.confirms for trial in state.trials if trial.confirms is not None)
+    repeats = Counter(trial.confirms for trial in past.trials if trial.confirms is not None)
     before = max(repeats.values(), default=settings.repeats)
     if settings.confirm and settings.repeats != before:
         raise UsageError(

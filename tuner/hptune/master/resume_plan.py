@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,39 +17,19 @@ from ..config.resolved import checked_pruner
 from ..config.settings import SETTINGS, StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason
-from ..core.space.completion import completed_points
+from ..core.space.completion import completed_points, known_configurations
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.table import Section
 from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
 from ..storage.artifacts import StudyFiles
-from ..storage.directory import StudyDirectory
-from ..storage.ledger import StudyFacts
 from .plan import RunPlan, layout_for, with_entry
-from .resume_checks import ResumeState, check_changes, check_room
+from .resume_checks import Past, check_changes, check_room
 from .workforce import Workforce
 
 _MAKE_WORK = (Section.GOAL, Section.PRUNING, Section.CHECKPOINTS)
 """Sections whose settings, if they are changed, may give a study that has ended work to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """Contents of the ledger of a resumed study.
-
-    Attributes:
-        directory: Where the study is.
-        facts: The ledger's facts on the study as a whole.
-        engine: The engine, in the state that the last master left.
-        found_later: Parameters that trials of the last master declared beyond the space in which
-            it opened the study.
-    """
-
-    directory: StudyDirectory
-    facts: StudyFacts
-    engine: Engine
-    found_later: list[Sequence[Mapping[str, object]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +61,7 @@ class ResumeRequest:
         return self.changes.get("epochs")
 
     def new_points(
-        self, space: SearchSpace, trials: Collection[Trial], added: Collection[Params] = ()
+        self, space: SearchSpace, trials: Sequence[Trial], added: Sequence[Params] = ()
     ) -> tuple[tuple[Suggestion, ...], list[str]]:
         """Return the configurations that are new to the study, and a line on each that is not.
 
@@ -95,11 +75,8 @@ class ResumeRequest:
         """
         # The start points of the study itself are in the ledger already.
         tries = [point for point in self.tries if point not in self.stored.start_points]
-        known = {space.key(params): "was added already" for params in added}
-        for trial in reversed(list(trials)):
-            failed = trial.state is TrialState.FAILED and not self.retry_failed
-            hint = ", which failed; --retry-failed runs failed trials again" if failed else ""
-            known[space.key(trial.params)] = f"is trial {trial.number} already{hint}"
+        hint = "" if self.retry_failed else "--retry-failed runs failed trials again"
+        known = known_configurations(space, trials, added, retry_hint=hint)
         found: dict[Hashable, Suggestion] = {}
         notes = []
         for number, params in enumerate(completed_points(tries, space), start=1):
@@ -111,19 +88,19 @@ class ResumeRequest:
         return tuple(found.values()), notes
 
 
-def check_resume(request: ResumeRequest, state: ResumeState) -> None:
+def check_resume(request: ResumeRequest, past: Past) -> None:
     """Check what the user asks for, before the model is read; a new space is not checked here.
 
     Raises:
         UsageError: The study cannot be resumed like this.
     """
-    facts, settings = state.facts, request.settings
-    check_changes(settings, state)
+    facts, settings = past.facts, request.settings
+    check_changes(settings, past)
     check_place(settings)
     checked_pruner(settings, request.epochs or facts["epochs"], goals_of(facts))
     if not request.accept_space:
-        added, _ = request.new_points(SearchSpace.from_json(facts["space"]), state.trials)
-        check_room(settings, len(added), state)
+        added, _ = request.new_points(SearchSpace.from_json(facts["space"]), past.trials)
+        check_room(settings, len(added), past)
 
 
 def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workforce) -> RunPlan:
@@ -136,9 +113,8 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
     facts, engine, settings = past.facts, past.engine, request.settings
     accept_space = request.accept_space
     declared, space, changed = _spaces(settings, past, found, accept_space=accept_space)
-    trials = tuple(engine.trials)
-    added, known = request.new_points(space, trials, engine.added)
-    check_room(settings, len(added), ResumeState(past.directory, facts, trials))
+    added, known = request.new_points(space, past.trials, engine.added)
+    check_room(settings, len(added), past)
     goals = goals_of(facts)
     epochs = request.epochs or facts["epochs"]
     go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
@@ -180,7 +156,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         UsageError: A configuration to try lies outside the space.
     """
     ended, settings = past.facts["ended"], request.settings
-    trials = tuple(past.engine.trials)
+    trials = past.trials
     if ended is None or not all(trial.state.is_final for trial in trials):
         return None
     able_to_retry = past.engine.able_to_retry
@@ -202,7 +178,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     if finish.finish_reason is FinishReason.EXHAUSTED:
         more = "--epochs asks for longer trainings, --accept-space for a changed search space"
         return finish, [*known, f"nothing is left to do: {finish.reason}; {more}{again}"]
-    searched, total = sum(trial.confirms is None for trial in trials), settings.budget_trials
+    searched, total = past.suggested, settings.budget_trials
     if finish.finish_reason is not FinishReason.DONE:
         if settings.confirm:  # not all repeats may exist yet
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,10 @@ from ..clusters.choice import choose_cluster
 from ..config.model_file import SourceKind
 from ..config.plugins import find_cluster, pruner_maker
 from ..config.settings import StudySettings
-from ..core.attempt import AttemptId
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
 from ..core.goals import RETURNED_NUMBER
-from ..core.messages import Finish, FinishReason, GrowSpace, Reported, StudyClosed, StudyOpened
+from ..core.messages import Finish, FinishReason, StudyClosed
 from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import StudyError, UnknownMetricError
@@ -26,7 +24,7 @@ from ..registry import shown_name
 from ..reporting.terminal.notifications import Notifications
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import Ledger, LedgerReader, damage_errors
+from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..text import duration, plural
 from ..worker.addresses import tunnel
@@ -36,8 +34,8 @@ from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
 from .plan import check_request, plan_start
 from .recovery import collect, discard_journals
-from .resume_checks import ResumeState, check_same, read_settings
-from .resume_plan import Past, ResumeRequest, check_resume, nothing_left, plan_resume
+from .resume_checks import Past, check_same
+from .resume_plan import ResumeRequest, check_resume, nothing_left, plan_resume
 from .stop_requests import StopRequests, end_process
 from .user_requests import UserRequests
 from .workforce import Workforce
@@ -173,20 +171,18 @@ def resume(
         ledger = stack.enter_context(
             Ledger.open(directory, lock=lock, while_locked=_patience(display))
         )
-        facts = ledger.facts
-        stored = read_settings(directory, facts)
-        request = ResumeRequest(stored, changes, accept_space, tries, retry_failed)
-        settings = request.settings
         with lock.beating():
-            past, reports = _replay(directory, ledger, stored)
-        # Checked before attempts of the last master, which may still run, are told to stop.
+            past = Past.read(directory, ledger.facts, ledger.events())
         engine = past.engine
-        attempts = LedgerReader(directory).attempts()
-        state = ResumeState(directory, facts, tuple(engine.trials), engine.active_seconds, attempts)
-        check_resume(request, state)
+        engine.take_changes()
+        ledger.check(engine.trials)
+        request = ResumeRequest(past.settings, changes, accept_space, tries, retry_failed)
+        settings = request.settings
+        # Checked before attempts of the last master, which may still run, are told to stop.
+        check_resume(request, past)
         if asked is not None:
-            check_same(*asked, state)
-        _recover(ledger, past, reports)
+            check_same(*asked, past)
+        _recover(ledger, past)
         if (over := nothing_left(request, past)) is not None:
             finish, lines = over
             _cancel_left_jobs(directory, display)
@@ -224,39 +220,16 @@ def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
         display.note(f"cancelled {plural(count, 'Slurm job')} of an earlier run")
 
 
-def _replay(
-    directory: StudyDirectory, ledger: Ledger, stored: StudySettings
-) -> tuple[Past, Mapping[AttemptId, int]]:
-    """Return the state of the study, and how many reports of each attempt the ledger has."""
-    engine = Engine(pruner_maker(stored))
-    found_later: list[Sequence[Mapping[str, object]]] = []
-    reports: Counter[AttemptId] = Counter()
-    with damage_errors(directory):
-        for event in ledger.events():
-            commands = engine.handle(event)
-            if isinstance(event, Reported):
-                reports[event.attempt] += 1
-            elif isinstance(event, StudyOpened):
-                found_later.clear()  # the event has the whole space
-            found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
-    engine.take_changes()
-    ledger.check(engine.trials)
-    return Past(directory, ledger.facts, engine, found_later), reports
-
-
-def _recover(ledger: Ledger, past: Past, reports: Mapping[AttemptId, int]) -> None:
+def _recover(ledger: Ledger, past: Past) -> None:
     """Record what attempts have reported while the study had no master."""
     directory, engine = past.directory, past.engine
     running = {run.attempt.id: run.attempt for run in engine.snapshot.running}
     started = [name for name, attempt in running.items() if attempt.started_at is not None]
-    collected = collect(directory, running, reports, started=started)
+    collected = collect(directory, running, past.reports, started=started)
     if collected:
         events = [StudyClosed(SystemClock().now()), *collected]
-        # The engine gives other commands again when the study is opened, if they are needed.
         for event in events:
-            commands = engine.handle(event)
-            grown = (each.declared for each in commands if isinstance(each, GrowSpace))
-            past.found_later.extend(grown)
+            past.handle(event)
         trials, attempts = engine.take_changes()
         ledger.append(events, trials=trials, attempts=attempts)
     discard_journals(directory)

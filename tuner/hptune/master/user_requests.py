@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from .. import text
 from ..core.engine.engine import Engine
 from ..core.messages import Event, FinishReason, StopRequested, UserRequested
-from ..core.space.completion import completed
+from ..core.space.completion import completed, known_configurations
 from ..core.space.space import SearchSpace
-from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
+from ..core.trial import ADDED, Params, Suggestion, Trial
 from ..core.user_requests import UserAction, UserRequest
 from ..errors import HptuneError, StudyError, UsageError
 from ..storage.directory import StudyDirectory
@@ -219,10 +219,7 @@ def _new_trials(
         UsageError: One lies outside the space, is given twice, or is a trial already.
     """
     found = [completed(space, point) for point in points]
-    known = {space.key(params): "was added already" for params in accepted}
-    for trial in reversed(trials):
-        hint = _RETRY if trial.state is TrialState.FAILED else ""
-        known[space.key(trial.params)] = f"is trial {trial.number} already{hint}"
+    known = known_configurations(space, trials, accepted, retry_hint=_RETRY)
     for params in found:
         key = space.key(params)
         if key in known:
@@ -232,8 +229,8 @@ def _new_trials(
 
 
 _RETRY = (
-    ", which failed; when the study has ended or was stopped, `hptune resume DIR --retry-failed` "
-    "runs failed trials again"
+    "when the study has ended or was stopped, `hptune resume DIR --retry-failed` runs failed "
+    "trials again"
 )
 
 

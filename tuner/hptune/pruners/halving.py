@@ -5,39 +5,24 @@ ASHA has one bracket. Hyperband has several, each of which starts to judge one r
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..core.pruner import Decision, HalvingMode, Pruner
 from ..core.trial import Direction, TrialState
-from .rungs import FrontRung, Leaders, Losses, LossRung, Rung, as_losses
-
-_UNLIMITED = 2**40
-"""Steps; more than any training has."""
-
-
-def rung_levels(
-    *, min_epochs: int, reduction_factor: int, epochs: int | None = None
-) -> tuple[int, ...]:
-    """Return the steps at which trials are compared, each `reduction_factor` times the previous.
-
-    The end of the training is not a rung. Neither is a step closer to the end than half a rung
-    (as a factor), where stopping would save little.
-
-    >>> rung_levels(min_epochs=1, reduction_factor=3, epochs=81)
-    (1, 3, 9, 27)
-    >>> rung_levels(min_epochs=1, reduction_factor=3, epochs=100)
-    (1, 3, 9, 27)
-    >>> rung_levels(min_epochs=5, reduction_factor=4, epochs=52)
-    (5, 20)
-    """
-    last = _UNLIMITED if epochs is None else epochs
-    levels = []
-    level = min_epochs
-    while level * level * reduction_factor <= last * last and level < last:
-        levels.append(level)
-        level *= reduction_factor
-    return tuple(levels)
+from ..errors import UsageError
+from .rungs import (
+    REDUCTION_FACTOR,
+    FrontRung,
+    Leaders,
+    Losses,
+    LossRung,
+    Rung,
+    as_losses,
+    first_rung,
+    rung_levels,
+)
 
 
 def bracket_cycle(brackets: int, *, rungs: int, reduction_factor: int) -> tuple[int, ...]:
@@ -115,28 +100,42 @@ class HalvingPruner(Pruner):
 
     Args:
         directions: Direction of each objective.
-        rungs: Steps at which trials are compared, ascending.
+        epochs: The full training of a trial, in steps; None if it is unknown.
+        min_epochs: The first rung; None for a twentieth of the epochs.
         reduction_factor: About one in `reduction_factor` trials continues at each rung.
-        mode: What happens to the other trials.
-        brackets: Number of brackets, at most one more than rungs. Bracket s skips the first s
-            rungs.
+        pruner_mode: What happens to the other trials.
+        brackets: Number of brackets, at most one more than rungs; None for that many. Bracket s
+            skips the first s rungs.
+
+    Raises:
+        UsageError: There are too few epochs for a rung or for the brackets.
     """
 
     def __init__(
         self,
-        *,
         directions: Sequence[Direction],
-        rungs: Sequence[int],
-        reduction_factor: int,
-        mode: HalvingMode = HalvingMode.STOP,
-        brackets: int = 1,
+        *,
+        epochs: int | None,
+        min_epochs: int | None = None,
+        reduction_factor: int = REDUCTION_FACTOR,
+        pruner_mode: HalvingMode = HalvingMode.STOP,
+        brackets: int | None = 1,
     ) -> None:
         self._directions = tuple(directions)
-        self._levels = tuple(rungs)
+        self._levels = rung_levels(first_rung(epochs, min_epochs), reduction_factor, epochs=epochs)
         self._factor = reduction_factor
-        self._mode = mode
+        self._mode = pruner_mode
+        if brackets != 1 and epochs is None:
+            raise UsageError("hyperband needs the length of a full training; add --epochs")
+        most = len(self._levels) + 1
+        brackets = brackets or most
+        if brackets > most:
+            raise UsageError(
+                f"brackets is {brackets}; with {epochs} epochs, rungs at "
+                f"{', '.join(map(str, self._levels))} allow {most} at most"
+            )
         self._cycle = (
-            bracket_cycle(brackets, rungs=len(rungs), reduction_factor=reduction_factor)
+            bracket_cycle(brackets, rungs=len(self._levels), reduction_factor=reduction_factor)
             if brackets > 1
             else (0,)
         )
@@ -226,3 +225,7 @@ class HalvingPruner(Pruner):
             return progress.state is TrialState.PAUSED and k == len(progress.arrivals) - 1
 
         return rung.best_paused(is_paused)
+
+
+hyperband = functools.partial(HalvingPruner, brackets=None)
+"""Makes successive halving in as many brackets as the epochs allow, unless `brackets` is given."""

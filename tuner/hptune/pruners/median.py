@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 from ..core.pruner import Decision, Pruner
 from ..core.trial import Direction, TrialState
+from ..errors import UsageError
+from .rungs import first_rung, rung_levels
 
-WARM_UP_TRIALS = 5
+_WARM_UP_TRIALS = 5
 """Complete trials with a report at a step before trials are judged at that step."""
 
 
@@ -22,25 +24,26 @@ class MedianPruner(Pruner):
     trials do not count in the median; otherwise each step would halve the remaining trials.
 
     Args:
-        direction: Direction of the only objective.
-        min_epochs: First step at which trials are judged.
-        warm_up_trials: Number of complete trials with a report at a step, 1 or more, before
-            trials are judged there.
-        rungs: Steps whose values samplers learn from.
+        directions: Direction of the only objective.
+        epochs: The full training of a trial, in steps; None if it is unknown.
+        min_epochs: First step at which trials are judged; None for a twentieth of the epochs.
+
+    Raises:
+        UsageError: There are several objectives, or no trial could be stopped.
     """
 
     def __init__(
-        self,
-        *,
-        direction: Direction,
-        min_epochs: int,
-        rungs: Sequence[int],
-        warm_up_trials: int = WARM_UP_TRIALS,
+        self, directions: Sequence[Direction], *, epochs: int | None, min_epochs: int | None = None
     ) -> None:
-        self._sign = direction.sign
-        self._min_epochs = min_epochs
-        self._warm_up_trials = warm_up_trials
-        self._rungs = tuple(rungs)
+        self._min_epochs = first_rung(epochs, min_epochs)
+        if len(directions) > 1:
+            raise UsageError(
+                f"median compares trials by one objective, and there are {len(directions)}; use "
+                "--pruner asha or hyperband, or name one objective (and --constraint for the "
+                "others)"
+            )
+        self._sign = directions[0].sign
+        self._rungs = rung_levels(self._min_epochs, epochs=epochs)
         self._reported: dict[int, dict[int, float]] = {}
         self._complete: dict[int, array[float]] = {}
         self._passed: dict[int, int] = {}
@@ -83,7 +86,7 @@ class MedianPruner(Pruner):
         if step < self._min_epochs or step <= self._passed.get(trial, 0):
             return Decision.CONTINUE
         others = self._complete.get(step, ())
-        if len(others) < self._warm_up_trials:
+        if len(others) < _WARM_UP_TRIALS:
             return Decision.CONTINUE
         middle = (others[(len(others) - 1) // 2] + others[len(others) // 2]) / 2
         return Decision.STOP if reported[step] > middle else Decision.CONTINUE

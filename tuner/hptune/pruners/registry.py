@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..core.kinds import choice, whole_number
-from ..core.pruner import HalvingMode, Pruner, PrunerSettings
+from ..core.pruner import HalvingMode, NeverPrune, Pruner, PrunerSettings
 from ..core.table import option
 from ..core.trial import Goal
 from ..registry import Registry, Row
@@ -26,7 +26,9 @@ class PrunerRow(Row):
     keywords: ClassVar[tuple[str, ...]] = ("directions", "epochs")
 
 
-_FACTORIES = "hptune.pruners.factories:"
+_ASHA = "hptune.pruners.halving:HalvingPruner"
+_HYPERBAND = "hptune.pruners.halving:hyperband"
+_MEDIAN = "hptune.pruners.median:MedianPruner"
 
 _MIN_EPOCHS = option(
     "min_epochs",
@@ -65,27 +67,29 @@ PRUNERS = Registry(
     PrunerRow,
     (
         PrunerRow(
-            name="none", summary="trains every trial to its end", factory=f"{_FACTORIES}none"
+            name="none",
+            summary="trains every trial to its end",
+            factory=lambda directions, epochs: NeverPrune(),  # noqa: ARG005 - as all
         ),
         PrunerRow(
             name="asha",
             summary="successive halving: at each rung, one trial in a few continues",
-            factory=f"{_FACTORIES}asha",
-            checks=f"{_FACTORIES}check_asha",
+            factory=_ASHA,
+            checks=_ASHA,
             options=_HALVING,
         ),
         PrunerRow(
             name="hyperband",
             summary="successive halving in several brackets, which begin to judge later and later",
-            factory=f"{_FACTORIES}hyperband",
-            checks=f"{_FACTORIES}check_hyperband",
+            factory=_HYPERBAND,
+            checks=_HYPERBAND,
             options=(*_HALVING, _BRACKETS),
         ),
         PrunerRow(
             name="median",
             summary="stops trials that are worse than the median; for one objective",
-            factory=f"{_FACTORIES}median",
-            checks=f"{_FACTORIES}check_median",
+            factory=_MEDIAN,
+            checks=_MEDIAN,
             options=(_MIN_EPOCHS,),
         ),
     ),

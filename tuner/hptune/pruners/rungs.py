@@ -12,6 +12,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 
 from ..core.trial import Direction
+from ..errors import UsageError
+
+REDUCTION_FACTOR = 3
+_DEFAULT_MIN_PART = 20
+_UNLIMITED = 2**40
+"""Steps; more than any training has."""
 
 Losses = tuple[float, ...]
 """One loss for each objective."""
@@ -19,6 +25,48 @@ Losses = tuple[float, ...]
 _RECENT_PART = 4
 _MAX_RECENT = 100
 """Trials; the recent ones are the newest quarter at a rung, at most this many."""
+
+
+def first_rung(epochs: int | None, min_epochs: int | None) -> int:
+    """Return the first step at which trials are judged; by default a twentieth of the training.
+
+    On recorded learning curves of 52 epochs, the ranking after the first epoch hardly predicts
+    the final one (rank correlations of -0.2 to 0.3), and after the third it does (0.7 to 0.9).
+
+    Raises:
+        UsageError: No trial could be stopped before its last epoch.
+    """
+    first = min_epochs or (1 if epochs is None else -(-epochs // _DEFAULT_MIN_PART))
+    if epochs is not None and first >= epochs > 1:
+        raise UsageError(
+            f"--min-epochs is {first}, but a trial trains at most {epochs} epochs, "
+            "so no trial could be stopped early; use a smaller --min-epochs"
+        )
+    return first
+
+
+def rung_levels(
+    first: int, reduction_factor: int = REDUCTION_FACTOR, *, epochs: int | None
+) -> tuple[int, ...]:
+    """Return the steps at which trials are compared, each `reduction_factor` times the previous.
+
+    The end of the training is not a rung. Neither is a step closer to the end than half a rung
+    (as a factor), where stopping would save little.
+
+    >>> rung_levels(1, epochs=81)
+    (1, 3, 9, 27)
+    >>> rung_levels(1, epochs=100)
+    (1, 3, 9, 27)
+    >>> rung_levels(5, 4, epochs=52)
+    (5, 20)
+    """
+    last = _UNLIMITED if epochs is None else epochs
+    levels = []
+    level = first
+    while level * level * reduction_factor <= last * last and level < last:
+        levels.append(level)
+        level *= reduction_factor
+    return tuple(levels)
 
 
 def as_losses(values: Sequence[float], directions: Sequence[Direction]) -> Losses:

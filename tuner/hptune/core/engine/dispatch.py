@@ -59,7 +59,7 @@ class Dispatch:
 
     def open(self, config: StudyConfig) -> None:
         """Begin with a new master: there is no worker yet, and nothing runs."""
-        self.budget.hours.all_ended()
+        self.budget.all_ended()
         self.budget.limit = config.budget
         search_trials = config.trials if config.learns else None
         self._packing.open(config.resources, config.measured, search_trials=search_trials)
@@ -105,7 +105,7 @@ class Dispatch:
 
     def started(self, run: AttemptRecord) -> None:
         """Begin to count the device time of an attempt whose process is running."""
-        self.budget.hours.started(run.attempt.id, run.attempt.placement)
+        self.budget.started(run.attempt.id, run.attempt.placement)
 
     def worker_left(self, worker: Worker) -> None:
         """Remove a worker that is gone."""
@@ -151,7 +151,7 @@ class Dispatch:
 
     def ended(self, name: AttemptId, cause: Cause, *, at: float) -> None:
         """Free what an attempt held that is over."""
-        self.budget.hours.ended(name)
+        self.budget.ended(name)
         placement = self._records.running[name].attempt.placement
         self._update_occupancy(placement, at)
         self.cluster_state.give_back(placement)
@@ -186,7 +186,7 @@ class Dispatch:
             after = self.cluster_state.resize(before, wanted)
             if after != before:
                 self._records.put_attempt(run, resized(run.attempt, after, at=at))
-                self.budget.hours.resized(name, after)
+                self.budget.resized(name, after)
 
     def _limit_gpu_sharing(self) -> None:
         if Amount.GPUS in self._lifecycle.config.measured:
@@ -308,27 +308,3 @@ class Dispatch:
         is_paused = self._records.count(TrialState.PAUSED)
         is_free = self._waiting.blocked is None
         return bool(is_paused and is_free and self.cluster_state.free_slots(self._usual))
-
-    # --- checks -----------------------------------------------------------------------------
-
-    def validate(self, *, is_placing: bool, at: float) -> None:
-        """Check what is held, and that no trial waits for which there is room.
-
-        Args:
-            is_placing: Whether the study starts attempts.
-            at: Now, in seconds since the epoch.
-
-        Raises:
-            AssertionError: Something is wrong.
-        """
-        records = self._records
-        self.cluster_state.validate([run.attempt.placement for run in records.running.values()])
-        waiting = (r.trial.number for r in records if r.trial.state is TrialState.WAITING)
-        is_placing = is_placing and self.is_affordable
-        self._waiting.validate(waiting, self.cluster_state if is_placing else ClusterState(), at)
-        if (
-            is_placing
-            and self._may_continue
-            and self._lifecycle.promotion(is_last=False) is not None
-        ):
-            raise AssertionError("a paused trial could continue, and there is room")

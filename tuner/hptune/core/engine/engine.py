@@ -37,6 +37,7 @@ from typing import assert_never
 
 from ...errors import InvalidTransition
 from ..attempt import FROM_OUTSIDE, Attempt, AttemptId, Cause, Ending, Halt
+from ..budget import Device
 from ..goals import Goals
 from ..messages import (
     AttemptEnded,
@@ -132,7 +133,7 @@ class Engine:
         if isinstance(event, StudyOpened):
             self._is_closed = False
         if not self._is_closed:
-            if self._dispatch.budget.is_over:
+            if self._dispatch.budget.is_over():
                 commands += self._stop(self._dispatch.budget.finish)
             question = self._question
             commands += self._advance(event.at) if question is None else [question]
@@ -200,7 +201,7 @@ class Engine:
         elif event.at > self._latest_at:
             seconds = event.at - self._latest_at
             self._active_seconds += seconds
-            self._dispatch.budget.hours.pass_time(seconds)
+            self._dispatch.budget.pass_time(seconds)
             self._latest_at = self._last_event_at = event.at
 
     # --- events -----------------------------------------------------------------------------
@@ -457,7 +458,12 @@ class Engine:
         """Return how the study ends if its budget is spent at a time; None if it is not."""
         if self._is_closed or self._stop_reason is not None:
             return None
-        return self._dispatch.budget.finish_after(max(0.0, at - self._latest_at))
+        budget = self._dispatch.budget
+        return budget.finish if budget.is_over(max(0.0, at - self._latest_at)) else None
+
+    def device_hours(self, device: Device) -> float:
+        """Return how many hours of a device attempts have held."""
+        return self._dispatch.budget.hours(device)
 
     @property
     def snapshot(self) -> StudySnapshot:
@@ -499,26 +505,3 @@ class Engine:
         if self._paused_by:
             return f"paused by {self._paused_by}; `hptune resume` starts trials again"
         return self._dispatch.stall_reason(at=self._latest_at, refused=self.workers.refused)
-
-    def validate(self) -> None:
-        """Check every invariant; for tests.
-
-        Raises:
-            AssertionError: One of them does not hold.
-        """
-        records = self._records
-        self.workers.validate()
-        if {each.name for each in self.workers} != {*self._dispatch.cluster_state}:
-            held = [*self._dispatch.cluster_state]
-            raise AssertionError(f"places are on {held}, not on {self.workers}")
-        self._lifecycle.validate(
-            is_done=self._finished and self._stop_reason is None and self._dispatch.is_affordable
-        )
-        is_placing = self._is_starting and not self._is_closed and not self._finished
-        is_placing = is_placing and self._question is None
-        self._dispatch.validate(is_placing=is_placing, at=self._latest_at)
-        confirms = sum(record.trial.confirms is not None for record in records)
-        if confirms != self._confirmations:
-            raise AssertionError(f"{self._confirmations} confirmations were counted")
-        if self._finished and records.running:
-            raise AssertionError("finished with attempts running")

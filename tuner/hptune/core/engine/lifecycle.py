@@ -13,11 +13,9 @@ from ..resources import Placement
 from ..seeds import training_seed
 from ..trial import CONFIRMS, Params, Suggestion, Trial, TrialState
 from .early_stopping import EarlyStopping
-from .failures import FailureTally
-from .records import AttemptRecord, TrialRecord, TrialRecords
+from .records import AttemptRecord, TrialEvent, TrialRecord, TrialRecords
 from .retention import Retention
-from .retry_policy import OUTCOMES, EndDecision, checked, decide
-from .transitions import TrialEvent
+from .retry_policy import OUTCOMES, EndDecision, FailureTally, checked, decide
 
 _STOPPED = (Outcome.PRUNED, Outcome.RELEASED)
 
@@ -332,21 +330,3 @@ class Lifecycle:
     def _moved(self, record: TrialRecord) -> Tell:
         self._early_stopping.moved(record.trial)
         return Tell(record.trial)
-
-    # --- for tests --------------------------------------------------------------------------
-
-    def validate(self, *, is_done: bool) -> None:
-        """Check that the trials are consistent.
-
-        Args:
-            is_done: Whether nothing is left to do.
-
-        Raises:
-            AssertionError: They are not.
-        """
-        self.records.validate()
-        self.retention.validate(record.result for record in self.records)
-        if is_done and self.records.count(TrialState.PAUSED):
-            raise AssertionError("all is done, and trials are paused")
-        if is_done and self._to_confirm:
-            raise AssertionError(f"all is done, and {self._to_confirm} are not confirmed")

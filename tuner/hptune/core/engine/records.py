@@ -5,6 +5,7 @@ Nothing is decided here, but an illegal change is refused.
 
 from __future__ import annotations
 
+import enum
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,44 @@ from ..attempt import FROM_OUTSIDE, Attempt, AttemptId, Cause, Ending, Halt, Out
 from ..goals import Goals
 from ..resources import Placement, Resources
 from ..trial import Suggestion, Trial, TrialState
-from .transitions import TRANSITIONS, TrialEvent
+
+
+class TrialEvent(enum.StrEnum):
+    """Event that moves a trial to another state."""
+
+    START = "start"
+    RETRY = "retry"
+    """Its attempt, or the trial as a whole, ended without a result: the trial runs again."""
+    PAUSE = "pause"
+    PROMOTE = "promote"
+    """It was paused and continues."""
+    COMPLETE = "complete"
+    FAIL = "fail"
+    PRUNE = "prune"
+    REOPEN = "reopen"
+    """It was complete and trains on."""
+    RESTORE = "restore"
+    """It trained on without a better result, and keeps the one that it had."""
+
+
+TRANSITIONS: Mapping[tuple[TrialState, TrialEvent], TrialState] = {
+    (TrialState.WAITING, TrialEvent.START): TrialState.RUNNING,
+    (TrialState.WAITING, TrialEvent.PRUNE): TrialState.PRUNED,
+    (TrialState.WAITING, TrialEvent.RESTORE): TrialState.COMPLETE,
+    (TrialState.RUNNING, TrialEvent.RETRY): TrialState.WAITING,
+    (TrialState.RUNNING, TrialEvent.PAUSE): TrialState.PAUSED,
+    (TrialState.RUNNING, TrialEvent.COMPLETE): TrialState.COMPLETE,
+    (TrialState.RUNNING, TrialEvent.FAIL): TrialState.FAILED,
+    (TrialState.RUNNING, TrialEvent.PRUNE): TrialState.PRUNED,
+    (TrialState.RUNNING, TrialEvent.RESTORE): TrialState.COMPLETE,
+    (TrialState.PAUSED, TrialEvent.PROMOTE): TrialState.WAITING,
+    (TrialState.PAUSED, TrialEvent.PRUNE): TrialState.PRUNED,
+    (TrialState.PAUSED, TrialEvent.RESTORE): TrialState.COMPLETE,
+    (TrialState.COMPLETE, TrialEvent.REOPEN): TrialState.WAITING,
+    (TrialState.FAILED, TrialEvent.RETRY): TrialState.WAITING,
+}
+"""The next state, by the present state and what happens; all else is illegal."""
+
 
 _WITHOUT_RESULT = Trial(0, {}, "", TrialState.WAITING)
 
@@ -358,47 +396,3 @@ class TrialRecords:
         self._changed_trials.clear()
         self._changed_attempts.clear()
         return trials, attempts
-
-    # --- for tests --------------------------------------------------------------------------
-
-    def validate(self) -> None:
-        """Check that the records are consistent.
-
-        Raises:
-            AssertionError: They are not.
-        """
-        states = [record.trial.state for record in self._trials]
-        for state in TrialState:
-            if self._counts[state] != states.count(state):
-                raise AssertionError(f"{state}: counted {self._counts[state]}")
-        waiting = [each.trial for each in self._trials if each.trial.state is TrialState.WAITING]
-        unbegun = sum(not trial.attempts for trial in waiting)
-        if self._unbegun != unbegun:
-            raise AssertionError(f"{self._unbegun} have not begun, {unbegun} have no attempts")
-        running = {record.running for record in self._trials if record.running is not None}
-        if running != set(self._running):
-            raise AssertionError(f"running {set(self._running)}, trials say {running}")
-        for name, run in self._running.items():
-            if any(name not in self._running_on[each] for each in run.attempt.placement.workers):
-                raise AssertionError(f"attempt {name} is missing on its worker")
-        on_workers = [len(run.attempt.placement.workers) for run in self._running.values()]
-        if sum(map(len, self._running_on.values())) != sum(on_workers):
-            raise AssertionError(f"more runs on workers than runs: {self._running_on}")
-        for number, record in enumerate(self._trials):
-            if wrong := _inconsistency(number, record):
-                raise AssertionError("\n  ".join((wrong, *record.story)))
-
-
-def _inconsistency(number: int, record: TrialRecord) -> str:
-    trial = record.trial
-    if trial.number != number:
-        return f"trial {trial.number} is at index {number}"
-    if (trial.state is TrialState.RUNNING) != (record.running is not None):
-        return f"trial {number} is {trial.state}, its running attempt is {record.running}"
-    has_measured = trial.state in (TrialState.PRUNED, TrialState.PAUSED) and record.last_step > 0
-    has_result = trial.state is TrialState.COMPLETE or record.before is not None
-    if (has_result or has_measured) != (trial.value is not None):
-        return f"trial {number} is {trial.state} with the value {trial.value}"
-    if any(rung > record.last_step for rung in trial.rungs):
-        return f"trial {number} has reached {trial.rungs}, its last step is {record.last_step}"
-    return ""

@@ -86,22 +86,3 @@ class Retention:
         # If none are kept, `KeepBest` leaves none behind.
         untouched = self._training_on if self.limit else self._training_on | self.ranking.kept
         return dropped - untouched
-
-    def validate(self, trials: Iterable[Trial]) -> None:
-        """Check that the front holds the best of these trials; for tests.
-
-        Raises:
-            AssertionError: It does not.
-        """
-        complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-        scores = {(trial.number, trial.score) for trial in complete}
-        front = self.ranking.best
-        for trial in front:
-            if (trial.number, trial.score) not in scores or trial.number not in self.ranking.kept:
-                raise AssertionError(f"trial {trial.number} is in the front, but not complete")
-        if self.ranking.confirmed:
-            return
-        best = [trial.score for trial in front]
-        for trial in complete:
-            if trial.confirms is None and self._goals.is_nondominated(trial.score, best):
-                raise AssertionError(f"trial {trial.number} is missing in the front {front}")

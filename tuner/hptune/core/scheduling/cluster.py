@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..resources import Amount, Capacity, Placement, Resources
 from ..workers import Phase, Worker
 from . import distinct_nodes
 from .device_pool import DevicePool
-from .first_fit import Amounts, FirstFit
-from .worker import MOST_ON_A_GPU, WIDTH, WorkerState, minimum_free, preference_order
+from .worker import MOST_ON_A_GPU, Amounts, WorkerState, minimum_free, parted
+
+_EMPTY = np.empty((0, len(minimum_free(Resources(), 0.0))))
+_NOTHING = -1.0
+"""The amounts of a worker that takes no attempts: less than any attempt needs."""
 
 
 class ClusterState:
@@ -73,9 +79,9 @@ class ClusterState:
         self._spread = frozenset(spread)
         self._most_on_a_gpu = MOST_ON_A_GPU
         self._workers: dict[str, WorkerState] = {}
-        self._rows: list[WorkerState | None] = []
-        self._free = FirstFit(WIDTH)
-        self._totals = FirstFit(WIDTH)
+        # A row for each worker, so that thousands of them are compared with a trial at once.
+        self._free: NDArray[np.float64] = _EMPTY
+        self._totals: NDArray[np.float64] = _EMPTY
         self._reserved_for: Resources | None = None
         self._reserved: tuple[str, ...] = ()
         self._most_memory_bytes = 0
@@ -134,15 +140,14 @@ class ClusterState:
             most_on_a_gpu=self._most_on_a_gpu,
             taken_bytes=capacity.memory_taken_bytes if self._kept_back else 0,
             gang=gang,
+            row=len(self._workers),
         )
         self._workers[worker] = record
         self._most_memory_bytes = max(self._most_memory_bytes, total_bytes)
         self.cpus += len(capacity.cpus)
         self.gpus += len(capacity.gpus)
-        if len(self._rows) > 64 and len(self._rows) > 2 * len(self._workers):
-            self._renumber()
-        else:
-            self._number(record)
+        self._free = np.vstack([self._free, record.amounts])
+        self._totals = np.vstack([self._totals, record.amounts_when_empty])
 
     def follow(self, worker: Worker) -> None:
         """Add, drain or remove a worker as it has changed in the roster."""
@@ -162,20 +167,6 @@ class ClusterState:
             case _:
                 pass
 
-    def _number(self, record: WorkerState) -> None:
-        self._totals.append(record.amounts_when_empty)
-        record.row = self._free.append(record.amounts)
-        self._rows.append(record)
-
-    def _renumber(self) -> None:
-        """Drop the rows of workers that left."""
-        self._rows, self._free, self._totals = [], FirstFit(WIDTH), FirstFit(WIDTH)
-        for record in self._workers.values():
-            self._number(record)
-            self._update(record)
-            if record.is_leaving:
-                self._totals.drop(record.row)
-
     @property
     def any_stays(self) -> bool:
         """Whether a worker is there that is not about to leave."""
@@ -185,7 +176,7 @@ class ClusterState:
         """Start nothing more on a worker, which is about to leave."""
         record = self._workers[worker]
         record.is_leaving = True
-        self._totals.drop(record.row)
+        self._totals[record.row] = _NOTHING
         if worker in self._reserved:
             self.release()
         self._update(record)
@@ -198,9 +189,10 @@ class ClusterState:
         if record.total_bytes == self._most_memory_bytes:
             left = (each.total_bytes for each in self._workers.values())
             self._most_memory_bytes = max(left, default=0)
-        self._rows[record.row] = None
-        self._free.drop(record.row)
-        self._totals.drop(record.row)
+        self._free = np.delete(self._free, record.row, axis=0)
+        self._totals = np.delete(self._totals, record.row, axis=0)
+        for row, each in enumerate(self._workers.values()):
+            each.row = row
         self.cpus -= len(record.capacity.cpus)
         self.gpus -= len(record.capacity.gpus)
         self.cpus_held -= record.cpus.held
@@ -238,22 +230,32 @@ class ClusterState:
         Those that end before `until`, or are on a node to avoid, do not count.
         """
         able = self._able_to_hold(wanted.of_one_node, until, avoid)
-        return distinct_nodes.are_enough(able, wanted) if wanted.nodes > 1 else any(able)
+        if wanted.nodes > 1:
+            return bool(distinct_nodes.choose(able, wanted, _whole_devices))
+        return any(able)
 
     def _with_room(self, wanted: Resources, until: float, avoid: str = "") -> Iterator[WorkerState]:
-        return self._having(minimum_free(wanted, until), wanted, avoid)
+        """Yield the workers on which an attempt fits now, the best first.
 
-    def _having(self, least: Amounts, wanted: Resources, avoid: str) -> Iterator[WorkerState]:
-        for row in self._free.having(least):
-            record = self._rows[row]
-            if record is not None and record.node != avoid and record.free_slots(wanted):
+        For a part of a device that is spread, a whole free device is best, then one of which the
+        most is free (in eighths), so that devices fill evenly.
+        """
+        least = minimum_free(wanted, until)
+        rows = _having(self._free, least)
+        if columns := parted(least, self._spread):
+            emptiness = np.floor(8.0 * np.minimum(1.0, self._free[rows][:, columns]))
+            rows = rows[np.argsort(-emptiness.min(axis=1), kind="stable")]
+        for record in self._of_rows(rows, avoid):
+            if record.free_slots(wanted):
                 yield record
 
+    def _of_rows(self, rows: NDArray[np.intp], avoid: str) -> Iterator[WorkerState]:
+        records = list(self._workers.values())
+        return (records[row] for row in rows.tolist() if records[row].node != avoid)
+
     def _able_to_hold(self, wanted: Resources, until: float, avoid: str) -> Iterator[WorkerState]:
-        for row in self._totals.having(minimum_free(wanted, until)):
-            record = self._rows[row]
-            if record is None or record.node == avoid:
-                continue
+        rows = _having(self._totals, minimum_free(wanted, until))
+        for record in self._of_rows(rows, avoid):
             if record.gpus_for(wanted) <= len(record.gpus):
                 yield record
 
@@ -286,8 +288,6 @@ class ClusterState:
         if wanted.nodes > 1:
             return self._take_several(wanted, until, may_use_reserved=may_use_reserved)
         record = next(self._with_room(wanted, until, avoid), None)
-        if record is not None and self._spread:
-            record = self._emptiest(wanted, until, avoid)
         if may_use_reserved and self._reserved:
             if record is None:
                 able = self._reserved_with_room(wanted, until)
@@ -326,11 +326,6 @@ class ClusterState:
             self._count_held(rank, 1)
         self._update(record)
         return placement
-
-    def _emptiest(self, wanted: Resources, until: float, avoid: str) -> WorkerState | None:
-        """Return the first of the workers with the emptiest devices; None if none has room."""
-        levels = preference_order(wanted, until, self._spread)
-        return next((each for level in levels for each in self._having(level, wanted, avoid)), None)
 
     def resize(self, placement: Placement, wanted: Resources) -> Placement:
         """Change what an attempt holds, and return it, as its need is known better.
@@ -390,10 +385,8 @@ class ClusterState:
                 self._update(record)
 
     def _update(self, record: WorkerState) -> None:
-        if record.is_leaving or record.name in self._reserved:
-            self._free.drop(record.row)
-        else:
-            self._free.put(record.row, record.amounts)
+        is_closed = record.is_leaving or record.name in self._reserved
+        self._free[record.row] = _NOTHING if is_closed else record.amounts
 
     # --- reservations -----------------------------------------------------------------------
 
@@ -431,29 +424,10 @@ class ClusterState:
         for name in reserved:
             self._update(self._workers[name])
 
-    # --- checks -----------------------------------------------------------------------------
 
-    def validate(self, held: Iterable[Placement]) -> None:
-        """Check that exactly these placements are held, and nothing twice.
-
-        Raises:
-            AssertionError: Something else is held.
-        """
-        held = [rank for each in held for rank in each.ranks if rank.worker in self._workers]
-        for name, record in self._workers.items():
-            here = [placement for placement in held if placement.worker == name]
-            record.cpus.validate((p.cpus, p.cpu_share) for p in here)
-            record.gpus.validate((p.gpus, p.gpu_share) for p in here)
-            memory_bytes = record.memory_bytes + sum(p.memory_bytes for p in here)
-            is_too_much = record.memory_bytes < 0 and not self._kept_back
-            if memory_bytes != record.total_bytes or is_too_much:
-                raise AssertionError(f"{name}: memory of {memory_bytes} bytes does not add up")
-            if self._rows[record.row] is not record:
-                raise AssertionError(f"{name} is in the wrong row")
-        cpus = sum(len(p.cpus) * p.cpu_share for p in held)
-        gpus = sum(len(p.gpus) * p.gpu_share for p in held)
-        if abs(self.cpus_held - cpus) > 1e-6 or abs(self.gpus_held - gpus) > 1e-6:
-            raise AssertionError(f"{self.cpus_held} cores, {self.gpus_held} GPUs counted as held")
+def _having(table: NDArray[np.float64], least: Amounts) -> NDArray[np.intp]:
+    """Return the rows that have at least these amounts, in order."""
+    return np.flatnonzero((table >= least).all(axis=1))
 
 
 def _whole_devices(record: WorkerState) -> tuple[int, int]:

@@ -122,18 +122,3 @@ class DevicePool(Generic[Device]):
         before = self._free[device]
         self._free[device] = before + parts
         self._whole += (before + parts == WHOLE) - (before == WHOLE)
-
-    def validate(self, held: Iterable[tuple[Sequence[Device], float]]) -> None:
-        """Check that exactly this is held.
-
-        Raises:
-            AssertionError: Something else is held.
-        """
-        free = dict.fromkeys(self._free, WHOLE)
-        for devices, amount in held:
-            for each in devices:
-                free[each] -= WHOLE if amount >= 1 else parts_of(amount)
-        if free != self._free or min(free.values(), default=0) < 0:
-            raise AssertionError(f"free is {self._free}, but by what is held it should be {free}")
-        if self._whole != sum(each == WHOLE for each in free.values()):
-            raise AssertionError(f"{self._whole} devices were counted as whole, of {free}")

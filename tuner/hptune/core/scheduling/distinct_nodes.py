@@ -37,18 +37,6 @@ def choose(
     return []
 
 
-def are_enough(able: Iterable[WorkerState], wanted: Resources) -> bool:
-    """Return whether `choose` would find enough workers; it looks at no more than it must."""
-    nodes: dict[bool, set[str]] = {}
-    for each in able:
-        kind = wanted.gpus is None and bool(each.capacity.gpus)
-        known = nodes.setdefault(kind, set())
-        known.add(each.node)
-        if len(known) == wanted.nodes:
-            return True
-    return False
-
-
 def free_slots(able: Iterable[WorkerState], wanted: Resources) -> int:
     """Return how many attempts that need several nodes fit at most.
 

@@ -170,25 +170,3 @@ class TrialQueue:
         if self._blocked is None:
             cluster_state.release()
         return None
-
-    def validate(self, numbers: Iterable[int], cluster_state: ClusterState, at: float) -> None:
-        """Check that exactly these trials wait, and that there is no room for any.
-
-        Raises:
-            AssertionError: Other trials wait, or one could start.
-        """
-        numbers = list(numbers)
-        mine = sorted(number for queue in self._queues.values() for _, number in queue)
-        if mine != sorted(numbers):
-            raise AssertionError(f"{mine} wait in the queue, but {sorted(numbers)} should")
-        for (wanted, lost_on), queue in self._queues.items():
-            if stale := [n for _, n in queue if self._key(n) != (wanted, lost_on)]:
-                raise AssertionError(
-                    f"trials {stale} are queued for {wanted}, but ask for something else"
-                )
-            soon, _ = self._seconds(queue[0][1])
-            avoid = self._to_avoid(wanted, lost_on, at + soon, cluster_state)
-            if self._pays_for(wanted) and cluster_state.free_slots(
-                wanted, until=at + soon, avoid=avoid
-            ):
-                raise AssertionError(f"a trial that asks for {wanted} waits, but there is room")

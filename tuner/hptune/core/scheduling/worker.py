@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from ..resources import Amount, Capacity, Placement, Resources
 from .device_pool import WHOLE, DevicePool, parts_of
-from .first_fit import Amounts
 
 MOST_ON_A_GPU = 8
 """Attempts that share a GPU at most, however little memory they need."""
 
-WIDTH = 5
-"""The length of `Amounts`: what is free on a worker, or what an attempt needs there."""
+Amounts = tuple[float, float, float, float, float]
+"""What is free on a worker, or what an attempt needs there: cores, GPUs, GPUs where there are any,
+bytes of memory, and the time until which the worker stays."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,8 @@ class WorkerState:
 
     def slots_when_empty(self, wanted: Resources) -> int:
         """Return how many attempts of this size fit if nothing else runs there."""
-        return self._slots(wanted, *self._empty_pools, self.total_bytes)
+        cpus, gpus = DevicePool(self.capacity.cpus), DevicePool(self.capacity.gpus)
+        return self._slots(wanted, cpus, gpus, self.total_bytes)
 
     def _slots(
         self, wanted: Resources, cpus: DevicePool[int], gpus: DevicePool[str], memory_bytes: int
@@ -158,23 +159,19 @@ class WorkerState:
 
     @property
     def amounts(self) -> Amounts:
-        """What is free, in the order of `minimum_free`."""
-        return self._amounts(self.cpus, self.gpus, self.free_bytes)
+        """What is free."""
+        return self._amounts(self.cpus.most, self.gpus.most, self.free_bytes)
 
     @property
     def amounts_when_empty(self) -> Amounts:
-        """What is free if nothing runs there, in the order of `minimum_free`."""
-        return self._amounts(*self._empty_pools, self.total_bytes)
+        """What is free if nothing runs there."""
+        return self._amounts(len(self.cpus), len(self.gpus), self.total_bytes)
 
-    @property
-    def _empty_pools(self) -> tuple[DevicePool[int], DevicePool[str]]:
-        return DevicePool(self.capacity.cpus), DevicePool(self.capacity.gpus)
-
-    def _amounts(self, cpus: DevicePool[int], gpus: DevicePool[str], memory_bytes: int) -> Amounts:
+    def _amounts(self, cpus: float, gpus: float, memory_bytes: int) -> Amounts:
         return (
-            cpus.most,
-            gpus.most,
-            gpus.most if self.capacity.gpus else math.inf,
+            cpus,
+            gpus,
+            gpus if self.capacity.gpus else math.inf,
             memory_bytes if self.capacity.memory_bytes else math.inf,
             self.ends_at,
         )
@@ -203,34 +200,6 @@ def _ranks(
     return replace(first, peers=tuple(others))
 
 
-def preference_order(
-    wanted: Resources, until: float, spread: Collection[Amount]
-) -> Iterator[Amounts]:
-    """Yield what a worker should have free, the best first, so that devices fill evenly.
-
-    For a part of a device, a whole free one is best, then as much of one as possible. The last is
-    `minimum_free`.
-
-    Args:
-        wanted: What an attempt asks for.
-        until: The worker must not end before this, in seconds since the epoch.
-        spread: The kinds of devices whose parts are spread.
-    """
-    cpus, gpus, if_any, memory, ends_at = least = minimum_free(wanted, until)
-    for eighths in range(8, 0, -1):
-        level = eighths / 8
-        better = (
-            max(cpus, level) if Amount.CPUS in spread and cpus < 1 else cpus,
-            max(gpus, level) if Amount.GPUS in spread and 0 < gpus < 1 else gpus,
-            max(if_any, level) if Amount.GPUS in spread and 0 < if_any < 1 else if_any,
-            memory,
-            ends_at,
-        )
-        if better != least:
-            yield better
-    yield least
-
-
 def minimum_free(wanted: Resources, until: float) -> Amounts:
     """Return the least that a worker must have free.
 
@@ -247,3 +216,9 @@ def minimum_free(wanted: Resources, until: float) -> Amounts:
         wanted.memory_bytes,
         until,
     )
+
+
+def parted(least: Amounts, spread: Collection[Amount]) -> list[int]:
+    """Return which of these amounts are parts of devices that are spread."""
+    kinds = (Amount.CPUS, Amount.GPUS, Amount.GPUS)
+    return [i for i, kind in enumerate(kinds) if kind in spread and 0 < least[i] < 1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ...errors import UsageError
-from ..trial import Params, ParamValue
+from ..trial import Params, ParamValue, Trial, TrialState
 from .parameters import BooleanParameter, ChoiceParameter, FixedParameter, Parameter
 from .parameters.checks import plain
 from .space import SearchSpace
@@ -75,3 +75,22 @@ def completed_points(points: Sequence[Mapping[str, object]], space: SearchSpace)
             words = ", ".join(f"{name}={value}" for name, value in point.items())
             raise UsageError(f"start point {number} ({words}): {error.message}") from error
     return found
+
+
+def known_configurations(
+    space: SearchSpace, trials: Sequence[Trial], added: Iterable[Params], *, retry_hint: str
+) -> dict[Hashable, str]:
+    """Return the keys of the configurations that a study has, each with why it is not new.
+
+    Args:
+        space: The search space.
+        trials: The study's trials.
+        added: Configurations that users added, of which some may be no trials yet.
+        retry_hint: How a failed trial runs again, for the message; empty if it does in any case.
+    """
+    known: dict[Hashable, str] = {space.key(params): "was added already" for params in added}
+    for trial in reversed(trials):
+        is_failed = retry_hint and trial.state is TrialState.FAILED
+        hint = f", which failed; {retry_hint}" if is_failed else ""
+        known[space.key(trial.params)] = f"is trial {trial.number} already{hint}"
+    return known

@@ -75,29 +75,7 @@ class Configurations:
         return chosen
 
     def __iter__(self) -> Iterator[dict[str, ParamValue]]:
-        chosen: dict[str, ParamValue] = {}
-        loops: list[tuple[int, Iterator[ParamValue]]] = []
-        i = 0
-        while True:
-            for j in range(i, len(self._parameters)):
-                if is_open(self._parameters[j], chosen):
-                    values = iter(self._axes[j])
-                    chosen[self._parameters[j].name] = next(values)
-                    loops.append((j, values))
-            yield dict(chosen)
-            while loops:
-                j, values = loops[-1]
-                name = self._parameters[j].name
-                del chosen[name]
-                try:
-                    chosen[name] = next(values)
-                except StopIteration:
-                    loops.pop()
-                else:
-                    i = j + 1
-                    break
-            else:
-                return
+        return map(self.at, range(self.count))
 
     def _count_from(self, i: int, chosen: Params) -> int:
         """Count the completions of the first `i` declarations' values."""

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
-from ...core.trial import Direction, Params, Suggestion, Trial
-from ..common.encoding import Column, Encoding, Floats
-from ..common.initial_design import InitialDesign
-from ..common.observations import History, Observations, Tier
+from ...core.trial import Direction, Params, Suggestion
+from ..common.encoding import Column, Floats
+from ..common.learning import LearningSampler
+from ..common.observations import Observations, Tier
 from ..common.one_thread import one_thread
-from ..common.untried import Keyed, Untried
+from ..common.untried import Keyed
 from ..gp.surrogate import comparable
 
 _START = 10
@@ -28,7 +27,7 @@ _KAPPA = 1.96
 """Deviations below the mean in the lower confidence bound, as in scikit-optimize."""
 
 
-class SkoptSampler(Sampler):
+class SkoptSampler(LearningSampler):
     """Asks a new `skopt.Optimizer` with all trials for each suggestion.
 
     - Parameters with many values are positions on their own scale (Real), steps and ordered
@@ -60,21 +59,12 @@ class SkoptSampler(Sampler):
         directions: Sequence[Direction],
         candidates: int = 10_000,
     ) -> None:
-        self._seed = seed
-        self._encoding = Encoding(space)
+        super().__init__(space, seed, directions=directions)
         self._candidates = candidates
         self._searched = [i for i, column in enumerate(self._encoding.columns) if column.count != 1]
         self._defaults = np.array(
             [column.encode(column.parameter.default) for column in self._encoding.columns]
         )
-        self._untried = Untried(space)
-        self._start = InitialDesign(self._encoding, seed, self._untried)
-        self._history = History(self._encoding, directions=directions)
-
-    def tell(self, trial: Trial) -> None:
-        """Add a trial, or update it."""
-        self._untried.mark_tried(trial)
-        self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """Return a configuration for each number; those before it count as running."""
@@ -107,20 +97,18 @@ class SkoptSampler(Sampler):
             row[self._searched] = optimizer.ask()
             middle = np.full(len(self._encoding), 0.5)
             found = self._untried.first_untried([self._encoding.decode(row, middle)], pending)
-            return found or self._lowest_bound(optimizer, rng, pending)
+            return found or self._best_fresh(
+                rng,
+                pending,
+                draws=_FALLBACK_DRAWS,
+                losses=lambda rows: self._lower_bounds(optimizer, rows),
+            )
 
-    def _lowest_bound(
-        self, optimizer: Any, rng: np.random.Generator, pending: Mapping[Hashable, Params]
-    ) -> Keyed | None:
-        drawn = [self._untried.draw(rng, pending) for _ in range(_FALLBACK_DRAWS)]
-        fresh = [each for each in drawn if each is not None]
-        if not fresh:
-            return None
-        points = self._points(self._encoding.rows(params for _, params in fresh))
-        means, spreads = optimizer.models[-1].predict(
-            optimizer.space.transform(points), return_std=True
-        )
-        return fresh[int(np.argmin(means - _KAPPA * spreads))]
+    def _lower_bounds(self, optimizer: Any, rows: Floats) -> Floats:
+        points = optimizer.space.transform(self._points(rows))
+        means, spreads = optimizer.models[-1].predict(points, return_std=True)
+        found: Floats = means - _KAPPA * spreads
+        return found
 
     def _optimizer(self, rng: np.random.Generator) -> Any:
         import skopt

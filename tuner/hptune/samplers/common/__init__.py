@@ -1,7 +1,7 @@
 """Parts shared by samplers: encoding, observations, initial design, untried configurations.
 
 Offers: `encoding.Encoding`, `observations.History`, `initial_design.InitialDesign`,
-`untried.Untried`, `one_thread.one_thread`.
+`untried.Untried`, `learning.LearningSampler`, `one_thread.one_thread`.
 
 May import: `core`.
 """

@@ -6,14 +6,13 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from ...core.sampler import Sampler
 from ...core.space.space import SearchSpace
-from ...core.trial import Direction, Params, Suggestion, Trial
+from ...core.trial import Direction, Params, Suggestion
 from ..common.encoding import Encoding, Floats
-from ..common.initial_design import InitialDesign
-from ..common.observations import History, Observations
+from ..common.learning import LearningSampler
+from ..common.observations import Observations
 from ..common.one_thread import one_thread
-from ..common.untried import Keyed, Untried
+from ..common.untried import Keyed
 from .acquisition_optimizer import AcquisitionOptimizer, perturbed_rows, uniform_rows
 from .kernel_features import KernelFeatures
 from .surrogate import Surrogate, SurrogateFitter
@@ -37,7 +36,7 @@ _FALLBACK_DRAWS = 64
 """Untried configurations that are compared if all candidates were tried."""
 
 
-class BayesianSampler(Sampler):
+class BayesianSampler(LearningSampler):
     """Suggests the configuration with the greatest expected improvement.
 
     - The model: `gaussian_process` on `kernel_features`, which cover conditional parameters; the
@@ -62,18 +61,9 @@ class BayesianSampler(Sampler):
         *,
         directions: Sequence[Direction],
     ) -> None:
-        self._seed = seed
-        self._encoding = Encoding(space)
+        super().__init__(space, seed, directions=directions)
         self._kernel_features = KernelFeatures(self._encoding)
         self._fitter = SurrogateFitter(self._kernel_features)
-        self._untried = Untried(space)
-        self._start = InitialDesign(self._encoding, seed, self._untried)
-        self._history = History(self._encoding, directions=directions)
-
-    def tell(self, trial: Trial) -> None:
-        """Add a trial, or update it."""
-        self._untried.mark_tried(trial)
-        self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """Return a configuration for each number; those before it count as running."""
@@ -135,12 +125,12 @@ class BayesianSampler(Sampler):
         if found is not None or self._untried.is_infinite:
             return found
         # All candidates were tried, so few configurations are left.
-        picks = [self._untried.draw_uniformly(rng, pending) for _ in range(_FALLBACK_DRAWS)]
-        fresh = [pick for pick in picks if pick is not None]
-        if not fresh:
-            return None
-        rows = np.nan_to_num(encoding.rows(params for _, params in fresh))
-        return fresh[int(acquisition.values(rows).argmax())]
+        return self._best_fresh(
+            rng,
+            pending,
+            draws=_FALLBACK_DRAWS,
+            losses=lambda rows: -acquisition.values(np.nan_to_num(rows)),
+        )
 
     def _rounded(self, rows: Floats, spare: Floats) -> Floats:
         """Return these full rows, rounded to valid values of the parameters."""

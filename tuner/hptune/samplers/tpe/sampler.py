@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...core.sampler import Sampler
-from ...core.space.space import SearchSpace
-from ...core.trial import Direction, Params, Suggestion, Trial
-from ..common.encoding import Booleans, Encoding, Floats, Integers
-from ..common.initial_design import InitialDesign
-from ..common.observations import History, Observations
-from ..common.untried import Keyed, Untried
+from ...core.trial import Params, Suggestion
+from ..common.encoding import Booleans, Floats, Integers
+from ..common.learning import LearningSampler
+from ..common.observations import Observations
+from ..common.untried import Keyed
 from .parzen_estimator import ParzenEstimator
 
 # Measured (benchmarks/search_quality.py, benchmarks/search_with_stopping.py):
@@ -32,7 +30,7 @@ _MIN_WEIGHT = 1e-3
 """Weight of a good trial that does not improve on the others, where the mean is 1."""
 
 
-class TpeSampler(Sampler):
+class TpeSampler(LearningSampler):
     """Suggests the candidate with the highest ratio of the densities of good and bad trials.
 
     With l the density of the good trials and g that of the others, the expected improvement
@@ -49,24 +47,6 @@ class TpeSampler(Sampler):
       al. 2018, algorithm 2, rho). They take less than half of the epochs, because most are
       stopped at the first rung, and they explore regions without trials.
     """
-
-    def __init__(
-        self,
-        space: SearchSpace,
-        seed: int,
-        *,
-        directions: Sequence[Direction],
-    ) -> None:
-        self._seed = seed
-        self._encoding = Encoding(space)
-        self._untried = Untried(space)
-        self._start = InitialDesign(self._encoding, seed, self._untried)
-        self._history = History(self._encoding, directions=directions)
-
-    def tell(self, trial: Trial) -> None:
-        """Add a trial, or update it."""
-        self._untried.mark_tried(trial)
-        self._history.tell(trial)
 
     def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
         """Return a configuration for each number; those before it count as running."""
@@ -102,26 +82,24 @@ class TpeSampler(Sampler):
         others = np.vstack([model.others, self._encoding.rows(pending.values())])
         bad = ParzenEstimator(self._encoding, others, np.ones(len(others)))
 
-        def ranked(rows: Floats, active: Booleans) -> list[int]:
-            gains = model.good.log(rows, active) - bad.log(rows, active)
-            best_first: list[int] = np.argsort(-gains, kind="stable").tolist()
-            return best_first
+        def gains(rows: Floats, active: Booleans) -> Floats:
+            return model.good.log(rows, active) - bad.log(rows, active)
 
         rows = model.good.sample(rng, _CANDIDATES)
         spare = rng.random(len(self._encoding))
-        order = ranked(rows, self._encoding.active(rows))
+        order = np.argsort(-gains(rows, self._encoding.active(rows)), kind="stable")
         found = self._untried.first_untried(
             (self._encoding.decode(rows[i], spare) for i in order), pending
         )
         if found is not None or self._untried.is_infinite:
             return found
         # All candidates were tried: few configurations are left, or the model is very narrow.
-        picks = [self._untried.draw_uniformly(rng, pending) for _ in range(_FALLBACK_DRAWS)]
-        fresh = [pick for pick in picks if pick is not None]
-        if not fresh:
-            return None
-        rows = self._encoding.rows(params for _, params in fresh)
-        return fresh[ranked(np.nan_to_num(rows), ~np.isnan(rows))[0]]
+        return self._best_fresh(
+            rng,
+            pending,
+            draws=_FALLBACK_DRAWS,
+            losses=lambda rows: -gains(np.nan_to_num(rows), ~np.isnan(rows)),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,7 @@ SQLite does not enforce the types of columns, so each cell that is read is check
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -78,19 +79,23 @@ def trial_of(row: tuple[Any, ...]) -> Trial:
     )
 
 
+_HELD = ("cpus", "gpus", "memory_bytes", "gpu_share", "gpu_memory_bytes", "cpu_share")
+"""What the column `devices` holds of a placement."""
+
+
 def attempt_row(attempt: Attempt) -> tuple[object, ...]:
     """Return an attempt as a row of `SELECT_ATTEMPTS`."""
     placement = attempt.placement
-    peers = [
-        {"worker": text(peer.worker), "node": text(node), **_devices(peer)}
-        for peer, node in zip(placement.peers, attempt.peer_nodes, strict=True)
-    ]
-    devices = {
-        **_devices(placement),
-        **({"why": text(attempt.why)} if attempt.why else {}),
-        **({"before": asdict(attempt.before)} if attempt.before else {}),
-        **({"peers": peers} if peers else {}),
-    }
+    devices = _devices(placement)
+    if attempt.why:
+        devices["why"] = text(attempt.why)
+    if attempt.before:
+        devices["before"] = asdict(attempt.before)
+    if placement.peers:
+        devices["peers"] = [
+            {"worker": text(peer.worker), "node": text(node), **_devices(peer)}
+            for peer, node in zip(placement.peers, attempt.peer_nodes, strict=True)
+        ]
     return (
         attempt.id.trial,
         attempt.id.number,
@@ -108,27 +113,15 @@ def attempt_row(attempt: Attempt) -> tuple[object, ...]:
 
 
 def _devices(placement: Placement) -> dict[str, Any]:
-    return {
-        "cpus": list(placement.cpus),
-        "gpus": list(placement.gpus),
-        "memory_bytes": placement.memory_bytes,
-        "gpu_share": placement.gpu_share,
-        "gpu_memory_bytes": placement.gpu_memory_bytes,
-        "cpu_share": placement.cpu_share,
-    }
+    held = {name: getattr(placement, name) for name in _HELD}
+    return {**held, "cpus": list(placement.cpus), "gpus": list(placement.gpus)}
 
 
-def _placement(worker: str, held: dict[str, Any]) -> Placement:
-    return Placement(
-        worker=worker,
-        cpus=tuple(held["cpus"]),
-        gpus=tuple(held["gpus"]),
-        memory_bytes=held["memory_bytes"],
-        gpu_share=held["gpu_share"],
-        gpu_memory_bytes=held["gpu_memory_bytes"],
-        cpu_share=held["cpu_share"],
-        peers=tuple(_placement(peer["worker"], peer) for peer in held.get("peers", ())),
-    )
+def _placement(worker: str, devices: Mapping[str, Any]) -> Placement:
+    held = {name: devices[name] for name in _HELD}
+    held |= {name: tuple(held[name]) for name in ("cpus", "gpus")}
+    peers = tuple(_placement(each["worker"], each) for each in devices.get("peers", ()))
+    return Placement(worker, **held, peers=peers)
 
 
 def attempt_of(row: tuple[Any, ...]) -> Attempt:

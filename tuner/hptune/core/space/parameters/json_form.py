@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....errors import SpaceError
@@ -23,36 +22,46 @@ _Config = Mapping[str, Any]  # JSON; the parameter's constructor checks its valu
 JsonEntry = dict[str, object]
 
 
+_RANGE = {
+    "default": "default",
+    "min_value": "low",
+    "max_value": "high",
+    "step": "step",
+    "sampling": "scale",
+}
+_CHOICES = {"default": "default", "values": "values", "ordered": "ordered"}
+_KINDS: Mapping[str, tuple[type[Parameter], Mapping[str, str]]] = {
+    "Float": (FloatParameter, _RANGE),
+    "Int": (IntParameter, _RANGE),
+    "Choice": (ChoiceParameter, _CHOICES),
+    "Boolean": (BooleanParameter, {"default": "default"}),
+    "Fixed": (FixedParameter, {"value": "value"}),
+}
+"""By KerasTuner's name of a kind: its class, and the attribute for each key of the JSON form."""
+_NEEDED = ("min_value", "max_value", "values", "value")
+
+
 def parameter_to_json(parameter: Parameter) -> JsonEntry:
     """Return one declaration in its JSON form.
 
     >>> parameter_to_json(BooleanParameter("shuffle"))
     {'class_name': 'Boolean', 'config': {'name': 'shuffle', 'conditions': [], 'default': False}}
     """
+    name, keys = next((n, k) for n, (kind, k) in _KINDS.items() if isinstance(parameter, kind))
     config: JsonEntry = {
         "name": parameter.name,
         "conditions": [_condition_to_json(condition) for condition in parameter.conditions],
+        **{key: getattr(parameter, attribute) for key, attribute in keys.items()},
     }
     match parameter:
-        case FixedParameter():
-            kind = "Fixed"
-            config["value"] = parameter.value
-        case BooleanParameter():
-            kind = "Boolean"
-            config["default"] = parameter.default
+        case ChoiceParameter() | FloatParameter() | IntParameter() if not parameter.has_default:
+            config["default"] = None
+    match parameter:
         case ChoiceParameter():
-            kind = "Choice"
-            config["default"] = parameter.default if parameter.has_default else None
             config["values"] = list(parameter.values)
-            config["ordered"] = parameter.ordered
         case FloatParameter() | IntParameter():
-            kind = "Float" if isinstance(parameter, FloatParameter) else "Int"
-            config["default"] = parameter.default if parameter.has_default else None
-            config["min_value"] = parameter.low
-            config["max_value"] = parameter.high
-            config["step"] = parameter.step
             config["sampling"] = str(parameter.scale)
-    return {"class_name": kind, "config": config}
+    return {"class_name": name, "config": config}
 
 
 def parameter_from_json(entry: Mapping[str, object]) -> Parameter:
@@ -61,62 +70,25 @@ def parameter_from_json(entry: Mapping[str, object]) -> Parameter:
     Raises:
         SpaceError: The kind is unknown, an argument is missing, or the declaration is not valid.
     """
-    config = entry.get("config")
-    reader = _READERS.get(str(entry.get("class_name")))
-    if reader is None or not isinstance(config, Mapping):
+    config, class_name = entry.get("config"), str(entry.get("class_name"))
+    if class_name not in _KINDS or not isinstance(config, Mapping):
         raise SpaceError(
-            f"{entry!r} is not a known hyperparameter; allowed are {', '.join(_READERS)} with a "
+            f"{entry!r} is not a known hyperparameter; allowed are {', '.join(_KINDS)} with a "
             "`config`. Declare it with hp.Int, hp.Float, hp.Choice, hp.Boolean or hp.Fixed"
         )
-    return reader(config)
-
-
-def _number(kind: Callable[..., Parameter], config: _Config) -> Parameter:
-    return kind(
-        _name(config),
-        _need(config, "min_value"),
-        _need(config, "max_value"),
-        step=config.get("step"),
-        scale=scale_of(_name(config), config.get("sampling")),
-        default=config.get("default"),
-        conditions=_conditions(config),
-    )
-
-
-def _choice(config: _Config) -> ChoiceParameter:
-    ordered = plain(config.get("ordered"))
-    return ChoiceParameter(
-        _name(config),
-        tuple(_list(config, "values")),
-        ordered=None if ordered is None else bool(ordered),
-        default=config.get("default"),
-        conditions=_conditions(config),
-    )
-
-
-def _boolean(config: _Config) -> BooleanParameter:
-    return BooleanParameter(
-        _name(config),
-        default=config.get("default", False),
-        conditions=_conditions(config),
-    )
-
-
-def _fixed(config: _Config) -> FixedParameter:
-    return FixedParameter(
-        _name(config),
-        _need(config, "value"),
-        conditions=_conditions(config),
-    )
-
-
-_READERS: Mapping[str, Callable[[_Config], Parameter]] = {
-    "Float": partial(_number, FloatParameter),
-    "Int": partial(_number, IntParameter),
-    "Choice": _choice,
-    "Boolean": _boolean,
-    "Fixed": _fixed,
-}
+    kind, keys = _KINDS[class_name]
+    name = _name(config)
+    for key in keys:
+        if key in _NEEDED:
+            _need(config, key)
+    given: dict[str, Any] = {keys[key]: config[key] for key in keys if key in config}
+    if "scale" in keys.values():
+        given["scale"] = scale_of(name, config.get("sampling"))
+    if "values" in given:
+        given["values"] = tuple(_list(config, "values"))
+    if given.get("ordered") is not None:
+        given["ordered"] = bool(plain(given["ordered"]))
+    return kind(name=name, conditions=_conditions(config), **given)
 
 
 def _name(config: _Config) -> str:
