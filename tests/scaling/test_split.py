@@ -17,8 +17,7 @@ from hptune.executors.simulated_parts import Curve, SimulatedWorker
 from hptune.samplers.random_search import RandomSampler
 from hptune.scaling import sizes as sizes_module
 from hptune.scaling import split as split_module
-from hptune.scaling.curve import Failure, Sample, ScalingCurve
-from hptune.scaling.points import Mode, Point
+from hptune.scaling.curve import Failure, Mode, Point, Sample, ScalingCurve
 from hptune.scaling.split import Split, SplitTimes, choose_split, split_text
 from hptune.testing.studies import Memory, play
 from scaling_curves import CURVES

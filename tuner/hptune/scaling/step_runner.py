@@ -30,8 +30,7 @@ from ..core.workers import RosterEvent, Workers
 from ..errors import StudyError
 from ..executors.base import Executor
 from ..worker.orders import AttemptOrder, StudyBrief
-from .curve import Sample
-from .points import Point
+from .curve import Point, Sample
 from .sizes import TrialSizes
 
 _END_SECONDS = 30.0

@@ -154,6 +154,13 @@ def style_legend(plot: Any) -> None:
     plot.legend.background_fill_color = plot.legend.border_line_color = None
 
 
+def legend_above(plot: Any) -> None:
+    """Move the legend of a figure above it, where it hides nothing."""
+    style_legend(plot)
+    plot.legend.update(ncols=2, glyph_height=14, label_height=14, padding=4, spacing=2)
+    plot.add_layout(plot.legend[0], "above")
+
+
 def encodable(values: Sequence[float]) -> Any:
     """Return numbers as Bokeh encodes them fastest: a short list, or an array of many."""
     if len(values) <= _SHORT:

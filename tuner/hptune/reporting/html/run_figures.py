@@ -26,7 +26,7 @@ from .panel import (
     Panel,
     Table,
     blank_figure,
-    style_legend,
+    legend_above,
 )
 from .trials import StudyTrials, described
 
@@ -118,9 +118,7 @@ def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
                 legend_label=label or open_word,
                 source=_bars(group, lanes, start=start, unit=unit, now=now, open_word=open_word),
             )
-    style_legend(plot)
-    plot.legend.update(ncols=2, glyph_height=14, label_height=14, padding=4, spacing=2)
-    plot.add_layout(plot.legend[0], "above")
+    legend_above(plot)
     plot.yaxis.ticker = list(range(len(workers)))
     plot.yaxis.major_label_overrides = dict(enumerate(workers))
     plot.ygrid.visible = False
