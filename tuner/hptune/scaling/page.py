@@ -71,12 +71,12 @@ def scaling_panel(
     ]
     figures = _figures([each for each in curves if each.batch], found, efficiency) * has_figures
     words = f"{_MODES} {_MARKS.format(_PERCENT * efficiency)}" if figures else _MODES
-    return Panel("scaling", "Scaling", words, figures, tables, is_folded=False)
+    return Panel(words, figures, tables, is_folded=False)
 
 
-def kept_panel(study: Path, *, has_figures: bool) -> Panel | None:
+def kept_panel(study: Path) -> Panel | None:
     """Return what was measured for a study, by its directory; None if nothing was."""
-    return scaling_panel(read_curves(study), has_figures=has_figures)
+    return scaling_panel(read_curves(study))
 
 
 def scaling_report(
@@ -89,8 +89,8 @@ def scaling_report(
     if panel is None:
         return title
     if not as_html:
-        return markdown.page(title, head, [panel])
-    sections = [Section(panel.name, panel.title, lambda: panel)]
+        return markdown.page(title, head, [("Scaling", panel)])
+    sections = [Section("scaling", "Scaling", lambda: panel)]
     return page_of(
         ReportContents(title, head, sections, Shown.ALWAYS, has_pruned=False, is_running=False)
     )

@@ -68,6 +68,11 @@ class PageServer:
         port: int = self._server.server_address[1]
         return port
 
+    @property
+    def address(self) -> str:
+        """The page's address, with its token."""
+        return f"http://{LOOPBACK}:{self.port}/?token={self.token}"
+
     def serve(self) -> None:
         """Answer requests until `close` is called."""
         self._server.serve_forever(poll_interval=0.2)

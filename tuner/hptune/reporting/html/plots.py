@@ -21,18 +21,18 @@ class Plot:
         figures: The Bokeh figures, to change or to lay out.
     """
 
-    def __init__(self, panel: Panel) -> None:
-        self._panel = panel
+    def __init__(self, title: str, panel: Panel) -> None:
+        self._title, self._words = title, panel.words
         self.figures = list(panel.figures)
 
     def __repr__(self) -> str:
-        return f"Plot({self._panel.title!r})"
+        return f"Plot({self._title!r})"
 
     def _repr_html_(self) -> str:
         from bokeh.embed import components
 
         script, places = components(self.figures, wrap_script=False)
-        label = html.escape(f"{self._panel.title}. {self._panel.words}")
+        label = html.escape(f"{self._title}. {self._words}")
         columns = "repeat(auto-fit, minmax(20rem, 1fr))" if len(self.figures) > 1 else "1fr"
         return (
             f'<div role="img" aria-label="{label}" style="display: grid; '

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import StudyError, check_installed
-from .panel import Panel, Shown, begin_with
+from .panel import Shown, begin_with
 from .plots import Plot
 from .trials import StudyTrials
 
@@ -39,59 +38,43 @@ class Reports(ABC):
 
     def plot_history(self, *, complete_only: bool | None = None) -> Plot:
         """Return the value of each trial, and the best one so far."""
-        from .search_figures import history
-
-        return self._plot(history, "no trial has a value yet", complete_only=complete_only)
+        return self._plot("history", "no trial has a value yet", complete_only=complete_only)
 
     def plot_curves(self, *, complete_only: bool | None = None) -> Plot:
         """Return the learning curves."""
-        from .search_figures import curves
-
         none = "no trial has reported more than one step"
-        return self._plot(curves, none, complete_only=complete_only)
+        return self._plot("curves", none, complete_only=complete_only)
 
     def plot_importance(self, *, complete_only: bool | None = None) -> Plot:
         """Return the importance of the hyperparameters, with 80 % intervals."""
         from ..results.importance import MIN_TRIALS
-        from .search_figures import importance
 
         none = f"at least {MIN_TRIALS} trials with a value are needed to estimate importance"
-        return self._plot(importance, none, complete_only=complete_only)
+        return self._plot("importance", none, complete_only=complete_only)
 
     def plot_parallel(self, *, complete_only: bool | None = None) -> Plot:
         """Return all configurations as lines across one axis for each hyperparameter."""
-        from .space_figures import parallel
-
         none = "two hyperparameters and a trial with a value are needed"
-        return self._plot(parallel, none, complete_only=complete_only)
+        return self._plot("parallel", none, complete_only=complete_only)
 
     def plot_slices(self, *, complete_only: bool | None = None) -> Plot:
         """Return the values over each of six hyperparameters, the most important first."""
-        from .space_figures import slices
-
         none = "a hyperparameter and a trial with a value are needed"
-        return self._plot(slices, none, complete_only=complete_only)
+        return self._plot("slices", none, complete_only=complete_only)
 
     def plot_contour(self, *, complete_only: bool | None = None) -> Plot:
         """Return the values over the first two numbers, the most important first, smoothed."""
-        from .space_figures import contour
-
         none = "two numbers among the hyperparameters and ten complete trials are needed"
-        return self._plot(contour, none, complete_only=complete_only)
+        return self._plot("contour", none, complete_only=complete_only)
 
     def plot_front(self) -> Plot:
         """Return the first two objectives against each other, with the Pareto front."""
-        from .search_figures import front
-
         none = "two objectives and a complete trial are needed"
-        return self._plot(front, none, complete_only=None)
+        return self._plot("front", none)
 
     def plot_timeline(self) -> Plot:
         """Return which worker trained which trial, and when."""
-        from .run_figures import timeline
-
-        at_present = partial(timeline, now=time.time())
-        return self._plot(at_present, "no trial has started yet", complete_only=None)
+        return self._plot("timeline", "no trial has started yet")
 
     @abstractmethod
     def setup(self) -> Setup:
@@ -117,14 +100,8 @@ class Reports(ABC):
         from .report import make_report
 
         trials = self.study_trials(known)
-        return make_report(
-            trials.view,
-            trials.space,
-            trials.reports,
-            self.setup(),
-            now=time.time(),
-            shown=shown_with(trials, complete_only=complete_only),
-        )
+        shown = shown_with(trials, complete_only=complete_only)
+        return make_report(trials, self.setup(), now=time.time(), shown=shown)
 
     def report_markdown(self, *, complete_only: bool | None = None) -> str:
         """Return the report in short as Markdown: the best trials, what matters, what was asked."""
@@ -135,22 +112,20 @@ class Reports(ABC):
         shown = shown_with(trials, complete_only=complete_only)
         return report_markdown(trials, self.setup(), shown=shown, now=time.time())
 
-    def _plot(
-        self,
-        figure: Callable[[StudyTrials], Panel | None],
-        none: str,
-        *,
-        complete_only: bool | None,
-    ) -> Plot:
+    def _plot(self, name: str, none: str, *, complete_only: bool | None = None) -> Plot:
+        """Return the figures of a section of the report; `none` says when there are none."""
         check_installed("bokeh", "a figure")
+        from .report import sections
+
         trials = self.study_trials()
         shown = shown_with(trials, complete_only=complete_only)
+        found = {each.name: each for each in sections(trials, self.setup(), time.time())}[name]
         has_trials = bool(trials.of(shown)) or complete_only is None
-        panel = figure(trials) if has_trials else None
+        panel = found.make() if has_trials else None
         if panel is None or not panel.has_marks:
             raise StudyError(f"there is nothing to plot: {none}")
-        begin_with([panel], shown)
-        return Plot(panel)
+        begin_with(panel, shown)
+        return Plot(found.title, panel)
 
 
 def shown_with(trials: StudyTrials, *, complete_only: bool | None) -> Shown:

@@ -41,6 +41,8 @@ _BARS = {
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _FAILURES_SHOWN = 20
 _WAITING_SHOWN = 50
+OUTPUT = "error output"
+"""Column with what a program wrote, in lines."""
 
 
 def running(trials: StudyTrials, *, now: float) -> Panel | None:
@@ -61,7 +63,7 @@ def running(trials: StudyTrials, *, now: float) -> Panel | None:
         few = f" (the last {len(shown)} are shown)" if len(shown) < len(waiting) else ""
         words.append(", ".join(_waiting_text(view, waiting)) + few)
         tables.append(_waiting_table(trials, shown))
-    return Panel("running", "Running", f"{'; '.join(words)}.", tables=tables, is_folded=False)
+    return Panel(f"{'; '.join(words)}.", tables=tables, is_folded=False)
 
 
 def _waiting_text(view: StudyView, waiting: Sequence[Trial]) -> list[str]:
@@ -123,8 +125,6 @@ def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
     plot.yaxis.major_label_overrides = dict(enumerate(workers))
     plot.ygrid.visible = False
     return Panel(
-        "timeline",
-        "Workers",
         "Which worker trained which trial, and when. Gaps are waiting or idle time.",
         [plot],
         [_by_worker(ran, now=now)],
@@ -242,7 +242,7 @@ def costs(trials: StudyTrials, *, now: float) -> Panel:
         ("repeated after a loss", str(sum(view.retried.values()))),
     ]
     words = "Devices held by trials, from the start of their processes to their ends."
-    return Panel("costs", "Costs", words, tables=[Table(("", ""), rows)], is_folded=False)
+    return Panel(words, tables=[Table(("", ""), rows)], is_folded=False)
 
 
 def failures(trials: StudyTrials) -> Panel | None:
@@ -262,8 +262,8 @@ def failures(trials: StudyTrials) -> Panel | None:
     ]
     failed = sum(len(group.trials) for group in groups)
     words = f"{text.plural(failed, 'trial')} failed, in {text.plural(len(groups), 'way')}."
-    columns = ("trials", "first reason", "which", "first configuration", "error output")
-    return Panel("failures", "Failures", words, tables=[Table(columns, rows)], is_folded=False)
+    columns = ("trials", "first reason", "which", "first configuration", OUTPUT)
+    return Panel(words, tables=[Table(columns, rows)], is_folded=False)
 
 
 def all_trials(trials: StudyTrials) -> Panel:
@@ -287,4 +287,4 @@ def all_trials(trials: StudyTrials) -> Panel:
               map(text.clean, names)]  # fmt: skip
     columns = (*first, *text.distinct(params))
     words = view.counts_text(of=view.all_trials).capitalize()
-    return Panel("trials", "All trials", f"{words}.", tables=[Table(columns, rows)])
+    return Panel(f"{words}.", tables=[Table(columns, rows)])
