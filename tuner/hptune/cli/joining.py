@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -194,22 +195,7 @@ def scheduler(
     type=KindType(duration()),
     help="End if no scheduler answers for this time, such as 10m.  [default: wait forever]",
 )
-def worker(
-    address: str,
-    *,
-    cpus: int | None,
-    gpus: int | None,
-    memory_bytes: int | None,
-    cores_granted: int | None,
-    memory_granted_bytes: int | None,
-    name: str,
-    interface: str | None,
-    local_directory: str | None,
-    certs: str | None,
-    insecure: bool,
-    quiet: bool,
-    death_timeout_seconds: float | None,
-) -> None:
+def worker(address: str, *, quiet: bool, certs: str | None, **limits: Any) -> None:
     """Let the studies that use the scheduler at ADDRESS run trials on this machine.
 
     ADDRESS is what `hptune scheduler` prints, such as tls://node1:8786, or its scheduler
@@ -225,20 +211,7 @@ def worker(
     from ..worker.dask.offer import WorkerOptions, offered
     from ..worker.dask.worker import join
 
-    options = WorkerOptions(
-        address,
-        cpus=cpus,
-        gpus=gpus,
-        memory_bytes=memory_bytes,
-        cores_granted=cores_granted,
-        memory_granted_bytes=memory_granted_bytes,
-        name=name,
-        death_timeout_seconds=death_timeout_seconds,
-        interface=interface,
-        local_directory=local_directory,
-        certs=certs or "",
-        insecure=insecure,
-    )
+    options = WorkerOptions(address, certs=certs or "", **limits)
     offer = offered(options)
     with _timestamped_lines() as say:
         join(options, offer, say=say, is_quiet=quiet)

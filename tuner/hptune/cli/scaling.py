@@ -20,7 +20,7 @@ from ..core.kinds import Kind
 from ..core.notice import Notice
 from ..core.table import Section
 from ..errors import UsageError, how_to_install
-from .options import KindType, SectionedCommand, option_in, setting_option
+from .options import KindType, SectionedCommand, option_in, setting_options
 from .output import echo
 
 if TYPE_CHECKING:
@@ -141,11 +141,7 @@ _COMPARE = Kind("NAME,…", ", ".join(_BACKENDS), _backends)
     help="Python whose environment has the frameworks, or that of one backend, such as "
     "jax=envs/jax/bin/python; hptune must be installed there. May be repeated.",
 )
-@setting_option("entry")
-@setting_option("connect")
-@setting_option("certs")
-@setting_option("insecure")
-@setting_option("slurm")
+@setting_options("entry", "connect", "certs", "insecure", "slurm")
 @click.option(
     "--study",
     type=click.Path(path_type=Path),
