@@ -62,29 +62,14 @@ def running(trials: StudyTrials, *, now: float) -> Panel | None:
         shown = waiting[-_WAITING_SHOWN:]
         few = f" (the last {len(shown)} are shown)" if len(shown) < len(waiting) else ""
         words.append(", ".join(_waiting_text(view, waiting)) + few)
-        tables.append(_waiting_table(trials, shown))
+        cells = [(*trial_cells(view, each), described(each)) for each in shown]
+        tables.append(Table((*trial_columns(view), "configuration"), cells))
     return Panel(f"{'; '.join(words)}.", tables=tables, is_folded=False)
 
 
 def _waiting_text(view: StudyView, waiting: Sequence[Trial]) -> list[str]:
     counts = Counter(view.state_of(trial) for trial in waiting)
     return [f"{count} {state}" for state, count in counts.items()]
-
-
-def _waiting_table(trials: StudyTrials, waiting: Sequence[Trial]) -> Table:
-    view = trials.view
-    rows = [
-        (
-            str(trial.number),
-            view.state_of(trial),
-            text.NOTHING if trial.step is None else str(trial.step),
-            text.measured(trial.value),
-            described(trial),
-        )
-        for trial in waiting
-    ]
-    step = text.step_word(view.epochs)
-    return Table(("trial", "state", step, trials.metric, "configuration"), rows)
 
 
 def timeline(trials: StudyTrials, *, now: float) -> Panel | None:

@@ -13,7 +13,7 @@ from ... import text
 from ...core.attempt import Attempt
 from ...core.messages import Finish, FinishReason
 from ...core.trial import TrialState
-from ..table import fields, indented, table
+from ..table import aligned, fields, indented, table
 from .best import best_line, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
 from .export import ranks_json
@@ -160,10 +160,7 @@ def closing_text(
         lines += ["", f"best  {best_line(view, best)}"]
         if len(view.front) > 1:
             lines.append(f"      and {len(view.front) - 1} more on the Pareto front")
-        names = [text.clean(name) for name in best.params]
-        width = max(map(len, names), default=0)
-        for name, value in zip(names, best.params.values(), strict=True):
-            lines.append(f"      {name:<{width}}  {text.param(value)}")
+        lines += (f"    {each}" for each in aligned(text.params(best.params)))
         if view.model:
             lines += ["", *model_lines(view)]
     steps = [(command(each), why) for each, why in _next_commands(view, finish) if command(each)]
