@@ -40,9 +40,8 @@ from hptune.master.scaling import ScalingRequest, check_code, wait_for_workers
 from hptune.samplers.random_search import RandomSampler
 from hptune.scaling.curve import Mode, ScalingCurve
 from hptune.scaling.measurer import MeasuringPlan
-from hptune.scaling.sizes import TrialSizes
 from hptune.scaling.split import Splitter, SplitTimes
-from hptune.scaling.step_runner import StepRunner
+from hptune.scaling.step_runner import StepRunner, TrialSizes
 from hptune.storage.directory import StudyDirectory
 from hptune.testing.studies import Memory, Played, play
 from hptune.worker.orders import AttemptOrder, StudyBrief

@@ -15,8 +15,8 @@ from hptune.core.trial import Direction, Goal, Params
 from hptune.executors.simulated import SimulatedExecutor
 from hptune.executors.simulated_parts import Curve, SimulatedWorker
 from hptune.samplers.random_search import RandomSampler
-from hptune.scaling import sizes as sizes_module
 from hptune.scaling import split as split_module
+from hptune.scaling import step_runner as sizes_module
 from hptune.scaling.curve import Failure, Mode, Point, Sample, ScalingCurve
 from hptune.scaling.split import Split, SplitTimes, choose_split, split_text
 from hptune.testing.studies import Memory, play

@@ -19,9 +19,8 @@ from ..core.resources import Resources
 from ..executors.base import Executor
 from ..scaling.curve import Failure, Mode, ScalingCurve, write_curves
 from ..scaling.measurer import MeasuringPlan, measure_curve
-from ..scaling.sizes import TrialSizes
 from ..scaling.split import Splitter, SplitTimes
-from ..scaling.step_runner import StepRunner
+from ..scaling.step_runner import StepRunner, TrialSizes
 from ..storage.directory import StudyDirectory
 from ..text import plural
 from .compose import Run, brief

@@ -23,8 +23,7 @@ from ..errors import ModelFileError, StudyError, UsageError
 from ..executors.parallel import ParallelExecutor
 from ..scaling.curve import Failure, Point, Sample, ScalingCurve
 from ..scaling.measurer import NOT_OF_THE_MODEL, MeasuringPlan, measure_curve
-from ..scaling.sizes import TrialSizes
-from ..scaling.step_runner import STEP_GOALS, StepRunner, divisors
+from ..scaling.step_runner import STEP_GOALS, StepRunner, TrialSizes, divisors
 from ..storage.directory import StudyDirectory
 from ..storage.file_errors import storage_errors
 from ..text import amount, plural

@@ -16,7 +16,7 @@ from ..core.resources import Resources
 from ..core.scheduling.cluster import ClusterState
 from ..text import plural
 from .curve import Mode, ScalingCurve
-from .sizes import TrialSizes
+from .step_runner import TrialSizes
 
 _WORTH = 0.98
 """Fewer devices are preferred unless more take less than this share of the time: measured step

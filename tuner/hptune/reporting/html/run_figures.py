@@ -14,7 +14,6 @@ from ...core.attempt import Attempt, Outcome
 from ...core.trial import Trial, TrialState
 from ..results.costs import costs_of
 from ..results.export import by_trial, seconds_run
-from ..results.failures import failure_groups
 from ..results.summary import running_rows
 from ..results.trials import trial_cells, trial_columns
 from ..results.view import INTERRUPTED, StudyView
@@ -232,7 +231,7 @@ def costs(trials: StudyTrials, *, now: float) -> Panel:
 
 def failures(trials: StudyTrials) -> Panel | None:
     """Return the failed trials by the kind of failure; None if none failed."""
-    groups = failure_groups(trials.view.trials)
+    groups = trials.view.failures
     if not groups:
         return None
     rows = [
