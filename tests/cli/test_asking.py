@@ -101,7 +101,8 @@ def test_a_value_that_is_too_long_for_a_name_is_not_taken_for_a_directory(cli: I
 
 
 def what_was_asked_in(study: Path) -> list[tuple[str, ...]]:
-    panel = next(each for each in Study(study).report().panels() if each.name == "setup")
+    panels = Study(study).report().panels()
+    panel = next(panel for each, panel in panels if each.name == "setup")
     return [tuple(row) for row in panel.tables[-1].rows]
 
 

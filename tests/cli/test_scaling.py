@@ -16,8 +16,7 @@ from hptune.core.notice import Notify
 from hptune.errors import StudyError
 from hptune.master import scaling
 from hptune.master.scaling import ScalingRequest
-from hptune.scaling.curve import Sample, ScalingCurve
-from hptune.scaling.points import Point
+from hptune.scaling.curve import Point, Sample, ScalingCurve
 from hptune.storage.directory import StudyDirectory
 from in_process import InProcess, refused
 from real_runs import Ended, Hptune, rows, wait_for
@@ -111,7 +110,7 @@ def test_a_backend_that_fails_takes_neither_time_nor_results_from_the_others(
     seconds = []
 
     def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) -> ScalingCurve:
-        seconds.append(request.seconds)
+        seconds.append(request.plan.seconds)
         if request.settings.source.backend == "torch":
             raise StudyError("the workers were refused")
         sample = Sample(Point(1, 32), step_seconds=0.25, steps=8)

@@ -34,14 +34,13 @@ from hptune.core.step_request import BATCH, STEP_SECONDS, STEPS
 from hptune.core.trial import Direction, Goal, Params, TrialState
 from hptune.errors import UsageError
 from hptune.executors.base import Executor
+from hptune.master.chosen_split import FIRST_NUMBER, measure_split
 from hptune.master.scaling import ScalingRequest, check_code, wait_for_workers
 from hptune.samplers.random_search import RandomSampler
-from hptune.scaling.curve import ScalingCurve
-from hptune.scaling.points import Mode
-from hptune.scaling.sizes import TrialSizes
-from hptune.scaling.split import SplitTimes
-from hptune.scaling.splitter import FIRST_NUMBER, Splitter, measure_split
-from hptune.scaling.step_runner import StepRunner
+from hptune.scaling.curve import Mode, ScalingCurve
+from hptune.scaling.measurer import MeasuringPlan
+from hptune.scaling.split import Splitter, SplitTimes
+from hptune.scaling.step_runner import StepRunner, TrialSizes
 from hptune.storage.directory import StudyDirectory
 from hptune.testing.simulated import SimulatedExecutor
 from hptune.testing.simulated_parts import Curve, SimulatedWorker
@@ -363,14 +362,10 @@ def test_pytorch_has_no_strategy_for_the_devices_of_one_process() -> None:
     source = ObjectiveSource(SourceKind.FILE, "/model.py")
     request = ScalingRequest(
         settings=StudySettings(source=source, working_directory="/"),
-        devices=(1, 2),
-        batch=None,
-        modes=(Mode.WEAK,),
-        repeats=1,
-        seconds=1.0,
+        plan=MeasuringPlan(devices=(1, 2), modes=(Mode.WEAK,), repeats=1, seconds=1.0),
         in_one_process=True,
     )
-    assert request.divisors == (), "each device has a whole batch"
+    assert request.plan.divisors == (), "each device has a whole batch"
     found = Found(is_keras=True, space=(), constants={}, backend="jax")
     check_code(found, request)
     with pytest.raises(UsageError, match="--one-process is given, but Keras on PyTorch"):

@@ -12,8 +12,8 @@ from hptune.config.settings import StudySettings
 from hptune.core.attempt import Cause, Ending
 from hptune.core.step_request import StepRequest
 from hptune.master.scaling import ScalingRequest, measured_curve
-from hptune.scaling.curve import Sample, ScalingCurve
-from hptune.scaling.points import Mode, Point
+from hptune.scaling.curve import Mode, Point, Sample, ScalingCurve
+from hptune.scaling.measurer import MeasuringPlan
 
 BATCH = 8
 
@@ -44,11 +44,9 @@ def measured(runs: int, *, too_large: int = 0, lost: int = 0, repeats: int = 3) 
     source = ObjectiveSource(SourceKind.FILE, "/model.py")
     request = ScalingRequest(
         settings=StudySettings(source=source, working_directory="/"),
-        devices=(1, 2),
-        batch=BATCH,
-        modes=(Mode.WEAK,),
-        repeats=repeats,
-        seconds=runs,
+        plan=MeasuringPlan(
+            devices=(1, 2), modes=(Mode.WEAK,), repeats=repeats, seconds=runs, batch=BATCH
+        ),
     )
     runner: Any = mock.Mock(device="core", run=run, wants_stop=False)
     clock = mock.Mock(monotonic=lambda: now)

@@ -11,15 +11,20 @@ import pytest
 
 from hptune.core.step_request import check_divides
 from hptune.errors import UsageError
-from hptune.reporting.html import markdown
 from hptune.scaling import curve as curve_module
-from hptune.scaling import points as points_module
-from hptune.scaling.curve import Failure, Range, Sample, ScalingCurve
-from hptune.scaling.efficient_batch import EfficientBatch, Side, efficient_batch
-from hptune.scaling.file import read_curves, write_curves
-from hptune.scaling.page import scaling_page, scaling_panel
-from hptune.scaling.points import Mode, Point, points
-from hptune.scaling.rows import rows
+from hptune.scaling.curve import (
+    Failure,
+    Mode,
+    Point,
+    Range,
+    Sample,
+    ScalingCurve,
+    points,
+    read_curves,
+    write_curves,
+)
+from hptune.scaling.page import scaling_panel, scaling_report
+from hptune.scaling.rows import EfficientBatch, Side, efficient_batch, rows
 from hptune.scaling.texts import scaling_json, scaling_text
 
 BOTH = tuple(Mode)
@@ -46,18 +51,16 @@ def with_communication(seconds: float) -> Callable[[int, int], float]:
 
 
 def test_doctests() -> None:
-    for module in (curve_module, points_module):
-        assert not doctest.testmod(module).failed
+    assert not doctest.testmod(curve_module).failed
 
 
 def test_rows_of_a_curve_give_throughput_efficiency_and_communication() -> None:
     curve = measured(with_communication(0.05), noise=0.0)
-    found = {(row.mode, row.point.devices): row for row in rows(curve)}
+    found = {(row.mode, row.devices): row for row in rows(curve)}
     strong, weak = found[Mode.STRONG, 4], found[Mode.WEAK, 4]
-    assert strong.point == Point(4, 32)
-    assert weak.point == Point(4, 128)
-    assert strong.throughput is not None
-    assert strong.throughput.middle == pytest.approx(128 / 0.092)
+    assert (strong.batch_per_device, weak.batch_per_device) == (32, 128)
+    assert strong.samples_per_second is not None
+    assert strong.samples_per_second.middle == pytest.approx(128 / 0.092)
     assert strong.speed_up is not None
     assert strong.speed_up.middle == pytest.approx(0.138 / 0.092)
     assert strong.efficiency is not None
@@ -69,7 +72,7 @@ def test_rows_of_a_curve_give_throughput_efficiency_and_communication() -> None:
     assert weak.communication.middle == pytest.approx(0.05 / 0.188)
     assert weak.efficiency is not None
     assert weak.efficiency.middle == pytest.approx(1 - weak.communication.middle)
-    assert strong.is_distinct
+    assert strong.is_distinguishable
     assert weak.memory_bytes == 2**28
     one = found[Mode.STRONG, 1]
     assert one.communication == Range(0, 0, 0, 3)
@@ -91,9 +94,9 @@ def test_what_the_noise_hides_is_not_concluded() -> None:
     text = scaling_text([noisy], modes=[Mode.WEAK])
     assert "not distinguishable from 1" in text
     assert "train" not in text
-    assert all(not row.is_distinct for row in rows(noisy, [Mode.WEAK]))
+    assert all(not row.is_distinguishable for row in rows(noisy, [Mode.WEAK]))
     little = measured(lambda n, batch: 0.001 * batch * (1.0 if n == 1 else 1.05), noise=0.1)
-    assert {row.communication for row in rows(little) if row.point.devices > 1} == {None}
+    assert {row.communication for row in rows(little) if row.devices > 1} == {None}
     quiet = measured(lambda n, batch: 0.001 * batch, noise=0.001)
     assert "times as many samples a second as 1" in scaling_text([quiet], modes=[Mode.STRONG])
     # One run has an unknown noise, whatever it says.
@@ -125,18 +128,6 @@ def test_the_batch_at_which_efficiency_turns() -> None:
     }  # fmt: skip
 
 
-def test_bars_compare_throughput_efficiency_communication_and_memory() -> None:
-    text = scaling_text([measured(with_communication(0.092), noise=0.0)], modes=[Mode.STRONG])
-    head, *lines = (each.split("  ") for each in text.split("\n\n")[1].splitlines())
-    cells = [[cell.strip() for cell in line if cell] for line in (head, *lines)]
-    assert cells[0][3:] == ["samples/s", "efficiency", "communication", "memory each"]
-    one, _, four = cells[1:]
-    assert one[3:] == ["█" * 12, "█" * 12, "░" * 12, "█" * 12]
-    assert four[2] == "4"
-    # 0.138 of 0.134 seconds, of which 0.042 are those of the batch of 32.
-    assert four[3:] == ["█" * 12, "█" * 3 + "░" * 9, "█" * 8 + "░" * 4, "█" * 3]
-
-
 def test_a_model_that_fits_no_single_device_is_compared_with_the_fewest_that_hold_it() -> None:
     whole = measured(with_communication(0.01))
     samples = tuple(each for each in whole.samples if each.point.devices > 1)
@@ -147,7 +138,7 @@ def test_a_model_that_fits_no_single_device_is_compared_with_the_fewest_that_hol
     )  # fmt: skip
     one, two, four = rows(curve, [Mode.STRONG])
     assert one.failure == "out of memory"
-    assert two.baseline == four.baseline == 2
+    assert two.speed_up_relative_to == four.speed_up_relative_to == 2
     assert two.efficiency == Range(1, 1, 1, 3)
     assert two.communication is None, "nothing is known without one device"
     assert efficient_batch(curve, 0.8, 2) is None
@@ -172,8 +163,10 @@ def test_a_curve_is_kept_in_a_study_and_shown_in_reports(tmp_path: Path) -> None
     panel = scaling_panel([curve])
     assert panel is not None
     assert len(panel.figures) == 6
-    page = scaling_page("one", ["head"], panel)
-    shown = markdown.page("one", ["head"], [scaling_panel([curve], has_figures=False)])
+    page, shown = (
+        scaling_report([curve], modes=BOTH, efficiency=0.8, as_html=is_html)
+        for is_html in (True, False)
+    )
     for words in ("reach 80 % efficiency", "speed-up", "communication"):
         assert words in page
         assert words in shown

@@ -13,10 +13,9 @@ from hptune.core.resources import Resources
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Params
 from hptune.samplers.random_search import RandomSampler
-from hptune.scaling import sizes as sizes_module
 from hptune.scaling import split as split_module
-from hptune.scaling.curve import Failure, Sample, ScalingCurve
-from hptune.scaling.points import Mode, Point
+from hptune.scaling import step_runner as sizes_module
+from hptune.scaling.curve import Failure, Mode, Point, Sample, ScalingCurve
 from hptune.scaling.split import Split, SplitTimes, choose_split, split_text
 from hptune.testing.simulated import SimulatedExecutor
 from hptune.testing.simulated_parts import Curve, SimulatedWorker

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from authority import Authority
-from hptune.doctor.certificates import certificate_findings
 from hptune.doctor.findings import Status, Subject
+from hptune.doctor.workers import certificate_findings
 from hptune.errors import StudyError, UsageError
 from hptune.security.certificates import VALID_DAYS, ensure, read
 from hptune.security.handshake import identity_for, why_refused

@@ -10,9 +10,9 @@ from typing import IO, Any
 import numpy as np
 import pytest
 
-from hptune.config import stored_data
+from hptune.config import pickling
 from hptune.config.model_file import ObjectiveSource, SourceKind, load
-from hptune.config.stored_data import StoredData
+from hptune.config.pickling import StoredData
 from hptune.errors import UsageError
 from hptune.security.ownership import check_loadable
 from hptune.training.resume.checkpoint import Checkpoints
@@ -92,6 +92,6 @@ def test_data_that_are_replaced_after_the_check_are_not_read(
         (tmp_path / "planted").write_bytes(pickle.dumps(Planted(mark)))
         (tmp_path / "planted").replace(path)
 
-    monkeypatch.setattr(stored_data, "check_loadable", check_and_replace)
+    monkeypatch.setattr(pickling, "check_loadable", check_and_replace)
     array, nothing = data()
     assert (array.tolist(), nothing, mark.exists()) == ([0, 1, 2], None, False)

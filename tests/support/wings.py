@@ -34,7 +34,6 @@ WINGS = {
         (
             "hptune.reporting.html",
             "hptune.reporting.exports",
-            "hptune.cli.report",
             "hptune.cli.exporting",
             "hptune.cli.dashboard",
         ),
@@ -96,7 +95,6 @@ WINGS = {
     ),
     "remote": Wing(
         (
-            "hptune.cli.certs",
             "hptune.cli.joining",
             "hptune.clusters.existing",
             "hptune.clusters.running_studies",

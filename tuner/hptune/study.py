@@ -43,7 +43,6 @@ from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
 
 if TYPE_CHECKING:
-    from .reporting.html.panel import Panel
     from .reporting.html.report import Setup
 
 
@@ -265,6 +264,7 @@ class Study(Reports, Exports):
     def setup(self) -> Setup:
         """Return how the study was started."""
         from .reporting.html.report import Setup
+        from .scaling.page import kept_panel
 
         facts = self._reader.facts()
         settings = StudySettings.from_json(facts["settings"])
@@ -283,14 +283,9 @@ class Study(Reports, Exports):
                 ("hptune", facts["hptune_version"]),
                 ("begun", moment(facts["created_at"])),
             ],
-            scaling=self._scaling_panel,
+            scaling=lambda: kept_panel(self._directory.path),
             requests=self._reader.user_requests(),
         )
-
-    def _scaling_panel(self, *, has_figures: bool) -> Panel | None:
-        from .scaling.page import kept_panel
-
-        return kept_panel(self._directory.path, has_figures=has_figures)
 
     # --- for the command line ---------------------------------------------------------------
 

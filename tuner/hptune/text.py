@@ -202,6 +202,11 @@ def distinct(words: Sequence[str]) -> list[str]:
     return found
 
 
+def params(of: Params) -> dict[str, str]:
+    """Return the values of a configuration as texts, by name."""
+    return {name: param(value) for name, value in of.items()}
+
+
 def assignments(params: Params) -> list[str]:
     """Return each hyperparameter as `name=value`, in the order of the configuration."""
     return [f"{clean(name)}={param(value)}" for name, value in params.items()]

@@ -23,12 +23,12 @@ from .config.model_file import (
     user_code,
 )
 from .config.other_tuners import answer, our_method, our_name
+from .config.pickling import StoredData, StoredObject
 from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
-from .config.stored_data import StoredData, StoredObject
 from .core.messages import FinishReason
 from .core.notice import Notice
 from .core.spelling import nearest_name

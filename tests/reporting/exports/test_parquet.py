@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from exported_study import varied
-from hptune.reporting.exports.parquet import export_parquet
+from hptune.reporting.exports.exports import write_parquet
 from hptune.reporting.results.export import Table
 
 
@@ -43,7 +43,7 @@ def test_the_trials_and_the_curves(tmp_path: Path) -> None:
 )
 def test_a_column_of_several_types(values: list[object], read: object, tmp_path: Path) -> None:
     rows = [{"param.x": value} for value in values] + [{}]
-    export_parquet(Table(["param.x"], rows), tmp_path / "x.parquet")
+    write_parquet(Table(["param.x"], rows), tmp_path / "x.parquet")
     column = pd.read_parquet(tmp_path / "x.parquet")["param.x"]
     assert list(column[:2]) == read
     assert pd.isna(column[2])

@@ -34,7 +34,9 @@ from report_study import SETUP, SPACE, study, view
 
 def written(path: Path, of: StudyView, reports: list[ReportedValue]) -> Path:
     page = path / "report.html"
-    page.write_text(page_of(make_report(of, SPACE, reports, SETUP, now=2000.0)), encoding="utf-8")
+    page.write_text(
+        page_of(make_report(StudyTrials(of, SPACE, reports), SETUP, now=2000.0)), encoding="utf-8"
+    )
     return page
 
 
@@ -117,7 +119,7 @@ def test_other_declarations_of_a_name_and_large_steps() -> None:
         for n in range(60)
     ]
     reports = [ReportedValue(59, 0, step, "val_accuracy", 0.5, 1.0) for step in (1, 2**40)]
-    page = page_of(make_report(view(trials, []), space, reports, SETUP, now=2000.0))
+    page = page_of(make_report(StudyTrials(view(trials, []), space, reports), SETUP, now=2000.0))
     assert '<section id="contour">' in page
     assert str(2**40) in page
 
@@ -150,7 +152,7 @@ def test_crosses_mark_trials_that_break_a_constraint() -> None:
         replace(trial(n, value=value), extra_values=(7.0,), violation=float(n == 1))
         for n, value in enumerate((0.5, 0.9, 0.625))
     ]
-    panels = {each.name: each for each in panels_of(view(trials, [], two), [])}
+    panels = panels_of(view(trials, [], two), [])
     for name in ("history", "slices", "front"):
         panel = panels[name]
         assert "Crosses are trials that break a constraint." in panel.words
@@ -208,8 +210,8 @@ def test_all_sections_count_the_trials_alike() -> None:
     of, reports = study(12)
     waits = replace(trial(13, TrialState.WAITING), attempts=0)
     waiting = replace(of, trials=[*of.trials, waits])
-    report = make_report(waiting, SPACE, reports, SETUP, now=2000.0)
-    (last,) = (each for each in report.panels() if each.name == "trials")
+    report = make_report(StudyTrials(waiting, SPACE, reports), SETUP, now=2000.0)
+    last = panels_of(waiting, reports)["trials"]
     assert report.head[1] == "13/40 trials: 8 complete, 4 pruned, 1 failed, 27 to come"
     assert last.words == "8 complete, 4 pruned, 1 failed, 27 to come."
 
@@ -241,14 +243,14 @@ def test_a_page_with_few_complete_trials_begins_with_the_stopped_ones() -> None:
         of, trials=[t for t in of.trials if t.state is not TrialState.COMPLETE or not t.number]
     )
     for each, begins in ((of, "complete-only"), (few, "with-pruned")):
-        page = page_of(make_report(each, SPACE, reports, SETUP, now=2000.0))
+        page = page_of(make_report(StudyTrials(each, SPACE, reports), SETUP, now=2000.0))
         assert f'<body class="{begins}-shown">' in page
         assert f'value="{begins}" checked' in page
 
 
 def test_a_thousand_trials_are_no_burden() -> None:
     of, reports = study(1000)
-    page = page_of(make_report(of, SPACE, reports, SETUP, now=2000.0))
+    page = page_of(make_report(StudyTrials(of, SPACE, reports), SETUP, now=2000.0))
     assert len(page) < 10e6
     assert page.count('<section id="') == 13
 
@@ -258,24 +260,23 @@ def test_of_many_paused_trials_the_last_are_shown() -> None:
     paused = [trial(number, TrialState.PAUSED, 0.5, step=1) for number in range(100, 160)]
     master = LockOwner("node", 1, 0.0)
     of = replace(found, master=master, trials=[*paused[::-1], *found.trials])
-    (panel,) = (each for each in panels_of(of, reports) if each.name == "running")
+    panel = panels_of(of, reports)["running"]
     assert panel.words == "60 paused (the last 50 are shown)."
     assert [row[0] for row in panel.tables[0].rows] == [str(each) for each in range(110, 160)]
 
 
 def test_few_trials_give_no_importance() -> None:
-    few = {each.name: each for each in panels_of(*study(12))}
+    few = panels_of(*study(12))
     assert few["importance"].words.startswith("No importance yet: at least 20 trials")
     assert few["importance"].figures == ()
     of, reports = study(27)  # 18 are complete
-    report = make_report(of, SPACE, reports, SETUP, now=2000.0)
-    (panel,) = (each for each in report.panels() if each.name == "importance")
+    panel = panels_of(of, reports)["importance"]
     assert "Stopped trials count, too: fewer than 20 are complete." in panel.words
     assert all(each.visible for each in panel.figures[0].renderers)
     assert [table.shown for table in panel.tables] == [Shown.ALWAYS]
     assert "of their declaration, because importance needs 20 trials" in few["slices"].words
-    assert "most important" not in " ".join(f"{e.title} {e.words}" for e in few.values())
-    many = {each.name: each for each in panels_of(*study(39))}
+    assert "most important" not in " ".join(each.words for each in few.values())
+    many = panels_of(*study(39))
     assert "the most important first" in many["slices"].words
     assert "the most important first" in many["contour"].words
 
@@ -292,8 +293,8 @@ def test_names_and_values_that_look_alike_stay_apart() -> None:
     rng = np.random.default_rng(0)
     found = [trial(n, TrialState.COMPLETE, n / 30, params=space.sample(rng)) for n in range(30)]
     of = replace(view(found, []), goals=Goals((Goal("score", Direction.MAX),)))
-    report = make_report(of, space, [], SETUP, now=2000.0)
-    panels = {each.name: each for each in report.panels()}
+    report = make_report(StudyTrials(of, space, []), SETUP, now=2000.0)
+    panels = {each.name: panel for each, panel in report.panels()}
     assert [row[0] for row in panels["importance"].tables[0].rows].count("trial") == 1
     (table,) = panels["trials"].tables
     assert table.columns[0::2][:1] == ("trial",)
@@ -308,9 +309,9 @@ def test_names_and_values_that_look_alike_stay_apart() -> None:
 def panels_with(space: SearchSpace, values: list[float]) -> dict[str, Panel]:
     rng = np.random.default_rng(0)
     found = [trial(n, value=value, params=space.sample(rng)) for n, value in enumerate(values)]
-    report = make_report(view(found, []), space, [], SETUP, now=2000.0)
+    report = make_report(StudyTrials(view(found, []), space, []), SETUP, now=2000.0)
     page_of(report)
-    return {each.name: each for each in report.panels()}
+    return {each.name: panel for each, panel in report.panels()}
 
 
 def test_values_that_do_not_differ_have_one_colour_and_no_importance() -> None:
@@ -352,14 +353,6 @@ def test_thousands_of_hyperparameters_and_long_names() -> None:
     assert {row[0] for row in panels["importance"].tables[0].rows} == {*long, "head"}
 
 
-def test_each_section_is_named_as_its_panel() -> None:
-    found, reports = study(39)
-    report = make_report(found, SPACE, reports, SETUP, now=2000.0)
-    for each in report.sections:
-        panel = report.panel(each)
-        if panel is not None:
-            assert (each.name, each.title) == (panel.name, panel.title)
-
-
-def panels_of(of: StudyView, reports: list[ReportedValue]) -> list[Panel]:
-    return make_report(of, SPACE, reports, SETUP, now=2000.0).panels()
+def panels_of(of: StudyView, reports: list[ReportedValue]) -> dict[str, Panel]:
+    report = make_report(StudyTrials(of, SPACE, reports), SETUP, now=2000.0)
+    return {each.name: panel for each, panel in report.panels()}

@@ -15,7 +15,6 @@ from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.reporting.results.best import best_json, best_text
-from hptune.reporting.results.failures import failure_groups
 from hptune.reporting.results.summary import (
     closing_text,
     status_json,
@@ -206,7 +205,7 @@ def test_only_the_most_frequent_failures_are_listed() -> None:
     lines = status_text(many, now=0.0).splitlines()
     assert "  13 x A (trials 0, 8, 16, 24, 32, 40, …)" in lines
     assert "  and 3 other reasons" in lines
-    assert len(failure_groups(many.trials)) == 8
+    assert len(many.failures) == 8
     narrow = status_text(many, now=0.0, width=40).splitlines()
     assert "  13 x A (trials 0, 8, 16, 24, 32, 40," in narrow
 

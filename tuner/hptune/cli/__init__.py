@@ -18,11 +18,10 @@ import click
 from ..config.other_tuners import answer, our_name
 from ..errors import HptuneError, UsageError
 from .asking import enqueue, pause, stop
-from .certs import certs
 from .dashboard import dashboard
 from .doctor import doctor
-from .exporting import export
-from .joining import scheduler, worker
+from .exporting import export, report
+from .joining import certs, scheduler, worker
 from .options import SectionedCommand
 from .output import (
     INTERRUPTED,
@@ -32,7 +31,6 @@ from .output import (
     show_error,
 )
 from .reading import best, list_studies, log, replay, show, space, status, trials
-from .report import report
 from .running import resume, run
 from .scaling import scaling
 from .slurm import slurm

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config.kinds import duration
-from .options import KindType, as_json, setting_option
+from .options import KindType, as_json, setting_option, setting_options
 from .output import echo
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Directory for studies; its file system is checked.",
 )
-@setting_option("connect")
-@setting_option("certs")
-@setting_option("insecure")
+@setting_options("connect", "certs", "insecure")
 @click.option(
     "--slurm",
     "slurm_toml",

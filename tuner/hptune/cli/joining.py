@@ -1,4 +1,4 @@
-"""Commands that connect workers and studies on several machines: scheduler, worker."""
+"""Commands that connect workers and studies on several machines: scheduler, worker, certs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -194,22 +195,7 @@ def scheduler(
     type=KindType(duration()),
     help="End if no scheduler answers for this time, such as 10m.  [default: wait forever]",
 )
-def worker(
-    address: str,
-    *,
-    cpus: int | None,
-    gpus: int | None,
-    memory_bytes: int | None,
-    cores_granted: int | None,
-    memory_granted_bytes: int | None,
-    name: str,
-    interface: str | None,
-    local_directory: str | None,
-    certs: str | None,
-    insecure: bool,
-    quiet: bool,
-    death_timeout_seconds: float | None,
-) -> None:
+def worker(address: str, *, quiet: bool, certs: str | None, **limits: Any) -> None:
     """Let the studies that use the scheduler at ADDRESS run trials on this machine.
 
     ADDRESS is what `hptune scheduler` prints, such as tls://node1:8786, or its scheduler
@@ -225,20 +211,81 @@ def worker(
     from ..worker.dask.offer import WorkerOptions, offered
     from ..worker.dask.worker import join
 
-    options = WorkerOptions(
-        address,
-        cpus=cpus,
-        gpus=gpus,
-        memory_bytes=memory_bytes,
-        cores_granted=cores_granted,
-        memory_granted_bytes=memory_granted_bytes,
-        name=name,
-        death_timeout_seconds=death_timeout_seconds,
-        interface=interface,
-        local_directory=local_directory,
-        certs=certs or "",
-        insecure=insecure,
-    )
+    options = WorkerOptions(address, certs=certs or "", **limits)
     offer = offered(options)
     with _timestamped_lines() as say:
         join(options, offer, say=say, is_quiet=quiet)
+
+
+@click.command(short_help="Show, copy or renew the certificates of a scheduler or a study.")
+@click.argument("place", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--export",
+    "copy",
+    metavar="FILE",
+    help="Write what a worker needs to FILE, for another machine; - for the standard output.",
+)
+@click.option(
+    "--renew",
+    is_flag=True,
+    help="Make new certificates. Copies of the old ones are refused after the scheduler's restart.",
+)
+def certs(place: Path | None, *, copy: str | None, renew: bool) -> None:
+    """Show the certificates of a scheduler or a study, copy them or make new ones.
+
+    Only processes that have them can connect to the scheduler, its workers and its studies.
+    PLACE is a study's directory, a folder of certificates or one of their files; without it,
+    these are your own (~/.config/hptune/certs), which `hptune scheduler` uses and makes if
+    they are missing.
+
+    \b
+    hptune certs --export worker.pem
+    scp worker.pem node2:
+    ssh node2 hptune worker tls://node1:8786 --certs worker.pem
+    """
+    from ..clusters.jobs import certificates_folder
+    from ..security.certificates import (
+        ENDING_DAYS,
+        WORKER,
+        default_folder,
+        ensure,
+        read,
+        write_private,
+    )
+    from ..text import plural
+
+    where = (place or default_folder()).absolute()
+    if (where / "study.db").exists():
+        where = certificates_folder(where)
+        if not where.exists():
+            raise UsageError(
+                f"the study in {place} has no certificates: it has not run in Slurm jobs. "
+                "Leave the directory out for your own"
+            )
+    if renew or place is None:
+        if where.is_file():
+            raise UsageError(f"{where} is a file; --renew takes the folder of the certificates")
+        ensure(where, days=float("-inf"), renew=renew)
+    found = read(where)
+    text = found.key + found.certificate + found.authority
+    if copy == "-":
+        click.echo(text, nl=False)
+        return
+    shown = shlex.quote(found.path)
+    if copy is not None:
+        try:
+            write_private(replaced_file(Path(copy), "--export"), text)
+        except OSError as error:
+            raise UsageError(f"{copy} cannot be written: {error.strerror}") from error
+        shown = shlex.quote(copy)
+    days = int(found.days_left)
+    click.echo(f"file:   {shown} (a private key: keep it to yourself)")
+    click.echo(f"issuer: {found.name}")
+    has_ended = found.days_left < 0
+    click.echo(f"valid:  until {found.last_day} ({'over' if has_ended else plural(days, 'day')})")
+    click.echo(f"copy:   scp {shown} NODE:{WORKER}")
+    click.echo(f"join:   hptune worker ADDRESS --certs {WORKER}")
+    click.echo(f"use:    hptune run MODEL_FILE --connect ADDRESS --certs {WORKER}")
+    if days < ENDING_DAYS:
+        state = "have ended" if has_ended else "end soon"
+        click.echo(f"They {state}: `hptune certs --renew`, restart the scheduler, and copy again")

@@ -109,11 +109,20 @@ def setting_option(name: str) -> Callable[[Command], Command]:
     return _option(BY_NAME[name], default_text=BY_NAME[name].default_text)
 
 
+def setting_options(*names: str) -> Callable[[Command], Command]:
+    """Return the options of some settings, as `setting_option`."""
+
+    def add(command: Command) -> Command:
+        for name in reversed(names):
+            command = setting_option(name)(command)
+        return command
+
+    return add
+
+
 def settings_options(command: Command) -> Command:
     """Add the options of all settings; those not given are None."""
-    for setting in reversed(SETTINGS):
-        command = setting_option(setting.name)(command)
-    return command
+    return setting_options(*BY_NAME)(command)
 
 
 def resumable_options(command: Command) -> Command:

@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +20,14 @@ from ..core.kinds import Kind
 from ..core.notice import Notice
 from ..core.table import Section
 from ..errors import UsageError, how_to_install
-from .options import KindType, SectionedCommand, option_in, setting_option
+from .options import KindType, SectionedCommand, option_in, setting_options
 from .output import echo
 
 if TYPE_CHECKING:
     from ..config.model_file import ObjectiveSource
+    from ..config.settings import StudySettings
     from ..master.scaling import ScalingRequest
-    from ..scaling.curve import ScalingCurve
-    from ..scaling.points import Mode
+    from ..scaling.curve import Mode, ScalingCurve
 
 _BACKENDS = ("tensorflow", "jax", "torch")
 _FORMATS = (".md", ".html")
@@ -140,11 +141,7 @@ _COMPARE = Kind("NAME,…", ", ".join(_BACKENDS), _backends)
     help="Python whose environment has the frameworks, or that of one backend, such as "
     "jax=envs/jax/bin/python; hptune must be installed there. May be repeated.",
 )
-@setting_option("entry")
-@setting_option("connect")
-@setting_option("certs")
-@setting_option("insecure")
-@setting_option("slurm")
+@setting_options("entry", "connect", "certs", "insecure", "slurm")
 @click.option(
     "--study",
     type=click.Path(path_type=Path),
@@ -189,31 +186,46 @@ def scaling(
     """
     from ..config.model_file import check_path
     from ..core.step_request import check_divides
-    from ..scaling.points import Mode
+    from ..master.scaling import ScalingRequest
+    from ..scaling.curve import Mode
+    from ..scaling.measurer import MeasuringPlan
     from ..scaling.texts import scaling_text
 
     _check_files(json_file, output, study)
     source = check_path(model_file)
-    modes = tuple(Mode) if mode == "both" else (Mode(mode),)
     named = _pythons(pythons, compare)
     given = {name: value for name, value in place.items() if value is not None}
+    plan = MeasuringPlan(
+        devices=devices,
+        modes=tuple(Mode) if mode == "both" else (Mode(mode),),
+        repeats=repeats,
+        seconds=timeout_seconds / max(1, len(compare or ())),
+        batch=batch_size,
+    )
     requests = [
-        _request(
-            source, backend, named, given,
-            devices=devices, batch=batch_size, modes=modes, repeats=repeats,
-            seconds=timeout_seconds / max(1, len(compare or ())), in_one_process=in_one_process,
+        ScalingRequest(
+            settings=_settings(source, backend, named, given),
+            plan=plan,
+            in_one_process=in_one_process,
         )
         for backend in compare or ("",)
-    ]  # fmt: skip
+    ]
     if batch_size is not None:
-        check_divides(batch_size, requests[0].divisors)
+        check_divides(batch_size, plan.divisors)
     curves: list[ScalingCurve] = []
     try:
         _measure(requests, curves.append)
     finally:
         if curves:  # a backend that fails takes nothing from those before it
-            echo(scaling_text(curves, modes=modes, efficiency=efficiency / 100))
-            _write(curves, modes, efficiency / 100, json_file=json_file, output=output, study=study)
+            echo(scaling_text(curves, modes=plan.modes, efficiency=efficiency / 100))
+            _write(
+                curves,
+                plan.modes,
+                efficiency / 100,
+                json_file=json_file,
+                output=output,
+                study=study,
+            )
 
 
 def _check_files(json_file: Path | None, output: Path | None, study: Path | None) -> None:
@@ -261,18 +273,11 @@ def _pythons(given: Sequence[str], compare: Sequence[str] | None) -> Mapping[str
     return found
 
 
-def _request(
-    source: ObjectiveSource,
-    backend: str,
-    pythons: Mapping[str, str],
-    place: Mapping[str, Any],
-    **asked: Any,
-) -> ScalingRequest:
-    from dataclasses import replace
-
+def _settings(
+    source: ObjectiveSource, backend: str, pythons: Mapping[str, str], place: Mapping[str, Any]
+) -> StudySettings:
     from ..config.plugins import find_cluster
     from ..config.settings import StudySettings
-    from ..master.scaling import ScalingRequest
 
     python = pythons.get(backend, pythons.get("", ""))
     settings = StudySettings(
@@ -288,7 +293,7 @@ def _request(
             f"--compare asks for {backend}, which is not installed: {how_to_install(backend)}; or "
             f"name an environment that has it: --python {backend}=PATH"
         )
-    return ScalingRequest(settings=settings, **asked)
+    return settings
 
 
 def _show(notice: Notice) -> None:
@@ -298,8 +303,9 @@ def _show(notice: Notice) -> None:
 def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], object]) -> None:
     """Measure all backends; `keep` takes the curve of each as soon as it is known."""
     from ..config.plugins import find_cluster
-    from ..master.scaling import curves_of
+    from ..master.scaling import measure
     from ..master.stop_requests import end_process, interrupt_on_signals
+    from ..storage.directory import StudyDirectory
     from ..storage.file_errors import storage_errors
     from ..worker.private_folder import NAME, create_folder
 
@@ -323,10 +329,8 @@ def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], 
     # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that workers and folders are removed.
     with interrupt_on_signals(leave):
         try:
-            for curve in curves_of(
-                requests, scratch, lambda notice: click.echo(notice.text, err=True)
-            ):
-                keep(curve)
+            for number, request in enumerate(requests, start=1):
+                keep(measure(request, StudyDirectory(scratch / f"scaling-{number}"), _show))
         finally:
             clear()
 
@@ -340,7 +344,8 @@ def _write(
     output: Path | None,
     study: Path | None,
 ) -> None:
-    from ..scaling.file import write_curves
+    from ..scaling.curve import write_curves
+    from ..scaling.page import scaling_report
     from ..scaling.texts import scaling_json
     from ..storage.output_files import write_output
 
@@ -350,21 +355,7 @@ def _write(
         content = scaling_json(curves, modes=modes, efficiency=efficiency)
         write_output(json_file, f"{json.dumps(content, indent=2)}\n".encode())
     if output is not None:
-        page = _page(curves, modes, efficiency, as_html=output.suffix.lower() == ".html")
+        as_html = output.suffix.lower() == ".html"
+        page = scaling_report(curves, modes=modes, efficiency=efficiency, as_html=as_html)
         write_output(output, page.encode())
         click.echo(f"Wrote {output}", err=True)
-
-
-def _page(
-    curves: Sequence[ScalingCurve], modes: Sequence[Mode], efficiency: float, *, as_html: bool
-) -> str:
-    """Return the report."""
-    from ..reporting.html import markdown
-    from ..scaling.page import scaling_page, scaling_panel
-
-    panel = scaling_panel(curves, modes=modes, efficiency=efficiency, has_figures=as_html)
-    title = "hptune: how the model scales"
-    head = [f"{each.backend}: a batch of {each.batch} on one {each.device}" for each in curves]
-    if panel is None:
-        return title
-    return scaling_page(title, head, panel) if as_html else markdown.page(title, head, [panel])

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from .options import setting_option
+from .options import setting_options
 from .output import echo
 
 
@@ -49,11 +49,10 @@ def init(output: Path, account: str | None) -> None:
 
 @slurm.command()
 @click.argument("config", type=click.Path(path_type=Path), metavar="SLURM_TOML")
-@setting_option("cpus_per_trial")
-@setting_option("gpus_per_trial")
-@setting_option("memory_per_trial_bytes")
-@setting_option("processes_per_trial")
-@setting_option("nodes_per_trial")
+@setting_options(
+    *("cpus_per_trial", "gpus_per_trial", "memory_per_trial_bytes"),
+    *("processes_per_trial", "nodes_per_trial"),
+)
 @click.option(
     "--study",
     type=click.Path(path_type=Path),

@@ -25,10 +25,9 @@ from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
 from .kinds import objective_texts
-from .pickling import pickled, read_head, read_pickle, write_pickle
+from .pickling import StoredData, pickled, read_head, read_pickle, write_pickle
 from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
 from .source_checks import check_syntax, syntax_error
-from .stored_data import StoredData
 from .user_errors import is_installed
 
 OF_EACH_TRIAL = "of each trial"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.goals import MEASURED, RETURNED_NUMBER, Comparison, Constraint, Goals, metric_meant
 from ..core.trial import Direction, Goal
 from ..errors import UnknownMetricError, UsageError
 from .fit_results import RETURNED
 from .model_file import Found
+
+if TYPE_CHECKING:
+    import cattrs
 
 _MAX_WORDS = frozenset((
     "acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "f1score", "fbeta", "iou",
@@ -270,26 +274,19 @@ def direction_of(metric: str) -> Direction | None:
 # --- in the ledger ------------------------------------------------------------------------------
 
 
+@functools.cache
+def _converter() -> cattrs.Converter:
+    import cattrs  # late: a command's help does not need it
+
+    return cattrs.Converter(detailed_validation=False)
+
+
 def goals_to_json(goals: Goals) -> dict[str, Any]:
     """Return plain values, for the ledger's facts."""
-    return {
-        "objectives": [
-            {"metric": g.metric, "direction": str(g.direction)} for g in goals.objectives
-        ],
-        "constraints": [
-            {"metric": each.metric, "comparison": str(each.comparison), "bound": each.bound}
-            for each in goals.constraints
-        ],
-    }
+    found: dict[str, Any] = _converter().unstructure(goals)
+    return found
 
 
 def goals_of(facts: Mapping[str, Any]) -> Goals:
     """Return what `goals_to_json` wrote, from a ledger's facts."""
-    plain = facts["goals"]
-    return Goals(
-        tuple(Goal(each["metric"], Direction(each["direction"])) for each in plain["objectives"]),
-        tuple(
-            Constraint(each["metric"], Comparison(each["comparison"]), each["bound"])
-            for each in plain["constraints"]
-        ),
-    )
+    return _converter().structure(facts["goals"], Goals)

@@ -28,6 +28,21 @@ DEFAULT_TRIALS = 50
 DEFAULT_REPEATS = 2
 
 
+def _plug_in_options(
+    owner: str, section: Section, what: str, *, such_as: str, resumable: bool = True
+) -> Any:
+    """Return a field for the options of a plug-in."""
+    return setting(
+        kinds.plug_in_options(),
+        section,
+        f"Option of {what} that is not built in, such as {such_as}.",
+        default={},
+        flag=f"--{owner}-option",
+        argument=f"{owner}_options",
+        resumable=resumable,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOptions:
     """The options of a study; each is declared and explained only here."""
@@ -92,14 +107,8 @@ class StudyOptions:
         default=AUTO,
         resumable=False,
     )
-    search_options: Mapping[str, Any] = setting(
-        kinds.plug_in_options(),
-        Section.SEARCH,
-        "Option of a search method that is not built in, such as population=8.",
-        default={},
-        flag="--search-option",
-        argument="search_options",
-        resumable=False,
+    search_options: Mapping[str, Any] = _plug_in_options(
+        "search", Section.SEARCH, "a search method", such_as="population=8", resumable=False
     )
     grid_resolution: int | None = own_option(
         "grid_resolution", SAMPLERS, Section.SEARCH, resumable=False
@@ -197,13 +206,8 @@ class StudyOptions:
         default=None,
         default_text="none",
     )
-    pruner_options: Mapping[str, Any] = setting(
-        kinds.plug_in_options(),
-        Section.PRUNING,
-        "Option of a pruner that is not built in, such as patience=3.",
-        default={},
-        flag="--pruner-option",
-        argument="pruner_options",
+    pruner_options: Mapping[str, Any] = _plug_in_options(
+        "pruner", Section.PRUNING, "a pruner", such_as="patience=3"
     )
     min_epochs: int | None = own_option("min_epochs", PRUNERS, Section.PRUNING)
     reduction_factor: int | None = own_option("reduction_factor", PRUNERS, Section.PRUNING)
@@ -301,13 +305,8 @@ class StudyOptions:
         "--connect and --slurm choose theirs.",
         default=ANY_PLACE,
     )
-    cluster_options: Mapping[str, Any] = setting(
-        kinds.plug_in_options(),
-        Section.PLACE,
-        "Option of a cluster that is not built in, such as nodes=4.",
-        default={},
-        flag="--cluster-option",
-        argument="cluster_options",
+    cluster_options: Mapping[str, Any] = _plug_in_options(
+        "cluster", Section.PLACE, "a cluster", such_as="nodes=4"
     )
     connect: str | None = own_option("connect", CLUSTERS, Section.PLACE, stands_alone=True)
     certs: str | None = own_option("certs", CLUSTERS, Section.PLACE, stands_alone=True)
@@ -323,14 +322,8 @@ class StudyOptions:
         default="dask",
         resumable=False,
     )
-    executor_options: Mapping[str, Any] = setting(
-        kinds.plug_in_options(),
-        Section.PLACE,
-        "Option of an executor that is not built in, such as nice=5.",
-        default={},
-        flag="--executor-option",
-        argument="executor_options",
-        resumable=False,
+    executor_options: Mapping[str, Any] = _plug_in_options(
+        "executor", Section.PLACE, "an executor", such_as="nice=5", resumable=False
     )
     cache_data: bool | int | None = setting(
         kinds.switch_or_size(),

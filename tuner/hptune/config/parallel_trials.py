@@ -51,30 +51,22 @@ def check_splits(found: Found, settings: StudySettings) -> None:
             f"{found.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "
             "measure; give a number instead of auto, such as --processes-per-trial 2"
         )
-    check_carrier(found, Resources(processes=2), settings)
-
-
-def check_carrier(found: Found, resources: Resources, settings: StudySettings) -> bool:
-    """Check that something trains the user's code on these devices; return whether hptune does.
-
-    Raises:
-        UsageError: Nothing can train the user's model on these devices; says what can.
-    """
-    processes, gpus = resources.processes, int(resources.gpus or 0)
-    if not found.is_keras or max(processes, gpus) == 1:
-        return False
-    if settings.strategy is StrategyChoice.NONE and processes == 1:
-        return False
-    _check(found, processes, gpus, settings)
-    return True
+    carrier_of(found, Resources(processes=2), settings)
 
 
 def carrier_of(found: Found, resources: Resources, settings: StudySettings) -> Carrier:
-    """Return what trains on several devices; raises as `check_carrier`."""
-    if not check_carrier(found, resources, settings):
-        return Carrier()
+    """Return what trains the user's model on these devices, if hptune has to see to that.
+
+    Raises:
+        UsageError: Nothing can train it; says what can.
+    """
     processes, gpus = resources.processes, int(resources.gpus or 0)
     devices = max(processes, gpus)
+    if not found.is_keras or devices == 1:
+        return Carrier()
+    if settings.strategy is StrategyChoice.NONE and processes == 1:
+        return Carrier()
+    _check(found, processes, gpus, settings)
     words = f"{processes} processes" if processes > 1 else f"{gpus} GPUs"
     if processes > 1 and gpus > processes:
         words += f" of {gpus // processes} GPUs"
@@ -90,10 +82,10 @@ def carrier_of(found: Found, resources: Resources, settings: StudySettings) -> C
             "BatchNormalization uses the statistics of each device's part of a batch, so results "
             f"differ from one device; {remedy}"
         )
-    return Carrier(f"{words}, {carrier}; {rule_text(settings, devices)}", tuple(warnings))
+    return Carrier(f"{words}, {carrier}; {_rule_text(settings, devices)}", tuple(warnings))
 
 
-def rule_text(settings: StudySettings, devices: int) -> str:
+def _rule_text(settings: StudySettings, devices: int) -> str:
     """Return what the batch size means, in words."""
     if settings.batch_rule is BatchRule.GLOBAL:
         return f"the batch size is that of all {devices} devices together (--batch-rule global)"

@@ -1,4 +1,4 @@
-"""Checks of real Dask workers: response time, versions, clocks, access to the study directory."""
+"""Checks of workers: certificates, response time, versions, clocks, the study directory."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from typing import Any
 from distributed import Client
 
 from ..clusters.existing import ExistingScheduler
+from ..clusters.jobs import certificates_folder
 from ..core.resources import size
 from ..errors import HptuneError
 from ..executors.dask_client import connect
 from ..executors.local_cluster import start_cluster
+from ..security.certificates import ENDING_DAYS, default_folder, file_of, read
 from ..text import plural
 from ..worker import devices
 from ..worker.addresses import outward
 from ..worker.dask import versions
 from ..worker.dask.offer import granted_by
 from ..worker.private_folder import dask_folder
-from .certificates import certificate_findings
 from .findings import Finding, Subject, failed, passed, warned
 from .storage import folder_for
 
+_CERTIFICATES = "certificates"
 _CALLS = 10
 _NAMED = 3
 _SLOW_SECONDS = 0.5
@@ -72,6 +74,37 @@ def check_workers(subject: Subject) -> Iterator[Finding]:
                 yield from _resources(client, addresses, subject)
             yield _clocks(client, addresses)
             yield _files(client, addresses, subject)
+
+
+def certificate_findings(subject: Subject) -> Iterator[Finding]:
+    """Yield the state of the certificates on this machine; nothing if there are none."""
+    own = Path(subject.certs) if subject.certs else default_folder()
+    places = [(own, "`hptune certs --renew`, then copy worker.pem to the workers again")]
+    jobs = certificates_folder(Path(subject.study))
+    places.append((jobs, "the next `hptune resume` makes new ones"))
+    for place, advice in places:
+        if file_of(place).exists() or str(place) == subject.certs:
+            yield _certificate(place, advice)
+    if subject.insecure:
+        yield warned(
+            _CERTIFICATES,
+            "--insecure: anyone who reaches the scheduler or a worker can run code as you",
+            "leave it out, and use the tls:// address that `hptune scheduler` prints",
+        )
+
+
+def _certificate(place: Path, advice: str) -> Finding:
+    try:
+        found = read(place)
+    except HptuneError as error:
+        return failed(_CERTIFICATES, error.message, "`hptune certs` shows and makes certificates")
+    days = int(found.days_left)
+    if found.days_left < 0:
+        return failed(_CERTIFICATES, f"{found.path} was valid until {found.last_day}", advice)
+    words = f"{found.path} is valid until {found.last_day} ({plural(days, 'day')})"
+    return (
+        passed(_CERTIFICATES, words) if days > ENDING_DAYS else warned(_CERTIFICATES, words, advice)
+    )
 
 
 def _client(subject: Subject, stack: contextlib.ExitStack) -> Any:

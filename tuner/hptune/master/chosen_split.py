@@ -1,29 +1,40 @@
-"""The devices of each trial in a run: connects `scaling.splitter` with its plan and ledger."""
+"""The devices of each trial in a run, if hptune chooses their number: `--gpus-per-trial auto`.
+
+The model's steps are measured once, when the study begins. Then the split with which the study ends
+soonest is chosen, and chosen again whenever workers join or leave. Each choice is an event, so a
+replay reads it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from ..config.plugins import find_sampler
+from ..core.data_parallel import BatchRule
 from ..core.messages import DecideSplit, Event
 from ..core.notice import Notice, Notify
 from ..core.resources import Resources
 from ..executors.base import Executor
-from ..scaling.curve import ScalingCurve
-from ..scaling.points import Mode
-from ..scaling.sizes import TrialSizes
-from ..scaling.split import SplitTimes
-from ..scaling.splitter import (
-    FACT,
-    FIRST_NUMBER,
-    Splitter,
-    measure_split,
-    mode_of,
-    stored_curve,
-)
-from ..scaling.step_runner import StepRunner
+from ..scaling.curve import Failure, Mode, ScalingCurve, write_curves
+from ..scaling.measurer import MeasuringPlan, measure_curve
+from ..scaling.split import Splitter, SplitTimes
+from ..scaling.step_runner import StepRunner, TrialSizes
+from ..storage.directory import StudyDirectory
+from ..text import plural
 from .compose import Run, brief
 from .stop_requests import StopRequests
+
+_FACT: Final = "scaling"
+"""Name of the ledger's fact that holds the measured curve."""
+_ROUNDS = 2
+_SECONDS = 120.0
+"""Longest time to measure."""
+_STEPS_SECONDS = 0.5
+FIRST_NUMBER = 1_000_000
+"""Trial number of the first measurement. It is larger than that of any trial, so a measurement
+never uses a trial's directory."""
 
 
 class ChosenSplit:
@@ -59,28 +70,26 @@ class ChosenSplit:
         Returns:
             The events that the study's loop must still handle.
         """
-        mode = mode_of(self._run.plan.settings)
-        curve, seen = stored_curve(self._run.ledger.facts), list[Event]()
-        if curve is None:
-            curve, seen = self._measure(mode, executor, requests)
+        settings, known = self._run.plan.settings, self._run.ledger.facts.get(_FACT)
+        mode = Mode.STRONG if settings.batch_rule is BatchRule.GLOBAL else Mode.WEAK
+        sizes, seen = TrialSizes.of(self._run.plan.layout.resources), list[Event]()
+        if known is None:
+            curve, seen = self._measure(mode, sizes, executor, requests)
+        else:
+            curve = ScalingCurve.from_json(known)
         if curve is not None and (times := SplitTimes.of(curve, mode)).seconds:
+            learns = find_sampler(settings).learns
             self._splitter = Splitter(
-                times,
-                curve.device,
-                sizes=TrialSizes.of(self._run.plan.layout.resources),
-                learns=find_sampler(self._run.plan.settings).learns,
-                note=self._note,
+                times, curve.device, sizes=sizes, learns=learns, note=self._note
             )
         return seen
 
     def _measure(
-        self, mode: Mode, executor: Executor, requests: StopRequests
+        self, mode: Mode, sizes: TrialSizes, executor: Executor, requests: StopRequests
     ) -> tuple[ScalingCurve | None, list[Event]]:
         """Return the curve, None if it could not be measured, and the events that were seen."""
         run, plan, cluster = self._run, self._run.plan, self._run.workers.cluster
-        usual = plan.layout.resources
         run.ledger.set_facts({"measuring": True})
-        sizes = TrialSizes.of(usual)
         runner = StepRunner(
             executor,
             brief=brief(run),
@@ -89,22 +98,110 @@ class ChosenSplit:
             first_number=FIRST_NUMBER,
             requests=requests,
         )
+        wanted = {plan.layout.resources: run.trials_to_run}
         curve = measure_split(
             runner,
             run.directory,
             mode=mode,
             backend=plan.backend,
             required_workers=cluster.required_workers,
-            scale=lambda: cluster.scale_to({usual: run.trials_to_run}, executor.workers),
+            scale=lambda: cluster.scale_to(wanted, executor.workers),
             note=self._note,
         )
-        measured = {} if curve is None else {FACT: curve.to_json()}
+        measured = {} if curve is None else {_FACT: curve.to_json()}
         run.ledger.set_facts({**measured, "measuring": False})
         if curve is not None and not SplitTimes.of(curve, mode).seconds:
             why = curve.failures[0].reason if curve.failures else "the time was up"
-            self._note(
-                Notice(
-                    f"no training step could be measured ({why}); each trial gets 1 {curve.device}"
-                )
-            )
+            line = f"no training step could be measured ({why}); each trial gets 1 {curve.device}"
+            self._note(Notice(line))
         return curve, runner.seen
+
+
+def measure_split(
+    runner: StepRunner,
+    directory: StudyDirectory,
+    *,
+    mode: Mode,
+    backend: str,
+    required_workers: Callable[[], int],
+    scale: Callable[[], Sequence[Notice]],
+    note: Notify,
+) -> ScalingCurve | None:
+    """Measure the steps of the default configuration before the first trial.
+
+    It waits for as many workers as the first trial does, and measures all numbers of devices that
+    they hold.
+
+    Args:
+        runner: Numbers its attempts from `FIRST_NUMBER` on. Later, it knows the events for the
+            study's loop.
+        directory: The study's directory.
+        mode: What stays the same when a trial gets more devices.
+        backend: Keras's backend.
+        required_workers: Returns how many workers there must be before the first trial.
+        scale: Finds workers, and returns lines for the user.
+        note: Takes lines for the user.
+
+    Returns:
+        The curve; None if the study is to stop, or if neither a time nor a failure of the model is
+        known.
+    """
+    while not runner.wants_stop and (
+        len(runner.workers) < required_workers() or runner.resources(1) is None
+    ):
+        runner.look()
+        for notice in scale():
+            note(notice)
+    try:
+        curve = None if runner.wants_stop else _curve(runner, mode, backend, note)
+    finally:
+        for number in runner.numbers:
+            shutil.rmtree(directory.trial(number), ignore_errors=True)
+    if runner.wants_stop or curve is None:
+        return None
+    if not curve.samples and not curve.failures:
+        line = (
+            "no training step could be measured in time, or its workers left; each trial gets 1 "
+            f"{curve.device}, and hptune resume measures again"
+        )
+        note(Notice(line))
+        return None
+    write_curves(directory.path, [curve])
+    return curve
+
+
+def _curve(runner: StepRunner, mode: Mode, backend: str, note: Notify) -> ScalingCurve:
+    """Measure steps at each number of devices."""
+    sizes = _sizes(runner)
+    others = ", ".join(map(str, sizes[:-1]))
+    shown = f"{others} and " if others else ""
+    shown += plural(sizes[-1], runner.device)
+    own = "" if runner.device == "process" else ", a process for each"
+    note(Notice(f"measuring training steps on {shown}{own}, to choose those of each trial …"))
+
+    plan = MeasuringPlan(
+        devices=sizes,
+        modes=(mode,),
+        repeats=_ROUNDS,
+        seconds=_SECONDS,
+        steps_seconds=_STEPS_SECONDS,
+        is_for_trials=True,
+    )
+    curve, _ = measure_curve(runner, plan, backend=backend, told=lambda _point, _result: None)
+    for each in sizes:
+        if not plan.can_divide(curve.batch, each):
+            reason = f"the batch of {curve.batch} does not divide by {each}"
+            curve = curve.with_result(Failure(mode.point(curve.batch, each), reason))
+    for failure in curve.failures:
+        note(
+            Notice(f"leaving out {plural(failure.point.devices, runner.device)}: {failure.reason}")
+        )
+    return curve
+
+
+def _sizes(runner: StepRunner) -> tuple[int, ...]:
+    """Return the powers of two that the workers can hold on one node."""
+    sizes = [1]
+    while (wanted := runner.resources(2 * sizes[-1])) is not None and wanted.nodes == 1:
+        sizes.append(2 * sizes[-1])
+    return tuple(sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,11 +21,9 @@ from ..core.space.space import SearchSpace
 from ..core.step_request import check_divides
 from ..errors import ModelFileError, StudyError, UsageError
 from ..executors.parallel import ParallelExecutor
-from ..scaling.curve import Failure, Sample, ScalingCurve
+from ..scaling.curve import Failure, Point, Sample, ScalingCurve
 from ..scaling.measurer import NOT_OF_THE_MODEL, MeasuringPlan, measure_curve
-from ..scaling.points import Mode, Point, points
-from ..scaling.sizes import TrialSizes
-from ..scaling.step_runner import STEP_GOALS, StepRunner, divisors
+from ..scaling.step_runner import STEP_GOALS, StepRunner, TrialSizes, divisors
 from ..storage.directory import StudyDirectory
 from ..storage.file_errors import storage_errors
 from ..text import amount, plural
@@ -33,8 +31,6 @@ from ..worker.dask.study_access import prepare_access
 from ..worker.orders import StudyBrief
 from .workforce import Workforce
 
-STEPS_SECONDS = 1.0
-"""How long the steps of one run are timed."""
 _JOIN_SECONDS = 60.0
 """Longest wait for workers that exist already to join."""
 _NOTE_SECONDS = 3.0
@@ -48,26 +44,13 @@ class ScalingRequest:
 
     Attributes:
         settings: The user's code and its workers; `source.backend` names the backend.
-        devices: Numbers of devices, increasing.
-        batch: The global batch; None for the model's own.
-        modes: Strong scaling, weak scaling, or both.
-        repeats: How often each point is measured.
-        seconds: How long it may take, from when the workers are there.
+        plan: What to measure; its time counts from when the workers are there.
         in_one_process: Whether one process has all devices, instead of one process for each.
     """
 
     settings: StudySettings
-    devices: tuple[int, ...]
-    batch: int | None
-    modes: tuple[Mode, ...]
-    repeats: int
-    seconds: float
+    plan: MeasuringPlan
     in_one_process: bool = False
-
-    @property
-    def divisors(self) -> tuple[int, ...]:
-        """Numbers that must divide the batch; none if every device has a whole one."""
-        return self.devices if Mode.STRONG in self.modes else ()
 
 
 def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) -> ScalingCurve:
@@ -82,9 +65,9 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) ->
         UsageError: The request does not fit the model or the machine; nothing was trained.
         StudyError: There are no workers.
     """
-    settings = request.settings
+    settings, devices = request.settings, request.plan.devices[-1]
     cluster = choose_cluster(settings, directory.path)
-    _check_devices(request.devices, cluster)
+    _check_devices(devices, cluster)
     directory.create()
     with directory.acquire() as lock, lock.beating(), Workforce(settings, cluster) as workers:
         note(Notice(f"reading {Path(settings.source.path).name} and its data …"))
@@ -97,17 +80,24 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) ->
                 access = prepare_access(directory.path, token, settings.source)
         executor = ParallelExecutor(cluster.executor(layout, access), workers.clock)
         sizes = TrialSizes(in_one_process=request.in_one_process)
-        largest = _largest(request.devices[-1], sizes, cluster)
+        largest = _largest(devices, sizes, cluster)
         cluster.scale_up(largest, 1)
         runner = StepRunner(
             executor,
-            brief=_brief(request, workers.name, directory, token),
+            brief=StudyBrief(
+                name=workers.name,
+                directory=str(directory.path),
+                working_directory=settings.working_directory,
+                source=settings.source,
+                goals=STEP_GOALS,
+                master=token,
+            ),
             space=SearchSpace.from_json(found.space),
             sizes=sizes,
         )
         wait_for_workers(
             runner,
-            request.devices[-1],
+            devices,
             seconds=_join_seconds(request, cluster),
             scale=lambda: cluster.scale_to({largest: 1}, executor.workers),
             note=note,
@@ -119,7 +109,7 @@ def _join_seconds(request: ScalingRequest, cluster: Cluster) -> float:
     """Return how long to wait for workers, which may wait in a queue for any time."""
     if find_cluster(request.settings).queues:
         return math.inf
-    return _JOIN_SECONDS if cluster.is_local else min(_JOIN_SECONDS, request.seconds)
+    return _JOIN_SECONDS if cluster.is_local else min(_JOIN_SECONDS, request.plan.seconds)
 
 
 def wait_for_workers(
@@ -166,15 +156,15 @@ def wait_for_workers(
             note(Notice(line))
 
 
-def _check_devices(devices: Sequence[int], cluster: Cluster) -> None:
+def _check_devices(devices: int, cluster: Cluster) -> None:
     """Check that this machine has as many devices; other workers tell when they join."""
     if not cluster.is_local:
         return
     has = cluster.capacity
     count, name = (len(has.gpus), "GPU") if has.gpus else (len(has.cpus), "core")
-    if devices[-1] > count:
+    if devices > count:
         raise UsageError(
-            f"--devices asks for {devices[-1]} {name}s, but this machine has {count}; leave out "
+            f"--devices asks for {devices} {name}s, but this machine has {count}; leave out "
             "larger numbers, or use other machines by --slurm or --connect"
         )
 
@@ -205,18 +195,6 @@ def check_code(found: Found, request: ScalingRequest) -> None:
             "--one-process is given, but Keras on PyTorch trains on one device in each process; "
             "leave it out"
         )
-
-
-def _brief(request: ScalingRequest, name: str, directory: StudyDirectory, token: str) -> StudyBrief:
-    settings = request.settings
-    return StudyBrief(
-        name=name,
-        directory=str(directory.path),
-        working_directory=settings.working_directory,
-        source=settings.source,
-        goals=STEP_GOALS,
-        master=token,
-    )
 
 
 def _largest(devices: int, sizes: TrialSizes, cluster: Cluster) -> Resources:
@@ -259,55 +237,34 @@ def measured_curve(
         ModelFileError: The user's code failed in the first run.
         StudyError: The first run failed otherwise.
     """
-    if request.batch is not None:
-        check_divides(request.batch, request.divisors)
-    plan = MeasuringPlan(
-        devices=request.devices,
-        points=lambda batch: points(request.devices, batch, request.modes),
-        repeats=request.repeats,
-        seconds=request.seconds,
-        steps_seconds=STEPS_SECONDS,
-        batch=request.batch,
-        must_divide=request.divisors or request.devices[:1],
-    )
-    notes = _RunNotes(backend, runner.device, note)
-    curve, is_time_up = measure_curve(runner, plan, backend=backend, told=notes)
-    found = [_ONE_PROCESS] if request.in_one_process else []
-    found += dict.fromkeys(notes.lost)
-    if curve.batch and is_time_up:
-        found += _missing_runs(curve, request)
-    return replace(curve, notes=tuple(found))
+    plan = request.plan
+    if plan.batch is not None:
+        check_divides(plan.batch, plan.divisors)
+    lost: list[str] = []
 
-
-class _RunNotes:
-    """Tells the user of each run.
-
-    Attributes:
-        lost: What happened to runs that say nothing of the model, in lines.
-    """
-
-    def __init__(self, backend: str, device: str, note: Notify) -> None:
-        self.lost: list[str] = []
-        self._backend = backend
-        self._device = device
-        self._note = note
-
-    def __call__(self, point: Point, result: Sample | Ending) -> None:
+    def told(point: Point, result: Sample | Ending) -> None:
         point = result.point if isinstance(result, Sample) else point
-        devices = plural(point.devices, self._device)
+        devices = plural(point.devices, runner.device)
         batch = f"{point.batch_per_device} samples each" if point.batch_per_device else "its batch"
-        words = f"{self._backend}: {devices}, {batch}"
+        words = f"{backend}: {devices}, {batch}"
         if isinstance(result, Sample):
-            self._note(Notice(f"{words}: {amount(1000.0 * result.step_seconds)} ms a step"))
+            note(Notice(f"{words}: {amount(1000.0 * result.step_seconds)} ms a step"))
             return
         failure = Failure.of(point, result)
         if not point.batch_per_device and not failure.is_too_large:
             _raise_first(result)
         if result.cause is Cause.STOPPED:
             return
-        self._note(Notice(f"{words}: {failure.reason}"))
+        note(Notice(f"{words}: {failure.reason}"))
         if result.cause in NOT_OF_THE_MODEL:
-            self.lost.append(f"{devices}: {failure.reason}")
+            lost.append(f"{devices}: {failure.reason}")
+
+    curve, is_time_up = measure_curve(runner, plan, backend=backend, told=told)
+    found = [_ONE_PROCESS] if request.in_one_process else []
+    found += dict.fromkeys(lost)
+    if curve.batch and is_time_up:
+        found += _missing_runs(curve, plan)
+    return replace(curve, notes=tuple(found))
 
 
 def _raise_first(ending: Ending) -> None:
@@ -318,27 +275,11 @@ def _raise_first(ending: Ending) -> None:
     raise StudyError(f"the first steps could not be measured: {ending.reason}", ending.detail)
 
 
-def _missing_runs(curve: ScalingCurve, request: ScalingRequest) -> list[str]:
+def _missing_runs(curve: ScalingCurve, plan: MeasuringPlan) -> list[str]:
     """Return a line that says how many runs were done, if the time was up before all of them."""
-    planned = points(request.devices, curve.batch, request.modes)
-    able = [point for point in planned if curve.failure(point) is None]
-    counts = [sum(each.point == point for each in curve.samples) for point in able]
-    least = min(counts, default=request.repeats)
-    if least >= request.repeats:
+    able = [point for point in plan.points(curve.batch) if curve.failure(point) is None]
+    least = min((len(curve.runs(point)) for point in able), default=plan.repeats)
+    if least >= plan.repeats:
         return []
-    runs = f"{least} of {request.repeats} runs of each point"
+    runs = f"{least} of {plan.repeats} runs of each point"
     return [f"the time was up after {runs}; a longer --timeout measures all"]
-
-
-def curves_of(
-    requests: Sequence[ScalingRequest], folder: Path, note: Notify
-) -> Iterator[ScalingCurve]:
-    """Yield the curve of each backend.
-
-    Args:
-        requests: What to measure, one for each backend.
-        folder: Where the attempts keep their logs; the caller removes it.
-        note: Takes a line on each run.
-    """
-    for number, request in enumerate(requests, start=1):
-        yield measure(request, StudyDirectory(folder / f"scaling-{number}"), note)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .. import text
 
@@ -64,6 +64,21 @@ def fields(values: Sequence[tuple[str, str]], *, width: int | None = None) -> li
         for i, line in enumerate(_wrapped(value, room)):
             lines.append(f"{'' if i else label:<{_LABEL_CHARACTERS}} {line}".rstrip())
     return lines
+
+
+def aligned(values: Mapping[str, str], *, width: int = 0) -> list[str]:
+    """Return names with their values in a second column.
+
+    >>> aligned({"lr": "0.1", "units": "64"})
+    ['  lr     0.1', '  units  64']
+
+    Args:
+        values: The values by name.
+        width: Least width of the first column.
+    """
+    names = [text.clean(name) for name in values]
+    width = max([width, *map(len, names)])
+    return [f"{_GAP}{n:<{width}}{_GAP}{v}" for n, v in zip(names, values.values(), strict=True)]
 
 
 def indented(words: str, *, width: int | None = None) -> list[str]:

@@ -4,10 +4,9 @@ One measurer serves `hptune scaling` and `--gpus-per-trial auto`. The orders of 
 those of trials, with a `core.step_request.StepRequest` instead of a training.
 
 Offers: `measurer.measure_curve` (times the steps), `step_runner.StepRunner` (runs its attempts),
-`curve.ScalingCurve` (what was measured), `rows.rows` (speed-up, efficiency and communication, with
-their noise), `efficient_batch.efficient_batch` (the batch from which on more devices are
-efficient), `splitter.Splitter` and `split.choose_split` (devices for each trial of a study),
-`file` (the curves of a study), `texts` and `page` (what the user reads).
+`curve.ScalingCurve` (what was measured, and the file that keeps it), `rows` (speed-up, efficiency
+and communication, with their noise, and the batch from which on more devices are efficient),
+`split.Splitter` (devices for each trial of a study), `texts` and `page` (what the user reads).
 
-May import: `errors`, `text`, `core`, `config`, `executors`, `reporting`, `storage`, `worker`.
+May import: `errors`, `text`, `core`, `executors`, `reporting`, `storage`, `worker`.
 """

@@ -1,14 +1,80 @@
-"""A measured scaling curve."""
+"""A measured scaling curve: what was timed on how many devices, and the file that keeps it."""
 
 from __future__ import annotations
 
+import enum
+import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
+import cattrs
+
 from ..core.attempt import Cause, Ending
-from .points import Point
+from ..storage.files import atomic_write
+
+FILE = "scaling.json"
+"""The file in a study's directory with its model's curves."""
+
+_CONVERTER = cattrs.Converter(detailed_validation=False)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Point:
+    """One measurement: some steps on some devices.
+
+    Attributes:
+        devices: Number of devices that train one model together.
+        batch_per_device: Samples of a step on each of them.
+    """
+
+    devices: int
+    batch_per_device: int
+
+    @property
+    def batch(self) -> int:
+        """Samples of a step on all devices together."""
+        return self.devices * self.batch_per_device
+
+
+class Mode(enum.StrEnum):
+    """What stays the same when devices are added."""
+
+    STRONG = "strong"
+    """The global batch: each device gets a smaller part of it."""
+    WEAK = "weak"
+    """The batch of each device: the global batch grows."""
+
+    def point(self, global_batch: int, devices: int) -> Point:
+        """Return what is measured on some devices.
+
+        Args:
+            global_batch: The model's own batch, that of one device.
+            devices: Number of devices, which divides it.
+        """
+        return Point(devices, global_batch if self is Mode.WEAK else global_batch // devices)
+
+
+def points(devices: Sequence[int], global_batch: int, modes: Sequence[Mode]) -> list[Point]:
+    """Return what is measured for strong and weak scaling, the smallest first.
+
+    A step on several devices is compared with one of the same batch per device on a single device,
+    which has no communication; so those are measured too, if 1 is among the devices.
+
+    >>> [(p.devices, p.batch_per_device) for p in points([1, 2], 64, list(Mode))]
+    [(1, 32), (1, 64), (2, 32), (2, 64)]
+
+    Args:
+        devices: Numbers of devices, each of which divides the batch.
+        global_batch: The model's own batch.
+        modes: Which of them are asked for.
+    """
+    found = {mode.point(global_batch, count) for mode in modes for count in devices}
+    if 1 in devices:
+        found |= {Point(1, each.batch_per_device) for each in found}
+    return sorted(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +189,13 @@ class ScalingCurve:
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def runs(self, point: Point) -> list[Sample]:
+        """Return the runs that measured a point."""
+        return [each for each in self.samples if each.point == point]
+
     def step_seconds(self, point: Point) -> Range | None:
         """Return the time of a step; None if it was not measured."""
-        found = [each.step_seconds for each in self.samples if each.point == point]
+        found = [each.step_seconds for each in self.runs(point)]
         return Range.of(*found) if found else None
 
     def failure(self, point: Point) -> Failure | None:
@@ -145,16 +215,23 @@ class ScalingCurve:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """Return the curve that `to_json` wrote; what it does not know is ignored."""
-        return cls(
-            backend=plain["backend"],
-            device=plain["device"],
-            batch=plain["batch"],
-            devices=tuple(plain["devices"]),
-            samples=tuple(
-                Sample(**{**each, "point": Point(**each["point"])}) for each in plain["samples"]
-            ),
-            failures=tuple(
-                Failure(**{**each, "point": Point(**each["point"])}) for each in plain["failures"]
-            ),
-            notes=tuple(plain["notes"]),
-        )
+        return _CONVERTER.structure(plain, cls)
+
+
+def write_curves(study: Path, curves: Sequence[ScalingCurve]) -> None:
+    """Keep the curves in a study's directory, in place of earlier ones.
+
+    Raises:
+        StorageFullError: There is no space, or writing is forbidden.
+    """
+    content = json.dumps([each.to_json() for each in curves], indent=2)
+    atomic_write(study / FILE, f"{content}\n".encode())
+
+
+def read_curves(study: Path) -> tuple[ScalingCurve, ...]:
+    """Return the curves in a study's directory; empty if it has none that can be read."""
+    try:
+        content = json.loads((study / FILE).read_text(encoding="utf-8"))
+        return tuple(map(ScalingCurve.from_json, content))
+    except (OSError, ValueError, LookupError, TypeError):  # written by another version, or by hand
+        return ()

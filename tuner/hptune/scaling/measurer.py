@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 
 from ..core.attempt import Cause, Ending
 from ..core.step_request import StepRequest
-from .curve import Failure, Sample, ScalingCurve
-from .points import Point
+from .curve import Failure, Mode, Point, Sample, ScalingCurve, points
 from .step_runner import StepRunner
 
 NOT_OF_THE_MODEL = (Cause.WORKER_LOST, Cause.RANK_LOST, Cause.STOPPED)
@@ -26,21 +25,44 @@ class MeasuringPlan:
 
     Attributes:
         devices: Numbers of devices, increasing.
-        points: Returns what is measured, by the model's batch.
+        modes: Strong scaling, weak scaling, or both.
         repeats: How often each point is measured.
         seconds: How long all of it may take.
         steps_seconds: How long the steps of one run are timed.
         batch: The global batch; None for the model's own.
-        must_divide: Numbers of devices that must divide the model's own batch.
+        is_for_trials: Whether only the times of trials matter: numbers of devices that do not
+            divide the batch are left out, and no parts of it are measured on a single device. If
+            not, such numbers are an error.
     """
 
     devices: tuple[int, ...]
-    points: Callable[[int], Sequence[Point]]
+    modes: tuple[Mode, ...]
     repeats: int
     seconds: float
-    steps_seconds: float
+    steps_seconds: float = 1.0
     batch: int | None = None
-    must_divide: tuple[int, ...] = ()
+    is_for_trials: bool = False
+
+    @property
+    def divisors(self) -> tuple[int, ...]:
+        """Numbers that must divide the batch; none if every device has a whole one."""
+        return self.devices if Mode.STRONG in self.modes and not self.is_for_trials else ()
+
+    @property
+    def must_divide(self) -> tuple[int, ...]:
+        """Numbers of devices that must divide the model's own batch."""
+        return () if self.is_for_trials else self.divisors or self.devices[:1]
+
+    def can_divide(self, batch: int, devices: int) -> bool:
+        """Return whether a batch can be measured on some devices."""
+        return Mode.STRONG not in self.modes or batch % devices == 0
+
+    def points(self, batch: int) -> list[Point]:
+        """Return what is measured if this is the model's batch, the smallest first."""
+        if not self.is_for_trials:
+            return points(self.devices, batch, self.modes)
+        devices = [each for each in self.devices if self.can_divide(batch, each)]
+        return [mode.point(batch, each) for mode in self.modes for each in devices]
 
 
 def measure_curve(

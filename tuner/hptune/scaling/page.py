@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import text
-from ..reporting.html.panel import BEST, COMPLETE, FAILED, PRUNED, Panel, Section, Shown, Table
-from ..reporting.html.report import ReportContents, page_of
-from .curve import Range, ScalingCurve
-from .efficient_batch import Side, efficiency_by_batch
-from .file import read_curves
-from .line_figures import Line, Mark, Reference, line_figure
-from .points import Mode
-from .rows import Row, measured_modes
-from .texts import (
-    BAR_COLUMNS,
-    COLUMNS,
-    EFFICIENT,
-    all_rows,
-    bar_cells,
-    cells,
-    conclusions,
-    efficient_batches,
+from ..reporting.html import markdown
+from ..reporting.html.panel import (
+    BEST,
+    COMPLETE,
+    FAILED,
+    MEDIAN,
+    MUTED,
+    PRUNED,
+    Panel,
+    Section,
+    Shown,
+    Table,
+    blank_figure,
+    legend_above,
 )
+from ..reporting.html.report import ReportContents, page_of
+from .curve import Mode, Range, ScalingCurve, read_curves
+from .rows import Row, efficiency_by_batch, measured_modes
+from .texts import COLUMNS, EFFICIENT, all_rows, cells, conclusions, range_text
 
-_COLORS = (COMPLETE, PRUNED, BEST)
-_COLORS_BY_DEVICES = ("#8e5fc9", "#1593a5", FAILED)
+_COLORS = (COMPLETE, PRUNED, BEST, MEDIAN, FAILED, MUTED)
 _PERCENT = 100.0
 _MODES = "Strong scaling: all devices together train one batch; weak: each trains a whole one."
 _MARKS = (
     "Pale bars are the range of repeated runs; a ring is not distinguishable from the smallest "
-    "number of devices, and ? is unknown, or less than the noise. Dotted: the ideal speed-up, and "
-    "an efficiency of {:.0f} %."
+    "number of devices, and where a line ends early, the value is unknown, or less than the noise. "
+    "Dotted: the ideal speed-up, and an efficiency of {:.0f} %."
 )
+
+_Mark = tuple[float, Range | None, bool]
+"""A point of a line: where it is, its value if that is known, and whether it is drawn as a ring."""
 
 
 def scaling_panel(
@@ -52,7 +56,7 @@ def scaling_panel(
         curves: What was measured, by backend.
         modes: Which of them are shown; None for those that were measured.
         efficiency: Efficiency that is worth the devices.
-        has_figures: Whether it has figures, instead of a table of bars.
+        has_figures: Whether it has figures besides the tables.
     """
     if modes is None:
         measured_in = {mode for curve in curves if curve.batch for mode in measured_modes(curve)}
@@ -61,33 +65,34 @@ def scaling_panel(
     if not found:
         return None
     lines = conclusions(curves, modes=modes, efficiency=efficiency)
-    said = Table(("what the measurements say",), [(line,) for line in lines])
-    measured = Table(COLUMNS, [cells(row) for row in found])
-    if not has_figures:
-        bars = Table(BAR_COLUMNS, bar_cells(found))
-        return Panel("scaling", "Scaling", _MODES, tables=[said, measured, bars], is_folded=False)
-    measured = Table(COLUMNS, [_in_one_line(each) for each in measured.rows])
-    figures = _figures([each for each in curves if each.batch], found, efficiency)
+    tables = [
+        Table(("what the measurements say",), [(line,) for line in lines]),
+        Table(COLUMNS, [_in_one_line(cells(row)) for row in found]),
+    ]
+    figures = _figures([each for each in curves if each.batch], found, efficiency) * has_figures
     words = f"{_MODES} {_MARKS.format(_PERCENT * efficiency)}" if figures else _MODES
-    return Panel("scaling", "Scaling", words, figures, [said, measured], is_folded=False)
+    return Panel(words, figures, tables, is_folded=False)
 
 
-def kept_panel(study: Path, *, has_figures: bool) -> Panel | None:
+def kept_panel(study: Path) -> Panel | None:
     """Return what was measured for a study, by its directory; None if nothing was."""
-    return scaling_panel(read_curves(study), has_figures=has_figures)
+    return scaling_panel(read_curves(study))
 
 
-def scaling_page(title: str, head: Sequence[str], panel: Panel) -> str:
-    """Return a page of one section, on how a model scales."""
+def scaling_report(
+    curves: Sequence[ScalingCurve], *, modes: Sequence[Mode], efficiency: float, as_html: bool
+) -> str:
+    """Return a page on how a model scales, as HTML with figures or as Markdown."""
+    panel = scaling_panel(curves, modes=modes, efficiency=efficiency, has_figures=as_html)
+    title = "hptune: how the model scales"
+    head = [f"{each.backend}: a batch of {each.batch} on one {each.device}" for each in curves]
+    if panel is None:
+        return title
+    if not as_html:
+        return markdown.page(title, head, [("Scaling", panel)])
+    sections = [Section("scaling", "Scaling", lambda: panel)]
     return page_of(
-        ReportContents(
-            title,
-            head,
-            [Section(panel.name, panel.title, lambda: panel)],
-            Shown.ALWAYS,
-            has_pruned=False,
-            is_running=False,
-        )
+        ReportContents(title, head, sections, Shown.ALWAYS, has_pruned=False, is_running=False)
     )
 
 
@@ -96,173 +101,176 @@ def _in_one_line(row: Sequence[str]) -> tuple[str, ...]:
     return (*(each.replace(" ", "\u00a0").replace(",\u00a0", ", ") for each in row[:-1]), row[-1])
 
 
+def _figures(curves: Sequence[ScalingCurve], found: Sequence[Row], efficiency: float) -> list[Any]:
+    """Return a figure of each measure over the devices, and of the efficiency over the batch."""
+    devices = {each.device for each in curves}
+    device = devices.pop() if len(devices) == 1 else "device"
+    counts = sorted({row.devices for row in found if not row.failure})
+    fewest = min(row.speed_up_relative_to for row in found)
+    figures = [
+        _figure(
+            each.title,
+            text.plural(2, device).partition(" ")[2],
+            {name: each.marks(rows) for name, rows in _lines(found).items()},
+            reference=[(n, each.ideal(n / fewest)) for n in counts] if each.ideal else (),
+            is_log=each.is_log,
+        )
+        for each in _measures(found, device, efficiency)
+    ]
+    for curve in curves:
+        by_batch = {
+            text.plural(count, curve.device): [
+                (batch, each.times(_PERCENT), False)
+                for batch, each in efficiency_by_batch(curve, count).items()
+            ]
+            for count in curve.devices
+            if count > 1
+        }
+        batches = sorted({batch for marks in by_batch.values() for batch, _, _ in marks})
+        figures.append(
+            _figure(
+                f"Efficiency by batch, %{f', {curve.backend}' if len(curves) > 1 else ''}",
+                f"batch on each {curve.device}",
+                by_batch,
+                reference=[(each, _PERCENT * efficiency) for each in batches],
+            )
+        )
+    return [each for each in figures if each is not None]
+
+
+def _lines(found: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the measured rows of each backend and mode, by what tells them apart."""
+    measured = [row for row in found if not row.failure]
+    backends, modes = {row.backend for row in measured}, {row.mode for row in measured}
+    named: dict[str, list[Row]] = {}
+    for row in measured:
+        parts = [row.backend] if len(backends) > 1 else []
+        parts += [row.mode] if len(modes) > 1 or not parts else []
+        named.setdefault(" ".join(parts), []).append(row)
+    return named
+
+
 @dataclass(frozen=True, slots=True)
-class _Series:
-    """The rows of one line."""
-
-    label: str
-    color: str
-    rows: Sequence[Row]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Measure:
     """What one figure shows of each row.
 
     Attributes:
         title: Its name and unit.
-        value_of: Returns it in this unit; None if it is unknown.
+        value: Returns it in this unit; None if it is unknown.
         is_relative: Whether rows are compared with the smallest number of devices.
-        reference: What it is compared with.
-        top: Where its axis ends at least.
+        ideal: Returns what it is compared with, by the number of devices relative to the smallest.
         is_log: Whether its axis is logarithmic.
     """
 
     title: str
-    value_of: Callable[[Row], Range | None]
+    value: Callable[[Row], Range | None]
     is_relative: bool = False
-    reference: Reference | None = None
-    top: float = 0.0
+    ideal: Callable[[float], float] | None = None
     is_log: bool = False
 
-
-def _figures(curves: Sequence[ScalingCurve], found: Sequence[Row], efficiency: float) -> list[Any]:
-    """Return the figures; a wide page has three in a row."""
-    devices = {each.device for each in curves}
-    device = devices.pop() if len(devices) == 1 else "device"
-    by_batch = [
-        figure for curve in curves
-        if (figure := _by_batch(curve, efficiency, has_name=len(curves) > 1)) is not None
-    ]  # fmt: skip
-    figures = []
-    for suffix, group in _groups([row for row in found if row.throughput is not None]):
-        measures = list(_measures(group, device, efficiency))
-        if len(curves) == 1 and by_batch:
-            del measures[-1]  # the figure by batch completes the row instead
-        for measure in measures:
-            lines = [_line(series, measure) for series in group]
-            # Those of the fewest devices alone compare nothing.
-            if not any(mark.y for line in lines for mark in line.marks[1:]):
-                continue
-            figures.append(
-                line_figure(
-                    measure.title + suffix,
-                    text.plural(2, device).partition(" ")[2],
-                    lines,
-                    reference=measure.reference,
-                    top=measure.top,
-                    is_log=measure.is_log,
-                )
+    def marks(self, rows: Sequence[Row]) -> list[_Mark]:
+        """Return the points of a line."""
+        return [
+            (
+                row.devices,
+                self.value(row),
+                self.is_relative and not row.is_distinguishable and not row.is_base,
             )
-    return figures + by_batch
-
-
-def _groups(found: Sequence[Row]) -> Iterator[tuple[str, list[_Series]]]:
-    """Yield the lines of figures that belong together, and what follows their titles.
-
-    A figure has the modes of one backend, or the backends in one mode: three lines at most.
-    """
-    backends = list(dict.fromkeys(row.backend for row in found))
-    modes = list(dict.fromkeys(row.mode for row in found))
-    if len(backends) == 1:
-        of_mode = [(str(mode), [row for row in found if row.mode is mode]) for mode in modes]
-        yield "", _series(of_mode)
-        return
-    for mode in modes:
-        of_backend = [
-            (each, [row for row in found if row.mode is mode and row.backend == each])
-            for each in backends
+            for row in rows
         ]
-        yield f", {mode}" if len(modes) > 1 else "", _series(of_backend)
 
 
-def _series(named: Sequence[tuple[str, Sequence[Row]]]) -> list[_Series]:
-    colors = zip(named, itertools.cycle(_COLORS), strict=False)
-    return [_Series(label, color, rows) for (label, rows), color in colors if rows]
+def _measures(found: Sequence[Row], device: str, efficiency: float) -> list[_Measure]:
+    """Return what is shown over the number of devices."""
+    most = max(row.device_memory_bytes for row in found)
+    unit, unit_name = (1e9, "GB") if most >= 1e9 else (1e6, "MB")
+
+    def memory(row: Row) -> Range | None:
+        return Range.of(row.device_memory_bytes / unit) if row.device_memory_bytes else None
+
+    def percent(share: Range | None) -> Range | None:
+        return share and share.times(_PERCENT)
+
+    return [
+        _Measure("Samples a second", lambda row: row.samples_per_second, is_relative=True),
+        _Measure("Speed-up", lambda row: row.speed_up, is_relative=True, ideal=float, is_log=True),
+        _Measure(
+            "Efficiency, %",
+            lambda row: percent(row.efficiency),
+            is_relative=True,
+            ideal=lambda _: _PERCENT * efficiency,
+        ),
+        _Measure("Communication, % of a step", lambda row: percent(row.communication)),
+        _Measure(f"Memory of each {device}, {unit_name}", memory),
+    ]
 
 
-def _measures(group: Sequence[_Series], device: str, efficiency: float) -> Iterator[_Measure]:
-    """Yield what is shown over the number of devices."""
-    found = [row for series in group for row in series.rows]
-    counts = sorted({row.point.devices for row in found})
-    fewest = min(row.baseline for row in found)
-    ideal = Reference([(each, each / fewest) for each in counts], "ideal")
-    unit, unit_name = (1e9, "GB") if max(map(_memory, found)) >= 1e9 else (1e6, "MB")
-    yield _Measure(title="Samples a second", value_of=lambda row: row.throughput, is_relative=True)
-    yield _Measure(
-        title="Speed-up",
-        value_of=lambda row: row.speed_up,
-        is_relative=True,
-        reference=ideal,
-        is_log=True,
-    )
-    yield _Measure(
-        title="Efficiency, %",
-        value_of=lambda row: row.efficiency and row.efficiency.times(_PERCENT),
-        is_relative=True,
-        reference=_enough(counts, efficiency),
-        top=_PERCENT,
-    )
-    yield _Measure(
-        title="Communication, % of a step",
-        value_of=lambda row: row.communication and row.communication.times(_PERCENT),
-        top=_PERCENT,
-    )
-    yield _Measure(
-        title=f"Memory of each {device}, {unit_name}",
-        value_of=lambda row: Range.of(_memory(row) / unit) if _memory(row) else None,
-    )
-    yield _Measure(
-        title="Time of a step, ms",
-        value_of=lambda row: row.step_seconds and row.step_seconds.times(1000.0),
-    )
+def _figure(
+    title: str,
+    x_label: str,
+    lines: Mapping[str, Sequence[_Mark]],
+    *,
+    reference: Sequence[tuple[float, float]] = (),
+    is_log: bool = False,
+) -> Any | None:
+    """Return a figure of some lines over positive numbers that mostly double.
 
+    None if no line has a value beyond its first: the fewest devices alone compare nothing.
 
-def _memory(row: Row) -> float:
-    return row.device_memory_bytes or 0.0
+    Args:
+        title: What the y axis shows, with the unit.
+        x_label: What the x axis shows.
+        lines: The points of each line, from left to right, by its name.
+        reference: The points of a dotted line to compare the others with.
+        is_log: Whether the y axis is logarithmic; it begins at 0 otherwise.
+    """
+    from bokeh.models import FixedTicker, NumeralTickFormatter
 
-
-def _enough(over: Sequence[float], efficiency: float) -> Reference:
-    wanted = _PERCENT * efficiency
-    return Reference([(each, wanted) for each in over])
-
-
-def _line(series: _Series, measure: _Measure) -> Line:
-    return Line(
-        series.label,
-        series.color,
-        [
-            Mark(
-                row.point.devices,
-                measure.value_of(row),
-                measure.is_relative and not row.is_distinct and row.point.devices != row.baseline,
-            )
-            for row in series.rows
-        ],
-    )
-
-
-def _by_batch(curve: ScalingCurve, efficiency: float, *, has_name: bool) -> Any | None:
-    """Return the efficiency over the batch per device; None if there are no two batches."""
-    efficient = {
-        each.devices: (each.batch_per_device, _PERCENT * efficiency)
-        for each in efficient_batches(curve, efficiency)
-        if each.side is Side.WITHIN
-    }
-    several = [each for each in curve.devices if each > 1]
-    lines = []
-    for count, color in zip(several, itertools.cycle(_COLORS_BY_DEVICES), strict=False):
-        found = efficiency_by_batch(curve, count)
-        marks = [Mark(batch, each.times(_PERCENT)) for batch, each in found.items()]
-        if len(marks) > 1:
-            name = text.plural(count, curve.device)
-            lines.append(Line(name, color, marks, efficient.get(count)))
-    if not lines:
+    if not any(y for marks in lines.values() for _, y, _ in marks[1:]):
         return None
-    return line_figure(
-        f"Efficiency by batch, %{f', {curve.backend}' if has_name else ''}",
-        f"batch on each {curve.device}",
-        lines,
-        reference=_enough(sorted({mark.x for each in lines for mark in each.marks}), efficiency),
-        top=_PERCENT,
+    plot = blank_figure(
+        x_label,
+        "",
+        height=280,
+        title=title,
+        x_axis_type="log",
+        y_axis_type="log" if is_log else "linear",
+        tooltips=[("", "@label"), (x_label, "@x"), (title, "@shown")],
+        tools="save",
+    )
+    if reference:
+        plot.line(*zip(*reference, strict=True), color=MUTED, line_dash="dotted", line_width=1.5)
+    colors = itertools.cycle(_COLORS)
+    plot.hover.renderers = [
+        _drawn(plot, name, marks, next(colors)) for name, marks in lines.items()
+    ]
+    xs = sorted({x for marks in lines.values() for x, _, _ in marks})
+    plot.xaxis.ticker = FixedTicker(ticks=xs)
+    plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[00]")
+    plot.xgrid.visible = False
+    plot.title.text_color = MUTED
+    if not is_log:
+        plot.y_range.start = 0.0
+    legend_above(plot)
+    return plot
+
+
+def _drawn(plot: Any, name: str, marks: Sequence[_Mark], color: str) -> Any:
+    """Draw a line, and return its points."""
+    ys = [math.nan if y is None else y.middle for _, y, _ in marks]
+    plot.line([x for x, _, _ in marks], ys, color=color, line_width=2, legend_label=name)
+    known = [(x, y, is_ring) for x, y, is_ring in marks if y is not None]
+    x = [x for x, _, _ in known]
+    ends = ([y.low for _, y, _ in known], [y.high for _, y, _ in known])
+    plot.segment(x, ends[0], x, ends[1], color=color, line_width=7, line_alpha=0.35)
+    source = {
+        "x": x,
+        "y": [y.middle for _, y, _ in known],
+        "fill": [0.0 if is_ring else 1.0 for _, _, is_ring in known],
+        "label": [name] * len(x),
+        "shown": [range_text(y) for _, y, _ in known],
+    }
+    return plot.scatter(
+        "x", "y", source=source, size=8, color=color, line_width=2, fill_alpha="fill"
     )

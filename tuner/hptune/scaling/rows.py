@@ -1,12 +1,12 @@
-"""What follows from a scaling curve: speed-up, efficiency, and the share of communication."""
+"""What follows from a scaling curve: speed-up, communication, and from which batch on it pays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .curve import Range, ScalingCurve
-from .points import Mode, Point
+from .curve import Mode, Point, Range, ScalingCurve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,13 +16,14 @@ class Row:
     Attributes:
         backend: Keras's backend.
         mode: What stays the same when devices are added.
-        point: What was measured.
+        devices: Number of devices that train one model together.
+        batch_per_device: Samples of a step on each of them.
         step_seconds: Time of a step; None if it could not be measured.
-        throughput: Samples a second.
-        speed_up: Throughput relative to that of the smallest number of devices in this mode, which
-            is `baseline`.
-        baseline: Smallest number of devices that was measured.
-        is_distinct: Whether throughput differs from the baseline's by more than the noise.
+        samples_per_second: Throughput.
+        speed_up: Throughput relative to that of the smallest number of devices in this mode.
+        speed_up_relative_to: Smallest number of devices that was measured.
+        is_distinguishable: Whether throughput differs from theirs by more than the noise.
+        efficiency: Speed-up relative to the ideal one.
         communication: Share of a step that one device with the same batch does not need: waiting
             for the others, and exchanging gradients. None if that was not measured, or if the
             difference is less than the noise.
@@ -33,43 +34,37 @@ class Row:
 
     backend: str
     mode: Mode
-    point: Point
+    devices: int
+    batch_per_device: int
     step_seconds: Range | None = None
-    throughput: Range | None = None
+    samples_per_second: Range | None = None
     speed_up: Range | None = None
-    baseline: int = 1
-    is_distinct: bool = False
+    speed_up_relative_to: int = 1
+    is_distinguishable: bool = False
+    efficiency: Range | None = None
     communication: Range | None = None
     memory_bytes: int = 0
     gpu_memory_bytes: int | None = None
     failure: str = ""
 
     @property
-    def efficiency(self) -> Range | None:
-        """Speed-up relative to the ideal one."""
-        if self.speed_up is None:
-            return None
-        return self.speed_up.times(self.baseline / self.point.devices)
+    def is_base(self) -> bool:
+        """Whether it is the smallest number of devices, which others are compared with."""
+        return self.devices == self.speed_up_relative_to
 
     @property
-    def device_memory_bytes(self) -> float | None:
-        """Most memory on one GPU; without GPUs, the host memory divided by the devices.
-
-        None if it is unknown.
-        """
-        if self.gpu_memory_bytes:
-            return self.gpu_memory_bytes
-        return self.memory_bytes / self.point.devices if self.memory_bytes else None
+    def device_memory_bytes(self) -> float:
+        """Most memory on one GPU; without GPUs, the host memory divided by the devices."""
+        return self.gpu_memory_bytes or self.memory_bytes / self.devices
 
 
 def rows(curve: ScalingCurve, modes: Sequence[Mode] = tuple(Mode)) -> list[Row]:
-    """Return what a curve says, by mode and number of devices."""
+    """Return what a curve says, by mode and number of devices; empty if its batch is unknown."""
     found = []
-    for mode in modes:
-        of_mode = [mode.point(curve.batch, count) for count in curve.devices]
-        measured = [each for each in of_mode if curve.step_seconds(each) is not None]
-        base = measured[0] if measured else None
-        found += [_row(curve, mode, each, base) for each in of_mode]
+    for mode in modes if curve.batch else ():
+        points = [mode.point(curve.batch, count) for count in curve.devices]
+        base = next((each for each in points if curve.runs(each)), None)
+        found += [_row(curve, mode, each, base) for each in points]
     return found
 
 
@@ -85,31 +80,38 @@ def measured_modes(curve: ScalingCurve) -> tuple[Mode, ...]:
 
 def _row(curve: ScalingCurve, mode: Mode, point: Point, base: Point | None) -> Row:
     seconds = curve.step_seconds(point)
-    if seconds is None or base is None:
+    alone = None if base is None else curve.step_seconds(base)
+    if seconds is None or base is None or alone is None:
         failure = curve.failure(point)
-        reason = "not measured" if failure is None else failure.reason
-        return Row(backend=curve.backend, mode=mode, point=point, failure=reason)
-    throughput, of_base = _throughput(curve, point), _throughput(curve, base)
-    samples = [each for each in curve.samples if each.point == point]
-    of_gpu = [each.gpu_memory_bytes for each in samples if each.gpu_memory_bytes is not None]
+        return Row(
+            backend=curve.backend,
+            mode=mode,
+            devices=point.devices,
+            batch_per_device=point.batch_per_device,
+            failure="not measured" if failure is None else failure.reason,
+        )
+    throughput, of_base = _throughput(point, seconds), _throughput(base, alone)
+    speed_up = Range(1, 1, 1, seconds.count) if point == base else throughput.ratio(of_base)
+    runs = curve.runs(point)
+    of_gpu = [each.gpu_memory_bytes for each in runs if each.gpu_memory_bytes is not None]
     return Row(
         backend=curve.backend,
         mode=mode,
-        point=point,
+        devices=point.devices,
+        batch_per_device=point.batch_per_device,
         step_seconds=seconds,
-        throughput=throughput,
-        speed_up=throughput.ratio(of_base) if point != base else Range(1, 1, 1, seconds.count),
-        baseline=base.devices,
-        is_distinct=throughput.is_known_from(of_base),
+        samples_per_second=throughput,
+        speed_up=speed_up,
+        speed_up_relative_to=base.devices,
+        is_distinguishable=throughput.is_known_from(of_base),
+        efficiency=speed_up.times(base.devices / point.devices),
         communication=_communication(curve, point, seconds),
-        memory_bytes=max(each.memory_bytes for each in samples),
+        memory_bytes=max(each.memory_bytes for each in runs),
         gpu_memory_bytes=max(of_gpu, default=None),
     )
 
 
-def _throughput(curve: ScalingCurve, point: Point) -> Range:
-    seconds = curve.step_seconds(point)
-    assert seconds is not None
+def _throughput(point: Point, seconds: Range) -> Range:
     batch = point.batch
     return Range(batch / seconds.high, batch / seconds.middle, batch / seconds.low, seconds.count)
 
@@ -125,3 +127,87 @@ def _communication(curve: ScalingCurve, point: Point, seconds: Range) -> Range |
         max(0.0, 1.0 - share) for share in (needed.high, needed.middle, needed.low)
     )
     return Range(low, middle, high, needed.count)
+
+
+class Side(enum.StrEnum):
+    """Where the batch lies from which on devices are used efficiently."""
+
+    WITHIN = "within"
+    BELOW = "below"
+    """Efficiency is high at every batch that was measured."""
+    ABOVE = "above"
+    """Efficiency is low at every batch that was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class EfficientBatch:
+    """The batch per device from which on some devices are used efficiently.
+
+    Attributes:
+        devices: Number of devices.
+        side: Whether it lies among the batches that were measured.
+        batch_per_device: The batch; the smallest measured one if it lies below, the largest if
+            above.
+    """
+
+    devices: int
+    side: Side
+    batch_per_device: int
+
+
+def efficient_batches(curve: ScalingCurve, efficiency: float) -> list[EfficientBatch]:
+    """Return the batch from which on each number of devices is efficient, if it is known."""
+    found = (efficient_batch(curve, efficiency, each) for each in curve.devices if each > 1)
+    return [each for each in found if each is not None]
+
+
+def efficient_batch(curve: ScalingCurve, efficiency: float, devices: int) -> EfficientBatch | None:
+    """Return the batch per device at which efficiency reaches a share; None if it is unknown.
+
+    Efficiency at a batch per device is the time of a step on one device divided by that on all. In
+    between two measured batches both times are taken as linear. The result is None if the noise of
+    the measurements is larger than the difference.
+
+    Args:
+        curve: What was measured.
+        efficiency: The share, such as 0.8.
+        devices: Number of devices, more than one.
+    """
+    margins: dict[int, float] = {}
+    enough, little = list[int](), list[int]()
+    for batch, alone, together in _step_times(curve, devices):
+        needed = together.times(efficiency)
+        margins[batch] = alone.middle - needed.middle
+        if alone.is_known_from(needed):
+            (enough if margins[batch] > 0 else little).append(batch)
+    if enough and enough[0] == min(margins):
+        return EfficientBatch(devices, Side.BELOW, enough[0])
+    if little and little[-1] == max(margins):
+        return EfficientBatch(devices, Side.ABOVE, little[-1])
+    below = little[-1] if little else None
+    above = next((each for each in enough if below is not None and each > below), None)
+    if below is None or above is None:
+        return None
+    share = -margins[below] / (margins[above] - margins[below])
+    return EfficientBatch(devices, Side.WITHIN, round(below + share * (above - below)))
+
+
+def efficiency_by_batch(curve: ScalingCurve, devices: int) -> dict[int, Range]:
+    """Return the efficiency at each batch per device, the smallest batch first.
+
+    It has the batches that were measured on these devices and on a single one.
+
+    Args:
+        curve: What was measured.
+        devices: Number of devices, more than one.
+    """
+    return {batch: alone.ratio(together) for batch, alone, together in _step_times(curve, devices)}
+
+
+def _step_times(curve: ScalingCurve, devices: int) -> Iterator[tuple[int, Range, Range]]:
+    """Yield each batch per device with the time of a step on one device and on all."""
+    for point in sorted({each.point for each in curve.samples if each.point.devices == devices}):
+        alone = curve.step_seconds(Point(1, point.batch_per_device))
+        together = curve.step_seconds(point)
+        if alone is not None and together is not None:
+            yield point.batch_per_device, alone, together

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from ..core.messages import DecideSplit
+from ..core.notice import Notice, Notify
+from ..core.resources import Resources
+from ..core.scheduling.cluster import ClusterState
 from ..text import plural
-from .curve import ScalingCurve
-from .points import Mode
+from .curve import Mode, ScalingCurve
+from .step_runner import TrialSizes
 
 _WORTH = 0.98
 """Fewer devices are preferred unless more take less than this share of the time: measured step
 times are not exact."""
+_MEMORY_MARGIN = 1.25
+"""Memory that a trial asks for, relative to what its measured steps used: it also validates, and
+writes checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +50,11 @@ class SplitTimes:
         found, memory = {}, {}
         for count in curve.devices if curve.batch else ():
             point = mode.point(curve.batch, count)
-            samples = [each for each in curve.samples if each.point == point]
             seconds = curve.step_seconds(point)
             if seconds is None:
                 continue
             found[count] = seconds.middle / (count if mode is Mode.WEAK else 1)
-            if most := max(each.memory_bytes for each in samples):
+            if most := max(each.memory_bytes for each in curve.runs(point)):
                 memory[count] = most
         return cls(found, memory)
 
@@ -143,3 +149,72 @@ def split_text(split: Split, times: SplitTimes, device: str) -> str:
     else:
         why = "the study would not end sooner with more" if more else "no other number was measured"
     return f"{chosen}, {split.at_once} at once: {why}{f' ({speeds})' if speeds else ''}"
+
+
+class Splitter:
+    """Answers how many devices each trial gets from now on.
+
+    Args:
+        times: Step times; has at least one.
+        device: What a device is: "core", "GPU" or "process".
+        sizes: What trials hold. Where it names no memory, they ask for what was measured.
+        learns: Whether the search learns from its trials.
+        note: Takes a line on each choice.
+    """
+
+    def __init__(
+        self,
+        times: SplitTimes,
+        device: str,
+        *,
+        sizes: TrialSizes,
+        learns: bool,
+        note: Notify,
+    ) -> None:
+        self._times = times
+        self._device = device
+        self._sizes = sizes
+        self._learns = learns
+        self._note = note
+        self._devices = 0
+
+    def __call__(self, question: DecideSplit) -> tuple[Resources, str]:
+        """Return what a trial asks for, and what was chosen and why; no words for no change."""
+        cluster_state = ClusterState()
+        for number, capacity in enumerate(question.workers):
+            if capacity.gpus or self._device != "GPU":
+                cluster_state.add(str(number), "", capacity)
+
+        def at_once(devices: int) -> int:
+            return _slots(cluster_state, self._resources(devices, cluster_state))
+
+        split = choose_split(self._times, at_once, question.trials_left, learns=self._learns)
+        if split is None or (
+            split.devices == self._devices and _slots(cluster_state, question.usual)
+        ):
+            return question.usual, ""
+        resources = self._resources(split.devices, cluster_state)
+        assert resources is not None, "a size that was measured is a size"
+        self._devices = split.devices
+        words = split_text(split, self._times, self._device)
+        self._note(Notice(words))
+        return resources, words
+
+    def _resources(self, devices: int, cluster_state: ClusterState) -> Resources | None:
+        wanted = self._sizes.on(devices, has_gpus=self._device == "GPU")
+        measured = self._times.memory_bytes.get(devices)
+        if wanted is None or wanted.memory_bytes or measured is None:
+            return wanted
+        # A size that could be measured fits the largest worker, whatever the margin.
+        most = cluster_state.most_memory_bytes or measured
+        memory = max(measured, min(int(_MEMORY_MARGIN * measured), most))
+        return replace(wanted, memory_bytes=memory)
+
+
+def _slots(cluster_state: ClusterState, wanted: Resources | None) -> int:
+    """Return how many trials the workers hold at once."""
+    return (
+        0
+        if wanted is None
+        else sum(cluster_state.slots_when_empty(each, wanted) for each in cluster_state)
+    )

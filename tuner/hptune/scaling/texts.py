@@ -1,4 +1,4 @@
-"""Scaling curves as text: a table, bars, and what can be concluded."""
+"""Scaling curves as text: a table, and what can be concluded."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 from .. import text
 from ..core.resources import size
 from ..reporting.table import table
-from .curve import Range, ScalingCurve
-from .efficient_batch import EfficientBatch, Side, efficient_batch
-from .points import Mode
-from .rows import Row, rows
+from .curve import Mode, Range, ScalingCurve
+from .rows import Row, Side, efficient_batches, rows
 
 EFFICIENT = 0.8
 """Efficiency that is worth the devices: the default of --efficiency."""
@@ -21,96 +19,53 @@ COLUMNS = (
     "backend", "mode", "devices", "batch each", "step, ms", "samples/s", "speed-up", "efficiency",
     "communication", "memory",
 )  # fmt: skip
-BAR_COLUMNS = (
-    "backend", "mode", "devices", "samples/s", "efficiency", "communication", "memory each",
-)  # fmt: skip
 _UNKNOWN = "?"
-_BAR_CHARACTERS = 12
 _SAME = "not distinguishable from"
 
 
 def cells(row: Row) -> tuple[str, ...]:
     """Return a row of the table, as texts in the order of `COLUMNS`."""
-    point = row.point
-    first = (row.backend, str(row.mode), str(point.devices), str(point.batch_per_device))
-    if row.step_seconds is None or row.throughput is None or row.speed_up is None:
+    first = (row.backend, str(row.mode), str(row.devices), str(row.batch_per_device))
+    if row.failure:
         nothing = [text.NOTHING] * (len(COLUMNS) - len(first) - 1)
         return (*first, *nothing, row.failure)
-    is_base = point.devices == row.baseline
-    speed_up = _with_spread(row.speed_up, "{:.2f}".format)
-    efficiency = row.efficiency or row.speed_up
+    speed_up = "1" if row.is_base else range_text(row.speed_up, "{:.2f}".format)
+    different = row.is_base or row.is_distinguishable
+    host = size(row.memory_bytes) if row.memory_bytes else _UNKNOWN
     return (
         *first,
-        _with_spread(row.step_seconds.times(1000.0), text.amount),
-        f"{row.throughput.middle:,.0f}",
-        "1" if is_base else speed_up if row.is_distinct else f"{speed_up}, not distinguishable",
-        "100 %" if is_base else f"{100 * efficiency.middle:.0f} %",
-        _UNKNOWN if row.communication is None else f"{100 * row.communication.middle:.0f} %",
-        _memory(row),
+        range_text(row.step_seconds and row.step_seconds.times(1000.0)),
+        f"{row.samples_per_second.middle:,.0f}" if row.samples_per_second else _UNKNOWN,
+        speed_up if different else f"{speed_up}, not distinguishable",
+        _percent(row.efficiency),
+        _percent(row.communication),
+        f"{host}, {size(row.gpu_memory_bytes)} a GPU" if row.gpu_memory_bytes else host,
     )
 
 
-def _memory(row: Row) -> str:
-    host = size(row.memory_bytes) if row.memory_bytes else _UNKNOWN
-    return f"{host}, {size(row.gpu_memory_bytes)} a GPU" if row.gpu_memory_bytes else host
+def _percent(share: Range | None) -> str:
+    return _UNKNOWN if share is None else f"{100 * share.middle:.0f} %"
 
 
-def _with_spread(values: Range, form: Callable[[float], str]) -> str:
+def range_text(values: Range | None, form: Callable[[float], str] = text.amount) -> str:
+    """Return the median of several values, and their range if there are several."""
+    if values is None:
+        return _UNKNOWN
     shown = form(values.middle)
-    if values.count < 2:
-        return shown
-    return f"{shown} ({form(values.low)} to {form(values.high)})"
+    return shown if values.count < 2 else f"{shown} ({form(values.low)} to {form(values.high)})"
 
 
 def all_rows(curves: Sequence[ScalingCurve], modes: Sequence[Mode]) -> list[Row]:
     """Return the rows of some curves."""
-    return [row for curve in curves if curve.batch for row in rows(curve, modes)]
+    return [row for curve in curves for row in rows(curve, modes)]
 
 
 def scaling_text(
     curves: Sequence[ScalingCurve], *, modes: Sequence[Mode], efficiency: float = EFFICIENT
 ) -> str:
-    """Return a table, bars, and what can be concluded, as text."""
-    found = all_rows(curves, modes)
-    shown = table([COLUMNS, *map(cells, found)], left=("backend", "mode"))
-    names = [name for name in BAR_COLUMNS if name != "devices"]
-    bars = [BAR_COLUMNS, *bar_cells(found)]
-    if len(bars) > 1:
-        shown += ["", *table(bars, left=names)]
+    """Return a table, and what can be concluded, as text."""
+    shown = table([COLUMNS, *map(cells, all_rows(curves, modes))], left=("backend", "mode"))
     return "\n".join([*shown, "", *conclusions(curves, modes=modes, efficiency=efficiency)])
-
-
-def bar_cells(found: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return the measured rows with bars of characters, as texts in the order of `BAR_COLUMNS`.
-
-    The largest throughput and the largest memory have the longest bars, and so has 100 %.
-    """
-    measured = [(row, row.throughput) for row in found if row.throughput is not None]
-    most = max((each.middle for _, each in measured), default=1.0)
-    most_memory = max((row.device_memory_bytes or 0.0 for row, _ in measured), default=1.0)
-    found_cells: list[tuple[str, ...]] = []
-    for row, throughput in measured:
-        memory = row.device_memory_bytes
-        bars = (
-            _bar(throughput.middle / most),
-            _bar(_middle(row.efficiency), rest="░"),
-            _bar(_middle(row.communication), rest="░"),
-            _bar(memory and memory / most_memory),
-        )
-        found_cells.append((row.backend, str(row.mode), str(row.point.devices), *bars))
-    return found_cells
-
-
-def _middle(values: Range | None) -> float | None:
-    return None if values is None else values.middle
-
-
-def _bar(share: float | None, *, rest: str = "") -> str:
-    """Return a bar, with another character for what is missing to 100 %."""
-    if share is None:
-        return _UNKNOWN
-    length = min(_BAR_CHARACTERS, round(_BAR_CHARACTERS * share))
-    return "█" * length + rest * (_BAR_CHARACTERS - length) or "▏"
 
 
 def conclusions(
@@ -119,44 +74,34 @@ def conclusions(
     """Return what the measurements say, in lines; nothing that their spread does not allow."""
     lines = []
     for curve in curves:
-        found = rows(curve, modes) if curve.batch else []
         for mode in modes:
-            lines += _of_mode(curve, [row for row in found if row.mode is mode])
+            lines += _of_mode(rows(curve, [mode]))
         lines += _efficient_batch_lines(curve, efficiency)
         lines += (f"{curve.backend}: {note}" for note in curve.notes)
         lines += _failures(curve)
     return list(dict.fromkeys(lines))
 
 
-def _of_mode(curve: ScalingCurve, found: Sequence[Row]) -> list[str]:
-    measured = [row for row in found if row.throughput is not None]
-    if len(measured) < 2:
+def _of_mode(found: Sequence[Row]) -> list[str]:
+    """Return what the rows of one mode say, in a line; nothing if there are no two."""
+    rates = {row.devices: row.samples_per_second.middle for row in found if row.samples_per_second}
+    if len(rates) < 2:
         return []
-    best = max(measured, key=lambda row: row.throughput.middle if row.throughput else 0.0)
-    head = f"{curve.backend}, {best.mode} scaling"
-    if best.point.devices == best.baseline:
-        others = ", ".join(str(row.point.devices) for row in measured[1:])
-        slower = all(row.is_distinct for row in measured[1:])
-        words = "slower than" if slower else _SAME
-        return [f"{head}: {others} devices are {words} {best.baseline}"]
-    if not best.is_distinct or best.speed_up is None:
+    others = [row for row in found if row.devices in rates and not row.is_base]
+    best = next(row for row in found if row.devices == max(rates, key=lambda each: rates[each]))
+    base = best.speed_up_relative_to
+    head = f"{best.backend}, {best.mode} scaling"
+    if best.is_base:
+        words = "slower than" if all(row.is_distinguishable for row in others) else _SAME
+        return [
+            f"{head}: {', '.join(str(row.devices) for row in others)} devices are {words} {base}"
+        ]
+    if not best.is_distinguishable or best.speed_up is None:
         remedy = "more --repeats, or a machine that does nothing else, shows more"
-        return [f"{head}: {best.point.devices} devices are {_SAME} {best.baseline}; {remedy}"]
-    low, high = best.speed_up.low, best.speed_up.high
-    return [
-        (
-            f"{head}: {best.point.devices} devices train {best.speed_up.middle:.2f} times as many "
-            f"samples a second as {best.baseline} ({low:.2f} to {high:.2f})"
-        )
-    ]
-
-
-def efficient_batches(curve: ScalingCurve, efficiency: float) -> list[EfficientBatch]:
-    """Return the batch from which on each number of devices is efficient, if it is known."""
-    several = (devices for devices in curve.devices if devices > 1)
-    return [
-        found for each in several if (found := efficient_batch(curve, efficiency, each)) is not None
-    ]
+        return [f"{head}: {best.devices} devices are {_SAME} {base}; {remedy}"]
+    low, middle, high = best.speed_up.low, best.speed_up.middle, best.speed_up.high
+    times = f"train {middle:.2f} times as many samples a second as {base}"
+    return [f"{head}: {best.devices} devices {times} ({low:.2f} to {high:.2f})"]
 
 
 def _efficient_batch_lines(curve: ScalingCurve, efficiency: float) -> list[str]:
@@ -186,7 +131,7 @@ def scaling_json(
     """Return every measurement, what follows, and what can be concluded, as plain values."""
     return {
         "curves": [each.to_json() for each in curves],
-        "rows": [_row_json(row) for row in all_rows(curves, modes)],
+        "rows": [asdict(row) for row in all_rows(curves, modes)],
         "efficient_batches": [
             {"backend": curve.backend, **asdict(each)}
             for curve in curves
@@ -194,26 +139,3 @@ def scaling_json(
         ],
         "conclusions": conclusions(curves, modes=modes, efficiency=efficiency),
     }
-
-
-def _row_json(row: Row) -> dict[str, Any]:
-    return {
-        "backend": row.backend,
-        "mode": str(row.mode),
-        "devices": row.point.devices,
-        "batch_per_device": row.point.batch_per_device,
-        "step_seconds": _range_json(row.step_seconds),
-        "samples_per_second": _range_json(row.throughput),
-        "speed_up": _range_json(row.speed_up),
-        "speed_up_relative_to": row.baseline,
-        "is_distinguishable": row.is_distinct,
-        "efficiency": _range_json(row.efficiency),
-        "communication": _range_json(row.communication),
-        "memory_bytes": row.memory_bytes,
-        "gpu_memory_bytes": row.gpu_memory_bytes,
-        "failure": row.failure,
-    }
-
-
-def _range_json(values: Range | None) -> dict[str, float] | None:
-    return None if values is None else asdict(values)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..core.pruner import Decision, Pruner
 from ..core.trial import Direction, TrialState
 
 EPOCHS = 30
 TRIALS = 40
+
+_Answer = TypeVar("_Answer")
 
 Values = tuple[float, ...]
 """One value for each objective; more is better."""
@@ -56,6 +59,7 @@ class Race:
         places: Number of trials that run in parallel.
         most_steps: Maximum number of steps between two decisions on a trial.
         trials: Number of trials.
+        times_asked: How often each question is asked.
         facts: All facts, in order.
         answers: All answers, in order: trial and decision, or None and a promotion.
         states: State of each trial.
@@ -70,6 +74,7 @@ class Race:
     places: int = 4
     most_steps: int = 1
     trials: int = TRIALS
+    times_asked: int = 1
     facts: list[ReportFact | MoveFact] = field(default_factory=list)
     answers: list[tuple[int | None, object]] = field(default_factory=list)
     states: dict[int, TrialState] = field(default_factory=dict)
@@ -132,7 +137,7 @@ class Race:
             if step == EPOCHS:
                 self.move(trial, TrialState.COMPLETE)
                 return
-        decision = self.pruner.decide(trial)
+        decision = self._asked(lambda: self.pruner.decide(trial))
         self.answers.append((trial, decision))
         match decision:
             case Decision.CONTINUE:
@@ -145,7 +150,7 @@ class Race:
 
     def promotion(self, *, is_last: bool) -> int | None:
         """Return the trial that the pruner promotes."""
-        trial = self.pruner.promotion(is_last=is_last)
+        trial = self._asked(lambda: self.pruner.promotion(is_last=is_last))
         self.answers.append((None, trial))
         if trial is not None:
             assert type(trial) is int
@@ -153,6 +158,12 @@ class Race:
                 f"{trial} is promoted, and not paused"
             )
         return trial
+
+    def _asked(self, question: Callable[[], _Answer]) -> _Answer:
+        """Return an answer that is the same however often it is asked for."""
+        answers = [question() for _ in range(self.times_asked)]
+        assert len(set(answers)) == 1, f"asked {self.times_asked} times: {answers}"
+        return answers[0]
 
     def move(self, trial: int, state: TrialState) -> None:
         """Change a trial's state, and tell the pruner."""
@@ -208,38 +219,6 @@ def curves(seed: int, objectives: int = 1) -> Curve:
         return first, *(own.random() for _ in range(objectives - 1))
 
     return curve
-
-
-class AskedThrice(Pruner):
-    """Asks another pruner everything three times, and checks that the answers are equal."""
-
-    def __init__(self, pruner: Pruner) -> None:
-        self._pruner = pruner
-
-    @property
-    def rungs(self) -> tuple[int, ...]:
-        """The steps at which trials are compared."""
-        return self._pruner.rungs
-
-    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
-        """Pass a result on."""
-        self._pruner.report(trial, step, values)
-
-    def moved(self, trial: int, state: TrialState) -> None:
-        """Pass a state on."""
-        self._pruner.moved(trial, state)
-
-    def decide(self, trial: int) -> Decision:
-        """Return the decision on a trial."""
-        answers = [self._pruner.decide(trial) for _ in range(3)]
-        assert len(set(answers)) == 1, f"asked thrice about {trial}: {answers}"
-        return answers[0]
-
-    def promotion(self, *, is_last: bool) -> int | None:
-        """Return the trial to promote."""
-        answers = [self._pruner.promotion(is_last=is_last) for _ in range(3)]
-        assert len(set(answers)) == 1, f"asked thrice whom to promote: {answers}"
-        return answers[0]
 
 
 def shuffled(facts: Sequence[ReportFact | MoveFact], seed: int) -> list[ReportFact | MoveFact]:

@@ -4,7 +4,7 @@ Each export may be repeated into the same place: it replaces what it wrote there
 everything else. The packages of the tools are extras, imported inside functions.
 
 Offers: `exports`: the methods of `Study` that export it, `source`: what is exported, `optuna`,
-`tensorboard`, `mlflow`, `parquet`: one tool each.
+`tensorboard`, `mlflow`: one tool each.
 
 May import: `errors`, `text`, `core`, `samplers`, `reporting`, `reporting.results`, `storage`,
 `registry`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import traceback
 from abc import ABC, abstractmethod
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from ... import text
 from ...errors import HptuneError, StudyError, check_installed, without_passwords
+from ...storage.output_files import write_output
 from ..results import export as files
-from ..results.export import Table
+from ..results.export import PARAM, Table
 from .registry import EXPORTS, ExportRow
 from .source import ExportedStudy, Written
 
@@ -71,10 +73,8 @@ class Exports(ABC):
             MissingPackageError: pyarrow is not installed.
             UsageError: The file cannot be written.
         """
-        from .parquet import export_parquet
-
         rows = self._curves() if curves else self._table()
-        export_parquet(rows, file)
+        write_parquet(rows, file)
 
     def export_to(self, tool: str, place: str | os.PathLike[str] = "") -> str:
         """Write the study for a tool, in place of an earlier export of it.
@@ -129,3 +129,35 @@ def _dataframe(rows: Table) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame(rows.rows, columns=rows.columns)
+
+
+def write_parquet(table: Table, path: Path) -> None:
+    """Write a table as a Parquet file; a value that a row lacks is null.
+
+    A column whose values have several types, such as a hyperparameter that is a number in some
+    trials and None in others, holds texts.
+    """
+    check_installed("pyarrow", "the export to Parquet")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    found = pa.table({name: _column(table, name) for name in table.columns})
+    file = io.BytesIO()
+    parquet.write_table(found, file)
+    write_output(path, file.getvalue())
+
+
+def _column(table: Table, name: str) -> list[object]:
+    # A hyperparameter may be None, which is not the same as having none.
+    is_param = name.startswith(PARAM)
+    given = [row[name] for row in table.rows if name in row]
+    known = [each for each in given if each is not None or is_param]
+    kinds = {type(each) for each in known}
+    cells = [row.get(name) for row in table.rows]
+    if kinds <= {int, float} or (len(kinds) == 1 and type(None) not in kinds):
+        return cells
+    absent = object()
+    return [
+        None if value is absent or (value is None and not is_param) else str(value)
+        for value in (row.get(name, absent) for row in table.rows)
+    ]

@@ -3,9 +3,9 @@
 Every figure (a canvas, drawn by Bokeh) has a sentence and a table next to it, for people who
 cannot see it.
 
-Offers: `report`: the page, `live`: the page of a study that runs, `plots`: a figure by itself, for
-notebooks, `reports`: the methods of `Study` that plot and report it, `markdown`: the report in
-short, `panel`: a figure with its words and tables.
+Offers: `report`: the page, `live`: the page of a study that runs, `reports`: the methods of `Study`
+that plot and report it, `markdown`: the report in short, `panel`: a figure with its words and
+tables.
 
 May import: `errors`, `text`, `core`, `reporting.results`, `storage`.
 """

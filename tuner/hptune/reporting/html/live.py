@@ -13,16 +13,34 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+import cattrs
+
+from ... import text
+from ...core.space.completion import opening_value
+from ...core.space.space import (
+    BooleanParameter,
+    ChoiceParameter,
+    FixedParameter,
+    Parameter,
+    SearchSpace,
+)
+from ...core.trial import ParamValue
 from ...core.user_requests import UserAction
 from ...errors import UsageError
-from .add_trial_form import add_trial_form
-from .asked import action_in, names_in, texts_in, trial_in, values_in, whole_in
-from .live_server import LOOPBACK, PageServer
+from .live_server import PageServer
 from .panel import Follows, Panel, Section
-from .report import ReportContents, bokeh_script, filled_page, links, page_file, section, tables_of
+from .report import (
+    ReportContents,
+    bokeh_script,
+    filled_page,
+    links,
+    page_file,
+    section_html,
+    tables_of,
+)
 
 _SECONDS = 0.5
 """Time between two questions of the page, and the shortest time between two readings."""
@@ -37,6 +55,7 @@ _DRAWING_SECONDS = 0.2
 """Time after which an answer is sent with the sections drawn so far; the others come next."""
 _MOST_ROWS = 500
 """Rows of a table that the page shows; the report has all of them."""
+_SHOWN_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +79,54 @@ class LiveStudy:
 
 
 @dataclass(frozen=True, slots=True)
+class _StateAsked:
+    """What the page has already.
+
+    Attributes:
+        seen: The names of the sections that may be drawn.
+        open: Those whose tables are unfolded.
+        known: The versions of sections and of tables.
+    """
+
+    seen: frozenset[str] = frozenset()
+    open: frozenset[str] = frozenset()
+    known: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _LogAsked:
+    """Whose log is asked for, and from which byte on."""
+
+    trial: int
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _ActionAsked:
+    """What the study's master is asked for."""
+
+    action: UserAction
+    trial: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+_Asked = TypeVar("_Asked", _StateAsked, _LogAsked, _ActionAsked)
+
+
+def _read(kind: type[_Asked], asked: Mapping[str, Any]) -> _Asked:
+    """Return what the page asks for.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    try:
+        return cattrs.structure(asked, kind)
+    except Exception as error:  # each wrong type raises an error of its own
+        shown = text.shorten(repr(dict(asked)), _SHOWN_CHARACTERS)
+        raise UsageError(f"the request {shown} is none of this page; reload it") from error
+
+
+@dataclass(frozen=True, slots=True)
 class _Drawn:
     """A section, drawn.
 
@@ -80,7 +147,7 @@ class _Drawn:
     at: float = 0.0
 
 
-class LivePage:
+class LivePage(PageServer):
     """A server of the live page of one study.
 
     Args:
@@ -100,39 +167,14 @@ class LivePage:
         self._version = -1
         self._read_at = 0.0
         self._read_seconds = 0.0
-        self._server = PageServer(
-            {
-                ("GET", ""): lambda _: self.page(),
-                ("GET", "log"): lambda _: self.log_page(),
-                ("POST", "log"): self.log,
-                ("POST", "state"): self.state,
-                ("POST", "act"): self.act,
-            },
-            port,
-        )
-
-    @property
-    def port(self) -> int:
-        """The port on which the server listens."""
-        return self._server.port
-
-    @property
-    def address(self) -> str:
-        """The page's address, with its token."""
-        return f"http://{LOOPBACK}:{self.port}/?token={self._server.token}"
-
-    @property
-    def folder(self) -> str:
-        """Path of the page."""
-        return self._server.folder
-
-    def serve(self) -> None:
-        """Answer requests until `close` is called."""
-        self._server.serve()
-
-    def close(self) -> None:
-        """Stop answering, from another thread."""
-        self._server.close()
+        answers = {
+            ("GET", ""): lambda _: self.page(),
+            ("GET", "log"): lambda _: self.log_page(),
+            ("POST", "log"): lambda asked: self.log(_read(_LogAsked, asked)),
+            ("POST", "state"): lambda asked: self.state(_read(_StateAsked, asked)),
+            ("POST", "act"): lambda asked: self.act(_read(_ActionAsked, asked)),
+        }
+        super().__init__(answers, port)
 
     # --- answers ----------------------------------------------------------------------------
 
@@ -144,29 +186,22 @@ class LivePage:
             "BOKEH": bokeh_script(),
             "SCRIPT": "",
             "PAGE_SCRIPT": page_file("page.js") + page_file("live.js"),
-            "LINKS": links((each.name, each.title) for each in contents.sections),
+            "LINKS": links(contents.sections),
             "SECTIONS": "\n".join(map(_placeholder, contents.sections)),
         }
         controls = page_file("controls.html").split("$$")
         shown = {
             "RESUME": html.escape(self._study.resume_command),
-            "FIELDS": add_trial_form(contents.space),
+            "FIELDS": _add_trial_form(contents.space),
         }
         filled = "".join(shown[part] if i % 2 else part for i, part in enumerate(controls))
         return filled_page(contents, parts).replace("<nav", f"{filled}<nav", 1)
 
-    def state(self, asked: Mapping[str, Any]) -> str:
-        """Return what the page does not have yet, as JSON.
-
-        Args:
-            asked: `seen`, the names of the sections that may be drawn; `open`, those whose tables
-                are unfolded; `known`, the versions of sections and of tables that the page has.
-        """
-        seen, unfolded = names_in(asked, "seen"), names_in(asked, "open")
-        known = texts_in(asked, "known")
+    def state(self, asked: _StateAsked) -> str:
+        """Return what the page does not have yet, as JSON."""
         with self._lock:
             contents = self._latest()
-            drawn, is_all = self._sections(contents, seen | unfolded)
+            drawn, is_all = self._sections(contents, asked.seen | asked.open)
         state = {
             "head": "<br>".join(html.escape(each) for each in contents.head),
             "has_pruned": contents.has_pruned,
@@ -177,12 +212,12 @@ class LivePage:
             "sections": {
                 name: {"version": each.version, "html": each.html, "figures": each.figures}
                 for name, each in drawn.items()
-                if name in seen and known.get(name) != each.version
+                if name in asked.seen and asked.known.get(name) != each.version
             },
             "tables": {
                 name: {"version": each.version, "html": each.tables}
                 for name, each in drawn.items()
-                if name in unfolded and known.get(f"{name} table") != each.version
+                if name in asked.open and asked.known.get(f"{name} table") != each.version
             },
         }
         return json.dumps(state)
@@ -191,19 +226,15 @@ class LivePage:
         """Return a page that follows the log of the trial that its address names."""
         return page_file("log.html").replace("$$STYLE$$", page_file("page.css"))
 
-    def log(self, asked: Mapping[str, Any]) -> str:
+    def log(self, asked: _LogAsked) -> str:
         """Return what a trial's log has from a byte on, as JSON."""
-        trial = trial_in(asked)
-        if trial is None:
-            raise UsageError("the request names no trial; its 'trial' must be a number")
-        words, end = self._study.log(trial, whole_in(asked, "from") or 0)
+        words, end = self._study.log(asked.trial, asked.start)
         return json.dumps({"text": words, "end": end})
 
-    def act(self, asked: Mapping[str, Any]) -> str:
+    def act(self, asked: _ActionAsked) -> str:
         """Ask the study's master for something."""
-        action = action_in(asked)
-        given = {name: each for name, each in values_in(asked, "values").items() if each != ""}
-        said = self._study.act(action, trial_in(asked), given)
+        given = {name: each for name, each in asked.values.items() if each != ""}
+        said = self._study.act(asked.action, asked.trial, given)
         with self._lock:
             self._read_at = 0.0  # what was done is seen at once
         return said
@@ -256,13 +287,13 @@ class LivePage:
             rests = now < before.at + _REST * before.seconds and contents.is_running
             if before.version == mark or rests:
                 return before
-        drawn = _drawn(contents.panel(source), mark)
+        drawn = _drawn(source, contents.panel(source), mark)
         end = time.monotonic()
         self._drawn[source.name] = replace(drawn, seconds=end - now, at=end)
         return self._drawn[source.name]
 
 
-def _drawn(panel: Panel | None, version: str) -> _Drawn:
+def _drawn(source: Section, panel: Panel | None, version: str) -> _Drawn:
     if panel is None:
         return _Drawn(version, "")
     items = []
@@ -270,14 +301,14 @@ def _drawn(panel: Panel | None, version: str) -> _Drawn:
         from bokeh.embed import json_item
 
         items = [
-            json_item(figure, f"{panel.name}-{i}-{version}")
+            json_item(figure, f"{source.name}-{i}-{version}")
             for i, figure in enumerate(panel.figures)
         ]
     places = [
         f'<div id="{item["target_id"]}" data-root-id="{item["root_id"]}"></div>' for item in items
     ]
     tables = tables_of(panel, most_rows=_MOST_ROWS) if panel.is_folded else ""
-    shown = section(panel, places, has_tables=not panel.is_folded)
+    shown = section_html(source, panel, places, has_tables=not panel.is_folded)
     return _Drawn(version, shown, items, tables)
 
 
@@ -285,3 +316,52 @@ def _placeholder(source: Section) -> str:
     return (
         f'<section id="{source.name}" class="coming"><h2>{html.escape(source.title)}</h2></section>'
     )
+
+
+def _add_trial_form(space: SearchSpace) -> str:
+    """Return a field for each searched hyperparameter, as HTML.
+
+    A field that is left empty means the default, which it shows.
+    """
+    declared: dict[str, list[Parameter]] = {}
+    for parameter in space:
+        if not isinstance(parameter, FixedParameter):
+            declared.setdefault(parameter.name, []).append(parameter)
+    return "\n".join(
+        _field(f"value-{number}", name, found)
+        for number, (name, found) in enumerate(declared.items())
+    )
+
+
+def _field(identifier: str, name: str, declared: list[Parameter]) -> str:
+    hints = "; or ".join(map(_hint, declared))
+    default = text.param(opening_value(declared[0]))
+    label, described = html.escape(text.clean(name)), f"{identifier}-hint"
+    marks = (
+        f'id="{identifier}" name="{html.escape(name)}" aria-describedby="{described}" '
+        'autocomplete="off"'
+    )
+    words = [value for each in declared for value in _words(each)]
+    if words:
+        options = "".join(
+            f'<option value="{html.escape(str(value))}">{html.escape(text.param(value))}</option>'
+            for value in dict.fromkeys(words)
+        )
+        default_option = f'<option value="">default ({html.escape(default)})</option>'
+        control = f"<select {marks}>{default_option}{options}</select>"
+    else:
+        control = f'<input {marks} inputmode="decimal" placeholder="{html.escape(default)}">'
+    return (
+        f'<div class="field"><label for="{identifier}">{label}</label>{control}'
+        f'<p id="{described}">{html.escape(hints)}</p></div>'
+    )
+
+
+def _words(parameter: Parameter) -> list[ParamValue]:
+    is_listed = isinstance(parameter, ChoiceParameter | BooleanParameter)
+    return [*(parameter.values or ())] if is_listed else []
+
+
+def _hint(parameter: Parameter) -> str:
+    conditions = " and ".join(map(str, parameter.conditions))
+    return parameter.bounds + (f", if {conditions}" if conditions else "")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -68,6 +67,11 @@ class PageServer:
         port: int = self._server.server_address[1]
         return port
 
+    @property
+    def address(self) -> str:
+        """The page's address, with its token."""
+        return f"http://{LOOPBACK}:{self.port}/?token={self.token}"
+
     def serve(self) -> None:
         """Answer requests until `close` is called."""
         self._server.serve_forever(poll_interval=0.2)
@@ -107,25 +111,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send a page."""
-        with self._errors_sent():
-            self._get()
+        self._answer(self._get)
 
     def do_POST(self) -> None:
         """Send data, or carry out what is asked."""
-        with self._errors_sent():
-            self._post()
+        self._answer(self._post)
 
-    @contextlib.contextmanager
-    def _errors_sent(self) -> Iterator[None]:
-        """Send an error as the answer, such as that the study was deleted; the page shows it."""
+    def _answer(self, request: Callable[[], None]) -> None:
+        """Answer, with an error if there is one, such as that the study was deleted."""
         try:
-            yield
+            request()
         except (ConnectionError, TimeoutError):
             raise  # nobody is there to read it
-        except UsageError as error:
-            self._send(str(error), "text/plain; charset=utf-8", HTTPStatus.BAD_REQUEST)
         except Exception as error:
-            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            is_usage = isinstance(error, UsageError)
+            status = HTTPStatus.BAD_REQUEST if is_usage else HTTPStatus.INTERNAL_SERVER_ERROR
             self._send(str(error), "text/plain; charset=utf-8", status)
 
     def _get(self) -> None:

@@ -7,43 +7,44 @@ from collections.abc import Iterable, Sequence
 
 from ... import text
 from ..results.trials import ranked, trial_cells, trial_columns
-from . import run_figures, search_figures
-from .panel import Panel, Shown, Table
-from .report import Setup, head_lines, what_was_asked, winner
+from .panel import Panel, Section, Shown, Table
+from .report import Setup, head_lines, sections
+from .run_figures import OUTPUT
 from .trials import StudyTrials, described
 
 _BEST = 10
+_SECTIONS = (
+    *("best", "best-trials", "importance", "stopping", "costs", "failures", "scaling", "setup"),
+)
 
 
 def report_markdown(trials: StudyTrials, setup: Setup, *, shown: Shown, now: float) -> str:
     """Return the best trials, what matters, the costs, and what was asked, as Markdown."""
     view = trials.view
     title = text.clean(view.directory.rstrip("/").rpartition("/")[2])
-    panels: Iterable[Panel | None] = (
-        winner(trials),
-        _best(trials),
-        search_figures.importance(trials) if trials.importances[shown] else None,
-        search_figures.stopping(trials),
-        run_figures.costs(trials, now=now),
-        _without_tracebacks(run_figures.failures(trials)),
-        setup.scaling(has_figures=False),
-        what_was_asked(trials, setup),
-    )
+    known = {each.name: each for each in sections(trials, setup, now)}
+    known["best-trials"] = Section("best-trials", "Best trials", lambda: _best(trials))
+    if not trials.importances[shown]:
+        del known["importance"]
+    panels = [(each.title, each.make()) for name in _SECTIONS if (each := known.get(name))]
     return page(title, head_lines(view, now), panels, shown=shown)
 
 
 def page(
     title: str,
     head: Sequence[str],
-    panels: Iterable[Panel | None],
+    panels: Iterable[tuple[str, Panel | None]],
     *,
     shown: Shown = Shown.ALWAYS,
 ) -> str:
-    """Return a page of sections, without those that are None and without figures, as Markdown."""
+    """Return a page of sections, by their titles, as Markdown.
+
+    Sections that are None are left out, and so are figures and the output of programs.
+    """
     parts = [f"# {_escaped(title)}", "<!-- made by hptune -->", "  \n".join(map(_escaped, head))]
-    for panel in panels:
+    for heading, panel in panels:
         if panel is not None:
-            parts += [f"## {_escaped(panel.title)}", _escaped(panel.words)]
+            parts += [f"## {_escaped(heading)}", _escaped(panel.words)]
             parts += [_table(each) for each in panel.tables if each.shown in (Shown.ALWAYS, shown)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -57,22 +58,14 @@ def _best(trials: StudyTrials) -> Panel | None:
     rows = [(*trial_cells(view, trial), described(trial)) for trial in known]
     columns = (*trial_columns(view), "configuration")
     words = f"The best {len(known)} of {text.plural(len(view.trials), 'trial')}."
-    return Panel("best-trials", "Best trials", words, tables=[Table(columns, rows)])
-
-
-def _without_tracebacks(panel: Panel | None) -> Panel | None:
-    if panel is None:
-        return None
-    tables = [
-        Table(each.columns[:-1], [row[:-1] for row in each.rows], each.shown)
-        for each in panel.tables
-    ]
-    return Panel(panel.name, panel.title, panel.words, tables=tables)
+    return Panel(words, tables=[Table(columns, rows)])
 
 
 def _table(table: Table) -> str:
-    lines = [_row(table.columns), "|---" * len(table.columns) + "|"]
-    return "\n".join([*lines, *map(_row, table.rows)])
+    kept = [i for i, name in enumerate(table.columns) if name != OUTPUT]
+    rows = [[cells[i] for i in kept] for cells in (table.columns, *table.rows)]
+    head, *others = map(_row, rows)
+    return "\n".join([head, "|---" * len(kept) + "|", *others])
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,19 +53,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One section of the report.
+    """The contents of one section of the report.
 
     Attributes:
-        name: Identifier within the page.
-        title: The heading.
         words: What it shows, in a sentence or two.
         figures: Bokeh figures, drawn side by side where there is room.
         tables: The same as tables.
         is_folded: Whether the tables are hidden until the reader opens them.
     """
 
-    name: str
-    title: str
     words: str
     figures: Sequence[Any] = ()
     tables: Sequence[Table] = ()
@@ -92,8 +87,8 @@ class Section:
     """A section of the report that is made when it is needed.
 
     Attributes:
-        name: That of its panel.
-        title: That of its panel.
+        name: Identifier within the page.
+        title: The heading.
         make: Makes the panel; None if there is nothing to show.
         follows: What it changes with.
     """
@@ -154,6 +149,13 @@ def style_legend(plot: Any) -> None:
     plot.legend.background_fill_color = plot.legend.border_line_color = None
 
 
+def legend_above(plot: Any) -> None:
+    """Move the legend of a figure above it, where it hides nothing."""
+    style_legend(plot)
+    plot.legend.update(ncols=2, glyph_height=14, label_height=14, padding=4, spacing=2)
+    plot.add_layout(plot.legend[0], "above")
+
+
 def encodable(values: Sequence[float]) -> Any:
     """Return numbers as Bokeh encodes them fastest: a short list, or an array of many."""
     if len(values) <= _SHORT:
@@ -168,9 +170,9 @@ def mark(renderer: Any, shown: Shown) -> Any:
     return renderer
 
 
-def begin_with(panels: Sequence[Panel], shown: Shown) -> None:
-    """Let the figures begin with a choice of the reader."""
-    for figure in itertools.chain.from_iterable(panel.figures for panel in panels):
+def begin_with(panel: Panel, shown: Shown) -> None:
+    """Let the figures of a section begin with a choice of the reader."""
+    for figure in panel.figures:
         for renderer in figure.renderers:
             if renderer.tags:
                 renderer.visible = str(shown) in renderer.tags

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
-from typing import Protocol
 
 from ... import text
-from ...core.attempt import ReportedValue
 from ...core.messages import UserRequested
 from ...core.space.space import SearchSpace
 from ..results.best import best_line, model_lines, nothing_complete
@@ -22,17 +20,6 @@ from .panel import Follows, Panel, Section, Shown, Table, begin_with
 from .trials import StudyTrials
 
 
-class ScalingSection(Protocol):
-    """Makes the section on how the model scales."""
-
-    def __call__(self, *, has_figures: bool) -> Panel | None:
-        """Return the section; None if nothing was measured."""
-
-
-def _not_measured(*, has_figures: bool) -> Panel | None:  # noqa: ARG001 - a ScalingSection
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Setup:
     """How a study was started.
@@ -40,14 +27,13 @@ class Setup:
     Attributes:
         command: The command that starts the same study again.
         facts: Further facts, such as versions and the seed, by name.
-        scaling: Returns how the model scales over devices, with figures or with a table of bars;
-            None where that was not measured.
+        scaling: Returns how the model scales over devices; None where that was not measured.
         requests: What users asked for while it ran.
     """
 
     command: str
     facts: Sequence[tuple[str, str]]
-    scaling: ScalingSection = _not_measured
+    scaling: Callable[[], Panel | None] = lambda: None
     requests: Sequence[UserRequested] = ()
 
 
@@ -79,29 +65,23 @@ class ReportContents:
     space: SearchSpace = field(default_factory=SearchSpace)
     mark: str = ""
 
-    def panels(self) -> list[Panel]:
+    def panels(self) -> list[tuple[Section, Panel]]:
         """Make the sections that have something to show."""
-        return [panel for each in self.sections if (panel := self.panel(each)) is not None]
+        return [(each, panel) for each in self.sections if (panel := self.panel(each)) is not None]
 
     def panel(self, section: Section) -> Panel | None:
         """Make one section; None if it has nothing to show."""
         panel = section.make()
         if panel is not None:
-            begin_with([panel], self.first_shown)
+            begin_with(panel, self.first_shown)
         return panel
 
 
 def make_report(
-    view: StudyView,
-    space: SearchSpace,
-    reports: Sequence[ReportedValue],
-    setup: Setup,
-    *,
-    now: float,
-    shown: Shown | None = None,
+    trials: StudyTrials, setup: Setup, *, now: float, shown: Shown | None = None
 ) -> ReportContents:
     """Return the contents of the report of a study."""
-    trials = StudyTrials(view, space, reports)
+    view = trials.view
     return ReportContents(
         f"hptune: {text.clean(view.directory.rstrip('/').rpartition('/')[2])}",
         head_lines(view, now),
@@ -111,7 +91,7 @@ def make_report(
         view.master is not None,
         view.paused_by,
         view.dask_page,
-        space,
+        trials.space,
         trials.mark,
     )
 
@@ -121,11 +101,13 @@ def page_of(report: ReportContents) -> str:
     panels = report.panels()
     script, drawings = _drawn(panels)
     parts = {
-        "BOKEH": bokeh_script() if drawings else "",
+        "BOKEH": bokeh_script() if script else "",
         "SCRIPT": script,
         "PAGE_SCRIPT": page_file("page.js"),
-        "LINKS": links([(panel.name, panel.title) for panel in panels]),
-        "SECTIONS": "\n".join(section(panel, drawings.get(panel.name, ())) for panel in panels),
+        "LINKS": links(each for each, _ in panels),
+        "SECTIONS": "\n".join(
+            section_html(each, panel, drawings.get(each.name, ())) for each, panel in panels
+        ),
     }
     return filled_page(report, parts)
 
@@ -147,9 +129,9 @@ def filled_page(report: ReportContents, parts: dict[str, str]) -> str:
     return "".join(parts[p] if i % 2 else p for i, p in enumerate(pieces))
 
 
-def links(named: Iterable[tuple[str, str]]) -> str:
-    """Return links to the sections of a page, by their names and titles."""
-    return " ".join(f'<a href="#{name}">{html.escape(title)}</a>' for name, title in named)
+def links(shown: Iterable[Section]) -> str:
+    """Return links to the sections of a page."""
+    return " ".join(f'<a href="#{each.name}">{html.escape(each.title)}</a>' for each in shown)
 
 
 def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
@@ -174,7 +156,7 @@ def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
         Section("timeline", "Workers", partial(run.timeline, trials, now=now), everything),
         Section("costs", "Costs", partial(run.costs, trials, now=now), everything),
         Section("failures", "Failures", partial(run.failures, trials)),
-        Section("scaling", "Scaling", partial(setup.scaling, has_figures=True)),
+        Section("scaling", "Scaling", setup.scaling),
         Section("setup", "What was asked", partial(what_was_asked, trials, setup), everything),
         Section("trials", "All trials", partial(run.all_trials, trials), everything),
     ]
@@ -185,7 +167,7 @@ def winner(trials: StudyTrials) -> Panel:
     view = trials.view
     best = view.best
     if best is None:
-        return Panel("best", "Best trial", nothing_complete(view))
+        return Panel(nothing_complete(view))
     tables = [
         Table(
             ("hyperparameter", "value"),
@@ -203,7 +185,7 @@ def winner(trials: StudyTrials) -> Panel:
             f". The best in {trials.metric} of the Pareto front, which has "
             f"{text.plural(others_on_front, 'other trial')}."
         )
-    return Panel("best", "Best trial", words, tables=tables, is_folded=False)
+    return Panel(words, tables=tables, is_folded=False)
 
 
 def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:
@@ -213,8 +195,6 @@ def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:
         for p in trials.space
     ]
     return Panel(
-        "setup",
-        "What was asked",
         f"Start the same study again: {setup.command}",
         tables=[
             Table(("", ""), [(name, value) for name, value in setup.facts]),
@@ -248,16 +228,16 @@ def head_lines(view: StudyView, now: float) -> list[str]:
     ]
 
 
-def _drawn(panels: Sequence[Panel]) -> tuple[str, dict[str, Sequence[str]]]:
+def _drawn(panels: Sequence[tuple[Section, Panel]]) -> tuple[str, dict[str, Sequence[str]]]:
     """Return the script that draws all figures, and the places for those of each panel."""
-    with_figures = [panel for panel in panels if panel.figures]
-    if not with_figures:
+    figures = [figure for _, panel in panels for figure in panel.figures]
+    if not figures:
         return "", {}
     from bokeh.embed import components
 
-    script, places = components([figure for panel in with_figures for figure in panel.figures])
+    script, places = components(figures)
     left = iter(places)
-    return script, {panel.name: [next(left) for _ in panel.figures] for panel in with_figures}
+    return script, {each.name: [next(left) for _ in panel.figures] for each, panel in panels}
 
 
 def bokeh_script() -> str:
@@ -268,9 +248,11 @@ def bokeh_script() -> str:
     return script
 
 
-def section(panel: Panel, drawn: Sequence[str], *, has_tables: bool = True) -> str:
+def section_html(
+    of: Section, panel: Panel, drawn: Sequence[str], *, has_tables: bool = True
+) -> str:
     """Return a section of a page, with the places of its figures as HTML."""
-    label = html.escape(f"{panel.title}. {panel.words}")
+    label = html.escape(f"{of.title}. {panel.words}")
     figures = "".join(
         f'<div class="figure" role="img" aria-label="{label}">{each}</div>' for each in drawn
     )
@@ -281,7 +263,7 @@ def section(panel: Panel, drawn: Sequence[str], *, has_tables: bool = True) -> s
     elif tables:
         tables = f'<div class="tables">{tables}</div>'
     return (
-        f'<section id="{panel.name}"><h2>{html.escape(panel.title)}</h2>'
+        f'<section id="{of.name}"><h2>{html.escape(of.title)}</h2>'
         f"<p>{html.escape(panel.words)}</p>"
         f'<div class="figures{several}">{figures}</div>{tables}</section>'
     )

@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import html
+import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import StudyError, check_installed
+from ...errors import StudyError, UsageError, check_installed
+from ...storage.output_files import write_output
 from .panel import Panel, Shown, begin_with
-from .plots import Plot
 from .trials import StudyTrials
 
 if TYPE_CHECKING:
     from ...core.attempt import ReportedValue
     from .report import ReportContents, Setup
+
+
+class Plot:
+    """A figure of the report. It shows itself in a notebook.
+
+    Attributes:
+        figures: The Bokeh figures, to change or to lay out.
+    """
+
+    def __init__(self, title: str, panel: Panel) -> None:
+        self._title, self._words = title, panel.words
+        self.figures = list(panel.figures)
+
+    def __repr__(self) -> str:
+        return f"Plot({self._title!r})"
+
+    def _repr_html_(self) -> str:
+        from bokeh.embed import components
+
+        script, places = components(self.figures, wrap_script=False)
+        label = html.escape(f"{self._title}. {self._words}")
+        columns = "repeat(auto-fit, minmax(20rem, 1fr))" if len(self.figures) > 1 else "1fr"
+        return (
+            f'<div role="img" aria-label="{label}" style="display: grid; '
+            f'grid-template-columns: {columns}">{"".join(places)}</div>'
+            f"<script>{_LOADING.replace('$CODE', _bokeh())}.then(() => {{{script}}});</script>"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the figure to an HTML file, which needs no network.
+
+        Raises:
+            UsageError: The ending is not .html, or the file cannot be written.
+        """
+        file = Path(path)
+        if file.suffix.lower() != ".html":
+            raise UsageError(
+                f"{file} ends with {file.suffix or 'nothing'}; a figure is written as .html, and "
+                "its save tool gives a PNG file"
+            )
+        page = f"<!DOCTYPE html><meta charset=utf-8><body>{self._repr_html_()}"
+        write_output(file, page.encode())
 
 
 class Reports(ABC):
@@ -39,59 +86,43 @@ class Reports(ABC):
 
     def plot_history(self, *, complete_only: bool | None = None) -> Plot:
         """Return the value of each trial, and the best one so far."""
-        from .search_figures import history
-
-        return self._plot(history, "no trial has a value yet", complete_only=complete_only)
+        return self._plot("history", "no trial has a value yet", complete_only=complete_only)
 
     def plot_curves(self, *, complete_only: bool | None = None) -> Plot:
         """Return the learning curves."""
-        from .search_figures import curves
-
         none = "no trial has reported more than one step"
-        return self._plot(curves, none, complete_only=complete_only)
+        return self._plot("curves", none, complete_only=complete_only)
 
     def plot_importance(self, *, complete_only: bool | None = None) -> Plot:
         """Return the importance of the hyperparameters, with 80 % intervals."""
         from ..results.importance import MIN_TRIALS
-        from .search_figures import importance
 
         none = f"at least {MIN_TRIALS} trials with a value are needed to estimate importance"
-        return self._plot(importance, none, complete_only=complete_only)
+        return self._plot("importance", none, complete_only=complete_only)
 
     def plot_parallel(self, *, complete_only: bool | None = None) -> Plot:
         """Return all configurations as lines across one axis for each hyperparameter."""
-        from .space_figures import parallel
-
         none = "two hyperparameters and a trial with a value are needed"
-        return self._plot(parallel, none, complete_only=complete_only)
+        return self._plot("parallel", none, complete_only=complete_only)
 
     def plot_slices(self, *, complete_only: bool | None = None) -> Plot:
         """Return the values over each of six hyperparameters, the most important first."""
-        from .space_figures import slices
-
         none = "a hyperparameter and a trial with a value are needed"
-        return self._plot(slices, none, complete_only=complete_only)
+        return self._plot("slices", none, complete_only=complete_only)
 
     def plot_contour(self, *, complete_only: bool | None = None) -> Plot:
         """Return the values over the first two numbers, the most important first, smoothed."""
-        from .space_figures import contour
-
         none = "two numbers among the hyperparameters and ten complete trials are needed"
-        return self._plot(contour, none, complete_only=complete_only)
+        return self._plot("contour", none, complete_only=complete_only)
 
     def plot_front(self) -> Plot:
         """Return the first two objectives against each other, with the Pareto front."""
-        from .search_figures import front
-
         none = "two objectives and a complete trial are needed"
-        return self._plot(front, none, complete_only=None)
+        return self._plot("front", none)
 
     def plot_timeline(self) -> Plot:
         """Return which worker trained which trial, and when."""
-        from .run_figures import timeline
-
-        at_present = partial(timeline, now=time.time())
-        return self._plot(at_present, "no trial has started yet", complete_only=None)
+        return self._plot("timeline", "no trial has started yet")
 
     @abstractmethod
     def setup(self) -> Setup:
@@ -117,14 +148,8 @@ class Reports(ABC):
         from .report import make_report
 
         trials = self.study_trials(known)
-        return make_report(
-            trials.view,
-            trials.space,
-            trials.reports,
-            self.setup(),
-            now=time.time(),
-            shown=shown_with(trials, complete_only=complete_only),
-        )
+        shown = shown_with(trials, complete_only=complete_only)
+        return make_report(trials, self.setup(), now=time.time(), shown=shown)
 
     def report_markdown(self, *, complete_only: bool | None = None) -> str:
         """Return the report in short as Markdown: the best trials, what matters, what was asked."""
@@ -135,22 +160,20 @@ class Reports(ABC):
         shown = shown_with(trials, complete_only=complete_only)
         return report_markdown(trials, self.setup(), shown=shown, now=time.time())
 
-    def _plot(
-        self,
-        figure: Callable[[StudyTrials], Panel | None],
-        none: str,
-        *,
-        complete_only: bool | None,
-    ) -> Plot:
+    def _plot(self, name: str, none: str, *, complete_only: bool | None = None) -> Plot:
+        """Return the figures of a section of the report; `none` says when there are none."""
         check_installed("bokeh", "a figure")
+        from .report import sections
+
         trials = self.study_trials()
         shown = shown_with(trials, complete_only=complete_only)
+        found = {each.name: each for each in sections(trials, self.setup(), time.time())}[name]
         has_trials = bool(trials.of(shown)) or complete_only is None
-        panel = figure(trials) if has_trials else None
+        panel = found.make() if has_trials else None
         if panel is None or not panel.has_marks:
             raise StudyError(f"there is nothing to plot: {none}")
-        begin_with([panel], shown)
-        return Plot(panel)
+        begin_with(panel, shown)
+        return Plot(found.title, panel)
 
 
 def shown_with(trials: StudyTrials, *, complete_only: bool | None) -> Shown:
@@ -158,3 +181,24 @@ def shown_with(trials: StudyTrials, *, complete_only: bool | None) -> Shown:
     if complete_only is None:
         return trials.first_shown
     return Shown.COMPLETE_ONLY if complete_only else Shown.WITH_PRUNED
+
+
+# A cell's output has all that it needs, and is shown alike in Jupyter, VS Code and Colab. It is
+# packed, because Jupyter drops the output of a kernel that sends more than 1 MB a second.
+_LOADING = """
+(window.hptuneBokeh ??= window.Bokeh ? Promise.resolve() : (async () => {
+  const packed = Uint8Array.from(atob("$CODE"), each => each.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.append(script);
+})())"""
+
+
+@cache
+def _bokeh() -> str:
+    """Return Bokeh's own script, packed."""
+    from bokeh.resources import Resources
+
+    code = "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
+    return base64.b64encode(gzip.compress(code.encode(), mtime=0)).decode()

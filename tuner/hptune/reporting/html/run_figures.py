@@ -14,7 +14,6 @@ from ...core.attempt import Attempt, Outcome
 from ...core.trial import Trial, TrialState
 from ..results.costs import costs_of
 from ..results.export import by_trial, seconds_run
-from ..results.failures import failure_groups
 from ..results.summary import running_rows
 from ..results.trials import trial_cells, trial_columns
 from ..results.view import INTERRUPTED, StudyView
@@ -26,7 +25,7 @@ from .panel import (
     Panel,
     Table,
     blank_figure,
-    style_legend,
+    legend_above,
 )
 from .trials import StudyTrials, described
 
@@ -41,6 +40,8 @@ _BARS = {
 _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _FAILURES_SHOWN = 20
 _WAITING_SHOWN = 50
+OUTPUT = "error output"
+"""Column with what a program wrote, in lines."""
 
 
 def running(trials: StudyTrials, *, now: float) -> Panel | None:
@@ -60,29 +61,14 @@ def running(trials: StudyTrials, *, now: float) -> Panel | None:
         shown = waiting[-_WAITING_SHOWN:]
         few = f" (the last {len(shown)} are shown)" if len(shown) < len(waiting) else ""
         words.append(", ".join(_waiting_text(view, waiting)) + few)
-        tables.append(_waiting_table(trials, shown))
-    return Panel("running", "Running", f"{'; '.join(words)}.", tables=tables, is_folded=False)
+        cells = [(*trial_cells(view, each), described(each)) for each in shown]
+        tables.append(Table((*trial_columns(view), "configuration"), cells))
+    return Panel(f"{'; '.join(words)}.", tables=tables, is_folded=False)
 
 
 def _waiting_text(view: StudyView, waiting: Sequence[Trial]) -> list[str]:
     counts = Counter(view.state_of(trial) for trial in waiting)
     return [f"{count} {state}" for state, count in counts.items()]
-
-
-def _waiting_table(trials: StudyTrials, waiting: Sequence[Trial]) -> Table:
-    view = trials.view
-    rows = [
-        (
-            str(trial.number),
-            view.state_of(trial),
-            text.NOTHING if trial.step is None else str(trial.step),
-            text.measured(trial.value),
-            described(trial),
-        )
-        for trial in waiting
-    ]
-    step = text.step_word(view.epochs)
-    return Table(("trial", "state", step, trials.metric, "configuration"), rows)
 
 
 def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
@@ -118,15 +104,11 @@ def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
                 legend_label=label or open_word,
                 source=_bars(group, lanes, start=start, unit=unit, now=now, open_word=open_word),
             )
-    style_legend(plot)
-    plot.legend.update(ncols=2, glyph_height=14, label_height=14, padding=4, spacing=2)
-    plot.add_layout(plot.legend[0], "above")
+    legend_above(plot)
     plot.yaxis.ticker = list(range(len(workers)))
     plot.yaxis.major_label_overrides = dict(enumerate(workers))
     plot.ygrid.visible = False
     return Panel(
-        "timeline",
-        "Workers",
         "Which worker trained which trial, and when. Gaps are waiting or idle time.",
         [plot],
         [_by_worker(ran, now=now)],
@@ -244,12 +226,12 @@ def costs(trials: StudyTrials, *, now: float) -> Panel:
         ("repeated after a loss", str(sum(view.retried.values()))),
     ]
     words = "Devices held by trials, from the start of their processes to their ends."
-    return Panel("costs", "Costs", words, tables=[Table(("", ""), rows)], is_folded=False)
+    return Panel(words, tables=[Table(("", ""), rows)], is_folded=False)
 
 
 def failures(trials: StudyTrials) -> Panel | None:
     """Return the failed trials by the kind of failure; None if none failed."""
-    groups = failure_groups(trials.view.trials)
+    groups = trials.view.failures
     if not groups:
         return None
     rows = [
@@ -264,8 +246,8 @@ def failures(trials: StudyTrials) -> Panel | None:
     ]
     failed = sum(len(group.trials) for group in groups)
     words = f"{text.plural(failed, 'trial')} failed, in {text.plural(len(groups), 'way')}."
-    columns = ("trials", "first reason", "which", "first configuration", "error output")
-    return Panel("failures", "Failures", words, tables=[Table(columns, rows)], is_folded=False)
+    columns = ("trials", "first reason", "which", "first configuration", OUTPUT)
+    return Panel(words, tables=[Table(columns, rows)], is_folded=False)
 
 
 def all_trials(trials: StudyTrials) -> Panel:
@@ -289,4 +271,4 @@ def all_trials(trials: StudyTrials) -> Panel:
               map(text.clean, names)]  # fmt: skip
     columns = (*first, *text.distinct(params))
     words = view.counts_text(of=view.all_trials).capitalize()
-    return Panel("trials", "All trials", f"{words}.", tables=[Table(columns, rows)])
+    return Panel(f"{words}.", tables=[Table(columns, rows)])

@@ -63,8 +63,6 @@ def history(trials: StudyTrials) -> Panel:
         )
     limit_values(plot, trials)
     return Panel(
-        "history",
-        "Values",
         f"{trials.metric} of each trial (points), and the best one so far (line)."
         f"{trials.marks_text}",
         [plot],
@@ -127,8 +125,6 @@ def curves(trials: StudyTrials) -> Panel | None:
         for at in sorted({*medians, *bests})
     ]
     return Panel(
-        "curves",
-        "Learning curves",
         f"{trials.metric} after each {step}: complete trials in blue, stopped ones in orange, the "
         "best one in green.",
         [plot],
@@ -161,7 +157,7 @@ def importance(trials: StudyTrials) -> Panel:
         )
         if count >= MIN_TRIALS:
             words = "No importance: the trials do not differ in their values."
-        return Panel("importance", "Importance", words)
+        return Panel(words)
     names = text.distinct([text.clean(each.name) for each in widest])
     cells_of = dict(zip((each.name for each in widest), names, strict=True))
     labels = text.distinct(
@@ -192,8 +188,6 @@ def importance(trials: StudyTrials) -> Panel:
         tables.append(Table(("hyperparameter", "importance", "80 % interval"), cells, shown))
     plot.x_range.start = 0
     return Panel(
-        "importance",
-        "Importance",
         "How differently each hyperparameter is distributed among the best tenth of the trials "
         "(conditional PED-ANOVA), as a share of the sum; lines are 80 % intervals over resampled "
         "trials."
@@ -232,8 +226,6 @@ def stopping(trials: StudyTrials) -> Panel | None:
         for name, step, on in zip(names, at, went_on, strict=True)
     ]
     return Panel(
-        "stopping",
-        "Early stopping",
         f"How many trials reached each {word} at which trials were stopped, and how many of them "
         "went on.",
         [plot],
@@ -270,8 +262,6 @@ def front(trials: StudyTrials) -> Panel | None:
         for trial in trials.view.front
     ]
     return Panel(
-        "front",
-        "The Pareto front",
         f"{metrics[0]} and {metrics[1]} of all complete trials. No trial "
         f"{'that keeps the constraints ' if trials.view.goals.constraints else ''}beats those in "
         f"green in all objectives.{trials.crosses_text}",

@@ -84,8 +84,6 @@ def slices(trials: StudyTrials) -> Panel | None:
     if len(chosen) > 1:
         over = f"each of {len(chosen)} hyperparameters, {trials.order_text}"
     return Panel(
-        "slices",
-        "One hyperparameter at a time",
         f"{trials.metric} over {over}. Axes show the whole range.{trials.marks_text}",
         figures,
         [Table(("hyperparameter", "range", "best trial"), rows)],
@@ -248,8 +246,6 @@ def parallel(trials: StudyTrials) -> Panel | None:
         )
     _colour_bar(plot, mapper)
     return Panel(
-        "parallel",
-        "All configurations",
         "Each line is a trial; its colour is its value (yellow is best). A line below an axis "
         "means that the trial does not have that hyperparameter. The table of all trials is at "
         f"the end of this page.{which}",
@@ -344,8 +340,6 @@ def contour(trials: StudyTrials) -> Panel | None:
         mark(marks, shown)
     _colour_bar(plot, mapper)
     return Panel(
-        "contour",
-        "Two numbers at a time",
         f"{trials.metric}, smoothed over {text.clean(across.name)} and {text.clean(up.name)}, the "
         f"first two numbers of many values, {trials.order_text}. Points are trials; empty "
         "regions were not tried.",

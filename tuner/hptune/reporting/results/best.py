@@ -7,6 +7,7 @@ import math
 from ... import text
 from ...core.ranking import Confirmation
 from ...core.trial import Trial
+from ..table import aligned
 from .view import StudyView
 
 
@@ -29,26 +30,24 @@ def nothing_complete(view: StudyView) -> str:
 
 
 def _trial_lines(view: StudyView, best: Trial) -> list[str]:
-    others = {name: value for name, value in best.metrics.items() if name != view.goal.metric}
-    params = {text.clean(name): text.param(value) for name, value in best.params.items()}
-    measured = {text.clean(name): text.measured(value) for name, value in others.items()}
-    metric = text.clean(view.goal.metric)
-    width = max(map(len, (metric, *params, *measured)))
+    metric, params = view.goal.metric, text.params(best.params)
+    others = {n: text.measured(v) for n, v in best.metrics.items() if n != metric}
+    width = max(len(text.clean(name)) for name in (metric, *params, *others))
     step = text.at_step(best.step, view.epochs)
     details = ", ".join(part for part in (str(view.goal.direction), step) if part)
     again = "" if best.confirms is None else f" (trains trial {best.confirms} again)"
+    results = {metric: f"{text.measured(best.value)}  ({details})"}
+    if (confirmation := view.confirmation(best)) is not None:
+        (mean,) = _means(confirmation)
+        results["mean"] = f"{mean}  ({_trainings(confirmation)})"
     lines = [
         f"trial {best.number}{again}, the best of {view.progress}",
         *(f"  infeasible: {each}" for each in view.goals.broken(best.metrics)),
-        f"  {metric:<{width}}  {text.measured(best.value)}  ({details})",
+        *aligned(results, width=width),
+        *aligned(others, width=width),
     ]
-    if (confirmation := view.confirmation(best)) is not None:
-        (mean,) = _means(confirmation)
-        lines.append(f"  {'mean':<{width}}  {mean}  ({_trainings(confirmation)})")
-    lines += [f"  {name:<{width}}  {value}" for name, value in measured.items()]
     if params:
-        lines += ["", "hyperparameters"]
-        lines += [f"  {name:<{width}}  {value}" for name, value in params.items()]
+        lines += ["", "hyperparameters", *aligned(params, width=width)]
     if view.carrier:
         lines += ["", f"trained on {view.carrier}"]
     if view.model:

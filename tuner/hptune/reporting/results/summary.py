@@ -13,12 +13,11 @@ from ... import text
 from ...core.attempt import Attempt
 from ...core.messages import Finish, FinishReason
 from ...core.trial import TrialState
-from ..table import fields, indented, table
+from ..table import aligned, fields, indented, table
 from .best import best_line, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
 from .export import ranks_json
-from .failures import FailureGroup, failure_groups
-from .view import StudyState, StudyView
+from .view import FailureGroup, StudyState, StudyView
 
 _FAILURES_IN_STATUS = 5
 _FAILURES_IN_THE_END = 3
@@ -54,7 +53,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     lines = fields([each for each in about if each[1]], width=width)
     if running := _running_rows(view, now, width):
         lines += ["", *running]
-    failures = failure_groups(view.trials)
+    failures = view.failures
     if failures:
         details = f"details: hptune show {_directory(view)} {failures[0].numbers[-1]}"
         lines += ["", "failures"]
@@ -125,10 +124,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         **_cost(view, now).to_json(),
         "packed": _packed(view) or None,
         "running": [_attempt_json(view, attempt, now) for attempt in running],
-        "failures": [
-            {"reason": group.reason, "trials": group.numbers}
-            for group in failure_groups(view.trials)
-        ],
+        "failures": [{"reason": group.reason, "trials": group.numbers} for group in view.failures],
     }
 
 
@@ -148,7 +144,7 @@ def closing_text(
     if view.retried:
         lines.append(f"  retried: {_retried_text(view)}")
     label = "  failed: "
-    for line in _failure_lines(failure_groups(view.trials), _FAILURES_IN_THE_END):
+    for line in _failure_lines(view.failures, _FAILURES_IN_THE_END):
         lines.append(f"{label}{line}")
         label = " " * len(label)
     if view.pruned_failures:
@@ -160,10 +156,7 @@ def closing_text(
         lines += ["", f"best  {best_line(view, best)}"]
         if len(view.front) > 1:
             lines.append(f"      and {len(view.front) - 1} more on the Pareto front")
-        names = [text.clean(name) for name in best.params]
-        width = max(map(len, names), default=0)
-        for name, value in zip(names, best.params.values(), strict=True):
-            lines.append(f"      {name:<{width}}  {text.param(value)}")
+        lines += (f"    {each}" for each in aligned(text.params(best.params)))
         if view.model:
             lines += ["", *model_lines(view)]
     steps = [(command(each), why) for each, why in _next_commands(view, finish) if command(each)]
@@ -177,7 +170,7 @@ def why_without_result(view: StudyView, finish: Finish) -> tuple[str, str]:
     """Return why a run ended without a complete trial and what to do, and the user's traceback."""
     if not view.trials:
         return "no trial is complete: none was started.", ""
-    message, groups = f"no trial is complete: {view.counts_text()}", failure_groups(view.trials)
+    message, groups = f"no trial is complete: {view.counts_text()}", view.failures
     if not groups:
         more = _more_trials(view, finish)
         return f"{message}." + (f" `{more}` tries others." if more else ""), ""

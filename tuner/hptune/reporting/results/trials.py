@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from ... import text
 from ...core.attempt import Attempt, AttemptId, Report, ReportedValue
 from ...core.resources import size
 from ...core.trial import Trial, TrialState
-from ..table import fields, table
+from ..table import aligned, fields, table
 from .best import goals_json, trial_json
 from .export import by_trial, seconds_run, trial_tree
 from .view import INTERRUPTED, TO_CONTINUE, StudyView
@@ -179,8 +179,9 @@ def trial_text(
         ("model", text.path(view.models.get(trial.number, ""))),
     ]
     lines = fields([each for each in about if each[1] not in ("", "''")], width=width)
-    lines += _values("hyperparameters", {k: text.param(v) for k, v in trial.params.items()})
-    lines += _values("metrics", {k: text.measured(v) for k, v in trial.metrics.items()})
+    metrics = {name: text.measured(value) for name, value in trial.metrics.items()}
+    for title, found in (("hyperparameters", text.params(trial.params)), ("metrics", metrics)):
+        lines += ["", title, *aligned(found)] if found else []
     lines += _curve_lines(view, reports, width)
     lines += _attempt_lines(view, attempts, reports, now, width)
     if trial.detail:
@@ -195,14 +196,6 @@ def trial_details(
     tree = trial_tree(view, trial, by_trial(view.attempts).get(trial.number, []), reports)
     model = view.models.get(trial.number)
     return {"study": view.directory, **tree, "log": log and str(log), "model": model}
-
-
-def _values(title: str, values: Mapping[str, str]) -> list[str]:
-    if not values:
-        return []
-    names = {text.clean(name): value for name, value in values.items()}
-    width = max(map(len, names))
-    return ["", title, *(f"  {name:<{width}}  {value}" for name, value in names.items())]
 
 
 def _curve_lines(view: StudyView, reports: Sequence[ReportedValue], width: int | None) -> list[str]:

@@ -36,6 +36,28 @@ TO_CONTINUE = (TrialState.WAITING, TrialState.RUNNING)
 """The states in the ledger of a trial that runs, waits or is interrupted."""
 
 
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Trials that failed for the same reason, apart from numbers (see `text.without_numbers`)."""
+
+    trials: Sequence[Trial]
+
+    @property
+    def reason(self) -> str:
+        """The reason of the first trial, in one line."""
+        return text.failure(self.trials[0])
+
+    @property
+    def numbers(self) -> list[int]:
+        """The trials' numbers."""
+        return [trial.number for trial in self.trials]
+
+    def __str__(self) -> str:
+        is_example = any(text.failure(trial) != self.reason for trial in self.trials)
+        such_as = "such as " if is_example else ""
+        return f"{len(self.trials)} x {such_as}{self.reason} ({text.trials(self.numbers)})"
+
+
 class MasterStatus(Protocol):
     """The living process that runs a study."""
 
@@ -231,3 +253,13 @@ class StudyView:
     def confirmation(self, trial: Trial) -> Confirmation | None:
         """Return the results of training the trial's configuration again."""
         return self.ranking.confirmation(trial)
+
+    @property
+    def failures(self) -> list[FailureGroup]:
+        """The failed trials by reason, the most frequent reason first."""
+        groups: dict[str, list[Trial]] = {}
+        for trial in sorted(self.trials, key=lambda trial: trial.number):
+            if trial.state is TrialState.FAILED:
+                reason = text.shorten(text.without_numbers(trial.reason), text.FAILURE_CHARACTERS)
+                groups.setdefault(reason, []).append(trial)
+        return [FailureGroup(each) for each in sorted(groups.values(), key=len, reverse=True)]

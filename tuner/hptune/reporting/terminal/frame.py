@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
+from collections import deque
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -11,10 +13,19 @@ from rich.text import Text
 from ... import text
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial, TrialState
-from .progress import LABEL_CELLS, EndedTrial, TrialRate, is_waiting, latest_value, step_of
+from .progress import (
+    LABEL_CELLS,
+    EndedTrial,
+    RunHeader,
+    TrialRate,
+    is_waiting,
+    latest_value,
+    step_of,
+)
 
 _BAR_CELLS = 36
 _RUNNING_ROWS = 12
+_ENDED_ROWS = 4
 _METRIC_CELLS = 40
 _CONFIGURATION_LINES = 2
 _LEAST_CELLS = (5, 5, 7, 6)
@@ -32,41 +43,63 @@ _Row = tuple[Sequence[str], Text]
 """The cells of a row of the table, and what follows them."""
 
 
-def frame(
-    snapshot: StudySnapshot,
-    recent: Sequence[EndedTrial],
-    rate: TrialRate,
-    *,
-    epochs: int | None,
-    width: int,
-    height: int,
-) -> list[Text]:
-    """Return the lines of one redraw: none wider than the terminal, and fewer than its height."""
-    head = _progress_lines(snapshot, rate, width)
-    best = _best_lines(snapshot, epochs, width)
-    foot = _foot_lines(snapshot, width)
-    is_roomy = height >= _ROOMY_LINES
-    fixed = len(head) + len(best) + len(foot) + 1 + (4 if is_roomy else 0)
-    room = max(1, height - 1 - fixed)
-    ended_rows = min(len(recent), max(0, room - 2)) if snapshot.running else len(recent)
-    running_rows = max(1, min(_RUNNING_ROWS, room - ended_rows))
-    metric = text.shorten(snapshot.goal.metric, max(8, min(_METRIC_CELLS, width // 5)))
-    names = ("trial", text.step_word(epochs), metric, "time")
-    running = _running_table(snapshot, rate, epochs, most=running_rows)
-    ended = _ended_table(snapshot, recent[len(recent) - ended_rows :])
-    table = _table(names, running, ended, is_roomy=is_roomy)
-    lines: list[Text] = []
-    for block in (head, best, table, foot):
-        if lines and block and is_roomy:
-            lines.append(Text())
-        lines += block
-    return [_fit(line, width) for line in lines[: max(1, height - 1)]]
+class Frames:
+    """What a live display draws, and when.
 
+    Args:
+        refresh_seconds: Shortest time between two redraws.
+    """
 
-def summary(snapshot: StudySnapshot, rate: TrialRate, *, width: int) -> list[Text]:
-    """Return the line that stays on the screen after the end; the command prints the results."""
-    took = f"took {text.duration(rate.elapsed_seconds)}"
-    return [_fit(_bar_line(snapshot, took, width), width)]
+    def __init__(self, refresh_seconds: float) -> None:
+        self._refresh_seconds = refresh_seconds
+        self._rate = TrialRate()
+        self._epochs: int | None = None
+        self._recent: deque[EndedTrial] = deque(maxlen=_ENDED_ROWS)
+        self._snapshot: StudySnapshot | None = None
+        self._drawn_at = -math.inf
+
+    def start(self, header: RunHeader) -> None:
+        """Begin with a run."""
+        self._epochs = header.epochs
+        self._rate.begin(header.began_at)
+
+    def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> bool:
+        """Observe the study, as `Progress.update`, and return whether to draw it."""
+        self._recent.extend(self._rate.update(snapshot, ended, now))
+        self._snapshot = snapshot
+        return not 0 <= now - self._drawn_at < self._refresh_seconds
+
+    def draw(self, now: float, *, width: int, height: int) -> list[Text]:
+        """Return the lines of one redraw: none wider than the terminal, fewer than its height."""
+        assert self._snapshot is not None
+        self._drawn_at = now
+        snapshot, recent, rate = self._snapshot, tuple(self._recent), self._rate
+        head = _progress_lines(snapshot, rate, width)
+        best = _best_lines(snapshot, self._epochs, width)
+        foot = _foot_lines(snapshot, width)
+        is_roomy = height >= _ROOMY_LINES
+        fixed = len(head) + len(best) + len(foot) + 1 + (4 if is_roomy else 0)
+        room = max(1, height - 1 - fixed)
+        ended_rows = min(len(recent), max(0, room - 2)) if snapshot.running else len(recent)
+        running_rows = max(1, min(_RUNNING_ROWS, room - ended_rows))
+        metric = text.shorten(snapshot.goal.metric, max(8, min(_METRIC_CELLS, width // 5)))
+        names = ("trial", text.step_word(self._epochs), metric, "time")
+        running = _running_table(snapshot, rate, self._epochs, most=running_rows)
+        ended = _ended_table(snapshot, recent[len(recent) - ended_rows :])
+        table = _table(names, running, ended, is_roomy=is_roomy)
+        lines: list[Text] = []
+        for block in (head, best, table, foot):
+            if lines and block and is_roomy:
+                lines.append(Text())
+            lines += block
+        return [_fit(line, width) for line in lines[: max(1, height - 1)]]
+
+    def last(self, width: int) -> list[Text]:
+        """Return the line that stays after the end, as the command prints the results."""
+        if self._snapshot is None:
+            return []
+        took = f"took {text.duration(self._rate.elapsed_seconds)}"
+        return [_fit(_bar_line(self._snapshot, took, width), width)]
 
 
 def paragraph(words: str, *, label: str = "", width: int) -> list[Text]:

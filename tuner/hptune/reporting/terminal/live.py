@@ -6,7 +6,6 @@ Loaded only for a terminal, because it loads rich.
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Sequence
 from typing import TextIO, cast
 
@@ -20,13 +19,11 @@ from ...core.notice import Notice, Subject
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial
 from .background_writer import BackgroundWriter
-from .frame import frame, paragraph, summary
-from .progress import EndedTrial, RunHeader, TrialRate, shown_line
+from .frame import Frames, paragraph
+from .progress import RunHeader, shown_line
 
 REFRESH_SECONDS = 0.25
 """Shortest time between two redraws."""
-
-_ENDED_ROWS = 4
 
 
 class LiveProgress:
@@ -45,18 +42,13 @@ class LiveProgress:
             file=cast("TextIO", self._writer), highlight=False, markup=False, emoji=False
         )
         self._live: Live | None = None
-        self._rate = TrialRate()
-        self._epochs: int | None = None
-        self._recent: deque[EndedTrial] = deque(maxlen=_ENDED_ROWS)
-        self._snapshot: StudySnapshot | None = None
-        self._drawn_at: float | None = None
+        self._frames = Frames(REFRESH_SECONDS)
         self._drawn: list[Text] = []
         self._drawn_width = 0
 
     def start(self, header: RunHeader) -> None:
         """Write the header, which scrolls away, and begin to draw below it."""
-        self._epochs = header.epochs
-        self._rate.begin(header.began_at)
+        self._frames.start(header)
         for label, words in header.rows():
             self._print(words, label)
         self._console.print()
@@ -73,21 +65,11 @@ class LiveProgress:
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Redraw, unless that was done just before, nothing changed or the terminal is blocked."""
-        self._recent.extend(self._rate.update(snapshot, ended, now))
-        self._snapshot = snapshot
-        is_early = self._drawn_at is not None and 0 <= now - self._drawn_at < REFRESH_SECONDS
-        if (live := self._live) is None or is_early or self._writer.is_behind:
+        is_due = self._frames.update(snapshot, ended, now)
+        if (live := self._live) is None or not is_due or self._writer.is_behind:
             return
-        self._drawn_at = now
         width, height = self._console.size
-        lines = frame(
-            snapshot,
-            tuple(self._recent),
-            self._rate,
-            epochs=self._epochs,
-            width=width,
-            height=height,
-        )
+        lines = self._frames.draw(now, width=width, height=height)
         if (lines, width) != (self._drawn, self._drawn_width):
             self._erase_rewrapped(width)
             live.update(Group(*lines), refresh=True)
@@ -104,8 +86,8 @@ class LiveProgress:
         if live is not None:
             width = self._console.size.width
             self._erase_rewrapped(width)
-            if self._snapshot is not None:
-                live.update(Group(*summary(self._snapshot, self._rate, width=width)))
+            if last := self._frames.last(width):
+                live.update(Group(*last))
             live.stop()
         self._writer.finish()
 

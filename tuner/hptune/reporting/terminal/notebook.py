@@ -5,7 +5,6 @@ Loaded only in a notebook, because it loads IPython and rich.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, TextIO
 
@@ -16,14 +15,13 @@ from ...core.notice import Notice, Subject
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial
 from .background_writer import BackgroundWriter
-from .frame import frame, summary
-from .progress import EndedTrial, RunHeader, TrialRate, shown_line
+from .frame import Frames
+from .progress import RunHeader, shown_line
 
 REFRESH_SECONDS = 1.0
 """Shortest time between two updates, each of which is a message to the browser."""
 
 _WIDTH, _HEIGHT = 100, 24
-_ENDED_ROWS = 4
 
 
 class NotebookProgress:
@@ -35,31 +33,19 @@ class NotebookProgress:
 
     def __init__(self, stream: TextIO) -> None:
         self._writer = BackgroundWriter(stream)
-        self._rate = TrialRate()
-        self._epochs: int | None = None
-        self._recent: deque[EndedTrial] = deque(maxlen=_ENDED_ROWS)
-        self._snapshot: StudySnapshot | None = None
+        self._frames = Frames(REFRESH_SECONDS)
         self._output: Any = None
         self._shown = ""
-        self._shown_at = 0.0
 
     def start(self, header: RunHeader) -> None:
         """Write the header."""
-        self._epochs = header.epochs
-        self._rate.begin(header.began_at)
+        self._frames.start(header)
         self._writer.write("".join(f"{line}\n" for line in header.lines()))
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Update the output, unless that was done just before."""
-        self._recent.extend(self._rate.update(snapshot, ended, now))
-        self._snapshot = snapshot
-        if 0 <= now - self._shown_at < REFRESH_SECONDS:
-            return
-        self._shown_at = now
-        recent = tuple(self._recent)
-        self._show(
-            frame(snapshot, recent, self._rate, epochs=self._epochs, width=_WIDTH, height=_HEIGHT)
-        )
+        if self._frames.update(snapshot, ended, now):
+            self._show(self._frames.draw(now, width=_WIDTH, height=_HEIGHT))
 
     def note(self, notice: Notice) -> None:
         """Write one line below the output, which has the jobs."""
@@ -68,9 +54,8 @@ class NotebookProgress:
 
     def stop(self) -> None:
         """Replace the output by one line that stays."""
-        snapshot, self._snapshot = self._snapshot, None
-        if snapshot is not None:
-            self._show(summary(snapshot, self._rate, width=_WIDTH))
+        if last := self._frames.last(_WIDTH):
+            self._show(last)
 
     def _show(self, lines: Sequence[Text]) -> None:
         words = "\n".join(line.plain for line in lines)
