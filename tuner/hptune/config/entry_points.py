@@ -255,7 +255,7 @@ def _explain(own: Sequence[str], names: Mapping[str, Any], file: str) -> None:
         if inspect.isclass(value) and _is_hypermodel(value) and (required := _required(value)):
             raise ModelFileError(f"{file}: {_needs_arguments(name, required)}")
         if _is_own_tuner(value):
-            raise ModelFileError(f"{file} has no entry point, and {_RUN_TRIAL.format(name)}")
+            raise ModelFileError(f"{file} has no entry point, and {RUN_TRIAL.format(name)}")
         _refuse_other_objective(name, value)
 
 
@@ -276,7 +276,7 @@ def _is_own_tuner(value: Any) -> bool:
     return is_tuner and "run_trial" in vars(value)
 
 
-_RUN_TRIAL = (
+RUN_TRIAL = (
     "{}.run_trial is not used, as hptune runs the trials: move what it does to objective(hp, "
     "trial), or to fit(self, hp, model, …) of a HyperModel"
 )
@@ -287,7 +287,7 @@ def _unused(own: Iterable[str], names: Mapping[str, Any]) -> tuple[str, ...]:
     notes = []
     for name in own:
         if _is_own_tuner(names[name]):
-            notes.append(_RUN_TRIAL.format(name))
+            notes.append(RUN_TRIAL.format(name))
         kind, used = _keras_tuner("HyperParameters"), names.get("HYPERPARAMETERS")
         if kind is not None and isinstance(names[name], kind) and names[name] is not used:
             notes.append(
