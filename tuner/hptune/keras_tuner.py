@@ -108,9 +108,7 @@ class Tuner:
         from .config.model_file import BuildFunction
 
         self.oracle = oracle
-        self.hypermodel = (
-            hypermodel if hasattr(hypermodel, "build") else BuildFunction(hypermodel)
-        )
+        self.hypermodel = hypermodel if hasattr(hypermodel, "build") else BuildFunction(hypermodel)
         repeats = executions_per_trial > 1
         self._tuned = _Repeated(self.hypermodel, executions_per_trial) if repeats else hypermodel
         self._path = Path(directory or ".", project_name or "untitled_project")
@@ -122,7 +120,8 @@ class Tuner:
         unused = [name for name, value in _IGNORED.items() if getattr(oracle, name, value) != value]
         unused += ["distribution_strategy"] if distribution_strategy is not None else []
         if unused:
-            warnings.warn(f"hptune does not use {', '.join(unused)}", stacklevel=2)
+            level = 3 if isinstance(self, _OfOracle) else 2
+            warnings.warn(f"hptune does not use {', '.join(unused)}", stacklevel=level)
         if overwrite:
             _remove_study(self._path)
         self._tuner()  # a wrong setting is told here
@@ -181,7 +180,7 @@ class Tuner:
             raise KeyboardInterrupt(words) from None
         self._show_oracle()
 
-    def search_space_summary(self, extended: bool = False) -> None:
+    def search_space_summary(self, extended: object = None) -> None:
         """Print the hyperparameters, which a process of its own finds by building the model."""
         del extended
         from .config.model_file import ObjectiveSource, SourceKind, UserCode, save
@@ -208,7 +207,7 @@ class Tuner:
             save(code, path)
             found = read_code(ObjectiveSource(SourceKind.PICKLE, str(path)))
         space = SearchSpace.from_json(found.space)
-        print(space_text(space, warnings=found.warnings, is_complete=found.is_complete))
+        _show(space_text(space, warnings=found.warnings, is_complete=found.is_complete))
 
     def results_summary(self, num_trials: int = 10) -> None:
         """Print the best trials as a table."""
@@ -217,7 +216,7 @@ class Tuner:
         from .reporting.results.trials import ranked, trials_text
 
         view = self.study.view()
-        print(trials_text(view, ranked(view)[:num_trials], now=time.time(), width=None))
+        _show(trials_text(view, ranked(view)[:num_trials], now=time.time(), width=None))
 
     def get_best_models(self, num_models: int = 1) -> list[Any]:
         """Return the Keras models of the best trials, the best first, as after their best epochs.
@@ -230,7 +229,8 @@ class Tuner:
             try:
                 models.append(study.trial_model(trial.number))
             except StudyError as error:
-                warnings.warn(f"the model of trial {trial.number} is left out: {error}", stacklevel=2)
+                words = f"the model of trial {trial.number} is left out: {error}"
+                warnings.warn(words, stacklevel=2)
         return models
 
     def get_best_hyperparameters(self, num_trials: int = 1) -> list[Any]:
@@ -425,6 +425,10 @@ def _hyperband(oracle: Any, given: Mapping[str, Any]) -> dict[str, Any]:
             "brackets": last + 1,
         }
     return found
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
 
 
 def _remove_study(path: Path) -> None:

@@ -18,7 +18,9 @@ Replacement = tuple[Any, str, Any]
 
 
 @contextlib.contextmanager
-def replaced_on_import(find: Callable[[Mapping[str, Any]], Iterable[Replacement]]) -> Iterator[None]:
+def replaced_on_import(
+    find: Callable[[Mapping[str, Any]], Iterable[Replacement]],
+) -> Iterator[None]:
     """Replace attributes of modules as soon as the code in this block has imported them.
 
     The modules are not imported here: what a file does before that, such as setting KERAS_BACKEND,
@@ -48,7 +50,7 @@ def replaced_on_import(find: Callable[[Mapping[str, Any]], Iterable[Replacement]
 
 
 def refuse_foreign_searches() -> contextlib.AbstractContextManager[None]:
-    """Raise an error, instead of training, if the code in this block runs another tuner's search."""
+    """Raise an error, instead of training, if the code in this block runs such a search."""
     return replaced_on_import(_refusals)
 
 
