@@ -242,9 +242,12 @@ class Tuner:
         return [make_hyperparameters(space, dict(trial.params)) for trial in best]
 
     def _tuner(self, *, is_quiet: bool = False) -> HptuneTuner:
+        from .storage.directory import StudyDirectory
         from .tuner import Tuner as HptuneTuner
 
         settings = {"quiet": is_quiet, **self._settings}
+        if StudyDirectory(self._path).has_ledger:  # an oracle draws a seed if it is given none
+            settings.pop("seed", None)
         return HptuneTuner(self._tuned, directory=self._path, resume=True, **settings)
 
     def _trains_by_itself(self) -> bool:

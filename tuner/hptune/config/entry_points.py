@@ -91,9 +91,9 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
     notes: list[str] = []
     name = OBJECTIVE if OBJECTIVE in of_kind else of_kind[-1]
     used = _used_by(name, path) - {name}
-    if len(others := [each for each in kinds if each not in used]) > 1:
+    if len(apart := [each for each in kinds if each not in used]) > 1:
         notes.append(
-            f"{file} has {len(others)} entry points ({', '.join(others)}); {name} is tuned "
+            f"{file} has {len(apart)} entry points ({', '.join(apart)}); {name} is tuned "
             "(--entry NAME takes another)"
         )
     return EntryPoint(name, first, _made(names[name]), (*notes, *_unused(own, names)))
@@ -280,14 +280,20 @@ def _explain(own: Sequence[str], names: Mapping[str, Any], path: Path) -> None:
         _refuse_other_objective(name, value)
         _refuse_more_arguments(name, value)
     for outer in _top_level(ast.parse(path.read_bytes()).body):
-        for inner in ast.walk(outer) if isinstance(outer, ast.FunctionDef) else ():
-            if isinstance(inner, ast.FunctionDef) and inner is not outer and inner.args.args:
-                arguments = [each.arg for each in inner.args.args]
-                if arguments[0] in _HP:
-                    raise ModelFileError(
-                        f"{file} has {inner.name}({', '.join(arguments)}) inside of "
-                        f"{outer.name}(), where hptune does not see it; move it out of the function"
-                    )
+        if isinstance(outer, ast.FunctionDef):
+            _refuse_inner(outer, file)
+
+
+def _refuse_inner(outer: ast.FunctionDef, file: str) -> None:
+    """Raise the error for a function that would be an entry point outside of another one."""
+    for inner in ast.walk(outer):
+        if isinstance(inner, ast.FunctionDef) and inner is not outer and inner.args.args:
+            arguments = [each.arg for each in inner.args.args]
+            if arguments[0] in _HP:
+                raise ModelFileError(
+                    f"{file} has {inner.name}({', '.join(arguments)}) inside of {outer.name}(), "
+                    "where hptune does not see it; move it out of the function"
+                )
 
 
 def _refuse_more_arguments(name: str, value: Any) -> None:

@@ -115,6 +115,8 @@ def _named(config: Any) -> list[str]:
     if not isinstance(config, Mapping | list | tuple):
         name = getattr(config, "name", getattr(config, "__name__", None))
         return [name] if isinstance(name, str) else []
+    if isinstance(config, Mapping) and "class_name" not in config:  # by the name of the output
+        return [name for each in config.values() for name in _named(each)]
     if isinstance(config, Mapping):
         inner = config.get("config")
         name = inner.get("name") if isinstance(inner, Mapping) else inner
