@@ -21,7 +21,8 @@ TUTORIAL = """
         model = keras.Sequential([keras.Input((width,))])
         model.add(keras.layers.Dense(hp.Int("units", 2, 8)))
         model.add(keras.layers.Dense(1))
-        model.compile(keras.optimizers.SGD(hp.Choice("rate", [0.01, 0.001])), "mse", metrics=["mae"])
+        sgd = keras.optimizers.SGD(hp.Choice("rate", [0.01, 0.001]))
+        model.compile(sgd, "mse", metrics=["mae"])
         return model
 
     def main():

@@ -319,7 +319,7 @@ def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         )
     # A longer list is of samples or inputs, and so one argument.
     is_parts = isinstance(train, tuple) or (isinstance(train, list) and len(train) in (2, 3))
-    if is_parts and not 1 <= len(train) <= 3:
+    if is_parts and len(train) > 3:
         raise ModelFileError(
             f"load_data() returned training data of {len(train)} parts; allowed are (x, y) and "
             "(x, y, sample_weight), where x may be a list or dict of inputs; or a dataset"

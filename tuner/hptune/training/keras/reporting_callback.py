@@ -38,20 +38,23 @@ def _callback_class() -> Any:
             super().__init__()
             self._trial = trial
             self._step = 0
+            self._is_over = False
 
-        def on_train_begin(self, _logs: Any = None) -> None:
+        def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it
             self._stop_if_told()  # also where the objective is called to find its hyperparameters
 
-        def on_train_batch_end(self, _batch: int, _logs: Any = None) -> None:
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - as above
             self._stop_if_told()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if self._is_over:  # within the epoch, of which Keras tells all the same
+                return
             self._step = max(self._step, epoch) + 1
             self._trial.report(self._step, **as_metrics(logs or {}))
             self._stop_if_told()
 
         def _stop_if_told(self) -> None:
-            if self._trial.should_stop():
-                self.model.stop_training = True
+            self._is_over = self._trial.should_stop()
+            self.model.stop_training |= self._is_over
 
     return ReportingCallback
