@@ -23,7 +23,9 @@ from wings import WINGS, may_import, wing
 
 PACKAGE = Path(hptune.__file__).parent
 JOBQUEUE = Path(hptune_jobqueue.__file__).parent
-TOP_MODULES = {"__init__", "__main__", "errors", "registry", "study", "text", "tuner"}
+TOP_MODULES = {
+    "__init__", "__main__", "errors", "keras_tuner", "registry", "study", "text", "tuner",
+}  # fmt: skip
 
 FRAMEWORKS = {"tensorflow", "keras", "keras_tuner", "torch", "jax", "cupy"}
 OUTSIDE_WORLD = {
@@ -309,6 +311,7 @@ def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
         at_home = room(each.importer) == "training" or each.importer in (
             "hptune.worker.forkserver.child",
             "hptune.worker.forkserver.server",
+            "hptune.keras_tuner",
             "hptune.study",
         )
         return not at_home or not each.in_function
@@ -466,6 +469,6 @@ def test_a_whole_study_leaves_the_master_without_frameworks_and_wings(tmp_path: 
     assert loaded & (FRAMEWORKS | {"pandas", "rich", "sklearn"}) == set()
     assert (tmp_path / "study" / "study.db").exists()
     of_wings = {each for each in loaded if not each.startswith("hptune.cli.")} & {
-        each for each in loaded if wing(each) in ("scaling", "slurm", "doctor")
+        each for each in loaded if wing(each) in ("scaling", "slurm", "doctor", "scripts")
     }
     assert of_wings == set()

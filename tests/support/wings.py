@@ -116,6 +116,10 @@ WINGS = {
         },
         uses=("slurm",),
     ),
+    "scripts": Wing(
+        ("hptune.keras_tuner",),
+        doors={"hptune.cli.running": "`hptune run` of a script of KerasTuner"},
+    ),
     "doctor": Wing(("hptune.doctor", "hptune.cli.doctor"), uses=("remote", "slurm")),
 }
 """Certificates (`security`) are the kernel's: they keep other users of this machine out."""

@@ -52,7 +52,7 @@ def metric_names(model: Any) -> list[str]:
     """Return the names under which a model of one output reports its compiled metrics."""
     names = []
     for kind in ("metrics", "weighted_metrics"):
-        given = _compile_config(model).get(kind)
+        given: Any = _compile_config(model).get(kind)
         is_by_output = isinstance(given, Mapping) and "class_name" not in given
         is_one = is_by_output and not _has_several_outputs(model)
         names += [name for each in (given.values() if is_one else [given]) for name in _named(each)]
