@@ -57,6 +57,7 @@ def test_a_script_runs_unchanged(hptune: Hptune) -> None:
     assert measured == pytest.approx(score, abs=1e-6), "the best model is that of the best trial"
     assert "True script.py" in ended.out
     assert "nothing is left to do: 5 of 5 trials" in ended.err
+    assert "hptune resume mine/untitled_project --trials 10" in ended.err
     found = trials(hptune.directory / "mine" / "untitled_project")
     assert len(found) == 5
     assert (hptune.directory / "built.keras").exists()

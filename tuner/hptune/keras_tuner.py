@@ -245,10 +245,16 @@ class Tuner:
         from .storage.directory import StudyDirectory
         from .tuner import Tuner as HptuneTuner
 
+        class TunerOfScript(HptuneTuner):
+            """Shows commands at the end of a run: a script of KerasTuner has no call to change."""
+
+            def _shown_command(self, command: str) -> str:
+                return command
+
         settings = {"quiet": is_quiet, **self._settings}
         if StudyDirectory(self._path).has_ledger:  # an oracle draws a seed if it is given none
             settings.pop("seed", None)
-        return HptuneTuner(self._tuned, directory=self._path, resume=True, **settings)
+        return TunerOfScript(self._tuned, directory=self._path, resume=True, **settings)
 
     def _trains_by_itself(self) -> bool:
         from .config.search_arguments import has_own_fit

@@ -113,6 +113,7 @@ def run(
     hptune run model.py                               50 trials, as many at once as fit
     hptune run model.py --trials 200 --pruner asha    stop poor trials early
     hptune run model.py --timeout 8h --study DIR      for eight hours, stored in DIR
+    hptune run script.py                              a script of KerasTuner, as it is
     hptune run --command "python train.py --lr {lr}" --space space.toml --objective val_loss
 
     MODEL_FILE defines the hyperparameters and the training; see `hptune --help`.

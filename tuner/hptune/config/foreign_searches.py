@@ -63,10 +63,12 @@ def _refusals(modules: Mapping[str, Any]) -> Iterator[Replacement]:
 
 
 def _refusal(library: str, method: str) -> Any:
+    whole = "; `hptune run` runs a whole script as it is" if library == "keras_tuner" else ""
+
     def refuse(*_arguments: Any, **_keywords: Any) -> None:
         raise ModelFileError(
             f"the file runs a search of {library} when it is imported; put the line with "
-            f'.{method}(…), and what follows from it, under `if __name__ == "__main__":`'
+            f'.{method}(…), and what follows from it, under `if __name__ == "__main__":`{whole}'
         )
 
     return refuse
