@@ -23,7 +23,9 @@ from wings import WINGS, may_import, wing
 
 PACKAGE = Path(hptune.__file__).parent
 JOBQUEUE = Path(hptune_jobqueue.__file__).parent
-TOP_MODULES = {"__init__", "__main__", "errors", "registry", "study", "text", "tuner"}
+TOP_MODULES = {
+    "__init__", "__main__", "errors", "keras_tuner", "registry", "study", "text", "tuner",
+}  # fmt: skip
 
 FRAMEWORKS = {"tensorflow", "keras", "keras_tuner", "torch", "jax", "cupy"}
 OUTSIDE_WORLD = {
@@ -304,7 +306,12 @@ def test_dask_is_known_to_those_who_need_it() -> None:
 
 def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
     """Inside functions; or at once, by modules of training that load only inside functions."""
-    at_home = ("hptune.worker.forkserver.child", "hptune.worker.forkserver.server", "hptune.study")
+    at_home = (
+        "hptune.worker.forkserver.child",
+        "hptune.worker.forkserver.server",
+        "hptune.keras_tuner",
+        "hptune.study",
+    )
     rule = [
         each
         for each in imports()
@@ -317,13 +324,20 @@ def test_frameworks_are_imported_where_they_are_used_and_only_there() -> None:
     assert named([e for e in rooms if e.importer not in at_home or not e.in_function]) == []
     at_once = {each.importer for each in rule if not each.in_function}
     assert "hptune.training.strategies.torch_processes" in at_once
-    loading = [
-        each
-        for each in ours()
-        if each.imported in at_once
-        and not (each.in_function or each.for_types_only or each.importer in at_once)
-    ]
-    assert named(loading) == []
+    loading = [e for e in ours() if not (e.in_function or e.for_types_only)]
+    with_them = set(at_once)  # and the modules of training that load one of these
+    while (
+        more := {
+            each.importer
+            for each in loading
+            if each.imported in with_them and room(each.importer) == "training"
+        }
+        - with_them
+    ):
+        with_them |= more
+    outside = [e for e in loading if e.imported in with_them and e.importer not in with_them]
+    assert named(outside) == []
+    assert "hptune.training.keras.objective" not in with_them, "the fork server loads it"
 
 
 def test_the_job_queue_knows_nothing_of_the_tuner() -> None:
@@ -473,10 +487,13 @@ def test_a_whole_study_leaves_the_master_without_frameworks_and_wings(tmp_path: 
     assert {"hptune", "distributed"} <= loaded
     assert loaded & (FRAMEWORKS | {"pandas", "rich", "sklearn"}) == set()
     assert (tmp_path / "study" / "study.db").exists()
+    rare = ("hptune.keras_tuner", "hptune.master.earlier", "hptune.samplers.adapters")
     of_wings = {each for each in loaded if not each.startswith("hptune.cli.")} & {
         each
         for each in loaded
         if wing(each) in ("scaling", "slurm", "doctor", "optimizers", "testing")
-        or each.startswith(("hptune.master.earlier", "hptune.samplers.adapters"))
+        or each.startswith(
+            ("hptune.keras_tuner", "hptune.master.earlier", "hptune.samplers.adapters")
+        )
     }
     assert of_wings == set()

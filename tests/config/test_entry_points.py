@@ -77,7 +77,6 @@ HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
          "objective"),
         (BUILDER.format("build_model") + "class Mine(kt.HyperModel):\n"
          "    def build(self, hp): return build_model(hp)\n", "Mine"),
-        (BUILDER.format("build_model") + BUILDER.format("train"), "build_model"),
         ("def train(hp): return make().fit()\n", "train"),
         # A name with an underscore is a helper's.
         ("def net(hp): return [_layers(hp) for _ in 'ab']\n" + BUILDER.format("_layers"), "net"),
@@ -117,7 +116,17 @@ def test_of_several_one_is_taken_and_told(read: Callable[..., UserCode]) -> None
     assert "2 entry points (build_mlp, build_cnn); build_cnn is tuned (--entry" in code.notes[0]
     chosen = read(text, "build_mlp")
     assert (chosen.entry, chosen.notes) == ("build_mlp", ())
-    assert read(OBJECTIVE + BUILDER.format("build_model")).notes == ()
+    assert (
+        "(objective, build_model); objective is"
+        in read(OBJECTIVE + BUILDER.format("build_model")).notes[0]
+    )
+    left_over = read(HYPERMODEL.format("Old") + BUILDER.format("model_builder"))
+    assert "2 entry points (Old, model_builder); Old is tuned (--entry" in left_over.notes[0]
+    both = BUILDER.format("build_model") + BUILDER.format("train")
+    assert "build_model is tuned" in read(both).notes[0]
+    # What another one uses is no candidate of its own.
+    uses = "def _all(hp): return net(hp)\nmake = lambda hp: _all(hp)\n"
+    assert read(BUILDER.format("net") + uses).notes == ()
     named = read(OBJECTIVE + "def run(hp, trial): return 1\n")
     assert named.entry == "objective", "its name comes before the last in the file"
     assert "(objective, run); objective is tuned" in named.notes[0]
@@ -144,6 +153,12 @@ def test_of_several_one_is_taken_and_told(read: Callable[..., UserCode]) -> None
          ["tune(trial) is no entry point: hptune calls objective(hp, trial)", "hp.Float"]),
         ("def tune(trial): return trial.suggest_float('x', 0, 1)", "tune", ["hp.Float"]),
         ("def objective(hp): return 1", "", ["objective(hp) is no", "objective(hp, trial)"]),
+        ("def build_model(hp, input_shape): ...", "",
+         ["build_model(hp, input_shape) needs input_shape", "def build_model_of(hp):",
+          "return build_model(hp, input_shape=…)"]),
+        ("def make(hp, shape, classes): ...", "make", ["needs shape and classes"]),
+        ("def main():\n    def build(hp): ...\n    build(1)\n", "",
+         ["has build(hp) inside of main()", "move it out"]),
         (BUILDER.format("build_cnn"), "build_mlp", ["has no build_mlp", "it has build_cnn"]),
         ("def make(a, b, c): ...", "make", ["make(a, b, c) is no entry point", "allowed are"]),
         ("def make(a, b, c): ...", "", ["found the functions make(a, b, c)", "--entry NAME"]),
@@ -160,6 +175,13 @@ def test_what_cannot_be_tuned_is_told(
         read(text, entry)
     for word in words:
         assert word in refused.value.message
+
+
+def test_a_function_of_more_than_hp_is_refused_in_python() -> None:
+    def build_model(hp: object, input_shape: object) -> None: ...
+
+    with pytest.raises(UsageError, match="needs input_shape"):
+        Tuner(build_model)
 
 
 def test_what_has_no_effect_is_told(read: Callable[..., UserCode]) -> None:

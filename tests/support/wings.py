@@ -119,16 +119,20 @@ WINGS = {
         (
             "hptune.config.foreign_searches",
             "hptune.config.other_tuners",
+            "hptune.config.scripts",
+            "hptune.keras_tuner",
             "hptune.master.earlier",
             "hptune.samplers.adapters",
             "hptune.samplers.wrappers.warm_start",
         ),
         doors={
+            "hptune.cli.running": "`hptune run` of a script of KerasTuner",
             "hptune.master.plan": "--warm-start reads earlier studies, also of other tuners",
             "hptune.samplers.registry": "a study that is started warm wraps its sampler",
         },
         open_doors={
             "hptune.config.model_file": "a model file that searches by itself is refused",
+            "hptune.config.source_checks": "so is a script of another tuner, with the lines to write",
             "hptune.cli": "options of other tuners are answered with ours",
             "hptune.tuner": "names of other tuners are answered with ours",
         },

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from .study import Study
     from .training.context import TrialPruned, report
     from .training.hyperparameters import HyperParameters
+    from .training.keras.reporting_callback import keras_callback
     from .training.program import run_program
     from .tuner import Tuner
 
 __all__ = [
     "HptuneError", "HyperParameters", "Resources", "Study", "StudyError", "TrialPruned", "Tuner",
-    "UsageError", "report", "run_program",
+    "UsageError", "keras_callback", "report", "run_program",
 ]  # fmt: skip
 
 _HOMES = {
@@ -31,6 +32,7 @@ _HOMES = {
     "TrialPruned": ".training.context",
     "Tuner": ".tuner",
     "UsageError": ".errors",
+    "keras_callback": ".training.keras.reporting_callback",
     "report": ".training.context",
     "run_program": ".training.program",
 }

@@ -140,6 +140,11 @@ class Study(Reports, Exports):
         return path if path.exists() else None
 
     @property
+    def complete_trials(self) -> list[Trial]:
+        """The complete trials, the best first."""
+        return [each for each in ranked(self.view()) if each.state is TrialState.COMPLETE]
+
+    @property
     def best_trials(self) -> list[Trial]:
         """The Pareto front, sorted by the first objective; empty if no trial is complete.
 
@@ -212,13 +217,16 @@ class Study(Reports, Exports):
         Raises:
             StudyError: The model of one of them is not kept.
         """
-        view = self.view()
-        complete = [t for t in ranked(view) if t.state is TrialState.COMPLETE]
+        return [self.trial_model(each.number) for each in self.complete_trials[:count]]
+
+    def trial_model(self, number: int) -> Any:
+        """Return the Keras model of one trial, as `best_models` does.
+
+        Raises:
+            StudyError: It is not kept.
+        """
         kept = StudyFiles(self._directory, self.goals).models()
-        return [
-            self._load(kept.get(t.number, self._directory.trial(t.number)), t.number)
-            for t in complete[:count]
-        ]
+        return self._load(kept.get(number, self._directory.trial(number)), number)
 
     def _load(self, path: Path, number: int) -> Any:
         facts = self._reader.facts()

@@ -300,10 +300,14 @@ class Tuner:
                 view,
                 result.finish,
                 seconds=result.seconds,
-                command=lambda each: resume_call(each, self._function),
+                command=self._shown_command,
             )
             print_end(end, progress_stream())
         return study
+
+    def _shown_command(self, command: str) -> str:
+        """Return what the end of a run shows for a command; empty for nothing."""
+        return resume_call(command, self._function)
 
     def _check_place(self, settings: Mapping[str, Any]) -> None:
         if self._resume and self._directory is None:

@@ -245,3 +245,31 @@ def test_an_objective_that_fails_after_its_declarations_is_a_trials_affair(probe
                 {ending}
         """)
         assert names(found) == {"x"}
+
+
+def test_a_declaration_without_effect_is_told_once(probe: Any) -> None:
+    found = probe("""
+import hptune
+
+HYPERPARAMETERS = hptune.HyperParameters()
+HYPERPARAMETERS.Int("given", 1, 2)
+
+def objective(hp, trial):
+    hp.Int("given", 1, 9)  # as intended
+    hp.Int("units", 1, 8)
+    hp.Int("units", 1, 8, default=3)
+    hp.Int("units", 2, 16)
+    hp.Choice("size", [1, 2, 2])
+    hp.Boolean("again")
+    trial.should_stop()
+""")
+    first, *others = found.warnings
+    assert first.startswith("units is declared as Int 1..8, and again as Int 2..16, which has no")
+    assert others == [
+        "size: 2 is given twice; it counts once",
+    ]
+
+
+def test_a_hyperparameter_that_is_missing_may_be_one_of_the_files(probe: Any) -> None:
+    with pytest.raises(ModelFileError, match=r"units does not exist.*HYPERPARAMETERS"):
+        probe("def objective(hp, trial):\n    return hp.get('units')\n")

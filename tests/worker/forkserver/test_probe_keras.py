@@ -57,6 +57,7 @@ def test_a_loss_without_source(probe: Any) -> None:
         (("return (x, y), (x, y)", "return x, y, x, y"), ["a tuple of 4", "(train, validation)"]),
         (("return (x, y), (x, y)", "return x, y"), ["two arrays", "((x, y), (x_val, y_val))"]),
         (("return (x, y), (x, y)", "return x"), ["a ndarray", "(train, validation)"]),
+        (("return (x, y), (x, y)", "return (x, y, x, y), None"), ["data of 4 parts", "(x, y)"]),
         (("return (x, y), (x, y)", "pass"), ["a NoneType", "(train, validation)"]),
     ],
 )
@@ -91,6 +92,37 @@ def test_a_fit_that_gets_no_data_to_pass_on(probe: Any) -> None:
     assert names(probe(own_data)) == {"units"}
 
 
+def test_a_list_of_samples_is_passed_on_whole(probe: Any) -> None:
+    text = OWN_FIT.replace("*args, **kwargs", "samples, **kwargs").replace(
+        "(samples, **kwargs)\n", "(x=samples, y=hp.Int('samples', 1, len(samples)), **kwargs)\n", 1
+    )
+    found = probe(text + "\ndef load_data():\n    return [(1, 2)] * 5, None\n")
+    declared = {each.name: each.values for each in SearchSpace.from_json(found.space)}
+    assert declared["samples"] == range(1, 6)
+
+
+def test_a_fit_that_sets_its_own_epochs_is_noticed(probe: Any) -> None:
+    data = KERAS.partition("def load_data")[2]
+    for sets, own in (
+        ("**{**kwargs, 'epochs': 7}", 7),
+        ("epochs=7, **kwargs", 7),
+        ("epochs=hp.Int('n', 3, 7), **kwargs", None),
+        ("**kwargs", None),
+    ):
+        text = OWN_FIT.replace("(*args, **kwargs)\n", f"(*args, {sets})\n")
+        found = probe(text + "\ndef load_data" + data)
+        assert found.own_epochs == own, sets
+
+
+def test_what_a_fit_is_called_with_has_no_inner_name(probe: Any) -> None:
+    text = OWN_FIT.replace(
+        "return model.fit", "print(kwargs['callbacks'][0].best)\n        model.fit"
+    )
+    with pytest.raises(Exception, match="'Callback' object has no attribute 'best'") as caught:
+        probe(text + "\ndef load_data" + KERAS.partition("def load_data")[2])
+    assert "locals" not in str(caught.value)
+
+
 def names(found: Found) -> set[str]:
     return {parameter.name for parameter in SearchSpace.from_json(found.space)}
 
@@ -110,6 +142,7 @@ def test_a_keras_file(probe: Any) -> None:
         (('"mse")', '"mse", metrics=[keras.metrics.BinaryAccuracy()])'), "val_binary_accuracy"),
         (('"mse")', '"mse", metrics=[keras.metrics.Accuracy(name="hits")])'), "val_loss"),
         (('"mse")', '"mse", metrics=["mae"])'), "val_loss"),
+        (('"mse")', '"mse", metrics={"dense": ["mae", "accuracy"]})'), "val_accuracy"),
         (("return (x, y), (x, y)", "return (x, y), None"), "loss"),
     ],
 )

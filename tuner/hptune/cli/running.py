@@ -113,17 +113,24 @@ def run(
     hptune run model.py                               50 trials, as many at once as fit
     hptune run model.py --trials 200 --pruner asha    stop poor trials early
     hptune run model.py --timeout 8h --study DIR      for eight hours, stored in DIR
+    hptune run script.py                              a script of KerasTuner, as it is
     hptune run --command "python train.py --lr {lr}" --space space.toml --objective val_loss
 
     MODEL_FILE defines the hyperparameters and the training; see `hptune --help`.
     """
     from ..config.model_file import check_path
+    from ..config.scripts import is_keras_tuner_script
     from ..config.settings import StudySettings
+    from ..config.source_checks import check_syntax
 
     given = {"working_directory": str(Path.cwd()), **_given(options)}
     # First, and before the imports that a study needs: most mistakes are found here.
     if command is None and space is None and model_file is not None:
-        settings = StudySettings(source=check_path(model_file), **given)
+        source = check_path(model_file)
+        if not given.get("entry") and is_keras_tuner_script(check_syntax(model_file)):
+            _run_script(model_file, _given(options), study=study, quiet=quiet, detach=detach)
+            return
+        settings = StudySettings(source=source, **given)
         directory = _directory(study, model_file.stem)
         _start(settings, directory, study=study, quiet=quiet, detach=detach)
         return
@@ -143,6 +150,32 @@ def run(
     with _written(directory, text):
         settings = replace(settings, source=_source_of_program(directory.path))
         _start(settings, directory, study=study, quiet=quiet, detach=detach)
+
+
+def _run_script(
+    script: Path, given: dict[str, Any], *, study: Path | None, quiet: bool, detach: bool
+) -> None:
+    """Run a script of KerasTuner, with what the user gave in place of what the script says."""
+    from ..config.settings import BY_NAME
+    from ..keras_tuner import run_script
+
+    if detach:
+        raise UsageError(
+            f"--detach is given, but {script} is a script of KerasTuner, which runs where it is "
+            "started; submit a job that runs `hptune run`, or write a model file (see the guide)"
+        )
+    settings = {BY_NAME[name].argument: value for name, value in given.items()}
+    if study is not None:
+        settings["directory"] = study
+    if quiet:
+        settings["quiet"] = True
+    else:
+        click.echo(f"{script} is run as it is, with hptune in place of KerasTuner", err=True)
+    try:
+        run_script(script, settings)
+    except KeyboardInterrupt as error:
+        print_last(str(error) or "interrupted", sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
 
 
 def _directory(study: Path | None, name: str) -> StudyDirectory:

@@ -75,7 +75,7 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
         return EntryPoint(asked, *read_entry(asked, names[asked]), _unused(own, names))
     kinds = _kinds(own, names)
     if not kinds:
-        _explain(own, names, file)
+        _explain(own, names, path)
         kinds = _kinds([each for each in names if _is_users(names[each])], names)
     if not kinds:
         found = [name for name in own if inspect.isroutine(names[name])]
@@ -87,11 +87,13 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
             f"{path} has no entry point: {what}; looked for {ENTRY_POINTS} (--entry NAME)."
         )
     first = min(kinds.values())
-    of_kind, notes = [name for name, kind in kinds.items() if kind is first], []
+    of_kind = [name for name, kind in kinds.items() if kind is first]
+    notes: list[str] = []
     name = OBJECTIVE if OBJECTIVE in of_kind else of_kind[-1]
-    if len(of_kind) > 1:
+    used = _used_by(name, path) - {name}
+    if len(apart := [each for each in kinds if each not in used]) > 1:
         notes.append(
-            f"{file} has {len(of_kind)} entry points ({', '.join(of_kind)}); {name} is tuned "
+            f"{file} has {len(apart)} entry points ({', '.join(apart)}); {name} is tuned "
             "(--entry NAME takes another)"
         )
     return EntryPoint(name, first, _made(names[name]), (*notes, *_unused(own, names)))
@@ -122,6 +124,23 @@ def _top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for block in ("body", "handlers", "orelse", "finalbody"):
                 yield from _top_level(getattr(each, block, ()))
+
+
+def _used_by(name: str, path: Path) -> set[str]:
+    """Return the names that the definition of a name mentions, and the definitions of those."""
+    mentioned: dict[str, set[str]] = {}
+    for node in _top_level(ast.parse(path.read_bytes()).body):
+        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            mentioned[node.name] = names
+        elif isinstance(node, ast.Assign):
+            mentioned |= {each.id: names for each in node.targets if isinstance(each, ast.Name)}
+    found, left = {name}, [name]
+    while left:
+        new = mentioned.get(left.pop(), set()) - found
+        found |= new
+        left += new
+    return found
 
 
 # --- candidates ---------------------------------------------------------------------------------
@@ -229,6 +248,7 @@ def read_entry(name: str, value: Any) -> tuple[EntryKind, Any]:
         return EntryKind.HYPERMODEL, _made(value)
     if callable(value) and not inspect.isclass(value):
         _refuse_other_objective(name, value)
+        _refuse_more_arguments(name, value)
         for count, kind in ((1, EntryKind.BUILDER), (2, EntryKind.OBJECTIVE)):
             if _takes(value, count) and (count == 2 or name != OBJECTIVE):  # of (hp, trial=None)
                 return kind, value
@@ -248,15 +268,52 @@ def _needs_arguments(name: str, required: Iterable[str]) -> str:
     )
 
 
-def _explain(own: Sequence[str], names: Mapping[str, Any], file: str) -> None:
+def _explain(own: Sequence[str], names: Mapping[str, Any], path: Path) -> None:
     """Raise the error for what looks like an entry point and cannot be called as one."""
+    file = path.name
     for name in reversed(own):
         value = names[name]
         if inspect.isclass(value) and _is_hypermodel(value) and (required := _required(value)):
             raise ModelFileError(f"{file}: {_needs_arguments(name, required)}")
         if _is_own_tuner(value):
-            raise ModelFileError(f"{file} has no entry point, and {_RUN_TRIAL.format(name)}")
+            raise ModelFileError(f"{file} has no entry point, and {RUN_TRIAL.format(name)}")
         _refuse_other_objective(name, value)
+        _refuse_more_arguments(name, value)
+    for outer in _top_level(ast.parse(path.read_bytes()).body):
+        if isinstance(outer, ast.FunctionDef):
+            _refuse_inner(outer, file)
+
+
+def _refuse_inner(outer: ast.FunctionDef, file: str) -> None:
+    """Raise the error for a function that would be an entry point outside of another one."""
+    for inner in ast.walk(outer):
+        if isinstance(inner, ast.FunctionDef) and inner is not outer and inner.args.args:
+            arguments = [each.arg for each in inner.args.args]
+            if arguments[0] in _HP:
+                raise ModelFileError(
+                    f"{file} has {inner.name}({', '.join(arguments)}) inside of {outer.name}(), "
+                    "where hptune does not see it; move it out of the function"
+                )
+
+
+def _refuse_more_arguments(name: str, value: Any) -> None:
+    """Raise the error for a function that needs more than `hp` to build a model."""
+    first, *more = _required(value) or ("",)
+    if inspect.isclass(value) or not more or not callable(value) or not _takes_hp(value, first):
+        return
+    second = more[0].strip("_").lower()
+    if len(more) == 1 and ("trial" in second or len(second) <= _SHORT or more[0].startswith("_")):
+        return
+    given = ", ".join(f"{each}=…" for each in more)
+    raise ModelFileError(
+        f"{name}({first}, {', '.join(more)}) needs {' and '.join(more)}, and hptune has only "
+        f"{first} for a model; add a function of {first} alone, with your values:\n"
+        f"  def build_model_of({first}):\n      return {name}({first}, {given})"
+    )
+
+
+_SHORT = 2
+"""Most characters of a name, such as `t`, that may stand for a trial."""
 
 
 def _refuse_other_objective(name: str, value: Any) -> None:
@@ -276,7 +333,7 @@ def _is_own_tuner(value: Any) -> bool:
     return is_tuner and "run_trial" in vars(value)
 
 
-_RUN_TRIAL = (
+RUN_TRIAL = (
     "{}.run_trial is not used, as hptune runs the trials: move what it does to objective(hp, "
     "trial), or to fit(self, hp, model, …) of a HyperModel"
 )
@@ -287,7 +344,7 @@ def _unused(own: Iterable[str], names: Mapping[str, Any]) -> tuple[str, ...]:
     notes = []
     for name in own:
         if _is_own_tuner(names[name]):
-            notes.append(_RUN_TRIAL.format(name))
+            notes.append(RUN_TRIAL.format(name))
         kind, used = _keras_tuner("HyperParameters"), names.get("HYPERPARAMETERS")
         if kind is not None and isinstance(names[name], kind) and names[name] is not used:
             notes.append(

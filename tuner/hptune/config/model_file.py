@@ -142,6 +142,8 @@ class Found:
         entry: Name of the entry point.
         backend: Keras's backend; empty if the code builds no Keras models.
         calls_fit: Whether `keras.Model.fit` trains, not a training loop of the user's own.
+        own_epochs: The epochs that a `fit` of the user's own trains whatever it is given; None if
+            it trains as many as it is told, or if that is unknown.
         normalises_parts: Whether a layer normalises by the statistics of a batch, and on several
             devices by those of each one's part.
     """
@@ -158,6 +160,7 @@ class Found:
     entry: str = ""
     backend: str = ""
     calls_fit: bool = True
+    own_epochs: int | None = None
     normalises_parts: bool = False
 
 

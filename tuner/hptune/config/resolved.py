@@ -45,6 +45,15 @@ def resolve_epochs(settings: StudySettings, found: Found) -> int | None:
     return epochs
 
 
+def epochs_notes(settings: StudySettings, found: Found) -> list[str]:
+    """Return a line for the user if `--epochs` has no effect."""
+    own, asked = found.own_epochs, settings.epochs
+    if asked is None or own in (None, asked):
+        return []
+    remedy = "pass on to model.fit the epochs that it gets"
+    return [f"--epochs is {asked}, but fit() trains {own} epochs whatever it is given; {remedy}"]
+
+
 def check_search(settings: StudySettings, goals: Goals) -> None:
     """Check that the search can be made.
 

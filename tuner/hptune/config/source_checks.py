@@ -15,6 +15,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ..errors import ModelFileError, UsageError, how_to_install
+from .scripts import refuse_other_searches
 from .user_errors import is_installed
 
 NO_LOAD_DATA = (
@@ -69,10 +70,13 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
         python: The Python that runs the file, whose modules are not known here; empty for this one.
 
     Raises:
-        ModelFileError: The file is not Python, a module does not exist, or a model has no data.
+        ModelFileError: The file is not Python or a script of another tuner, a module does not
+            exist, or a model has no data.
         UsageError: The other Python cannot run trials.
     """
     tree = check_syntax(path)
+    if not has_entry:
+        refuse_other_searches(tree, path.name)
     if python:
         _check_python(python)
     for line, name in () if python else _first_imports(tree):
@@ -143,12 +147,19 @@ def _may_act(node: ast.AST) -> bool:
 def _lacks_load_data(tree: ast.Module) -> bool:
     """Return whether the file builds models for Keras's `fit` and binds no `load_data`."""
     builds = False
+    within = {
+        inner
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef)
+        for inner in ast.walk(outer)
+        if inner is not outer
+    }
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name, args=ast.arguments(args=[first, *more])):
                 if name in _NEED_NO_LOAD_DATA or any(each.arg == "trial" for each in more):
                     return False
-                builds = builds or (first.arg == "hp" and not more)
+                builds = builds or (first.arg == "hp" and not more and node not in within)
             case ast.ClassDef(bases=bases):
                 # One that is derived from another class may inherit a `fit`.
                 names = [ast.unparse(each).rpartition(".")[2] for each in bases]

@@ -16,6 +16,7 @@ from ..config.resolved import (
     PLENTY,
     check_search,
     checked_pruner,
+    epochs_notes,
     resolve_epochs,
     space_notes,
 )
@@ -199,6 +200,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
             *found.warnings,
             *notes,
             *why,
+            *epochs_notes(settings, found),
             *space_notes(settings, space),
             *carrier.notes,
             *(each.note for each in earlier),

@@ -48,6 +48,8 @@ class HyperParameters(OtherTuners):
         active_scopes: Conditions of each `conditional_scope` whose code ran while all of them held.
         inactive_scopes: Conditions of each scope whose code ran while one of them did not hold.
         on_declaration: Function to call after each new declaration; None for no call.
+        on_conflict: Function to call with a sentence on each declaration that has no effect because
+            an earlier one differs; None for no call.
         tunes_new: Whether what is declared from now on is searched, and not fixed to its default.
     """
 
@@ -56,8 +58,10 @@ class HyperParameters(OtherTuners):
         self.active_scopes: list[list[Condition]] = []
         self.inactive_scopes: list[list[Condition]] = []
         self.on_declaration: Callable[[], None] | None = None
+        self.on_conflict: Callable[[str], None] | None = None
         self.tunes_new = True
         self._declared: dict[tuple[str, tuple[Condition, ...]], Parameter] = {}
+        self._given: frozenset[object] = frozenset()  # what was declared before the user's code
         self._name_scopes: list[str] = []
         self._conditions: list[Condition] = []
 
@@ -142,6 +146,9 @@ class HyperParameters(OtherTuners):
         if not isinstance(values, Sequence):
             raise SpaceError(f"{self._full_name(name)}: the choices are {values!r}; give a list")
         choices: tuple[Any, ...] = tuple(map(plain, values))
+        if self.on_conflict is not None and len(set(choices)) < len(choices):
+            twice = next(each for each in choices if choices.count(each) > 1)
+            self.on_conflict(f"{self._full_name(name)}: {twice!r} is given twice; it counts once")
         if choices and all(isinstance(value, bool) for value in choices):
             choices = tuple(map(int, choices))
             default = None if default is None else int(default)
@@ -221,7 +228,10 @@ class HyperParameters(OtherTuners):
             return self.values[name]
         if any(parameter.name == name for parameter in self.space):
             raise ValueError(f"{name} is currently inactive.")
-        raise KeyError(f"{name} does not exist.")
+        raise KeyError(
+            f"{name} does not exist; declare it before, with hp.Int or another method, or in "
+            "HYPERPARAMETERS of the model file (hyperparameters= in Python)"
+        )
 
     def __getitem__(self, name: str) -> Any:
         return self.get(name)
@@ -257,6 +267,7 @@ class HyperParameters(OtherTuners):
         hp = cls()
         parameters = map(parameter_from_json, config["space"])
         hp._declared = {identity(parameter): parameter for parameter in parameters}
+        hp._given = frozenset(hp._declared)
         hp.values = dict(config["values"])
         return hp
 
@@ -293,6 +304,12 @@ class HyperParameters(OtherTuners):
                 raise SpaceError(
                     f"{label(declared)} is declared as {parameter.bounds} and as "
                     f"{declared.bounds}; give one of them another name"
+                )
+            is_of_code = identity(declared) not in self._given and self.tunes_new
+            if self.on_conflict and is_of_code and parameter.bounds != declared.bounds:
+                self.on_conflict(
+                    f"{label(declared)} is declared as {parameter.bounds}, and again as "
+                    f"{declared.bounds}, which has no effect; give one of them another name"
                 )
             value = None
             if self._hold(conditions):

@@ -109,6 +109,14 @@ def find_space(code: UserCode, initial: Found, *, send: Callable[[Found], None])
 
     add_space()
     hp.on_declaration = add_space
+    said: set[str] = set()
+
+    def warn_once(words: str) -> None:
+        if words not in said:
+            said.add(words)
+            findings.warn(words)
+
+    hp.on_conflict = warn_once
     if code.objective is None:
         _probe_model(code, hp, findings)
     else:
@@ -175,7 +183,8 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
         # Last, because a fit that calls neither `model.fit` nor a callback trains.
         findings.add(may_train=True)
         hp.values = _values(hp, {})
-        findings.add(calls_fit=_probe_fit(code, hp, model, data))
+        calls_fit, own_epochs = _probe_fit(code, hp, model, data)
+        findings.add(calls_fit=calls_fit, own_epochs=own_epochs)
     findings.add(is_complete=is_complete)
 
 
@@ -272,17 +281,26 @@ def _values(hp: HyperParameters, chosen: Mapping[str, ParamValue]) -> dict[str, 
     return values
 
 
-def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> bool:
-    """Call the user's fit until it begins to train; return False if Keras's fit does not train."""
+def _probe_fit(
+    code: UserCode, hp: HyperParameters, model: Any, data: Any
+) -> tuple[bool, int | None]:
+    """Call the user's fit until it begins to train, with one epoch.
+
+    Returns:
+        Whether Keras's fit trains; and the epochs that it trains if they are not those that it was
+        given, nor a hyperparameter.
+    """
     import keras
 
-    by_keras: list[bool] = []
+    by_keras: list[int | None] = []
 
     def no_training(*_arguments: Any, **_keywords: Any) -> None:
         raise _TrainingBegins
 
     def no_keras_training(*arguments: Any, **keywords: Any) -> None:
-        by_keras.append(True)
+        epochs = keywords.get("epochs", 1)
+        is_own = isinstance(epochs, int) and epochs not in (1, *hp.values.values())
+        by_keras.append(epochs if is_own else None)
         given = [*arguments, keywords.get("x")]
         has_data = any(each is not None and not isinstance(each, keras.Model) for each in given)
         if code.load_data is None and not has_data:
@@ -294,6 +312,10 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> bo
 
         on_train_begin = on_epoch_begin = on_epoch_end = no_training
         on_train_batch_begin = on_train_batch_end = no_training
+
+    # Errors of the user's code name what it was given.
+    NoTraining.__name__ = NoTraining.__qualname__ = "Callback"
+    no_training.__qualname__, no_keras_training.__qualname__ = "Callback", "fit"
 
     # Also of models that a fit makes itself; the process ends here.
     keras.Model.fit = no_keras_training
@@ -307,9 +329,9 @@ def _probe_fit(code: UserCode, hp: HyperParameters, model: Any, data: Any) -> bo
             keywords.update({"epochs": 1, "verbose": 2, "callbacks": [NoTraining()]})
             own_fit(code.hypermodel, hp, model, arguments, keywords)
     except _TrainingBegins:
-        return bool(by_keras)
+        return bool(by_keras), next(iter(by_keras), None)
     except Exception as error:
         if stated_cause(error) not in _NOT_A_MISTAKE:
             raise
-        return True  # unknown
-    return False
+        return True, None  # unknown
+    return False, None

@@ -50,8 +50,13 @@ def check_loss(model: Any) -> None:
 
 def metric_names(model: Any) -> list[str]:
     """Return the names under which a model of one output reports its compiled metrics."""
-    config = _compile_config(model)
-    return [*_named(config.get("metrics")), *_named(config.get("weighted_metrics"))]
+    names = []
+    for kind in ("metrics", "weighted_metrics"):
+        given: Any = _compile_config(model).get(kind)
+        is_by_output = isinstance(given, Mapping) and "class_name" not in given
+        is_one = is_by_output and not _has_several_outputs(model)
+        names += [name for each in (given.values() if is_one else [given]) for name in _named(each)]
+    return names
 
 
 def default_metric(names: Sequence[str]) -> str:
@@ -63,10 +68,14 @@ def default_metric(names: Sequence[str]) -> str:
 
 def reported_metrics(model: Any, names: Sequence[str], prefix: str) -> tuple[str, ...]:
     """Return the metrics that a training reports; empty if their names cannot be predicted."""
-    if len(getattr(model, "output_names", None) or ()) > 1:
+    if _has_several_outputs(model):
         return ()  # Keras names losses and metrics after the outputs
     trained = ("loss", *names)
     return tuple(dict.fromkeys([*trained, *(prefix + name for name in trained), *MEASURED]))
+
+
+def _has_several_outputs(model: Any) -> bool:
+    return len(getattr(model, "output_names", None) or ()) > 1
 
 
 def is_of_keras(model: Any) -> bool:

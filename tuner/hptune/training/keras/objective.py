@@ -305,9 +305,16 @@ def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             "load_data() returned two arrays; it must return a pair (train, validation), each "
             "with its inputs and targets: ((x, y), (x_val, y_val))"
         )
-    arguments = tuple(train[:2]) if isinstance(train, tuple | list) else (train,)
+    # A longer list is of samples or inputs, and so one argument.
+    is_parts = isinstance(train, tuple) or (isinstance(train, list) and len(train) in (2, 3))
+    if is_parts and len(train) > 3:
+        raise ModelFileError(
+            f"load_data() returned training data of {len(train)} parts; allowed are (x, y) and "
+            "(x, y, sample_weight), where x may be a list or dict of inputs; or a dataset"
+        )
+    arguments = tuple(train[:2]) if is_parts else (train,)
     keywords: dict[str, Any] = {}
-    if isinstance(train, tuple | list) and len(train) == 3:
+    if is_parts and len(train) == 3:
         keywords["sample_weight"] = train[2]
     if validation is not None:
         is_arrays = isinstance(validation, tuple | list)

@@ -85,7 +85,8 @@ def check_range(name: str, low: float, high: float, *, step: float | None, scale
     """
     if low > high:
         raise SpaceError(
-            f"{name}: the lower bound {low} is above the upper bound {high}; swap them"
+            f"{name}: the lower bound {low} is above the upper bound {high}; swap them "
+            "(the order is: name, min_value, max_value, step)"
         )
     if scale is not Scale.LINEAR and low <= 0:
         raise SpaceError(

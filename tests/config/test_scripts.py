@@ -1,0 +1,65 @@
+"""Whole scripts of other tuners, known by their source."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from hptune.config.scripts import is_keras_tuner_script
+from in_process import InProcess, refused
+
+TUNED = "tuner = kt.Hyperband(build_model)\n{0}tuner.search(x, y)\n"
+PLAIN = "import keras_tuner as kt\n"
+DATA = "def load_data(): return 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        (PLAIN + TUNED.format(""), True),
+        ("from hptune import keras_tuner as kt\n" + TUNED.format(""), True),
+        ("from kerastuner.tuners import RandomSearch\nt = RandomSearch()\nt.search()\n", True),
+        (PLAIN + "class MyTuner(kt.Tuner): ...\nMyTuner().search()\n", True),
+        (PLAIN + f"def main():\n    {TUNED.format('    ')}main()\n", True),
+        (PLAIN + f"if __name__ == '__main__':\n    {TUNED.format('    ')}", True),
+        (PLAIN + "def build_model(hp): ...\n" + TUNED.format(""), True),
+        # One with data for hptune is a model file, unless it cannot be imported.
+        (PLAIN + DATA + f"if __name__ == '__main__':\n    {TUNED.format('    ')}", False),
+        (PLAIN + "def objective(hp, trial): ...\n", False),
+        (PLAIN + DATA + TUNED.format(""), True),
+        (PLAIN + "def build_model(hp): ...\n" + DATA, False),
+        (PLAIN + "import re\nTuner()\nre.search('a', 'b')\n", False),
+        (TUNED.format(""), False),
+        (PLAIN + "kt.HyperModel().search()\n", False),
+    ],
+)
+def test_a_script_of_keras_tuner_is_known(text: str, is_one: bool) -> None:
+    assert is_keras_tuner_script(ast.parse(text)) == is_one
+
+
+@pytest.mark.parametrize(
+    ("text", "library", "lines"),
+    [
+        ("import optuna\ndef objective(trial): ...\noptuna.create_study().optimize(objective)",
+         "optuna", ["- def objective(trial):", "+ def objective(hp, trial):", "suggest_float"]),
+        ("from hyperopt import fmin, hp, tpe\nfmin(print, {}, algo=tpe.suggest)", "hyperopt",
+         ["- lr = params", "hp.loguniform", "+ lr = hp.Float"]),
+        ("import skopt\nskopt.gp_minimize(print, [])", "skopt", ["- lr, = params"]),
+        ("import talos\ntalos.Scan(1, 2, {}, print)", "talos", ["- def train(x, y, x_val, y_val"]),
+        ("from ray import tune\ntune.Tuner(print).fit()", "ray", ["- def train(config):"]),
+    ],
+)  # fmt: skip
+def test_a_script_of_another_tuner_gets_the_lines_to_change(
+    cli: InProcess, text: str, library: str, lines: list[str]
+) -> None:
+    ended = cli("run", cli.file("tune.py", text))
+    refused(ended, cli.directory, f"tune.py is a script of {library}", *lines)
+    assert "hptune run tune.py --trials 50" in ended.err
+
+
+def test_a_model_file_may_use_other_tuners(cli: InProcess) -> None:
+    text = "import optuna\ndef objective(hp, trial):\n    return hp.Float('x', 0, 1)\n"
+    text += "if __name__ == '__main__':\n    optuna.create_study()\n"
+    ended = cli("space", cli.file("model.py", text))
+    assert "1 hyperparameter" in ended.out

@@ -1,0 +1,154 @@
+"""Scripts of KerasTuner, with one import changed or none."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+
+from real_runs import Hptune, trials
+
+TUTORIAL = """
+    import keras
+    import numpy as np
+    import keras_tuner as kt
+
+    x = np.random.default_rng(0).normal(size=(96, 4)).astype("float32")
+    y = x.sum(axis=1)
+
+    def model_builder(hp, width):
+        model = keras.Sequential([keras.Input((width,))])
+        model.add(keras.layers.Dense(hp.Int("units", 2, 8)))
+        model.add(keras.layers.Dense(1))
+        sgd = keras.optimizers.SGD(hp.Choice("rate", [0.01, 0.001]))
+        model.compile(sgd, "mse", metrics=["mae"])
+        return model
+
+    def main():
+        tuner = kt.Hyperband(lambda hp: model_builder(hp, 4), "val_mae", 3, directory="mine",
+                             seed=1)
+        tuner.search_space_summary()
+        stop = keras.callbacks.EarlyStopping(patience=3)
+        for _ in range(2):  # the second search has nothing left to do
+            tuner.search(x[:64], y[:64], epochs=50, validation_split=0.25, callbacks=[stop])
+        tuner.results_summary()
+        best = tuner.get_best_hyperparameters(1)[0]
+        assert best.get("units") == best["units"] == best.values["units"]
+        assert isinstance(best, kt.HyperParameters)
+        model = tuner.get_best_models(1)[0]
+        held_out = model.evaluate(x[48:64], y[48:64], verbose=0)[1]
+        first = tuner.oracle.get_best_trials(1)[0]
+        tuner.hypermodel.build(best).save("built.keras")
+        print("RESULT", held_out, first.score, isinstance(tuner, kt.Hyperband), __file__)
+
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def test_a_script_runs_unchanged(hptune: Hptune) -> None:
+    (hptune.directory / "script.py").write_text(textwrap.dedent(TUTORIAL))
+    ended = hptune.start("run", "script.py", "--seed", "2", "--workers", "1").wait()
+    assert ended.code == 0, ended.err
+    assert ended.err.startswith("script.py is run as it is, with hptune in place of KerasTuner")
+    assert "2 hyperparameters" in ended.out
+    measured, score = map(float, ended.out.partition("RESULT ")[2].split()[:2])
+    assert measured == pytest.approx(score, abs=1e-6), "the best model is that of the best trial"
+    assert "True script.py" in ended.out
+    assert "nothing is left to do: 5 of 5 trials" in ended.err
+    assert "hptune resume mine/untitled_project --trials 10" in ended.err
+    found = trials(hptune.directory / "mine" / "untitled_project")
+    assert len(found) == 5
+    assert (hptune.directory / "built.keras").exists()
+
+
+CALLS = """
+    import json
+    import warnings
+    from hptune import Study, UsageError
+    from hptune import keras_tuner as kt
+    from hptune.keras_tuner import _hyperband
+
+    class Model(kt.HyperModel):
+        def build(self, hp):
+            return hp.Int("units", 1, 9)
+
+        def fit(self, hp, model, x, **kwargs):
+            self.count = getattr(self, "count", 0) + 1
+            return float(model + self.count * x[0])
+
+    class Own(kt.RandomSearch):
+        def run_trial(self, trial): ...
+
+    class Watching(kt.GridSearch):
+        def on_trial_end(self, trial): ...
+
+    class Oracle(kt.oracles.RandomSearchOracle): ...
+
+    said = {}
+    for name, call in {
+        "run_trial": lambda: Own(Model()),
+        "on_": lambda: Watching(Model()),
+        "oracle": lambda: kt.Tuner(Oracle(), Model()),
+        "sklearn": lambda: kt.SklearnTuner(None, Model()),
+        "nothing": lambda: kt.RandomSearch(),
+        "setting": lambda: kt.RandomSearch(Model(), prunner="asha"),
+    }.items():
+        try:
+            call()
+        except UsageError as error:
+            said[name] = error.message
+    same = []
+    for epochs in (2, 3, 4, 9, 10, 27, 30, 81, 100, 243):
+        for factor in (2, 3, 4):
+            oracle = kt.oracles.HyperbandOracle("val_loss", epochs, factor)
+            ours, brackets = _hyperband(oracle, {}), oracle._get_num_brackets()
+            sizes = [oracle._get_size(each, 0) for each in range(brackets)]
+            first = oracle._get_epochs(brackets - 1, 0) if brackets > 1 else None
+            same.append(ours["trials"] == sum(sizes) and ours.get("min_epochs") == first
+                        and ours.get("brackets", 1) == brackets)
+    settings = {"executor": "joblib", "directory": "mine", "project_name": "it"}
+    with warnings.catch_warnings(record=True) as warned:
+        oracle = kt.oracles.BayesianOptimizationOracle(max_trials=2, beta=1.0)
+        tuner = kt.Tuner(oracle, Model(), executions_per_trial=3, overwrite=True, **settings)
+        tuner.search([1.0])
+        best = tuner.get_best_hyperparameters()[0]["units"]
+        value = tuner.study.best_trial.value
+        kt.GridSearch(Model(), max_trials=3, overwrite=True, **settings).search([1.0], verbose=0)
+    print(json.dumps([said, same, [str(each.message) for each in warned], value - best,
+                      [trial.params["units"] for trial in Study("mine/it").trials]]))
+"""
+
+
+def test_calls_mean_what_they_mean_in_keras_tuner(hptune: Hptune) -> None:
+    ended = hptune.script(CALLS).wait()
+    assert ended.code == 0, ended.err
+    said, same, warned, mean, units = json.loads(ended.out.splitlines()[-1])
+    assert "Own.run_trial is not used" in said["run_trial"]
+    assert 'batch_size=hp.Int("batch_size"' in said["run_trial"]
+    assert "Watching.on_trial_end would not be called" in said["on_"]
+    assert "the oracle is a Oracle" in said["oracle"]
+    assert "objective(hp, trial)" in said["sklearn"]
+    assert "RandomSearch has no hypermodel" in said["nothing"]
+    assert "no argument 'prunner'" in said["setting"]
+    assert all(same), same
+    assert "hptune does not use beta" in warned
+    assert mean == 2.0, "of three trainings, which add 1, 2 and 3"
+    assert units == [1, 2, 3], "the second search has replaced the first"
+
+
+def test_what_a_script_lacks_is_said(hptune: Hptune) -> None:
+    script = hptune.directory / "script.py"
+    begin = "def run():\n    import keras_tuner as kt\n    kt.RandomSearch(print).search()\n"
+    for more, words in (
+        ("", "has ended without a search"),
+        ("\n\nraise ValueError('mine')\n", "script.py: ValueError: mine"),
+    ):
+        script.write_text(begin + more)
+        ended = hptune.start("run", "script.py").wait()
+        assert ended.code == 2
+        assert words in ended.err
+        assert "tuner/hptune" not in ended.err
+    refused = hptune.start("run", "script.py", "--detach").wait()
+    assert (refused.code, "--detach is given, but script.py" in refused.err) == (2, True)

@@ -1,0 +1,35 @@
+"""`hptune.keras_callback` in an objective of the user's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from attempts import Attempts
+from hptune.core.attempt import Cause, Halt
+from keras_models import BUILD, DATA
+
+pytestmark = pytest.mark.keras
+
+OBJECTIVE = """
+import hptune
+
+def objective(hp, trial):
+    model, (train, validation) = build_model(hp), load_data()
+    reporting = hptune.keras_callback(trial)
+    for _ in range(2):
+        history = model.fit(*train, validation_data=validation, epochs=2, callbacks=[reporting])
+    return {"val_loss": history.history["val_loss"][-1]}
+"""
+
+
+def test_it_reports_each_epoch_of_each_fit(attempts: Attempts) -> None:
+    result = attempts.run(BUILD + DATA + OBJECTIVE)
+    assert result.ending.cause is Cause.RETURNED, result.log
+    assert result.steps == [1, 2, 3, 4]
+    assert all({"loss", "val_loss"} <= set(metrics) for _, metrics in result.reports)
+
+
+def test_it_ends_the_training_when_the_trial_is_to_stop(attempts: Attempts) -> None:
+    result = attempts.run(BUILD + DATA + OBJECTIVE, halt=(1, Halt.PRUNE), epochs=4)
+    assert result.ending.cause is not Cause.RETURNED
+    assert result.steps in ([1], [1, 2]), "the order may come within the second epoch"

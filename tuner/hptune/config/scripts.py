@@ -1,0 +1,140 @@
+"""Whole scripts of other tuners, known by their source: the master never runs a user's code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..errors import ModelFileError
+
+_TUNERS = (
+    "BayesianOptimization", "GridSearch", "Hyperband", "RandomSearch", "SklearnTuner", "Tuner",
+)  # fmt: skip
+"""Classes of KerasTuner that search, and ends of the names of their subclasses."""
+
+_SEARCHES: Mapping[str, tuple[str, ...]] = {
+    "hyperopt": ("fmin",),
+    "optuna": ("optimize", "create_study"),
+    "ray": ("run", "Tuner", "fit", "run_experiments"),
+    "skopt": ("gp_minimize", "forest_minimize", "gbrt_minimize", "dummy_minimize", "BayesSearchCV"),
+    "talos": ("Scan",),
+}
+"""Other tuners, and what their searches are called."""
+
+_THEIRS: Mapping[str, Sequence[str]] = {
+    "hyperopt": (
+        "def objective(params):",
+        'lr = params["lr"]                 # space = {"lr": hp.loguniform("lr", -9, -2)}',
+        'return {"loss": loss, "status": STATUS_OK}',
+        "fmin(objective, space, algo=tpe.suggest, max_evals=50)",
+    ),
+    "optuna": (
+        "def objective(trial):",
+        'lr = trial.suggest_float("lr", 1e-4, 1e-1, log=True)',
+        "return loss",
+        "optuna.create_study().optimize(objective, n_trials=50)",
+    ),
+    "ray": (
+        "def train(config):",
+        'lr = config["lr"]                 # param_space={"lr": tune.loguniform(1e-4, 1e-1)}',
+        'tune.report({"loss": loss})',
+        "tune.Tuner(train, param_space=…).fit()",
+    ),
+    "skopt": (
+        "def objective(params):",
+        "lr, = params                      # space = [Real(1e-4, 1e-1, prior='log-uniform')]",
+        "return loss",
+        "gp_minimize(objective, space, n_calls=50)",
+    ),
+    "talos": (
+        "def train(x, y, x_val, y_val, params):",
+        'lr = params["lr"]                 # p = {"lr": [1e-4, 1e-3, 1e-2]}',
+        "return history, model",
+        "talos.Scan(x, y, p, train)",
+    ),
+}
+"""For each of them: how a script begins, gets a value, returns its result, and searches."""
+
+_OURS = (
+    "def objective(hp, trial):",
+    'lr = hp.Float("lr", 1e-4, 1e-1, sampling="log")',
+    "return loss                       # for each epoch: trial.report(epoch, loss=loss)",
+    "hptune run FILE --trials 50       # OBJECTIVE = 'loss' in the file names the metric",
+)
+
+
+def is_keras_tuner_script(tree: ast.Module) -> bool:
+    """Return whether a file is a script that searches with KerasTuner, and no model file.
+
+    It is one if it imports KerasTuner (or `hptune.keras_tuner`), makes a tuner and calls `search`.
+    A file with `load_data` or `objective` is one only if it searches when it is imported.
+    """
+    imported = {name.partition(".")[0] for name in _imported(tree)}
+    names = set(_called(tree))
+    makes = any(name.endswith(_TUNERS) for name in names)
+    if not (imported & {"keras_tuner", "kerastuner"} and makes and ".search" in names):
+        return False
+    defined = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+    has_entry = bool(defined & {"load_data", "objective"})
+    return not has_entry or ".search" in set(_called(_run_at_import(tree)))
+
+
+def refuse_other_searches(tree: ast.Module, file: str) -> None:
+    """Raise the error for a script of another tuner that has nothing that hptune can tune.
+
+    Raises:
+        ModelFileError: It is one; with the lines to change.
+    """
+    if any(_takes_hp(each) for each in ast.walk(tree)):
+        return
+    imported = {name.partition(".")[0] for name in _imported(tree)}
+    called = {name.removeprefix(".") for name in _called(tree)}
+    for library, searches in _SEARCHES.items():
+        if library in imported and called & set(searches):
+            theirs, ours = _THEIRS[library], list(_OURS)
+            ours[-1] = ours[-1].replace("FILE", file)
+            lines = [f"  - {a}\n  + {b}" for a, b in zip(theirs, ours, strict=True)]
+            changes = "\n".join(lines)
+            raise ModelFileError(
+                f"{file} is a script of {library}, and hptune calls objective(hp, trial). The "
+                f"lines to change, with those of an example:\n{changes}"
+            )
+
+
+def _takes_hp(node: ast.AST) -> bool:
+    """Return whether this is a function for hptune: of `hp`, or a HyperModel's `build`."""
+    return isinstance(node, ast.FunctionDef | ast.Lambda) and any(
+        each.arg.strip("_").startswith("hp") for each in node.args.args
+    )
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            yield module.removeprefix("hptune.")
+            yield from (each.name for each in node.names if module == "hptune")
+
+
+def _called(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of what is called; of a method, with a dot before it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if ast.unparse(node.func.value) != "re":  # whose `search` is another one
+                yield f".{node.func.attr}"
+                yield node.func.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id
+
+
+def _run_at_import(tree: ast.Module) -> ast.Module:
+    """Return the statements that run when the file is imported, as a module."""
+    kept = [
+        each
+        for each in tree.body
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and not (isinstance(each, ast.If) and "__name__" in ast.unparse(each.test))
+    ]
+    return ast.Module(kept, [])

@@ -1,0 +1,504 @@
+"""KerasTuner's tuners, with hptune to run the trials: `from hptune import keras_tuner as kt`.
+
+`RandomSearch`, `GridSearch`, `BayesianOptimization`, `Hyperband` and `Tuner` take the arguments of
+KerasTuner's, and all settings of `hptune.Tuner` as further keywords. Every other name, such as
+`HyperModel`, `Objective` or `oracles`, is that of the installed package, whose oracles also check
+the arguments. So a script changes one import, or none with `hptune run script.py`.
+
+Nothing here imports KerasTuner, and with it Keras, before a script uses one of these names. The
+models are built and trained in the trials' processes alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import os
+import runpy
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .config.foreign_searches import replaced_on_import
+from .config.user_errors import one_line, user_traceback
+from .errors import HptuneError, ModelFileError, StudyError, UsageError
+
+if TYPE_CHECKING:  # a trial's process loads this module for its names, and needs no study
+    from .study import Study
+    from .tuner import Tuner as HptuneTuner
+
+__all__ = [
+    "BayesianOptimization", "GridSearch", "Hyperband", "RandomSearch", "SklearnTuner", "Tuner",
+]  # fmt: skip
+
+_FIT = ("x", "y", "batch_size", "epochs", "verbose", "callbacks", "validation_split")
+"""The first arguments of Keras's `fit`, in their order."""
+_IGNORED = {"alpha": 1e-4, "beta": 2.6, "num_initial_points": None, "allow_new_entries": True}
+"""Attributes of oracles that have no counterpart, with their defaults."""
+_asked: dict[str, Any] = {}
+"""Settings given to `hptune run`, which come before those of the script."""
+_started: list[Tuner] = []
+"""The tuners that have searched in this process."""
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_library(), name)
+
+
+def _library() -> Any:
+    import keras_tuner
+
+    return keras_tuner
+
+
+class Tuner:
+    """Searches as a KerasTuner oracle says, on hptune's workers.
+
+    `search` takes what it takes in KerasTuner. A study that exists in `directory/project_name` is
+    continued, unless `overwrite` is True.
+
+    Attributes:
+        oracle: The oracle; after `search`, it has the trials.
+        hypermodel: An object with `build(hp)`.
+
+    Args:
+        oracle: One of `keras_tuner.oracles`.
+        hypermodel: `build_model(hp)`, or a `HyperModel`.
+        directory: Folder of the study's directory.
+        project_name: Name of the study's directory.
+        overwrite: Whether to remove a study that exists there.
+        executions_per_trial: How often each configuration is trained; the mean is its result.
+        max_model_size: Most parameters of a model that may be the best one.
+        distribution_strategy: Not used: `gpus_per_trial` and `strategy` divide batches.
+        tuner_id: Not used.
+        logger: Not used.
+        settings: `loss`, `optimizer` and `metrics` as in KerasTuner, and the settings of
+            `hptune.Tuner`, which come before what follows from the oracle.
+
+    Raises:
+        UsageError: An argument is unknown, its value is not allowed, or something that the class
+            or the oracle overrides would not be called.
+    """
+
+    def __init__(
+        self,
+        oracle: Any,
+        hypermodel: Any = None,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        project_name: str | None = None,
+        overwrite: bool = False,
+        executions_per_trial: int = 1,
+        max_model_size: int | None = None,
+        distribution_strategy: Any = None,
+        tuner_id: str | None = None,
+        logger: Any = None,
+        **settings: Any,
+    ) -> None:
+        del tuner_id, logger
+        _check_overrides(self, hypermodel)
+        from .config.model_file import BuildFunction
+
+        self.oracle = oracle
+        self.hypermodel = hypermodel if hasattr(hypermodel, "build") else BuildFunction(hypermodel)
+        repeats = executions_per_trial > 1
+        self._tuned = _Repeated(self.hypermodel, executions_per_trial) if repeats else hypermodel
+        self._path = Path(directory or ".", project_name or "untitled_project")
+        if max_model_size:
+            settings.setdefault("constraints", [f"params<={max_model_size}"])
+        given = {**settings, **_asked}
+        self._path = Path(given.pop("directory", self._path))
+        self._settings = {**_settings_of(oracle, given), **given}
+        unused = [name for name, value in _IGNORED.items() if getattr(oracle, name, value) != value]
+        unused += ["distribution_strategy"] if distribution_strategy is not None else []
+        if unused:
+            level = 3 if isinstance(self, _OfOracle) else 2
+            warnings.warn(f"hptune does not use {', '.join(unused)}", stacklevel=level)
+        if overwrite:
+            _remove_study(self._path)
+        self._tuner()  # a wrong setting is told here
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"hptune's {type(self).__name__} has no attribute {name!r}; tuner.study is an "
+                "hptune.Study, which has the trials, the models and the curves",
+                name=name,
+                obj=self,
+            )
+
+    @property
+    def project_dir(self) -> str:
+        """The study's directory."""
+        return str(self._path)
+
+    @property
+    def study(self) -> Study:
+        """The study, with all that hptune has to say about it.
+
+        Raises:
+            NoStudyError: `search` has not been called.
+        """
+        from .study import Study
+
+        return Study(self._path)
+
+    def search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
+        """Run the study; the arguments are those of Keras's `fit`, or of `HyperModel.fit`.
+
+        Raises:
+            UsageError: The model function, the data, an argument or a setting is wrong.
+            StudyError: The study cannot continue; calling `search` again continues it later.
+            KeyboardInterrupt: The study was interrupted; the same script continues it.
+        """
+        given = {**dict(zip(_FIT, fit_args, strict=False)), **fit_kwargs}
+        is_quiet = given.get("verbose") == 0
+        epochs = given.pop("epochs", None)
+        if "epochs" in self._settings:  # of Hyperband or the user, as in KerasTuner
+            epochs = None
+        elif epochs is None and not self._trains_by_itself():
+            epochs = 1  # Keras's default
+        _started.append(self)
+        try:
+            self._tuner(is_quiet=is_quiet).fit(
+                given.pop("x", None), given.pop("y", None), epochs=epochs, **given
+            )
+        except HptuneError as error:
+            raise error.with_traceback(None) from None
+        except KeyboardInterrupt as error:
+            progress = str(error).partition(". Continue with")[0]
+            words = f"{progress}. The same script continues the study in {self._path}"
+            raise KeyboardInterrupt(words) from None
+        self._show_oracle()
+
+    def search_space_summary(self, extended: object = None) -> None:
+        """Print the hyperparameters, which a process of its own finds by building the model."""
+        del extended
+        from .config.model_file import ObjectiveSource, SourceKind, UserCode, save
+        from .config.search_arguments import read_hyperparameters
+        from .core.space.space import SearchSpace
+        from .master.code_reader import read_code
+        from .reporting.results.space import space_text
+
+        build = self.hypermodel.build
+
+        def declare(hp: Any, trial: Any) -> None:
+            build(hp)
+            trial.should_stop()  # nothing after this line is called to find the hyperparameters
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "declare.pkl")
+            code = UserCode(
+                objective=declare,
+                hyperparameters=read_hyperparameters(
+                    self._settings.get("hyperparameters"), given_to="hyperparameters"
+                ),
+                tune_new_entries=self.oracle.tune_new_entries,
+            )
+            save(code, path)
+            found = read_code(ObjectiveSource(SourceKind.PICKLE, str(path)))
+        space = SearchSpace.from_json(found.space)
+        _show(space_text(space, warnings=found.warnings, is_complete=found.is_complete))
+
+    def results_summary(self, num_trials: int = 10) -> None:
+        """Print the best trials as a table."""
+        import time
+
+        from .reporting.results.trials import ranked, trials_text
+
+        view = self.study.view()
+        _show(trials_text(view, ranked(view)[:num_trials], now=time.time(), width=None))
+
+    def get_best_models(self, num_models: int = 1) -> list[Any]:
+        """Return the Keras models of the best trials, the best first, as after their best epochs.
+
+        A study keeps the best model, and those of `keep_checkpoints` more trials that have trained
+        all their epochs; a warning says which are missing.
+        """
+        study, models = self.study, []
+        for trial in study.complete_trials[:num_models]:
+            try:
+                models.append(study.trial_model(trial.number))
+            except StudyError as error:
+                words = f"the model of trial {trial.number} is left out: {error}"
+                warnings.warn(words, stacklevel=2)
+        return models
+
+    def get_best_hyperparameters(self, num_trials: int = 1) -> list[Any]:
+        """Return the configurations of the best trials, the best first, each as an `hp`."""
+        from .training.hyperparameters import make_hyperparameters
+
+        space = self.study.space.to_json()
+        best = self.study.complete_trials[:num_trials]
+        return [make_hyperparameters(space, dict(trial.params)) for trial in best]
+
+    def _tuner(self, *, is_quiet: bool = False) -> HptuneTuner:
+        from .storage.directory import StudyDirectory
+        from .tuner import Tuner as HptuneTuner
+
+        class TunerOfScript(HptuneTuner):
+            """Shows commands at the end of a run: a script of KerasTuner has no call to change."""
+
+            def _shown_command(self, command: str) -> str:
+                return command
+
+        settings = {"quiet": is_quiet, **self._settings}
+        if StudyDirectory(self._path).has_ledger:  # an oracle draws a seed if it is given none
+            settings.pop("seed", None)
+        return TunerOfScript(self._tuned, directory=self._path, resume=True, **settings)
+
+    def _trains_by_itself(self) -> bool:
+        from .config.search_arguments import has_own_fit
+
+        return has_own_fit(self.hypermodel)
+
+    def _show_oracle(self) -> None:
+        """Let the oracle have the trials, for scripts that ask it and not the tuner."""
+        kind, space = _library().engine.trial.Trial, self.study.space.to_json()
+        from .training.hyperparameters import make_hyperparameters
+
+        for trial in self.study.complete_trials:
+            shown = kind(make_hyperparameters(space, dict(trial.params)), str(trial.number))
+            shown.status, shown.best_step = "COMPLETED", trial.step or 0
+            shown.score = trial.value
+            if self.oracle.objective.has_value(trial.metrics):
+                shown.score = self.oracle.objective.get_value(trial.metrics)
+            for name, value in trial.metrics.items():
+                shown.metrics.update(name, value, step=shown.best_step)
+            self.oracle.trials[shown.trial_id] = shown
+
+
+class _OfOracle(Tuner):
+    """A tuner that makes its oracle, from those of its arguments that the oracle takes."""
+
+    _oracle: ClassVar[str]
+
+    def __init__(
+        self, hypermodel: Any = None, objective: Any = None, *more: Any, **arguments: Any
+    ) -> None:
+        kind = getattr(_library().oracles, self._oracle)
+        known = inspect.signature(kind).parameters
+        own = dict(zip(known, (objective, *more), strict=False))
+        own |= {name: arguments.pop(name) for name in [*arguments] if name in known}
+        super().__init__(kind(**own), hypermodel, **arguments)
+
+
+class RandomSearch(_OfOracle):
+    """Draws each hyperparameter independently."""
+
+    _oracle = "RandomSearchOracle"
+
+
+class GridSearch(_OfOracle):
+    """Tries all combinations."""
+
+    _oracle = "GridSearchOracle"
+
+
+class BayesianOptimization(_OfOracle):
+    """Searches with a Gaussian process."""
+
+    _oracle = "BayesianOptimizationOracle"
+
+
+class Hyperband(_OfOracle):
+    """Draws configurations as KerasTuner's brackets do, and stops the poor ones at the same epochs.
+
+    A configuration trains on where KerasTuner would start a new trial from its checkpoint.
+    """
+
+    _oracle = "HyperbandOracle"
+
+
+class SklearnTuner:
+    """Stands for KerasTuner's tuner of scikit-learn's models, and says what to do."""
+
+    def __init__(self, *_arguments: Any, **_keywords: Any) -> None:
+        raise UsageError(
+            "SklearnTuner has no counterpart; write a function objective(hp, trial) that returns "
+            "cross_val_score(build_model(hp), x, y).mean(), and give it to hptune.Tuner"
+        )
+
+
+class _Repeated:
+    """A model that is trained several times in a trial; the mean is the trial's result."""
+
+    def __init__(self, hypermodel: Any, count: int) -> None:
+        self._hypermodel = hypermodel
+        self._count = count
+
+    def build(self, hp: Any) -> Any:
+        return self._hypermodel.build(hp)
+
+    def fit(self, hp: Any, model: Any, *data: Any, callbacks: Any = (), **keywords: Any) -> Any:
+        from .config.search_arguments import has_own_fit
+        from .training.keras.objective import own_fit
+
+        results = []
+        for number in range(self._count):
+            trained = model if number == 0 else self.build(hp)
+            arguments = {**keywords, "callbacks": copy.deepcopy(list(callbacks))}
+            if has_own_fit(self._hypermodel):
+                results.append(own_fit(self._hypermodel, hp, trained, data, arguments))
+            else:
+                results.append(trained.fit(*data, **arguments))
+        return results
+
+
+def _check_overrides(tuner: Tuner, hypermodel: Any) -> None:
+    """Check that nothing is overridden that hptune would not call."""
+    from .config.entry_points import RUN_TRIAL
+
+    name = type(tuner).__name__
+    if hasattr(type(tuner), "run_trial"):
+        raise UsageError(
+            f"{RUN_TRIAL.format(name)}; a keyword such as batch_size is then "
+            'model.fit(*args, batch_size=hp.Int("batch_size", 32, 256), **kwargs)'
+        )
+    others = [each for each in dir(type(tuner)) if each.startswith("on_")]
+    if others:
+        raise UsageError(
+            f"{name}.{others[0]} would not be called, as hptune runs the trials; give search() a "
+            "Keras callback that does the same"
+        )
+    if hypermodel is None:
+        raise UsageError(f"{name} has no hypermodel; give build_model(hp), or a HyperModel")
+
+
+def _settings_of(oracle: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of `hptune.Tuner` that do what an oracle says.
+
+    Raises:
+        UsageError: It is none of KerasTuner's own.
+    """
+    kind = type(oracle)
+    if kind is not getattr(_library().oracles, kind.__name__, None):
+        raise UsageError(
+            f"the oracle is a {kind.__name__}, which hptune does not know; allowed are those of "
+            "keras_tuner.oracles, or search= with a sampler of your own (hptune's guide: plug-ins)"
+        )
+    found: dict[str, Any] = {
+        "objective": _objective(oracle.objective),
+        "trials": oracle.max_trials,
+        "seed": oracle.seed,
+        "hyperparameters": oracle.hyperparameters if oracle.hyperparameters.space else None,
+        "same_failures": oracle.max_consecutive_failed_trials,
+    }
+    if oracle.max_retries_per_trial:
+        found["on_failure"] = [f"exception=retry:{oracle.max_retries_per_trial}"]
+    if not oracle.tune_new_entries:
+        found["tune_new_entries"] = False
+    search = {"GridSearchOracle": "grid", "BayesianOptimizationOracle": "bayesian"}
+    found["search"] = search.get(kind.__name__, "random")
+    if kind.__name__ == "HyperbandOracle":
+        found |= _hyperband(oracle, given)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _objective(objective: Any) -> Any:
+    """Return an oracle's objective as `hptune.Tuner` takes it; None if it has none."""
+    if hasattr(objective, "objectives"):
+        return [_objective(each) for each in objective.objectives]
+    is_default = objective.name == "default_objective"
+    return None if is_default else f"{objective.name}:{objective.direction}"
+
+
+def _hyperband(oracle: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with KerasTuner's brackets: how many, of what sizes, from which epoch.
+
+    >>> from types import SimpleNamespace
+    >>> _hyperband(SimpleNamespace(max_epochs=9, factor=3, hyperband_iterations=2), {})["trials"]
+    38
+    """
+    epochs, factor = given.get("epochs") or oracle.max_epochs, oracle.factor
+    last = int(math.log(epochs, factor) + 1e-9)  # the number of the bracket that stops most
+    width = math.ceil(1 + math.log(epochs, factor) - 1e-9)
+    sizes = [math.ceil(width / (each + 1) * factor**each) for each in range(last + 1)]
+    found: dict[str, Any] = {"epochs": epochs}
+    if math.isfinite(oracle.hyperband_iterations):
+        found["trials"] = sum(sizes) * oracle.hyperband_iterations
+    if last and "pruner" not in given:
+        found |= {
+            "pruner": "hyperband",
+            "reduction_factor": factor,
+            "min_epochs": math.ceil(epochs / factor**last),
+            "brackets": last + 1,
+        }
+    return found
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _remove_study(path: Path) -> None:
+    """Remove a study, as `overwrite=True` asks.
+
+    Raises:
+        StudyLockedError: Another process runs it.
+    """
+    from .storage.directory import StudyDirectory
+
+    directory = StudyDirectory(path)
+    if directory.has_ledger:
+        directory.acquire().release()
+        shutil.rmtree(path)
+
+
+# --- whole scripts ----------------------------------------------------------------------------
+
+
+def run_script(path: Path, settings: Mapping[str, Any]) -> None:
+    """Run a script of KerasTuner as it is, with these tuners in place of KerasTuner's.
+
+    Args:
+        path: The script.
+        settings: Settings of `hptune.Tuner` that come before those of the script.
+
+    Raises:
+        UsageError: The script has failed, or has not searched.
+        BaseException: What a search raised, or the script to end itself.
+    """
+    _asked.update(settings)
+    before = len(_started)
+    try:
+        with _as_main(path), replaced_on_import(_ours):
+            runpy.run_path(str(path), run_name="__main__")
+    except HptuneError:
+        raise
+    except Exception as error:
+        raise ModelFileError(f"{path.name}: {one_line(error)}", user_traceback(error)) from error
+    finally:
+        _asked.clear()
+    if len(_started) == before:
+        raise ModelFileError(
+            f"{path.name} has ended without a search: no tuner's search(…) was called"
+        )
+
+
+@contextmanager
+def _as_main(path: Path) -> Iterator[None]:
+    """Let a script see what it sees when Python runs it."""
+    arguments, folders = sys.argv, [*sys.path]
+    sys.argv, sys.path[:0] = [str(path)], [str(path.parent.resolve())]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = arguments, folders
+
+
+def _ours(modules: Mapping[str, Any]) -> list[tuple[Any, str, Any]]:
+    """Return what replaces KerasTuner's tuners, once it is imported."""
+    if not all(hasattr(modules.get("keras_tuner"), name) for name in __all__):
+        return []
+    names = ("keras_tuner", "keras_tuner.tuners")
+    return [(modules[each], name, globals()[name]) for each in names for name in __all__]

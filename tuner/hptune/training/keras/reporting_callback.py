@@ -1,0 +1,60 @@
+"""A Keras callback for trainings within `objective(hp, trial)`."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ..context import as_metrics
+
+
+def keras_callback(trial: Any) -> Any:
+    """Return a Keras callback that reports each epoch, and ends the training when the trial is to.
+
+    For a `model.fit` in `objective(hp, trial)`. Epochs count on over several calls of `fit` with
+    the same callback. After the training, return the result as usual: it is not used if the trial
+    was told to stop.
+
+    Example::
+
+        def objective(hp, trial):
+            model = build(hp)
+            history = model.fit(x, y, validation_data=validation, epochs=trial.epochs,
+                                callbacks=[hptune.keras_callback(trial)])
+            return {"val_loss": min(history.history["val_loss"])}
+
+    Args:
+        trial: The trial, as `objective` gets it.
+    """
+    return _callback_class()(trial)
+
+
+@functools.cache
+def _callback_class() -> Any:
+    import keras
+
+    class ReportingCallback(keras.callbacks.Callback):
+        def __init__(self, trial: Any) -> None:
+            super().__init__()
+            self._trial = trial
+            self._step = 0
+            self._is_over = False
+
+        def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it
+            self._stop_if_told()  # also where the objective is called to find its hyperparameters
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - as above
+            self._stop_if_told()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if self._is_over:  # within the epoch, of which Keras tells all the same
+                return
+            self._step = max(self._step, epoch) + 1
+            self._trial.report(self._step, **as_metrics(logs or {}))
+            self._stop_if_told()
+
+        def _stop_if_told(self) -> None:
+            self._is_over = self._trial.should_stop()
+            self.model.stop_training |= self._is_over
+
+    return ReportingCallback
