@@ -492,8 +492,6 @@ def test_a_whole_study_leaves_the_master_without_frameworks_and_wings(tmp_path: 
         each
         for each in loaded
         if wing(each) in ("scaling", "slurm", "doctor", "optimizers", "testing")
-        or each.startswith(
-            ("hptune.keras_tuner", "hptune.master.earlier", "hptune.samplers.adapters")
-        )
+        or each.startswith(rare)
     }
     assert of_wings == set()

@@ -132,7 +132,7 @@ WINGS = {
         },
         open_doors={
             "hptune.config.model_file": "a model file that searches by itself is refused",
-            "hptune.config.source_checks": "so is a script of another tuner, with the lines to write",
+            "hptune.config.source_checks": "so is a script of another tuner",
             "hptune.cli": "options of other tuners are answered with ours",
             "hptune.tuner": "names of other tuners are answered with ours",
         },
