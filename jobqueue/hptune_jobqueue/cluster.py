@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +143,21 @@ def _job_kind(
         worker = choose_worker(partitions, shape, need)
     except ConfigError as error:
         raise ConfigError(f"{order.config.prefix(shape)}{error}") from error
+    if need.nodes > shape.nodes:
+        # The jobs that an earlier master left may have fewer nodes.
+        suffix = suffix or f".{need.nodes}n"
+        shape = replace(shape, nodes=need.nodes)
     name = f"{order.name}-{shape.name}{suffix}"
     file = _scheduler_file(order.directory)
     command = WorkerCommand(address=str(file), module=order.module, arguments=order.arguments)
-    script = job_script(shape, worker, command, job_name=name, logs=order.directory)
+    script = job_script(
+        shape,
+        worker,
+        command,
+        job_name=name,
+        logs=order.directory,
+        ends_whole=shape.nodes == need.nodes,
+    )
     return JobKind(shape, worker, name, script, order.directory, need)
 
 

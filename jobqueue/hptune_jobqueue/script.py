@@ -91,13 +91,16 @@ ON_ALL_NODES = (
     *WHOLE_NODE,
     # Also if the job's own directive is --export=NONE.
     "--export=ALL",
-    # The other tasks continue when one ends, or when a node fails.
-    "--no-kill",
-    "--kill-on-bad-exit=0",
     "--wait=0",
     "--label",
 )
-"""Options of an srun whose tasks use the whole job, and do not end together."""
+"""Options of an srun whose tasks use the whole job."""
+
+_APART = ("--no-kill", "--kill-on-bad-exit=0")
+"""Options by which the other tasks continue when one ends, or when a node fails."""
+
+_TOGETHER = ("--kill-on-bad-exit=1",)
+"""Options by which they end: trials that need all of the nodes cannot run there any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,13 @@ def job_of(worker_name: object) -> str | None:
 
 
 def job_script(
-    shape: Shape, worker: WorkerShape, command: WorkerCommand, *, job_name: str, logs: Path
+    shape: Shape,
+    worker: WorkerShape,
+    command: WorkerCommand,
+    *,
+    job_name: str,
+    logs: Path,
+    ends_whole: bool = False,
 ) -> str:
     """Return the whole text of the script for one kind of job.
 
@@ -140,13 +149,17 @@ def job_script(
         command: The command that it runs.
         job_name: The name of all such jobs.
         logs: Where their output goes, unless the shape says otherwise.
+        ends_whole: Whether a job of several nodes ends when one of them or its worker fails.
     """
     directives = _directives(shape, worker, Path(shape.log_directory or logs))
+    if shape.nodes > 1 and not ends_whole:
+        directives.append("--no-kill")
     prologue = [*_prologue(shape, worker), *_worker_variables(shape, worker)]
     script = _rendered(
         shape, worker, command, job_name=job_name, directives=directives, prologue=prologue
     )
-    return script if shape.nodes == 1 else _on_all_nodes(script, shape.nodes)
+    how = _TOGETHER if ends_whole else _APART
+    return script if shape.nodes == 1 else _on_all_nodes(script, shape.nodes, how)
 
 
 def _rendered(
@@ -199,14 +212,15 @@ def _shell_word(path: str | None) -> str | None:
     return path if path is None or "$" in path else shlex.quote(path)
 
 
-def _on_all_nodes(script: str, nodes: int) -> str:
+def _on_all_nodes(script: str, nodes: int, how: Sequence[str]) -> str:
     """Return the script with all commands of the shape run on each node."""
     lines = script.splitlines()
     start = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
     ours = [line for line in lines[start:] if line.startswith(f"export {_OWN_PREFIX}")]
     theirs = "\n".join(line for line in lines[start:] if line not in ours)
     tasks = f"--nodes={nodes} --ntasks={nodes} --ntasks-per-node=1"
-    srun = f"exec srun {tasks} {' '.join(ON_ALL_NODES)} bash -c {shlex.quote(theirs)}"
+    options = " ".join((*ON_ALL_NODES, *how))
+    srun = f"exec srun {tasks} {options} bash -c {shlex.quote(theirs)}"
     return "\n".join([*lines[:start], *ours, srun, ""])
 
 
@@ -285,8 +299,7 @@ def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
         f"--signal={recipient}TERM@{shape.notice_seconds}",
     ]
     if shape.nodes > 1:
-        # A node that fails does not end the others.
-        lines += [f"--ntasks={shape.nodes}", "--ntasks-per-node=1", "--no-kill"]
+        lines += [f"--ntasks={shape.nodes}", "--ntasks-per-node=1"]
     # In one directive, because sbatch obeys only the last one of its kind.
     others = [gres_of(each) for each in shape.directives]
     kind = f"{shape.gpu_type}:" if shape.gpu_type else ""

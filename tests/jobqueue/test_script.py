@@ -101,13 +101,13 @@ FOUR_NODES = """\
 #SBATCH --signal=TERM@300
 #SBATCH --ntasks=4
 #SBATCH --ntasks-per-node=1
-#SBATCH --no-kill
 #SBATCH --gres=gpu:2
+#SBATCH --no-kill
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
 export HPTUNE_WORKER_NOTICE=300
 export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
-exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --export=ALL --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'hptune_load() {
+exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --export=ALL --wait=0 --label --no-kill --kill-on-bad-exit=0 bash -c 'hptune_load() {
   local status before=$LOADEDMODULES
   module load "$1"; status=$?
   case ":$LOADEDMODULES:" in *":$1:"* | *":$1/"*) return ;; esac

@@ -112,7 +112,6 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
 
     def check_trial(self, resources: Resources) -> None:
         """Check that a job can hold a trial."""
-        _check_nodes(resources, self._order)
         with translated_errors():
             self.jobs.check_need(_need(resources))
 
@@ -219,7 +218,6 @@ def check_jobs(config: Path, study: Path, max_jobs: int | None, resources: Resou
             its words).
     """
     order, need = _order(config, study, max_jobs), _need(resources)
-    _check_nodes(resources, order)
     with translated_errors():
         try:
             check(order, need)
@@ -257,17 +255,3 @@ def _need(resources: Resources) -> Need:
     return Need(
         math.ceil(share.cpus), share.gpus, share.memory_bytes, share.processes, resources.nodes
     )
-
-
-def _check_nodes(resources: Resources, order: ClusterOrder) -> None:
-    """Check that there can be enough workers for a trial of several nodes.
-
-    Raises:
-        UsageError: There are fewer.
-    """
-    if resources.nodes > order.max_workers:
-        raise UsageError(
-            f"a trial asks for {resources.nodes} nodes, but there are {order.max_workers} workers "
-            f"at most, one on each node of a job; raise max_jobs, or set nodes = {resources.nodes} "
-            "in the slurm.toml"
-        )
