@@ -302,6 +302,10 @@ class SlurmCluster:
         else:
             self._jobs.exclude_node(node, why)
 
+    def take_excluded(self) -> Mapping[str, str]:
+        """Return the nodes on which jobs failed since the last call, and why they are excluded."""
+        return {} if self._jobs is None else self._jobs.take_excluded()
+
     def hand_over(self) -> None:
         """Leave the jobs on which trials run to the next master, and cancel the others.
 

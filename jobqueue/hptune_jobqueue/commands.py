@@ -241,6 +241,15 @@ class Slurm:
         """
         return self._submitted(["sbatch", "--parsable"], script)
 
+    def exclude(self, job: str, nodes: Iterable[str]) -> None:
+        """Have Slurm start a pending job on none of these nodes, in place of those before.
+
+        Raises:
+            SubmissionError: It has started.
+        """
+        command = ["scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join(sorted(nodes))}"]
+        self._accepted(command, what=f"to change job {job}")
+
     def requeue(self, job: str, *, timeout_seconds: float = ANSWER_SECONDS) -> None:
         """End a job and have Slurm start it again later, with the same id.
 

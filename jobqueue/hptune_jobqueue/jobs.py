@@ -13,6 +13,7 @@ from pathlib import Path
 from .cancelling import cancel_until_none, left_text
 from .commands import Job, JobState, Slurm
 from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
+from .excluded_nodes import ExcludedNodes
 from .job_health import REFUSED_SECONDS, ShapeHealth
 from .job_kinds import JobKind, JobKinds
 from .job_records import ALIVE, JobRecord, JobRecords, failing_node
@@ -79,7 +80,7 @@ class Jobs:
         self._records = JobRecords()
         self._health: defaultdict[str, ShapeHealth] = defaultdict(ShapeHealth)
         self._others: Mapping[Need, int] = {}
-        self._excluded: frozenset[str] = frozenset()
+        self._excluded = ExcludedNodes(self._slurm, self._notify)
         self._last_lines: dict[str, str] = {}
         self._summary = JobLine("", is_summary=True)
         self._joined: list[Job] = []
@@ -145,12 +146,12 @@ class Jobs:
             node: Its name in Slurm.
             why: The reason, for the user.
         """
-        with self._lock:
-            if node in self._excluded:
-                return
-            self._excluded |= {node}
-        self._notify(f"node {node} is excluded from now on (--exclude={node}): {why}")
+        self._excluded.add(node, why)
         self._polling.poll_soon()
+
+    def take_excluded(self) -> Mapping[str, str]:
+        """Return the nodes on which jobs failed since the last call, and why they are excluded."""
+        return self._excluded.take_found()
 
     def snapshot(self) -> tuple[Job, ...]:
         """Return the jobs that are not over, as Slurm last showed them."""
@@ -233,8 +234,10 @@ class Jobs:
             self._notify_once(f"took over {counted(len(alive), 'job')} of an earlier run")
         self._cancel_refused(refused)
         alive = self._records.alive()
-        self._cancel([job.id for job in alive if not self._excluded.isdisjoint(job.nodes)])
+        self._cancel([job.id for job in alive if self._excluded.any_of(job.nodes)])
         self._replace_held()
+        pending = (job for job in self._records.alive() if job.state is JobState.PENDING)
+        self._excluded.apply({job.id: self._kinds[job.name].shape.excluded for job in pending})
         refusals = self._drop_hopeless()
         for need in wanted:
             # If no shape holds the trial, the study also reports that it waits for a worker.
@@ -294,10 +297,11 @@ class Jobs:
     def _on_useless(self, record: JobRecord) -> None:
         """Count a job that ended before its worker had joined, or exclude the node at fault."""
         job = record.job
-        if not self._excluded.isdisjoint(job.nodes):
+        if self._excluded.any_of(job.nodes):
             return
         if node := failing_node(record, self._records):
-            self.exclude_node(node, f"job {job.id} ended there before its worker had joined")
+            why = f"job {job.id} ended there before its worker had joined"
+            self._excluded.add(node, why, is_found=True)
         log_file = self._log_of(job)
         self._count_failure(
             job,
@@ -323,8 +327,7 @@ class Jobs:
 
     def _readmit_nodes(self) -> bool:
         """Exclude no node any more, if Slurm has no other; returns whether one was excluded."""
-        with self._lock:
-            had, self._excluded = bool(self._excluded), frozenset()
+        had = self._excluded.clear()
         if had:
             self._notify_once(
                 "Slurm has no other node for the job; the excluded nodes are used again"
@@ -347,7 +350,7 @@ class Jobs:
             if node not in self._excluded
         }
         for node, why in failed.items():
-            self.exclude_node(node, f"no job can start there ({why})")
+            self._excluded.add(node, f"no job can start there ({why})", is_found=True)
         self._notify(
             f"{'job' if len(held) == 1 else 'jobs'} {', '.join(job.id for job in held)}: Slurm "
             f"could not start {'it' if len(held) == 1 else 'them'} ({last.reason}), so others are "
@@ -428,9 +431,7 @@ class Jobs:
             SubmissionError: Slurm refuses a single job.
         """
         health = self._health_of(kind.job_name)
-        # The option replaces the script's own directive.
-        excluded = self._excluded
-        exclude = excluded.union(kind.shape.excluded) if excluded else excluded
+        exclude = self._excluded.option(kind.shape.excluded)
         count = min(count, health.most_at_once)
         try:
             ids = self._slurm.submit(kind.script, count, exclude=exclude)

@@ -316,6 +316,7 @@ def test_a_job_that_a_broken_node_could_not_start_goes_to_another_node(
     jobs = jobs_of(queue, tmp_path, notes=notes)
     drive(jobs, queue, useful=lambda queue: dict.fromkeys(queue.alive, True), looks=20)
     assert queue.excluded == set(bad)
+    assert jobs.take_excluded().keys() == set(bad)
     assert len(queue.there) == 6
     for node in bad:
         why = "no job can start there (Prolog error)"
@@ -324,6 +325,22 @@ def test_a_job_that_a_broken_node_could_not_start_goes_to_another_node(
         "job 1_0: Slurm could not start it (launch failed requeued held), so others are submitted"
     )
     assert told in notes
+
+
+def test_pending_jobs_avoid_a_node_that_is_excluded_after_their_submission(
+    queue: Queue, tmp_path: Path
+) -> None:
+    jobs = jobs_of(queue, tmp_path, max_jobs=2)
+    jobs.open(2)
+    try:
+        jobs.exclude_node("n1", "three attempts were lost there")
+        while len(queue.changed) < 2:
+            jobs.set_demand(2, {})
+            queue.wait_for_a_look()
+    finally:
+        jobs.close()
+    assert queue.changed == {"1_0": ["n1"], "1_1": ["n1"]}
+    assert jobs.take_excluded() == {}, "the study knows it"
 
 
 def test_jobs_that_are_held_for_no_known_node_are_given_up(queue: Queue, tmp_path: Path) -> None:

@@ -314,3 +314,27 @@ def test_jobs_that_slurm_refuses_in_mid_study_end_it_safely(
     assert "Slurm refuses the job: " in ended.err
     assert "No job is left, so the study has stopped; nothing is lost" in ended.err
     assert states(hptune.study()).keys() <= {"WAITING", "RUNNING"}
+
+
+@pytest.mark.slow  # half a minute
+def test_a_node_whose_prolog_fails_is_avoided_by_the_next_master_too(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=200, seconds=0.3)
+    with slurm.failing_prolog("g1"):
+        run = start(hptune, SLICES + 'directives = ["--exclude=c1"]\n', "--trials", 4,
+                    "--gpus-per-trial", 1, "--max-jobs", 3)  # fmt: skip
+        wait_for(lambda: reached(hptune.study(), 2), "a trial under way", seconds=120)
+        events = "SELECT payload FROM events WHERE kind = 'NodeExcluded'"
+        wait_for(lambda: rows(hptune.study(), events), "the broken node", seconds=60)
+        run.interrupt()
+        assert run.wait().code == 130
+        wait_until(lambda: not slurm.jobs(), "an empty queue")
+        run = hptune.start("resume", "study")
+        wait_until(lambda: bool(slurm.jobs()), "jobs")
+        job = slurm.jobs()[0].split()[0]
+        assert "ExcNodeList=c1,g1" in slurm.run("scontrol", "show", "job", job)
+        run.interrupt()
+        ended = run.wait()
+    said = "node g1 is excluded from now on (--exclude=g1): no job can start there ("
+    assert said in ended.err

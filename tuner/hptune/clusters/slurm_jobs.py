@@ -19,7 +19,6 @@ from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import template_text
 
 from ..config.settings import StudySettings
-from ..core.node_failures import WHY
 from ..core.notice import Notice, Notify, Subject
 from ..core.resources import Resources
 from ..errors import UsageError
@@ -164,11 +163,15 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         why = "it makes room for a trial that fits into no other job"
         return dict.fromkeys(self.jobs.drained(), why)
 
-    def exclude(self, nodes: Sequence[str]) -> None:
+    def exclude(self, nodes: Mapping[str, str]) -> None:
         """Submit no more jobs to these nodes, unless Slurm has no others."""
-        for node in sorted({*nodes} - self._excluded):
-            self.jobs.exclude_node(node, WHY)
+        for node in sorted(nodes.keys() - self._excluded):
+            self.jobs.exclude_node(node, nodes[node])
         self._excluded = frozenset(nodes)
+
+    def take_excluded(self) -> Mapping[str, str]:
+        """Return the nodes on which jobs have failed since the last call, and why."""
+        return self.jobs.take_excluded()
 
     def required_workers(self) -> int:
         """Return how many workers to wait for: no more than there is work for."""
