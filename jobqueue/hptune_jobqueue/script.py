@@ -72,6 +72,9 @@ The status alone does not tell: some modules return one although they are loaded
 of Environment Modules return 0 in any case. LOADEDMODULES lists what is loaded.
 """
 
+_UNSEEN_SECONDS = 30
+"""How long a node may take to see a file that another machine wrote before."""
+
 GPUS = "HPTUNE_WORKER_GPUS"
 """Environment variable with the number of GPUs that a worker's job asked for on its node."""
 
@@ -155,6 +158,8 @@ def job_script(
     if shape.nodes > 1 and not ends_whole:
         directives.append("--no-kill")
     prologue = [*_prologue(shape, worker), *_worker_variables(shape, worker)]
+    if "://" not in command.address:
+        prologue.append(_ends_unless_seen(command.address))
     script = _rendered(
         shape, worker, command, job_name=job_name, directives=directives, prologue=prologue
     )
@@ -352,6 +357,18 @@ def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
     if shape.nodes > 1:
         lines.append(f"export {GANG}=${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}")
     return lines
+
+
+def _ends_unless_seen(file: str) -> str:
+    """Return a shell line that ends the job if its node does not see a file."""
+    word = shlex.quote(file)
+    why = shlex.quote(
+        f" does not see {file}; put studies into a directory that all nodes see (--study)"
+    )
+    return (
+        f"for _ in {{1..{_UNSEEN_SECONDS}}}; do [ -e {word} ] && break; sleep 1; done; "
+        f'[ -e {word} ] || {{ echo "hptune: node $SLURMD_NODENAME"{why} >&2; exit 1; }}'
+    )
 
 
 def _python(shape: Shape, worker: WorkerShape) -> str:

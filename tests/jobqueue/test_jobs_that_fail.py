@@ -261,6 +261,17 @@ def test_a_job_that_ends_before_its_worker_joined_shows_its_last_line(
     ) in notes
 
 
+def test_a_job_whose_output_is_missing_raises_the_question_what_its_node_sees(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.change["a"] = ran_and_ended("FAILED")
+    notes: list[str] = []
+    with pytest.raises(JobsFailError):
+        drive(jobs_of(queue, tmp_path, notes=notes), queue)
+    said = "ended: FAILED before its worker had joined, and its output is missing: do the nodes see"
+    assert f"job 1_0 on n1 {said} {tmp_path}?" in notes
+
+
 def test_a_setup_line_that_failed_in_a_working_job_is_told_once(
     queue: Queue, tmp_path: Path
 ) -> None:

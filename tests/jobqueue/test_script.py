@@ -120,6 +120,7 @@ exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=
 }
 hptune_load cuda/12
 export DATA='"'"'/my data'"'"'
+for _ in {1..30}; do [ -e /study/jobs/scheduler.json ] && break; sleep 1; done; [ -e /study/jobs/scheduler.json ] || { echo "hptune: node $SLURMD_NODENAME"'"'"' does not see /study/jobs/scheduler.json; put studies into a directory that all nodes see (--study)'"'"' >&2; exit 1; }
 exec /opt/python/bin/python -P -m hptune worker /study/jobs/scheduler.json --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_PROCID} --nthreads 8 --memory-limit 63.00GiB --death-timeout 600'
 """  # noqa: E501 - a golden file has the lines that it has
 
@@ -224,14 +225,19 @@ def test_gpus_of_a_type_a_launcher_and_another_python() -> None:
 
 
 def run_by_bash(
-    tmp_path: Path, toml: str, *, nodes: int = 1, module: str = "{ local inner; false; return 3; }"
+    tmp_path: Path,
+    toml: str,
+    *,
+    nodes: int = 1,
+    module: str = "{ local inner; false; return 3; }",
+    address: str = "tcp://login:8786",
 ) -> tuple[int, str]:
     """Run the script of a job; returns its status and what it writes into the job's log."""
     text = f'partition = "gpu"\nwalltime = "30"\nnodes = {nodes}\npython = "echo"\n{toml}'
     script = job_script(
         parse_config(text).shapes[0],
         WorkerShape(cpus=2, gpus=0, memory_bytes=GIBIBYTE, trials=1),
-        WorkerCommand(address="tcp://login:8786"),
+        WorkerCommand(address=address),
         job_name="j",
         logs=Path("/logs"),
     )
@@ -239,16 +245,37 @@ def run_by_bash(
     file.write_text(script)
     # Environment modules are a function of the shell; srun is one here.
     srun = '() { while [ "$1" != bash ]; do shift; done; "$@"; }'
-    functions = {"BASH_FUNC_module%%": f"() {module}", "BASH_FUNC_srun%%": srun}
+    functions = {
+        "BASH_FUNC_module%%": f"() {module}",
+        "BASH_FUNC_srun%%": srun,
+        "BASH_FUNC_sleep%%": "() { echo waits >> slept; }",
+    }
     file.write_text(script.replace("exec srun", "srun"))
     done = subprocess.run(
         ["bash", str(file)],
-        env={**os.environ, **functions, "SLURM_JOB_END_TIME": "1"},
+        env={**os.environ, **functions, "SLURM_JOB_END_TIME": "1", "SLURMD_NODENAME": "n1"},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
     return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_whose_node_does_not_see_the_study_ends_and_says_so(
+    tmp_path: Path, nodes: int
+) -> None:
+    file = tmp_path / "the study" / "scheduler.json"
+    said = f"hptune: node n1 does not see {file}; put studies into a directory that all nodes see"
+    assert run_by_bash(tmp_path, "", nodes=nodes, address=str(file)) == (
+        1,
+        f"{said} (--study)\n",
+    )
+    assert (tmp_path / "slept").read_text().count("waits") == 30
+    file.parent.mkdir()
+    file.touch()
+    assert run_by_bash(tmp_path, "", nodes=nodes, address=str(file)) == (0, "")
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
