@@ -12,7 +12,13 @@ from typing import Any
 
 from .commands import Job, Slurm
 from .config import Shape, SlurmConfig
-from .errors import ClosedForNowError, ConfigError, JobQueueError, SubmissionError
+from .errors import (
+    ClosedForNowError,
+    ConfigError,
+    JobQueueError,
+    SlurmUnavailableError,
+    SubmissionError,
+)
 from .image import check_image
 from .job_kinds import JobKind, size_suffix
 from .job_reports import JobLine
@@ -161,6 +167,13 @@ def _job_kind(
     return JobKind(shape, worker, name, script, order.directory, need)
 
 
+def _addresses(partitions: str) -> tuple[str, ...]:
+    """Return the addresses of the nodes; none if Slurm does not answer."""
+    with contextlib.suppress(SlurmUnavailableError):
+        return Slurm().node_addresses(partitions=partitions)
+    return ()
+
+
 def may_have_jobs(directory: Path) -> bool:
     """Return whether jobs of this cluster may exist: one was opened, and not all have ended.
 
@@ -188,18 +201,24 @@ class SlurmCluster:
 
     Args:
         order: What the cluster consists of.
+        partitions: The partitions, as `check` has returned them.
         notify: Takes a line for the user; called from a thread.
         security: Dask's object with the scheduler's certificate; None for no encryption.
 
     Raises:
-        JobQueueError: Slurm would refuse a job, the scheduler cannot listen on the network
-            interface, or its address cannot be written.
+        JobQueueError: The scheduler cannot listen on the network interface, or its address cannot
+            be written.
     """
 
     def __init__(
-        self, order: ClusterOrder, *, notify: Callable[[JobLine], None], security: Any = None
+        self,
+        order: ClusterOrder,
+        partitions: Sequence[Partition],
+        *,
+        notify: Callable[[JobLine], None],
+        security: Any = None,
     ) -> None:
-        self._partitions = check(order)
+        self._partitions = partitions
         self._order = order
         self._notify = notify
         self._jobs: Jobs | None = None
@@ -208,7 +227,7 @@ class SlurmCluster:
         # Other nodes may be in other networks.
         names = ",".join(dict.fromkeys(shape.partition for shape in order.config.shapes))
         self._scheduler = OwnScheduler(
-            lambda: Slurm().node_addresses(partitions=names),
+            lambda: _addresses(names),
             interface=order.config.interface,
             security=security,
         )

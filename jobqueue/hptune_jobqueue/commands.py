@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .errors import ClosedForNowError, SlurmUnavailableError, SubmissionError
+from .errors import ClosedForNowError, NoSlurmError, SlurmUnavailableError, SubmissionError
 from .nodes import SINFO_FORMAT, Partition, node_names, parse_gpus, parse_sinfo
 
 SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e|%S"
@@ -353,7 +353,8 @@ class Slurm:
         if done.returncode:
             # The last line has the error; those before it lead to it.
             words = _message(done.stderr).rpartition("; ")[2].rstrip(".")
-            raise SlurmUnavailableError(f"{command[0]} failed: {words}")
+            kind = NoSlurmError if words.startswith("fatal") else SlurmUnavailableError
+            raise kind(f"{command[0]} failed: {words}")
         return done.stdout
 
     @staticmethod
@@ -379,7 +380,7 @@ class Slurm:
                 start_new_session=True,
             )
         except FileNotFoundError as error:
-            raise SlurmUnavailableError(f"{command[0]} is not found") from error
+            raise NoSlurmError(f"{command[0]} is not found") from error
         except subprocess.TimeoutExpired as error:
             raise SlurmUnavailableError(
                 f"{command[0]} has not answered for {timeout_seconds:g} s"

@@ -338,3 +338,35 @@ def test_a_node_whose_prolog_fails_is_avoided_by_the_next_master_too(
         ended = run.wait()
     said = "node g1 is excluded from now on (--exclude=g1): no job can start there ("
     assert said in ended.err
+
+
+@pytest.mark.slow  # half a minute; the wait is tested without Slurm in tests/cli
+def test_a_run_that_starts_while_slurm_is_silent_waits_for_it(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=2, seconds=0.1)
+    slurm.stop_controller()
+    try:
+        run = start(hptune, SLICES, "--trials", 1, "--gpus-per-trial", 1)
+        assert run.process.stderr is not None
+        said = next(line for line in run.process.stderr if "Slurm does not answer" in line)
+    finally:
+        slurm.start_controller()
+    assert "waits until it does" in said
+    finish(hptune, run, count=1, epochs=2)
+
+
+@pytest.mark.slow  # half a minute
+def test_nodes_that_do_not_see_the_study_are_named_by_the_first_job(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=2, seconds=0.1)
+    logs = hptune.directory / "logs"
+    hidden = f"prologue = ['function [ {{ test \"$2\" != {hptune.study()}/jobs/scheduler.json; }}']"
+    run = start(hptune, f"{SLICES}log_directory = '{logs}'\n{hidden}\n", "--trials", 1,
+                "--gpus-per-trial", 1, "--max-jobs", 1)  # fmt: skip
+    assert run.process.stderr is not None
+    said = next(line for line in run.process.stderr if "before its worker had joined" in line)
+    assert "does not see" in said
+    run.interrupt()
+    assert run.wait().code == 130

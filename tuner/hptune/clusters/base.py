@@ -57,12 +57,15 @@ class Cluster(abc.ABC):
         return ()
 
     def prepare(self, notify: Notify) -> None:
-        """Wait until workers can be had, if this master cannot be started again by a person.
+        """Check that workers can be had, and wait for what brings them.
 
         Called once, before `open`; may take any time.
 
         Args:
             notify: Takes a line for the user.
+
+        Raises:
+            UsageError: What was asked for does not exist here, or did not answer in time.
         """
         del notify
 

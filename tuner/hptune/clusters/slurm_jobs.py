@@ -15,6 +15,9 @@ from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.config import read_config
 from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError
 from hptune_jobqueue.job_reports import JobLine
+from hptune_jobqueue.master import notice_seconds
+from hptune_jobqueue.nodes import Partition
+from hptune_jobqueue.polling import answer_of
 from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import template_text
 
@@ -33,9 +36,12 @@ from .jobs import (
 )
 from .layout import WorkerLayout
 from .shown_jobs import jobs_line
-from .slurm_master import handover, wait_for_slurm
+from .slurm_master import handover
 
 DEFAULT_MAX_JOBS = 10
+
+_PATIENCE_SECONDS = 600.0
+"""How long a run waits at its beginning for a Slurm that does not answer."""
 
 
 def in_jobs(
@@ -86,6 +92,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
             )
         self._min_workers = min_workers
         self._usual = Need()
+        self._partitions: Sequence[Partition] = ()
         self._excluded: frozenset[str] = frozenset()
         self._lines: queue.SimpleQueue[JobLine] = queue.SimpleQueue()
 
@@ -97,7 +104,9 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         super().open(run)
 
     def _make(self, security: Any) -> SlurmCluster:
-        return SlurmCluster(self._order, notify=self._lines.put, security=security)
+        return SlurmCluster(
+            self._order, self._partitions, notify=self._lines.put, security=security
+        )
 
     def text(self, layout: WorkerLayout) -> str:
         """Return where the trials run."""
@@ -144,8 +153,16 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         return jobs_line(self.jobs.shown(), now=now)
 
     def prepare(self, notify: Notify) -> None:
-        """Wait until Slurm answers, if this master is a job."""
-        wait_for_slurm(lambda line: notify(Notice(line)))
+        """Have Slurm check the jobs; wait while it does not answer.
+
+        A master that is a job waits until its time is up: nobody is there to start it again.
+        """
+        with translated_errors():
+            self._partitions = answer_of(
+                lambda: check(self._order),
+                notify=lambda line: notify(Notice(line)),
+                seconds=_PATIENCE_SECONDS if notice_seconds() is None else math.inf,
+            )
 
     def stops_on_signal(
         self, notify: Notify, end: Callable[[], None]

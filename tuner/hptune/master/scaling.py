@@ -85,6 +85,7 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) ->
     settings = request.settings
     cluster = choose_cluster(settings, directory.path)
     _check_devices(request.devices, cluster)
+    cluster.prepare(note)
     directory.create()
     with directory.acquire() as lock, lock.beating(), Workforce(settings, cluster) as workers:
         note(Notice(f"reading {Path(settings.source.path).name} and its data …"))
