@@ -292,6 +292,7 @@ class _RunNotes:
         self._backend = backend
         self._device = device
         self._note = note
+        self._has_figures = False
 
     def __call__(self, point: Point, result: Sample | Ending) -> None:
         point = result.point if isinstance(result, Sample) else point
@@ -299,10 +300,12 @@ class _RunNotes:
         batch = f"{point.batch_per_device} samples each" if point.batch_per_device else "its batch"
         words = f"{self._backend}: {devices}, {batch}"
         if isinstance(result, Sample):
+            self._has_figures = True
             self._note(Notice(f"{words}: {amount(1000.0 * result.step_seconds)} ms a step"))
             return
         failure = Failure.of(point, result)
-        if not point.batch_per_device and not failure.is_too_large:
+        is_of_code = result.cause is Cause.EXCEPTION and not self._has_figures
+        if (is_of_code or not point.batch_per_device) and not failure.is_too_large:
             _raise_first(result)
         if result.cause is Cause.STOPPED:
             return

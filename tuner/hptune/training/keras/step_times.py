@@ -24,6 +24,7 @@ from ..context import AttemptStopped, TrialContext
 from ..replaced_methods import replaced
 from ..resume.randomness import seed_after_loading
 from ..strategies import batches
+from .first_batch import see_framework
 from .objective import build, load_data, train
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def run(
     trial: TrialContext,
     request: StepRequest,
     strategy: Strategy | None = None,
+    *,
+    gpus: int = 0,
 ) -> Ending:
     """Measure steps of one configuration on this attempt's devices.
 
@@ -65,9 +68,11 @@ def run(
         trial: Where to report.
         request: What to measure.
         strategy: What trains on several devices; None for Keras alone.
+        gpus: How many GPUs this process holds.
 
     Raises:
-        ModelFileError: The code calls no `model.fit`, or its data cannot be divided.
+        ModelFileError: The code calls no `model.fit`, its data cannot be divided, or the framework
+            does not see the GPUs.
     """
     import keras
 
@@ -84,6 +89,7 @@ def run(
             stack.enter_context(train_by(strategy))
         stack.enter_context(_measured_fit(trial, request, strategy))
         model = build(code, hp)
+        _check_gpus(gpus)
         data = load_data(code, hp)
         seed_after_loading(trial.seed)
         try:
@@ -99,6 +105,20 @@ def run(
     if strategy is not None:
         strategy.leave()
     return Ending(Cause.RETURNED)
+
+
+def _check_gpus(held: int) -> None:
+    """Check that the framework sees the GPUs: steps on cores would be taken for theirs.
+
+    Raises:
+        ModelFileError: It does not.
+    """
+    if held and (seen := see_framework()).gpus < held:
+        raise ModelFileError(
+            f"{seen.words} sees {seen.gpus} GPUs, but {held} are to be measured: it would train on "
+            "cores. Install its CUDA build (`hptune doctor` says more), or measure where there are "
+            "no GPUs: with CUDA_VISIBLE_DEVICES= here, or with gpus = 0 in the slurm.toml"
+        )
 
 
 @contextlib.contextmanager
