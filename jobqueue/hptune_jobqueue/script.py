@@ -343,13 +343,11 @@ def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
 
 def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
     """Return the lines that export what a worker needs to know of its job."""
-    # From release 23.02 on, Slurm sets the end of the job itself. Older ones are asked only if
-    # another time limit may apply: many jobs that start together would ask together.
-    end = f"$(( $(date +%s) + {shape.walltime_seconds} ))"
-    if any(re.match(r"--time|-t", each) for each in shape.directives):
-        end = "$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)"
+    # From release 23.02 on, Slurm sets the end of the job itself. Older ones are asked, because the
+    # node's clock may be wrong.
+    asked = "SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e"
     lines = [
-        f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-{end}}}",
+        f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-$({asked})}}",
         f"export {NOTICE}={shape.notice_seconds}",
     ]
     if worker.gpus:

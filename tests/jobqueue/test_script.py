@@ -34,7 +34,7 @@ THREE_LINES = """\
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@120
 #SBATCH --gres=gpu:2
-export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_NOTICE=120
 export HPTUNE_WORKER_GPUS=2
 exec /opt/python/bin/python -P -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 63.00GiB --nanny --death-timeout 600
@@ -103,7 +103,7 @@ FOUR_NODES = """\
 #SBATCH --ntasks-per-node=1
 #SBATCH --gres=gpu:2
 #SBATCH --no-kill
-export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_NOTICE=300
 export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
@@ -326,13 +326,13 @@ def test_a_line_of_the_prologue_that_fails_is_reported_and_the_job_continues(
 
 
 SQUEUE = """\
-5_0|hptune-x|PENDING|Resources|gpu||1795275307|1795271707
-5_1|hptune-x|RUNNING|None|gpu|n1|1795275307|1795271707
-5_2|hptune-x|COMPLETING|None|gpu|n1|NONE|N/A
-6_0|hptune-x|TIMEOUT|TimeLimit|gpu|n2|1795275009|1795271409
-7_0|hptune-x|PENDING|PartitionTimeLimit|gpu||N/A|N/A
-8_0|hptune-x|PENDING|launch failed requeued held|gpu||N/A|N/A
-9_0|hptune-x|PENDING|PartitionInactive|gpu||N/A|N/A
+5_0|hptune-x|PENDING|Resources|gpu||1795275307|1795271707|1795271700
+5_1|hptune-x|RUNNING|None|gpu|n1|1795275307|1795271707|1795271700
+5_2|hptune-x|COMPLETING|None|gpu|n1|NONE|N/A|1795271700
+6_0|hptune-x|TIMEOUT|TimeLimit|gpu|n2|1795275009|1795271409|1795271700
+7_0|hptune-x|PENDING|PartitionTimeLimit|gpu||N/A|N/A|N/A
+8_0|hptune-x|PENDING|launch failed requeued held|gpu||N/A|N/A|N/A
+9_0|hptune-x|PENDING|PartitionInactive|gpu||N/A|N/A|N/A
 slurm_load_jobs error: something else
 """
 
@@ -349,6 +349,7 @@ def test_squeue_is_understood() -> None:
         JobState.PENDING,
     ]
     assert jobs["5_0"].reason == "Resources"
+    assert (jobs["5_0"].submitted_at, jobs["7_0"].submitted_at) == (1795271700.0, None)
     assert (jobs["5_1"].reason, jobs["5_1"].node, jobs["5_1"].ends_at) == ("", "n1", 1795275307.0)
     assert jobs["6_0"].slurm_state == "TIMEOUT"
     assert [job.id for job in jobs.values() if job.is_hopeless] == ["7_0"]
@@ -368,7 +369,7 @@ def test_squeue_is_understood() -> None:
 def test_a_job_that_holds_its_place_or_can_start_again_is_not_over(
     word: str, state: JobState
 ) -> None:
-    (job,) = parse_squeue(f"5_1|hptune-x|{word}|None|gpu|n1|1795275307|1795271707")
+    (job,) = parse_squeue(f"5_1|hptune-x|{word}|None|gpu|n1|1795275307|1795271707|1795271700")
     assert job.state is state
 
 
