@@ -20,13 +20,10 @@ SUBMITTED_POLL_SECONDS = 2.0
 """The same after a submission: jobs that can start at once do so in this time."""
 
 SLOWEST_POLL_SECONDS = 60.0
-"""The longest time between two polls."""
+"""The time between two polls while nothing changes."""
 
 ANSWER_PAUSE_SECONDS = 15.0
 """The time until a question is repeated that Slurm has not answered at the beginning of a run."""
-
-_POLL_GROWS = 1.3
-"""Factor by which the time grows after each poll without a change."""
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +138,7 @@ class Polling:
                     f"the Slurm jobs cannot be managed any more: {error!r}"
                 )
                 return
-            pause = POLL_SECONDS if has_changed else min(pause * _POLL_GROWS, SLOWEST_POLL_SECONDS)
+            pause = POLL_SECONDS if has_changed else SLOWEST_POLL_SECONDS
 
     def _waited(self, pause: float) -> bool:
         """Wait for the next poll; returns whether there is one."""

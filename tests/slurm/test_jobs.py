@@ -41,6 +41,7 @@ def make(
 ) -> Iterator[Make]:
     """Return a function that makes `Jobs` from a slurm.toml; all are closed in the end."""
     monkeypatch.setattr(polling, "POLL_SECONDS", 1.0)
+    monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 5.0)
     made: list[Jobs] = []
 
     def make(
