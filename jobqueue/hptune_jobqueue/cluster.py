@@ -343,8 +343,13 @@ class SlurmCluster:
             return
         with contextlib.suppress(JobQueueError):
             # Workers of jobs that cannot be cancelled leave by themselves.
-            self._write_address("")
-        jobs.close()
+            self._write_address("", has_ended=True)
+        joined = self._scheduler.workers()
+        leaving: frozenset[str] = frozenset()
+        if not any(each.is_busy for each in joined):
+            leaving = frozenset(filter(None, (job_of(each.name) for each in joined)))
+            self._scheduler.dismiss()
+        jobs.close(leaving=leaving)
         self.left = jobs.left
         if not self.left:
             forget_jobs(self._order.directory)
@@ -363,11 +368,12 @@ class SlurmCluster:
         self.scale_down()
         self._scheduler.close()
 
-    def _write_address(self, address: str) -> None:
+    def _write_address(self, address: str, *, has_ended: bool = False) -> None:
         file = _scheduler_file(self._order.directory)
         new = file.with_suffix(f".{os.getpid()}")
         try:
-            new.write_text(json.dumps({"address": address}), encoding="utf-8")
+            content = {"address": address, "has_ended": has_ended}
+            new.write_text(json.dumps(content), encoding="utf-8")
             new.replace(file)
         except OSError as error:
             raise JobQueueError(f"{file} cannot be written: {error.strerror}") from error

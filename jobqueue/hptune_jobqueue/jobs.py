@@ -6,11 +6,11 @@ import contextlib
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .cancelling import cancel_until_none, left_text
+from .cancelling import cancel_until_none, left_text, wait_for_end
 from .commands import Job, JobState, Slurm
 from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
 from .excluded_nodes import ExcludedNodes
@@ -177,11 +177,13 @@ class Jobs:
         submit = plan(wanted, [], kinds, max_jobs=self._max_jobs).submit
         return sum(count * self._kinds[name].shape.nodes for name, count in submit.items())
 
-    def close(self, *, force: bool = False) -> None:
+    def close(self, *, force: bool = False, leaving: Container[str] = ()) -> None:
         """Stop the thread and cancel all jobs. May be repeated.
 
         Args:
             force: Only cancel the jobs, by one quick command each.
+            leaving: The ids of the jobs whose workers were told to leave. They are cancelled only
+                if they do not end in time, so that Slurm's accounting has them as completed.
         """
         if force:
             try:
@@ -194,8 +196,10 @@ class Jobs:
             return
         # Cancel the known jobs first: the thread may wait a minute for Slurm.
         with contextlib.suppress(SlurmUnavailableError):
-            self._slurm.cancel([job.id for job in self.snapshot()])
+            self._slurm.cancel([job.id for job in self.snapshot() if job.id not in leaving])
         self._polling.join()
+        with contextlib.suppress(SlurmUnavailableError):
+            wait_for_end(self._slurm, self._kinds, leaving)
         self.left = cancel_until_none(self._slurm, self._kinds)
 
     def hand_over(self) -> None:

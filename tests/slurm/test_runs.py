@@ -370,3 +370,21 @@ def test_nodes_that_do_not_see_the_study_are_named_by_the_first_job(
     assert "does not see" in said
     run.interrupt()
     assert run.wait().code == 130
+
+
+@pytest.mark.slow  # a study in a job is met in other tests too
+def test_the_jobs_of_a_study_that_is_done_end_as_completed(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=2, seconds=0.1)
+    last = max((int(job.split("_")[0]) for job in all_jobs(slurm)), default=0)
+    run = start(hptune, SLICES, "--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 1)
+    finish(hptune, run, count=2, epochs=2)
+    ended = {job: state for job, state in all_jobs(slurm).items() if int(job.split("_")[0]) > last}
+    assert [*ended.values()] in (["COMPLETED"], ["COMPLETING"])
+
+
+def all_jobs(slurm: PrivateSlurm) -> dict[str, str]:
+    """Return the states of the jobs, also of those that have ended."""
+    shown = slurm.run("squeue", "--noheader", "--array", "--states=all", "-o", "%i %T")
+    return {line.split()[0]: line.split()[1] for line in shown.splitlines()}
