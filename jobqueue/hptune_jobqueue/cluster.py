@@ -335,6 +335,7 @@ class SlurmCluster:
             with contextlib.suppress(JobQueueError):
                 self._write_address("")
                 jobs.hand_over()
+        self._scheduler.remove_files()
 
     def scale_down(self) -> None:
         """Cancel the jobs; may be repeated."""

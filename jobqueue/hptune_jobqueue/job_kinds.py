@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .commands import Job
 from .config import Shape
 from .errors import ConfigError
 from .nodes import NodeShape
@@ -125,6 +126,10 @@ class JobKinds(Mapping[str, JobKind]):
     def shapes(self) -> tuple[str, ...]:
         """The names of the kinds' shapes, in order."""
         return tuple(dict.fromkeys(kind.shape.name for kind in self._kinds.values()))
+
+    def log_of(self, job: Job) -> Path:
+        """Return the file with the output of a job."""
+        return self[job.name].log_directory / f"{job.name}-{job.id}.log"
 
     def prepare(self, need: Need) -> str:
         """Add kinds that hold such a trial; returns why there is none, or an empty text.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +13,15 @@ from .cancelling import cancel_until_none, left_text, wait_for_end
 from .commands import Job, JobState, Slurm
 from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
 from .excluded_nodes import ExcludedNodes
-from .job_health import REFUSED_SECONDS, ShapeHealth
+from .job_failures import JobFailures
+from .job_health import REFUSED_SECONDS
 from .job_kinds import JobKind, JobKinds
 from .job_news import JobNews
-from .job_records import ALIVE, JobRecord, JobRecords, failing_node
-from .job_reports import JobLine, counted, how_it_ended, tail_of
+from .job_records import ALIVE, JobRecords
+from .job_reports import JobLine, counted
 from .plan import JobPlan, LiveJob, plan
 from .polling import Polling, silence_text
 from .sizing import Need
-
-_NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
-"""Slurm's states of jobs that ended through no fault of their own."""
 
 _SILENCE = "silence"
 """Subject of the lines on a Slurm that does not answer."""
@@ -77,9 +74,9 @@ class Jobs:
         self._workers: Mapping[str, bool] = {}
         self._refused: Mapping[str, str] = {}
         self._records = JobRecords()
-        self._health: defaultdict[str, ShapeHealth] = defaultdict(ShapeHealth)
         self._others: Mapping[Need, int] = {}
         self._excluded = ExcludedNodes(self._slurm, self._news.line)
+        self._failures = JobFailures(self._kinds, self._records, self._news, self._excluded)
         self._joined: list[Job] = []
         self._live: Sequence[LiveJob] = ()
         self.left = ""
@@ -132,7 +129,7 @@ class Jobs:
             self._workers, self._refused = dict(workers), dict(refused or {})
             for job in self._records.useful(workers):
                 self._joined.append(job)
-                self._health_of(job.name).failures = 0
+                self._failures.useful(job.name)
             if is_new:
                 busy = {job for job, is_busy in workers.items() if is_busy}
                 live = [replace(each, is_busy=each.id in busy) for each in self._live]
@@ -142,7 +139,7 @@ class Jobs:
 
     def _plan(self, live: Sequence[LiveJob]) -> JobPlan:
         wanted = self._kinds.wanted(self._wanted, self._others)
-        kinds = self._kinds.to_plan(wanted, lambda kind: self._health[kind.shape.name].is_open)
+        kinds = self._kinds.to_plan(wanted, self._failures.is_open)
         return plan(wanted, live, kinds, max_jobs=self._max_jobs)
 
     def exclude_node(self, node: str, why: str) -> None:
@@ -171,9 +168,7 @@ class Jobs:
         """Return how many workers there could be now for the present trials."""
         with self._lock:
             wanted = self._kinds.wanted(self._wanted, {})
-            kinds = self._kinds.to_plan(
-                wanted, lambda kind: not self._health[kind.shape.name].is_given_up
-            )
+            kinds = self._kinds.to_plan(wanted, lambda kind: not self._failures.is_given_up(kind))
         submit = plan(wanted, [], kinds, max_jobs=self._max_jobs).submit
         return sum(count * self._kinds[name].shape.nodes for name, count in submit.items())
 
@@ -239,11 +234,11 @@ class Jobs:
             workers, refused = self._workers, self._refused
             joined, self._joined = self._joined, []
         for job in joined:
-            self._news.setup(job, self._log_of(job))
+            self._news.setup(job, self._kinds.log_of(job))
         # A job that squeue hides may still wait or run, beside the one that replaces it.
         missing = self._records.missing(shown, workers)
         self._slurm.cancel(missing)
-        self._on_ended(self._records.update(shown, missing, is_first=is_first))
+        self._failures.on_ended(self._records.update(shown, missing, is_first=is_first))
         if is_first and (alive := self._records.alive()):
             self._news.once(f"took over {counted(len(alive), 'job')} of an earlier run")
         self._cancel_refused(refused)
@@ -282,42 +277,6 @@ class Jobs:
                 f"cancelled {counted(len(old), 'job')} of shapes that are no longer used"
             )
 
-    def _on_ended(self, ended: Sequence[JobRecord]) -> None:
-        """Tell how jobs have ended, and count those that were not useful.
-
-        Those of a kind that never started count as one: what ended them has ended them together.
-        """
-        unstarted: dict[str, tuple[Job, str]] = {}
-        for record in ended:
-            job = record.job
-            if record.is_cancelled:
-                continue
-            word = how_it_ended(record, self._kinds[job.name].shape, self._log_of(job))
-            self._news.line(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}")
-            if record.was_useful or job.slurm_state in _NOT_ITS_FAULT:
-                continue
-            if record.has_run:
-                self._on_useless(record)
-            else:
-                unstarted[job.name] = (job, word)
-        for job, word in unstarted.values():
-            self._count_failure(job, f"ended before they started. The last one, {job.id}, {word}")
-
-    def _on_useless(self, record: JobRecord) -> None:
-        """Count a job that ended before its worker had joined, or exclude the node at fault."""
-        job = record.job
-        if self._excluded.any_of(job.nodes):
-            return
-        if node := failing_node(record, self._records):
-            why = f"job {job.id} ended there before its worker had joined"
-            self._excluded.add(node, why, is_found=True)
-        log_file = self._log_of(job)
-        self._count_failure(
-            job,
-            "ended before their worker had joined. "
-            f"The last one, {job.id}, wrote into {log_file}:\n{tail_of(log_file)}",
-        )
-
     def _cancel_refused(self, refused: Mapping[str, str]) -> None:
         """Cancel the jobs whose workers were refused."""
         useless = [job for job in self._records.alive() if job.id in refused]
@@ -325,7 +284,7 @@ class Jobs:
         for job in useless:
             self._news.line(f"job {job.id} is cancelled, because its worker was refused")
             words = f"had a worker that was refused. The last one, {job.id}: {refused[job.id]}"
-            self._count_failure(job, words)
+            self._failures.count(job, words)
 
     def _readmit_nodes(self) -> bool:
         """Exclude no node any more, if Slurm has no other; returns whether one was excluded."""
@@ -360,7 +319,7 @@ class Jobs:
         )
         if not failed:
             words = f"could not be started by Slurm. The last one, {last.id}: {last.reason}"
-            self._count_failure(last, words)
+            self._failures.count(last, words)
 
     def _drop_hopeless(self) -> list[str]:
         """Cancel the jobs that Slurm will never start; returns the reasons, for the user."""
@@ -369,23 +328,12 @@ class Jobs:
         if hopeless and self._readmit_nodes():
             return []
         for job in hopeless:
-            self._health_of(job.name).refused()
-            self._count_failure(job, f"would never have been started by Slurm: {job.reason}")
+            self._failures.of(job.name).refused()
+            self._failures.count(job, f"would never have been started by Slurm: {job.reason}")
         reasons = sorted({job.reason for job in hopeless})
         found = [f"Slurm would never start the job: {', '.join(reasons)}"] if reasons else []
         self._news.once("".join(found), about="hopeless")
         return found
-
-    def _count_failure(self, job: Job, words: str) -> None:
-        health = self._health_of(job.name)
-        with self._lock:
-            is_given_up = health.failed(words)
-        if is_given_up:
-            what = f"shape {self._kinds[job.name].shape.name} is given up"
-            is_only = len(self._kinds.shapes) == 1
-            self._news.line(
-                f"{'no more jobs are submitted' if is_only else what}: {health.message}"
-            )
 
     def _give_up_if_useless(self) -> None:
         """Raise the error that ends the study if no job is useful and none can be submitted."""
@@ -393,15 +341,11 @@ class Jobs:
             [
                 job.id
                 for job in self._records.alive()
-                if job.state is JobState.PENDING and self._health_of(job.name).is_given_up
+                if job.state is JobState.PENDING and self._failures.of(job.name).is_given_up
             ]
         )
-        health = [self._health[shape] for shape in self._kinds.shapes]
-        if all(each.is_given_up for each in health) and not self._records.alive():
-            raise JobsFailError("; ".join(each.message for each in health))
-
-    def _health_of(self, job_name: str) -> ShapeHealth:
-        return self._health[self._kinds[job_name].shape.name]
+        if (words := self._failures.last_words) and not self._records.alive():
+            raise JobsFailError(words)
 
     def _submit(self, counts: Mapping[str, int]) -> list[str]:
         """Submit a number of jobs of each kind; returns the reasons of refusals, for the user."""
@@ -412,7 +356,7 @@ class Jobs:
             try:
                 ids = self._submitted(kind, count)
             except ClosedForNowError as error:
-                self._health_of(name).refused()
+                self._failures.of(name).refused()
                 self._news.problem(
                     f"no job can be submitted to partition {kind.shape.partition} now, so it is "
                     f"tried again every {REFUSED_SECONDS:g} s. {error}",
@@ -420,7 +364,7 @@ class Jobs:
                 )
             except SubmissionError as error:
                 if not self._readmit_nodes():
-                    self._health_of(name).refused()
+                    self._failures.of(name).refused()
                     refusals.append(f"{error}{which}")
                     self._news.problem(refusals[-1], about=name)
             else:
@@ -438,7 +382,7 @@ class Jobs:
         Raises:
             SubmissionError: Slurm refuses a single job.
         """
-        health = self._health_of(kind.job_name)
+        health = self._failures.of(kind.job_name)
         exclude = self._excluded.option(kind.shape.excluded)
         count = min(count, health.most_at_once)
         try:
@@ -463,6 +407,3 @@ class Jobs:
             f"job {job_id} on {job.node} takes no more trials, to make room for another "
             "job: a trial waits that fits into none of the present jobs"
         )
-
-    def _log_of(self, job: Job) -> Path:
-        return self._kinds[job.name].log_directory / f"{job.name}-{job.id}.log"

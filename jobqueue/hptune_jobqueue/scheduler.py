@@ -107,6 +107,10 @@ class OwnScheduler:
                 callback_timeout=_DISMISS_SECONDS,
             )
 
+    def remove_files(self) -> None:
+        """Remove its folder; for a process that ends without `close`."""
+        self._scratch.cleanup()
+
     def close(self) -> None:
         """Stop the scheduler; may be repeated."""
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
