@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Container
 
 from .commands import Slurm
 from .errors import SlurmUnavailableError
@@ -11,6 +11,26 @@ from .job_records import ALIVE
 
 _TRIES = 3
 _PAUSE_SECONDS = 0.5
+
+_LEAVE_SECONDS = 15.0
+"""How long jobs may take to end by themselves after the study."""
+
+_LOOK_SECONDS = 2.0
+"""The time between two looks at them."""
+
+
+def wait_for_end(slurm: Slurm, names: Collection[str], leaving: Container[str]) -> None:
+    """Wait for the end of jobs whose workers leave, for some seconds.
+
+    Raises:
+        SlurmUnavailableError: Slurm does not answer.
+    """
+    deadline = time.monotonic() + _LEAVE_SECONDS
+    while leaving and time.monotonic() < deadline:
+        shown = slurm.jobs(names)
+        if not any(job.state in ALIVE for job in shown if job.id in leaving):
+            return
+        time.sleep(_LOOK_SECONDS)
 
 
 def cancel_until_none(slurm: Slurm, names: Collection[str]) -> str:

@@ -6,13 +6,19 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .commands import Job, Slurm
 from .config import Shape, SlurmConfig
-from .errors import ClosedForNowError, ConfigError, JobQueueError, SubmissionError
+from .errors import (
+    ClosedForNowError,
+    ConfigError,
+    JobQueueError,
+    SlurmUnavailableError,
+    SubmissionError,
+)
 from .image import check_image
 from .job_kinds import JobKind, size_suffix
 from .job_reports import JobLine
@@ -143,11 +149,29 @@ def _job_kind(
         worker = choose_worker(partitions, shape, need)
     except ConfigError as error:
         raise ConfigError(f"{order.config.prefix(shape)}{error}") from error
+    if need.nodes > shape.nodes:
+        # The jobs that an earlier master left may have fewer nodes.
+        suffix = suffix or f".{need.nodes}n"
+        shape = replace(shape, nodes=need.nodes)
     name = f"{order.name}-{shape.name}{suffix}"
     file = _scheduler_file(order.directory)
     command = WorkerCommand(address=str(file), module=order.module, arguments=order.arguments)
-    script = job_script(shape, worker, command, job_name=name, logs=order.directory)
+    script = job_script(
+        shape,
+        worker,
+        command,
+        job_name=name,
+        logs=order.directory,
+        ends_whole=shape.nodes == need.nodes,
+    )
     return JobKind(shape, worker, name, script, order.directory, need)
+
+
+def _addresses(partitions: str) -> tuple[str, ...]:
+    """Return the addresses of the nodes; none if Slurm does not answer."""
+    with contextlib.suppress(SlurmUnavailableError):
+        return Slurm().node_addresses(partitions=partitions)
+    return ()
 
 
 def may_have_jobs(directory: Path) -> bool:
@@ -177,18 +201,24 @@ class SlurmCluster:
 
     Args:
         order: What the cluster consists of.
+        partitions: The partitions, as `check` has returned them.
         notify: Takes a line for the user; called from a thread.
         security: Dask's object with the scheduler's certificate; None for no encryption.
 
     Raises:
-        JobQueueError: Slurm would refuse a job, the scheduler cannot listen on the network
-            interface, or its address cannot be written.
+        JobQueueError: The scheduler cannot listen on the network interface, or its address cannot
+            be written.
     """
 
     def __init__(
-        self, order: ClusterOrder, *, notify: Callable[[JobLine], None], security: Any = None
+        self,
+        order: ClusterOrder,
+        partitions: Sequence[Partition],
+        *,
+        notify: Callable[[JobLine], None],
+        security: Any = None,
     ) -> None:
-        self._partitions = check(order)
+        self._partitions = partitions
         self._order = order
         self._notify = notify
         self._jobs: Jobs | None = None
@@ -197,7 +227,7 @@ class SlurmCluster:
         # Other nodes may be in other networks.
         names = ",".join(dict.fromkeys(shape.partition for shape in order.config.shapes))
         self._scheduler = OwnScheduler(
-            lambda: Slurm().node_addresses(partitions=names),
+            lambda: _addresses(names),
             interface=order.config.interface,
             security=security,
         )
@@ -291,6 +321,10 @@ class SlurmCluster:
         else:
             self._jobs.exclude_node(node, why)
 
+    def take_excluded(self) -> Mapping[str, str]:
+        """Return the nodes on which jobs failed since the last call, and why they are excluded."""
+        return {} if self._jobs is None else self._jobs.take_excluded()
+
     def hand_over(self) -> None:
         """Leave the jobs on which trials run to the next master, and cancel the others.
 
@@ -301,6 +335,7 @@ class SlurmCluster:
             with contextlib.suppress(JobQueueError):
                 self._write_address("")
                 jobs.hand_over()
+        self._scheduler.remove_files()
 
     def scale_down(self) -> None:
         """Cancel the jobs; may be repeated."""
@@ -309,8 +344,13 @@ class SlurmCluster:
             return
         with contextlib.suppress(JobQueueError):
             # Workers of jobs that cannot be cancelled leave by themselves.
-            self._write_address("")
-        jobs.close()
+            self._write_address("", has_ended=True)
+        joined = self._scheduler.workers()
+        leaving: frozenset[str] = frozenset()
+        if not any(each.is_busy for each in joined):
+            leaving = frozenset(filter(None, (job_of(each.name) for each in joined)))
+            self._scheduler.dismiss()
+        jobs.close(leaving=leaving)
         self.left = jobs.left
         if not self.left:
             forget_jobs(self._order.directory)
@@ -329,11 +369,12 @@ class SlurmCluster:
         self.scale_down()
         self._scheduler.close()
 
-    def _write_address(self, address: str) -> None:
+    def _write_address(self, address: str, *, has_ended: bool = False) -> None:
         file = _scheduler_file(self._order.directory)
         new = file.with_suffix(f".{os.getpid()}")
         try:
-            new.write_text(json.dumps({"address": address}), encoding="utf-8")
+            content = {"address": address, "has_ended": has_ended}
+            new.write_text(json.dumps(content), encoding="utf-8")
             new.replace(file)
         except OSError as error:
             raise JobQueueError(f"{file} cannot be written: {error.strerror}") from error

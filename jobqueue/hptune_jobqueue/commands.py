@@ -10,11 +10,11 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .errors import ClosedForNowError, SlurmUnavailableError, SubmissionError
+from .errors import ClosedForNowError, NoSlurmError, SlurmUnavailableError, SubmissionError
 from .nodes import SINFO_FORMAT, Partition, node_names, parse_gpus, parse_sinfo
 
-SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e|%S"
-"""Id, name, state, reason, partition, nodes, end, start."""
+SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e|%S|%V"
+"""Id, name, state, reason, partition, nodes, end, start, submission."""
 
 ANSWER_SECONDS = 60.0
 """How long a command may take, as slurmctld may be busy; then it counts as unavailable."""
@@ -108,6 +108,7 @@ class Job:
         node: The node it runs on, or several in Slurm's short form; empty before it starts.
         ends_at: When it must end, in seconds since the epoch; None if unknown.
         starts_at: When Slurm expects to start it, while it pends; None if unknown.
+        submitted_at: When it was submitted, in seconds since the epoch; None if unknown.
     """
 
     id: str
@@ -119,6 +120,7 @@ class Job:
     node: str = ""
     ends_at: float | None = None
     starts_at: float | None = None
+    submitted_at: float | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -139,7 +141,7 @@ class Job:
 def parse_squeue(text: str) -> tuple[Job, ...]:
     """Parse the output of squeue in SQUEUE_FORMAT, with times as seconds.
 
-    >>> parse_squeue("7_0|hptune-a|RUNNING|None|gpu|n1|1795275307|1795271707")[0].ends_at
+    >>> parse_squeue("7_0|hptune-a|RUNNING|None|gpu|n1|1795275307|1795271707|N/A")[0].ends_at
     1795275307.0
     """
     jobs = []
@@ -147,7 +149,7 @@ def parse_squeue(text: str) -> tuple[Job, ...]:
         parts = line.strip().split("|")
         if len(parts) != SQUEUE_FORMAT.count("|") + 1:
             continue
-        job_id, name, slurm_state, reason, partition, node, end, start = parts
+        job_id, name, slurm_state, reason, partition, node, end, start, submission = parts
         # A later release may have other states, such as EXPEDITING; only known ones are ends.
         state = _STATES.get(slurm_state, JobState.RUNNING if node else JobState.PENDING)
         is_expected = state is JobState.PENDING and start.isdigit()
@@ -162,6 +164,7 @@ def parse_squeue(text: str) -> tuple[Job, ...]:
                 node=node,
                 ends_at=float(end) if end.isdigit() else None,
                 starts_at=float(start) if is_expected else None,
+                submitted_at=float(submission) if submission.isdigit() else None,
             )
         )
     return tuple(jobs)
@@ -240,6 +243,15 @@ class Slurm:
             SubmissionError: Slurm refuses it.
         """
         return self._submitted(["sbatch", "--parsable"], script)
+
+    def exclude(self, job: str, nodes: Iterable[str]) -> None:
+        """Have Slurm start a pending job on none of these nodes, in place of those before.
+
+        Raises:
+            SubmissionError: It has started.
+        """
+        command = ["scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join(sorted(nodes))}"]
+        self._accepted(command, what=f"to change job {job}")
 
     def requeue(self, job: str, *, timeout_seconds: float = ANSWER_SECONDS) -> None:
         """End a job and have Slurm start it again later, with the same id.
@@ -344,7 +356,8 @@ class Slurm:
         if done.returncode:
             # The last line has the error; those before it lead to it.
             words = _message(done.stderr).rpartition("; ")[2].rstrip(".")
-            raise SlurmUnavailableError(f"{command[0]} failed: {words}")
+            kind = NoSlurmError if words.startswith("fatal") else SlurmUnavailableError
+            raise kind(f"{command[0]} failed: {words}")
         return done.stdout
 
     @staticmethod
@@ -370,7 +383,7 @@ class Slurm:
                 start_new_session=True,
             )
         except FileNotFoundError as error:
-            raise SlurmUnavailableError(f"{command[0]} is not found") from error
+            raise NoSlurmError(f"{command[0]} is not found") from error
         except subprocess.TimeoutExpired as error:
             raise SlurmUnavailableError(
                 f"{command[0]} has not answered for {timeout_seconds:g} s"

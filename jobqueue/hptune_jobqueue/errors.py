@@ -20,7 +20,13 @@ class ClosedForNowError(SubmissionError):
 
 
 class SlurmUnavailableError(JobQueueError):
-    """Slurm's commands are missing here, or do not answer; `ADVICE` says what to do."""
+    """Slurm's commands do not answer; `ADVICE` says what to do."""
+
+    ADVICE = "Run this again when Slurm answers"
+
+
+class NoSlurmError(SlurmUnavailableError):
+    """Slurm's commands are missing here, or know no Slurm."""
 
     ADVICE = "Run this where Slurm answers, such as on a login node"
 

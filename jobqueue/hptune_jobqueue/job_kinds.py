@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .commands import Job
 from .config import Shape
 from .errors import ConfigError
 from .nodes import NodeShape
@@ -56,11 +57,12 @@ class JobKind:
             ) from error
 
     def trials_of(self, need: Need) -> int:
-        """Return how many such trials a job holds at once, on all of its nodes."""
+        """Return how many such trials a job holds at once, each counted once for each node."""
         worker = self.worker
         room = NodeShape(worker.cpus, worker.memory_bytes or _ENDLESS_BYTES, (("", worker.gpus),))
         on_a_node = worker.trials if need == self.need else how_many_fit(room, need)
-        return on_a_node * self.shape.nodes
+        # A trial on several nodes runs on those of one job, which differ and start together.
+        return on_a_node * (self.shape.nodes // need.nodes) * need.nodes
 
 
 def size_suffix(need: Need) -> str:
@@ -68,10 +70,13 @@ def size_suffix(need: Need) -> str:
 
     >>> size_suffix(Need(cpus=4, gpus=0.5, memory_bytes=8 * 2**30))
     '.4c0.5g8192M'
+    >>> size_suffix(Need(gpus=1, nodes=2))
+    '.1c1g0M2n'
     """
     each = need.processes if need.processes > 1 else ""
     gpus = f"any{each}" if need.gpus is None else f"{need.gpus:g}"
-    return f".{need.cpus}c{gpus}g{need.memory_bytes // MEBIBYTE}M"
+    nodes = f"{need.nodes}n" if need.nodes > 1 else ""
+    return f".{need.cpus}c{gpus}g{need.memory_bytes // MEBIBYTE}M{nodes}"
 
 
 def need_of(job_name: str) -> Need | None:
@@ -80,12 +85,12 @@ def need_of(job_name: str) -> Need | None:
     >>> need_of("hptune-a-gpu.4c0.5g8192M") == Need(4, 0.5, 8 * 2**30)
     True
     """
-    found = re.search(r"\.(\d+)c(?:([\d.]+)|any(\d*))g(\d+)M$", job_name)
+    found = re.search(r"\.(\d+)c(?:([\d.]+)|any(\d*))g(\d+)M(?:(\d+)n)?$", job_name)
     if found is None:
         return None
-    cpus, gpus, processes, memory = found.groups()
+    cpus, gpus, processes, memory, nodes = found.groups()
     each = None if gpus is None else float(gpus)
-    return Need(int(cpus), each, int(memory) * MEBIBYTE, int(processes or 1))
+    return Need(int(cpus), each, int(memory) * MEBIBYTE, int(processes or 1), int(nodes or 1))
 
 
 class JobKinds(Mapping[str, JobKind]):
@@ -121,6 +126,10 @@ class JobKinds(Mapping[str, JobKind]):
     def shapes(self) -> tuple[str, ...]:
         """The names of the kinds' shapes, in order."""
         return tuple(dict.fromkeys(kind.shape.name for kind in self._kinds.values()))
+
+    def log_of(self, job: Job) -> Path:
+        """Return the file with the output of a job."""
+        return self[job.name].log_directory / f"{job.name}-{job.id}.log"
 
     def prepare(self, need: Need) -> str:
         """Add kinds that hold such a trial; returns why there is none, or an empty text.
@@ -165,29 +174,20 @@ class JobKinds(Mapping[str, JobKind]):
         return {need: count * need.nodes for need, count in found.items()}
 
     def to_plan(
-        self, wanted: Mapping[Need, int], is_open: Callable[[JobKind], bool]
+        self, wanted: Iterable[Need], is_open: Callable[[JobKind], bool]
     ) -> list[KindCapacity[Need]]:
         """Return the kinds as `plan` needs them.
 
         Args:
-            wanted: How many trials of each size are wanted, as `wanted` returns them.
+            wanted: The sizes of the trials.
             is_open: Whether more jobs of a kind may be submitted.
         """
         return [
             KindCapacity(
                 name,
-                {need: _fit(kind, need, count) for need, count in wanted.items()},
+                {need: kind.trials_of(need) for need in wanted},
                 kind.shape.name,
                 kind.shape.max_jobs if is_open(kind) else 0,
             )
             for name, kind in self._kinds.items()
         ]
-
-
-def _fit(kind: JobKind, need: Need, wanted: int) -> int:
-    """Return how many of the wanted trials are to run in one job at once."""
-    fit = kind.trials_of(need)
-    if need.nodes > 1:
-        # No more on a node than there are trials, so that each finds as many nodes as it needs.
-        fit = min(fit, wanted // need.nodes * kind.shape.nodes)
-    return fit

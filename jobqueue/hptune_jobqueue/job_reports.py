@@ -83,8 +83,14 @@ def how_it_ended(record: JobRecord, shape: Shape, log_file: Path) -> str:
         return "is cancelled: Slurm has accepted it, but squeue does not show it"
     words = f"ended: {job.slurm_state}" if job.slurm_state else "is gone"
     words += f" ({job.reason})" if job.reason else ""
-    if record.has_run and not record.was_useful and (said := _last_line(log_file)):
-        words += f" before its worker had joined. Its last line: {said}"
+    if record.has_run and not record.was_useful:
+        if not log_file.exists():
+            return (
+                f"{words} before its worker had joined, and its output is missing: do the nodes "
+                f"see {log_file.parent}?"
+            )
+        if said := _last_line(log_file):
+            words += f" before its worker had joined. Its last line: {said}"
     return words
 
 
@@ -109,5 +115,5 @@ def setup_failures(path: Path) -> list[str]:
 
 def _last_line(path: Path) -> str:
     """Return the last line of a file that is not blank; empty if there is none."""
-    lines = tail_of(path).splitlines() if path.exists() else []
+    lines = tail_of(path).splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -5,25 +5,23 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from .cancelling import cancel_until_none, left_text
+from .cancelling import cancel_until_none, left_text, wait_for_end
 from .commands import Job, JobState, Slurm
 from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
-from .job_health import REFUSED_SECONDS, ShapeHealth
+from .excluded_nodes import ExcludedNodes
+from .job_failures import JobFailures
+from .job_health import REFUSED_SECONDS
 from .job_kinds import JobKind, JobKinds
-from .job_records import ALIVE, JobRecord, JobRecords, failing_node
-from .job_reports import JobLine, counted, how_it_ended, setup_failures, summary_of, tail_of
-from .jobs_file import ShownJobs, by_id, write_jobs
-from .plan import plan
+from .job_news import JobNews
+from .job_records import ALIVE, JobRecords
+from .job_reports import JobLine, counted
+from .plan import JobPlan, LiveJob, plan
 from .polling import Polling, silence_text
 from .sizing import Need
-
-_NOT_ITS_FAULT = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
-"""Slurm's states of jobs that ended through no fault of their own."""
 
 _SILENCE = "silence"
 """Subject of the lines on a Slurm that does not answer."""
@@ -65,9 +63,8 @@ class Jobs:
         slurm: Slurm | None = None,
     ) -> None:
         self._kinds = JobKinds(kinds, sized)
-        self._directory = directory
         self._max_jobs = max_jobs
-        self._tell = notify
+        self._news = JobNews(notify, directory)
         self._slurm = slurm or Slurm()
         self._prefix = prefix
         self._lock = threading.Lock()
@@ -77,13 +74,11 @@ class Jobs:
         self._workers: Mapping[str, bool] = {}
         self._refused: Mapping[str, str] = {}
         self._records = JobRecords()
-        self._health: defaultdict[str, ShapeHealth] = defaultdict(ShapeHealth)
         self._others: Mapping[Need, int] = {}
-        self._excluded: frozenset[str] = frozenset()
-        self._last_lines: dict[str, str] = {}
-        self._summary = JobLine("", is_summary=True)
+        self._excluded = ExcludedNodes(self._slurm, self._news.line)
+        self._failures = JobFailures(self._kinds, self._records, self._news, self._excluded)
         self._joined: list[Job] = []
-        self._told_setups: set[str] = set()
+        self._live: Sequence[LiveJob] = ()
         self.left = ""
 
     def open(self, wanted: int) -> None:
@@ -129,14 +124,23 @@ class Jobs:
         with self._lock:
             others = dict(others or {})
             has_changed = self._workers.keys() != workers.keys()
-            is_new = has_changed or (trials, others) != (self._wanted, self._others)
+            is_new = (trials, others) != (self._wanted, self._others)
             self._wanted, self._others = trials, others
             self._workers, self._refused = dict(workers), dict(refused or {})
             for job in self._records.useful(workers):
                 self._joined.append(job)
-                self._health_of(job.name).failures = 0
-        if is_new:
+                self._failures.useful(job.name)
+            if is_new:
+                busy = {job for job, is_busy in workers.items() if is_busy}
+                live = [replace(each, is_busy=each.id in busy) for each in self._live]
+                has_changed |= self._plan(live) != JobPlan({})
+        if has_changed:
             self._polling.poll_soon()
+
+    def _plan(self, live: Sequence[LiveJob]) -> JobPlan:
+        wanted = self._kinds.wanted(self._wanted, self._others)
+        kinds = self._kinds.to_plan(wanted, self._failures.is_open)
+        return plan(wanted, live, kinds, max_jobs=self._max_jobs)
 
     def exclude_node(self, node: str, why: str) -> None:
         """Cancel the jobs on a node, and submit none to it.
@@ -145,12 +149,12 @@ class Jobs:
             node: Its name in Slurm.
             why: The reason, for the user.
         """
-        with self._lock:
-            if node in self._excluded:
-                return
-            self._excluded |= {node}
-        self._notify(f"node {node} is excluded from now on (--exclude={node}): {why}")
+        self._excluded.add(node, why)
         self._polling.poll_soon()
+
+    def take_excluded(self) -> Mapping[str, str]:
+        """Return the nodes on which jobs failed since the last call, and why they are excluded."""
+        return self._excluded.take_found()
 
     def snapshot(self) -> tuple[Job, ...]:
         """Return the jobs that are not over, as Slurm last showed them."""
@@ -164,17 +168,17 @@ class Jobs:
         """Return how many workers there could be now for the present trials."""
         with self._lock:
             wanted = self._kinds.wanted(self._wanted, {})
-            kinds = self._kinds.to_plan(
-                wanted, lambda kind: not self._health[kind.shape.name].is_given_up
-            )
+            kinds = self._kinds.to_plan(wanted, lambda kind: not self._failures.is_given_up(kind))
         submit = plan(wanted, [], kinds, max_jobs=self._max_jobs).submit
         return sum(count * self._kinds[name].shape.nodes for name, count in submit.items())
 
-    def close(self, *, force: bool = False) -> None:
+    def close(self, *, force: bool = False, leaving: Container[str] = ()) -> None:
         """Stop the thread and cancel all jobs. May be repeated.
 
         Args:
             force: Only cancel the jobs, by one quick command each.
+            leaving: The ids of the jobs whose workers were told to leave. They are cancelled only
+                if they do not end in time, so that Slurm's accounting has them as completed.
         """
         if force:
             try:
@@ -187,8 +191,10 @@ class Jobs:
             return
         # Cancel the known jobs first: the thread may wait a minute for Slurm.
         with contextlib.suppress(SlurmUnavailableError):
-            self._slurm.cancel([job.id for job in self.snapshot()])
+            self._slurm.cancel([job.id for job in self.snapshot() if job.id not in leaving])
         self._polling.join()
+        with contextlib.suppress(SlurmUnavailableError):
+            wait_for_end(self._slurm, self._kinds, leaving)
         self.left = cancel_until_none(self._slurm, self._kinds)
 
     def hand_over(self) -> None:
@@ -206,17 +212,21 @@ class Jobs:
     # --- in the thread ----------------------------------------------------------------------
 
     def _poll(self) -> bool:
-        before, is_first = self.snapshot(), not self._has_taken_over
+        before, is_first = self._states(), not self._has_taken_over
         shown = self._slurm.jobs(None if is_first else self._kinds)
         if is_first:
             self._cancel_old_kinds(shown)
             self._has_taken_over = True
         self._step([job for job in shown if job.name in self._kinds], is_first=is_first)
-        self._last_lines.pop(_SILENCE, None)
-        return before != self.snapshot()
+        self._news.solved(_SILENCE)
+        return before != self._states()
+
+    def _states(self) -> list[tuple[str, JobState, bool]]:
+        return [(each.job.id, each.job.state, each.was_idle) for each in self._records]
 
     def _on_silence(self, line: str) -> None:
-        self._notify_once(line, about=_SILENCE)
+        self._news.problem(line, about=_SILENCE)
+        self._news.show(self.snapshot(), self._wanted)
 
     def _step(self, shown: Sequence[Job], *, is_first: bool = False) -> None:
         with self._lock:
@@ -224,37 +234,34 @@ class Jobs:
             workers, refused = self._workers, self._refused
             joined, self._joined = self._joined, []
         for job in joined:
-            self._tell_setup(job)
+            self._news.setup(job, self._kinds.log_of(job))
         # A job that squeue hides may still wait or run, beside the one that replaces it.
         missing = self._records.missing(shown, workers)
         self._slurm.cancel(missing)
-        self._on_ended(self._records.update(shown, missing, is_first=is_first))
+        self._failures.on_ended(self._records.update(shown, missing, is_first=is_first))
         if is_first and (alive := self._records.alive()):
-            self._notify_once(f"took over {counted(len(alive), 'job')} of an earlier run")
+            self._news.once(f"took over {counted(len(alive), 'job')} of an earlier run")
         self._cancel_refused(refused)
         alive = self._records.alive()
-        self._cancel([job.id for job in alive if not self._excluded.isdisjoint(job.nodes)])
+        self._cancel([job.id for job in alive if self._excluded.any_of(job.nodes)])
         self._replace_held()
+        pending = (job for job in self._records.alive() if job.state is JobState.PENDING)
+        self._excluded.apply({job.id: self._kinds[job.name].shape.excluded for job in pending})
         refusals = self._drop_hopeless()
         for need in wanted:
             # If no shape holds the trial, the study also reports that it waits for a worker.
-            self._notify_once(self._kinds.prepare(need))
-        planned = plan(
-            wanted,
-            self._records.live(workers, lambda name: self._kinds[name].shape),
-            self._kinds.to_plan(wanted, lambda kind: self._health[kind.shape.name].is_open),
-            max_jobs=self._max_jobs,
-        )
+            self._news.once(self._kinds.prepare(need))
+        with self._lock:
+            self._live = self._records.live(workers, lambda name: self._kinds[name].shape)
+            planned = self._plan(self._live)
         refusals += self._submit(planned.submit)
         self._cancel(planned.cancel)
         if planned.drain:
             self._drain(planned.drain)
         if refusals and not self._records.alive():
             raise SubmissionError("; ".join(refusals))
-        self._notify_once("; ".join(refusals), about="refusals")
         self._give_up_if_useless()
-        self._summarise()
-        write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(self.snapshot()))))
+        self._news.show(self.snapshot(), self._wanted)
 
     def _cancel_old_kinds(self, shown: Sequence[Job]) -> None:
         old = [
@@ -266,67 +273,24 @@ class Jobs:
         ]
         if old:
             self._slurm.cancel([job.id for job in old])
-            self._notify_once(
+            self._news.once(
                 f"cancelled {counted(len(old), 'job')} of shapes that are no longer used"
             )
-
-    def _on_ended(self, ended: Sequence[JobRecord]) -> None:
-        """Tell how jobs have ended, and count those that were not useful.
-
-        Those of a kind that never started count as one: what ended them has ended them together.
-        """
-        unstarted: dict[str, tuple[Job, str]] = {}
-        for record in ended:
-            job = record.job
-            if record.is_cancelled:
-                continue
-            word = how_it_ended(record, self._kinds[job.name].shape, self._log_of(job))
-            self._notify(f"job {job.id}{f' on {job.node}' if job.node else ''} {word}")
-            if record.was_useful or job.slurm_state in _NOT_ITS_FAULT:
-                continue
-            if record.has_run:
-                self._on_useless(record)
-            else:
-                unstarted[job.name] = (job, word)
-        for job, word in unstarted.values():
-            self._count_failure(job, f"ended before they started. The last one, {job.id}, {word}")
-
-    def _on_useless(self, record: JobRecord) -> None:
-        """Count a job that ended before its worker had joined, or exclude the node at fault."""
-        job = record.job
-        if not self._excluded.isdisjoint(job.nodes):
-            return
-        if node := failing_node(record, self._records):
-            self.exclude_node(node, f"job {job.id} ended there before its worker had joined")
-        log_file = self._log_of(job)
-        self._count_failure(
-            job,
-            "ended before their worker had joined. "
-            f"The last one, {job.id}, wrote into {log_file}:\n{tail_of(log_file)}",
-        )
-
-    def _tell_setup(self, job: Job) -> None:
-        """Tell which lines of its setup have failed in a job that works nevertheless."""
-        for line in setup_failures(self._log_of(job)):
-            if line not in self._told_setups:
-                self._told_setups.add(line)
-                self._notify(f"job {job.id}: {line}")
 
     def _cancel_refused(self, refused: Mapping[str, str]) -> None:
         """Cancel the jobs whose workers were refused."""
         useless = [job for job in self._records.alive() if job.id in refused]
         self._cancel([job.id for job in useless])
         for job in useless:
-            self._notify(f"job {job.id} is cancelled, because its worker was refused")
+            self._news.line(f"job {job.id} is cancelled, because its worker was refused")
             words = f"had a worker that was refused. The last one, {job.id}: {refused[job.id]}"
-            self._count_failure(job, words)
+            self._failures.count(job, words)
 
     def _readmit_nodes(self) -> bool:
         """Exclude no node any more, if Slurm has no other; returns whether one was excluded."""
-        with self._lock:
-            had, self._excluded = bool(self._excluded), frozenset()
+        had = self._excluded.clear()
         if had:
-            self._notify_once(
+            self._news.once(
                 "Slurm has no other node for the job; the excluded nodes are used again"
             )
         return had
@@ -347,15 +311,15 @@ class Jobs:
             if node not in self._excluded
         }
         for node, why in failed.items():
-            self.exclude_node(node, f"no job can start there ({why})")
-        self._notify(
+            self._excluded.add(node, f"no job can start there ({why})", is_found=True)
+        self._news.line(
             f"{'job' if len(held) == 1 else 'jobs'} {', '.join(job.id for job in held)}: Slurm "
             f"could not start {'it' if len(held) == 1 else 'them'} ({last.reason}), so others are "
             "submitted"
         )
         if not failed:
             words = f"could not be started by Slurm. The last one, {last.id}: {last.reason}"
-            self._count_failure(last, words)
+            self._failures.count(last, words)
 
     def _drop_hopeless(self) -> list[str]:
         """Cancel the jobs that Slurm will never start; returns the reasons, for the user."""
@@ -364,19 +328,12 @@ class Jobs:
         if hopeless and self._readmit_nodes():
             return []
         for job in hopeless:
-            self._health_of(job.name).refused()
-            self._count_failure(job, f"would never have been started by Slurm: {job.reason}")
+            self._failures.of(job.name).refused()
+            self._failures.count(job, f"would never have been started by Slurm: {job.reason}")
         reasons = sorted({job.reason for job in hopeless})
-        return [f"Slurm would never start the job: {', '.join(reasons)}"] if reasons else []
-
-    def _count_failure(self, job: Job, words: str) -> None:
-        health = self._health_of(job.name)
-        with self._lock:
-            is_given_up = health.failed(words)
-        if is_given_up:
-            what = f"shape {self._kinds[job.name].shape.name} is given up"
-            is_only = len(self._kinds.shapes) == 1
-            self._notify(f"{'no more jobs are submitted' if is_only else what}: {health.message}")
+        found = [f"Slurm would never start the job: {', '.join(reasons)}"] if reasons else []
+        self._news.once("".join(found), about="hopeless")
+        return found
 
     def _give_up_if_useless(self) -> None:
         """Raise the error that ends the study if no job is useful and none can be submitted."""
@@ -384,15 +341,11 @@ class Jobs:
             [
                 job.id
                 for job in self._records.alive()
-                if job.state is JobState.PENDING and self._health_of(job.name).is_given_up
+                if job.state is JobState.PENDING and self._failures.of(job.name).is_given_up
             ]
         )
-        health = [self._health[shape] for shape in self._kinds.shapes]
-        if all(each.is_given_up for each in health) and not self._records.alive():
-            raise JobsFailError("; ".join(each.message for each in health))
-
-    def _health_of(self, job_name: str) -> ShapeHealth:
-        return self._health[self._kinds[job_name].shape.name]
+        if (words := self._failures.last_words) and not self._records.alive():
+            raise JobsFailError(words)
 
     def _submit(self, counts: Mapping[str, int]) -> list[str]:
         """Submit a number of jobs of each kind; returns the reasons of refusals, for the user."""
@@ -403,17 +356,19 @@ class Jobs:
             try:
                 ids = self._submitted(kind, count)
             except ClosedForNowError as error:
-                self._health_of(name).refused()
-                self._notify_once(
+                self._failures.of(name).refused()
+                self._news.problem(
                     f"no job can be submitted to partition {kind.shape.partition} now, so it is "
                     f"tried again every {REFUSED_SECONDS:g} s. {error}",
                     about=name,
                 )
             except SubmissionError as error:
                 if not self._readmit_nodes():
-                    self._health_of(name).refused()
+                    self._failures.of(name).refused()
                     refusals.append(f"{error}{which}")
+                    self._news.problem(refusals[-1], about=name)
             else:
+                self._news.solved(name)
                 self._polling.on_submission()
                 self._records.submitted(ids, name)
         return refusals
@@ -427,10 +382,8 @@ class Jobs:
         Raises:
             SubmissionError: Slurm refuses a single job.
         """
-        health = self._health_of(kind.job_name)
-        # The option replaces the script's own directive.
-        excluded = self._excluded
-        exclude = excluded.union(kind.shape.excluded) if excluded else excluded
+        health = self._failures.of(kind.job_name)
+        exclude = self._excluded.option(kind.shape.excluded)
         count = min(count, health.most_at_once)
         try:
             ids = self._slurm.submit(kind.script, count, exclude=exclude)
@@ -440,7 +393,7 @@ class Jobs:
                 raise
             ids = self._slurm.submit(kind.script, 1, exclude=exclude)
             line = f"{error}. So fewer jobs are submitted at once"
-            self._notify_once(line, about=f"arrays of {kind.job_name}")
+            self._news.once(line, about=f"arrays of {kind.job_name}")
         health.most_at_once = min(2 * health.most_at_once, sys.maxsize)
         return ids
 
@@ -450,25 +403,7 @@ class Jobs:
 
     def _drain(self, job_id: str) -> None:
         job = self._records.drain(job_id)
-        self._notify(
+        self._news.line(
             f"job {job_id} on {job.node} takes no more trials, to make room for another "
             "job: a trial waits that fits into none of the present jobs"
         )
-
-    def _log_of(self, job: Job) -> Path:
-        return self._kinds[job.name].log_directory / f"{job.name}-{job.id}.log"
-
-    def _summarise(self) -> None:
-        summary = JobLine(summary_of(self.snapshot(), self._wanted), is_summary=True)
-        if summary.text and summary != self._summary:
-            self._summary = summary
-            self._tell(summary)
-
-    def _notify(self, line: str) -> None:
-        self._tell(JobLine(line))
-
-    def _notify_once(self, line: str, *, about: str = "") -> None:
-        """Tell the user a line, unless it is the same as the last one on its subject."""
-        if line and line != self._last_lines.get(about):
-            self._last_lines[about] = line
-            self._notify(line)

@@ -15,16 +15,31 @@ _FILE_NAME = "shown.json"
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """Why no jobs can be submitted or seen now.
+
+    Attributes:
+        text: The reason, for the user.
+        since: Since when, in seconds since the epoch.
+    """
+
+    text: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class ShownJobs:
     """The jobs that were not over when Slurm was last asked.
 
     Attributes:
         at: When Slurm was asked, in seconds since the epoch.
         jobs: The jobs.
+        problems: Why there are no others.
     """
 
     at: float
     jobs: tuple[Job, ...]
+    problems: tuple[Problem, ...] = ()
 
 
 def write_jobs(directory: Path, shown: ShownJobs) -> None:
@@ -47,7 +62,8 @@ def read_jobs(directory: Path) -> ShownJobs | None:
     try:
         plain = json.loads((directory / _FILE_NAME).read_text(encoding="utf-8"))
         jobs = [Job(**{**job, "state": JobState(job["state"])}) for job in plain["jobs"]]
-        return ShownJobs(plain["at"], tuple(jobs))
+        problems = tuple(Problem(**each) for each in plain["problems"])
+        return ShownJobs(plain["at"], tuple(jobs), problems)
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

@@ -18,7 +18,7 @@ from .nodes import Partition
 from .script import MASTER_NOTICE, master_script
 from .values import clock
 
-_DEFAULT_MEMORY_BYTES = 4 * 10**9
+_DEFAULT_MEMORY_BYTES = 2 * 10**9
 _LONGEST_SECONDS = 7 * 86400
 """The walltime in a partition without limit; Slurm then requeues the job."""
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-from .errors import JobQueueError, JobsFailError, SlurmUnavailableError
+from .errors import JobQueueError, JobsFailError, NoSlurmError, SlurmUnavailableError
+
+T = TypeVar("T")
 
 POLL_SECONDS = 10.0
 """The shortest time between two polls, each of one command for all jobs."""
@@ -16,10 +20,10 @@ SUBMITTED_POLL_SECONDS = 2.0
 """The same after a submission: jobs that can start at once do so in this time."""
 
 SLOWEST_POLL_SECONDS = 60.0
-"""The longest time between two polls."""
+"""The time between two polls while nothing changes."""
 
-_POLL_GROWS = 1.3
-"""Factor by which the time grows after each poll without a change."""
+ANSWER_PAUSE_SECONDS = 15.0
+"""The time until a question is repeated that Slurm has not answered at the beginning of a run."""
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +31,35 @@ log = logging.getLogger(__name__)
 def silence_text(error: SlurmUnavailableError) -> str:
     """Return the line for the user on a Slurm that does not answer."""
     return f"Slurm does not answer: {error}"
+
+
+def answer_of(
+    ask: Callable[[], T], *, notify: Callable[[str], None], seconds: float = math.inf
+) -> T:
+    """Return what a question to Slurm returns; it is repeated while Slurm does not answer.
+
+    Args:
+        ask: The question.
+        notify: Takes a line for the user, once.
+        seconds: How long to repeat it.
+
+    Raises:
+        SlurmUnavailableError: There is no Slurm here, or it has not answered in time.
+    """
+    until, is_told = time.monotonic() + seconds, False
+    while True:
+        try:
+            return ask()
+        except NoSlurmError:
+            raise
+        except SlurmUnavailableError as error:
+            if time.monotonic() > until:
+                raise
+            if not is_told:
+                limit = "" if seconds == math.inf else f" for {seconds / 60:.0f} minutes at most"
+                notify(f"{silence_text(error)}. This run waits until it does{limit}")
+            is_told = True
+        time.sleep(ANSWER_PAUSE_SECONDS)
 
 
 class Polling:
@@ -105,7 +138,7 @@ class Polling:
                     f"the Slurm jobs cannot be managed any more: {error!r}"
                 )
                 return
-            pause = POLL_SECONDS if has_changed else min(pause * _POLL_GROWS, SLOWEST_POLL_SECONDS)
+            pause = POLL_SECONDS if has_changed else SLOWEST_POLL_SECONDS
 
     def _waited(self, pause: float) -> bool:
         """Wait for the next poll; returns whether there is one."""

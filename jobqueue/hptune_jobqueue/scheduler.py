@@ -19,6 +19,9 @@ _HTTP = {
     "distributed.scheduler.http.routes": ["distributed.http.health", "distributed.http.statics"]
 }
 
+_DISMISS_SECONDS = 5.0
+"""How long the workers may take to close."""
+
 _NODES_ASKED = 16
 """How many nodes are resolved at most to find the network that leads to them."""
 
@@ -90,6 +93,23 @@ class OwnScheduler:
         """Return the workers that have joined."""
         there = list(self._dask.scheduler.workers.values())
         return [JoinedWorker(str(each.name), each.address, bool(each.processing)) for each in there]
+
+    def dismiss(self) -> None:
+        """Have the workers close; returns at once if there is none."""
+        if not (addresses := [each.address for each in self.workers()]):
+            return
+        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+            self._dask.sync(
+                self._dask.scheduler.retire_workers,
+                workers=addresses,
+                close_workers=True,
+                remove=True,
+                callback_timeout=_DISMISS_SECONDS,
+            )
+
+    def remove_files(self) -> None:
+        """Remove its folder; for a process that ends without `close`."""
+        self._scratch.cleanup()
 
     def close(self) -> None:
         """Stop the scheduler; may be repeated."""

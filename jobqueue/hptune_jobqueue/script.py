@@ -72,6 +72,9 @@ The status alone does not tell: some modules return one although they are loaded
 of Environment Modules return 0 in any case. LOADEDMODULES lists what is loaded.
 """
 
+_UNSEEN_SECONDS = 30
+"""How long a node may take to see a file that another machine wrote before."""
+
 GPUS = "HPTUNE_WORKER_GPUS"
 """Environment variable with the number of GPUs that a worker's job asked for on its node."""
 
@@ -91,13 +94,16 @@ ON_ALL_NODES = (
     *WHOLE_NODE,
     # Also if the job's own directive is --export=NONE.
     "--export=ALL",
-    # The other tasks continue when one ends, or when a node fails.
-    "--no-kill",
-    "--kill-on-bad-exit=0",
     "--wait=0",
     "--label",
 )
-"""Options of an srun whose tasks use the whole job, and do not end together."""
+"""Options of an srun whose tasks use the whole job."""
+
+_APART = ("--no-kill", "--kill-on-bad-exit=0")
+"""Options by which the other tasks continue when one ends, or when a node fails."""
+
+_TOGETHER = ("--kill-on-bad-exit=1",)
+"""Options by which they end: trials that need all of the nodes cannot run there any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +132,13 @@ def job_of(worker_name: object) -> str | None:
 
 
 def job_script(
-    shape: Shape, worker: WorkerShape, command: WorkerCommand, *, job_name: str, logs: Path
+    shape: Shape,
+    worker: WorkerShape,
+    command: WorkerCommand,
+    *,
+    job_name: str,
+    logs: Path,
+    ends_whole: bool = False,
 ) -> str:
     """Return the whole text of the script for one kind of job.
 
@@ -140,13 +152,19 @@ def job_script(
         command: The command that it runs.
         job_name: The name of all such jobs.
         logs: Where their output goes, unless the shape says otherwise.
+        ends_whole: Whether a job of several nodes ends when one of them or its worker fails.
     """
     directives = _directives(shape, worker, Path(shape.log_directory or logs))
+    if shape.nodes > 1 and not ends_whole:
+        directives.append("--no-kill")
     prologue = [*_prologue(shape, worker), *_worker_variables(shape, worker)]
+    if "://" not in command.address:
+        prologue.append(_ends_unless_seen(command.address))
     script = _rendered(
         shape, worker, command, job_name=job_name, directives=directives, prologue=prologue
     )
-    return script if shape.nodes == 1 else _on_all_nodes(script, shape.nodes)
+    how = _TOGETHER if ends_whole else _APART
+    return script if shape.nodes == 1 else _on_all_nodes(script, shape.nodes, how)
 
 
 def _rendered(
@@ -199,14 +217,15 @@ def _shell_word(path: str | None) -> str | None:
     return path if path is None or "$" in path else shlex.quote(path)
 
 
-def _on_all_nodes(script: str, nodes: int) -> str:
+def _on_all_nodes(script: str, nodes: int, how: Sequence[str]) -> str:
     """Return the script with all commands of the shape run on each node."""
     lines = script.splitlines()
     start = next(i for i, line in enumerate(lines) if line and not line.startswith("#"))
     ours = [line for line in lines[start:] if line.startswith(f"export {_OWN_PREFIX}")]
     theirs = "\n".join(line for line in lines[start:] if line not in ours)
     tasks = f"--nodes={nodes} --ntasks={nodes} --ntasks-per-node=1"
-    srun = f"exec srun {tasks} {' '.join(ON_ALL_NODES)} bash -c {shlex.quote(theirs)}"
+    options = " ".join((*ON_ALL_NODES, *how))
+    srun = f"exec srun {tasks} {options} bash -c {shlex.quote(theirs)}"
     return "\n".join([*lines[:start], *ours, srun, ""])
 
 
@@ -285,8 +304,7 @@ def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
         f"--signal={recipient}TERM@{shape.notice_seconds}",
     ]
     if shape.nodes > 1:
-        # A node that fails does not end the others.
-        lines += [f"--ntasks={shape.nodes}", "--ntasks-per-node=1", "--no-kill"]
+        lines += [f"--ntasks={shape.nodes}", "--ntasks-per-node=1"]
     # In one directive, because sbatch obeys only the last one of its kind.
     others = [gres_of(each) for each in shape.directives]
     kind = f"{shape.gpu_type}:" if shape.gpu_type else ""
@@ -325,13 +343,11 @@ def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
 
 def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
     """Return the lines that export what a worker needs to know of its job."""
-    # From release 23.02 on, Slurm sets the end of the job itself. Older ones are asked only if
-    # another time limit may apply: many jobs that start together would ask together.
-    end = f"$(( $(date +%s) + {shape.walltime_seconds} ))"
-    if any(re.match(r"--time|-t", each) for each in shape.directives):
-        end = "$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)"
+    # From release 23.02 on, Slurm sets the end of the job itself. Older ones are asked, because the
+    # node's clock may be wrong.
+    asked = "SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e"
     lines = [
-        f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-{end}}}",
+        f"export {ENDS_AT}=${{SLURM_JOB_END_TIME:-$({asked})}}",
         f"export {NOTICE}={shape.notice_seconds}",
     ]
     if worker.gpus:
@@ -339,6 +355,18 @@ def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:
     if shape.nodes > 1:
         lines.append(f"export {GANG}=${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}")
     return lines
+
+
+def _ends_unless_seen(file: str) -> str:
+    """Return a shell line that ends the job if its node does not see a file."""
+    word = shlex.quote(file)
+    why = shlex.quote(
+        f" does not see {file}; put studies into a directory that all nodes see (--study)"
+    )
+    return (
+        f"for _ in {{1..{_UNSEEN_SECONDS}}}; do [ -e {word} ] && break; sleep 1; done; "
+        f'[ -e {word} ] || {{ echo "hptune: node $SLURMD_NODENAME"{why} >&2; exit 1; }}'
+    )
 
 
 def _python(shape: Shape, worker: WorkerShape) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hptune.clusters import slurm_master
+from hptune.clusters import slurm_jobs
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
+from hptune_jobqueue import polling
 from hptune_jobqueue.script import MASTER_NOTICE
 from in_process import InProcess
 from stored_study import stored
@@ -58,24 +59,32 @@ def test_a_job_resumes_the_study_that_was_the_newest_when_it_was_submitted(cli: 
 
 
 @pytest.mark.usefixtures("slurm")
-def test_a_masters_job_waits_for_a_slurm_that_is_silent(
+def test_a_run_waits_for_a_slurm_that_is_silent(
     cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a job that was requeued while the controller restarts: nobody else would start it."""
-    monkeypatch.setattr(slurm_master, "_SILENCE_SECONDS", 0.0)
+    """As while the controller restarts. A master that is a job waits for any time."""
+    monkeypatch.setattr(polling, "ANSWER_PAUSE_SECONDS", 0.0)
     study = stored_study(cli)
     silent = "echo 'sinfo: error: Unable to contact slurm controller' >&2; exit 1"
     # It answers the third time; then the partition is gone.
     answers = f"cd {cli.directory}; echo x >> asked; [ $(wc -l < asked) -gt 2 ] || {{ {silent}; }}"
     cli.file("bin/sinfo", f"#!/bin/sh\n{answers}\necho 'gpu*|up|infinite|8|64000|(null)|3|idle'\n")
+    said = "Slurm does not answer: sinfo failed: Unable to contact slurm controller. This run waits"
     ended = cli("resume", study, "--trials", 20)
-    assert (ended.code, "Unable to contact slurm controller" in ended.err) == (2, True)
+    assert (ended.code, "there is no partition 'cpu'" in ended.err) == (2, True), ended.err
+    told = " ".join(ended.err.split())
+    assert told.count(f"{said} until it does for 10 minutes at most") == 1
+    (cli.directory / "asked").unlink()
+    monkeypatch.setattr(slurm_jobs, "_PATIENCE_SECONDS", -1.0)
+    ended = cli("resume", study, "--trials", 20)
+    assert (ended.code, "Run this again when Slurm answers" in ended.err) == (2, True), ended.err
     monkeypatch.setenv(MASTER_NOTICE, "60")
     (cli.directory / "asked").unlink()
     ended = cli("resume", study, "--trials", 20)
     assert (ended.code, "there is no partition 'cpu'" in ended.err) == (2, True), ended.err
-    said = "Slurm does not answer, so this job waits until it does: sinfo failed: Unable to contact"
-    assert " ".join(ended.err.split()).count(said) == 1
+    told = " ".join(ended.err.split())
+    assert said in told
+    assert "at most" not in told
 
 
 @pytest.mark.usefixtures("slurm")

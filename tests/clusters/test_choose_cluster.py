@@ -154,11 +154,3 @@ def test_errors_of_jobqueue_are_the_commands_before_a_study_and_the_studys_later
         "3 jobs in a row ended",
         "no such module",
     )
-
-
-def test_slurm_jobs_that_are_too_few_nodes_for_a_trial(tmp_path: Path) -> None:
-    slurm = tmp_path / "slurm.toml"
-    slurm.write_text('partition = "gpu"\nwalltime = "10"')
-    workers = SlurmWorkers(slurm, tmp_path / "study", max_jobs=2, min_workers=0)
-    with pytest.raises(UsageError, match="asks for 3 nodes, but there are 2 workers at most"):
-        workers.check_trial(Resources(nodes=3))

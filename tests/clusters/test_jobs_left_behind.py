@@ -24,7 +24,9 @@ def test_stop_cancels_the_jobs_that_a_dead_master_left(cli: InProcess, commands:
     study = cli.study()
     left_by_a_dead_master(study)
     name = f"{jobs_name(study)}-workers"
-    shown = f"7_0|{name}|RUNNING|None|gpu|g1|N/A|N/A\\n8|another|RUNNING|None|gpu|g1|N/A|N/A"
+    shown = (
+        f"7_0|{name}|RUNNING|None|gpu|g1|N/A|N/A|N/A\\n8|another|RUNNING|None|gpu|g1|N/A|N/A|N/A"
+    )
     commands.make("squeue", f"printf '{shown}\\n'")
     commands.make("scancel", f"echo $* >> {commands.folder}/cancelled")
     ended = cli("stop", "study")
@@ -42,7 +44,7 @@ def test_stop_finds_the_jobs_of_a_study_that_a_link_leads_to(
     left_by_a_dead_master(real / "study")
     (cli.directory / "link").symlink_to(real)
     name = f"{jobs_name(real / 'study')}-workers"
-    commands.make("squeue", f"echo '7_0|{name}|RUNNING|None|gpu|g1|N/A|N/A'")
+    commands.make("squeue", f"echo '7_0|{name}|RUNNING|None|gpu|g1|N/A|N/A|N/A'")
     commands.make("scancel", f"echo $* >> {commands.folder}/cancelled")
     ended = cli("stop", "link/study")
     assert (ended.code, "The study's Slurm jobs are cancelled." in ended.out) == (0, True)
@@ -65,7 +67,7 @@ def test_a_status_that_is_watched_ends_when_the_masters_job_is_gone(
     study = cli.study()
     (study / "jobs").mkdir(parents=True)
     (study / "jobs" / "master.sbatch").touch()
-    job = f"7|{jobs_name(study)}.master|PENDING|Priority|gpu||N/A|N/A"
+    job = f"7|{jobs_name(study)}.master|PENDING|Priority|gpu||N/A|N/A|N/A"
     # Cancelled after the first look, before the study was made.
     script = f"cd {commands.folder}; test -e asked || echo '{job}'; touch asked"
     commands.make("squeue", script)
@@ -81,7 +83,7 @@ def test_resume_cancels_what_a_finished_study_left(hptune: Hptune, commands: Com
     hptune.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n")
     assert hptune("run", "model.py", "--trials", 1, "--study", "study").code == 0
     left_by_a_dead_master(hptune.study())
-    shown = f"7_0|{jobs_name(hptune.study())}-workers|RUNNING|None|gpu|g1|N/A|N/A"
+    shown = f"7_0|{jobs_name(hptune.study())}-workers|RUNNING|None|gpu|g1|N/A|N/A|N/A"
     commands.make("squeue", f"echo '{shown}'")
     commands.make("scancel", f"echo $* >> {commands.folder}/cancelled")
     ended = hptune("resume", "study")

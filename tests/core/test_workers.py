@@ -171,7 +171,7 @@ class Nodes(Workers):
 def test_a_failing_node_is_to_be_excluded_if_another_one_works() -> None:
     workers = Nodes("bad")
     workers.fail("bad")
-    assert [*workers.failing_nodes] == ["bad"]
+    assert [*workers.unfit_nodes] == ["bad"]
     assert workers.to_exclude == "", "there is no other"
     workers.join("good")
     assert workers.to_exclude == "bad"
@@ -182,7 +182,7 @@ def test_a_failing_node_is_to_be_excluded_if_another_one_works() -> None:
     workers.handle(event_of(WorkerLeft, "on-good"))
     assert workers.to_exclude == "", "the other one is gone"
     workers.join("bad", "second")
-    assert not workers.failing_nodes, "somebody has started a worker there"
+    assert not workers.unfit_nodes, "somebody has started a worker there"
 
 
 def test_the_workers_of_an_excluded_node_are_drained() -> None:
@@ -212,20 +212,33 @@ def test_the_next_master_excludes_it_until_a_worker_is_started_there() -> None:
         assert workers.is_excluded("bad")
     assert workers.join("bad") == [Phase.JOINED, Phase.DRAINING]
     assert workers.join("good") == [Phase.JOINED]
-    assert workers.failing_nodes == ("bad",)
+    assert workers.unfit_nodes.keys() == {"bad"}
     check_workers(workers)
     assert workers.join("bad", "another") == [Phase.JOINED]
     assert not workers.is_excluded("bad")
     assert phase_of(workers, "on-bad") is Phase.DRAINING, "it may be what failed"
 
 
-def test_a_user_has_failing_nodes_used_again() -> None:
+def test_a_user_has_unfit_nodes_used_again() -> None:
     workers = Nodes("good", "bad", "third")
     workers.fail("bad")
     workers.exclude()
     workers.fail("third")
     workers.handle(StudyOpened(9.0, OPENED.config, retries_nodes=True))
-    assert workers.failing_nodes == ()
+    assert workers.unfit_nodes == {}
     assert workers.join("bad") == [Phase.JOINED]
     workers.end(1, "bad")
-    assert workers.failing_nodes == ()
+    assert workers.unfit_nodes == {}
+
+
+def test_a_node_where_jobs_fail_is_avoided_by_the_next_master_too() -> None:
+    workers = Nodes("good", "bad")
+    workers.handle(NodeExcluded(5.0, "bad", "its prolog fails"))
+    workers.handle(OPENED)
+    assert workers.unfit_nodes == {"bad": "its prolog fails"}
+    assert workers.join("bad") == [Phase.JOINED, Phase.DRAINING]
+    worker = workers.get("on-bad")
+    assert worker is not None
+    assert worker.reason == "its prolog fails"
+    workers.join("bad", "another")
+    assert workers.unfit_nodes == {}

@@ -22,7 +22,7 @@ def test_a_command_that_cannot_be_started_is_a_slurm_that_does_not_answer(
 
 
 def test_bytes_that_are_no_text_are_borne(commands: Commands) -> None:
-    line = r"7_0|a|PENDING|caf\351|gpu||N/A|N/A"
+    line = r"7_0|a|PENDING|caf\351|gpu||N/A|N/A|N/A"
     commands.make("squeue", f"printf '{line}\\n'")
     (job,) = Slurm().jobs(None)
     assert (job.id, job.reason) == ("7_0", "caf\N{REPLACEMENT CHARACTER}")
@@ -39,7 +39,7 @@ def test_hidden_partitions_and_the_users_jobs_there_are_seen(commands: Commands)
     commands.make("sinfo", shown(gpu, hidden=gpu.replace("gpu", "condo")))
     assert [each.name for each in Slurm().partitions()] == ["gpu", "condo"]
     assert [each.name for each in Slurm().partitions(with_hidden=False)] == ["gpu"]
-    commands.make("squeue", shown("", hidden="7_0|a|RUNNING|None|condo|n1|N/A|N/A"))
+    commands.make("squeue", shown("", hidden="7_0|a|RUNNING|None|condo|n1|N/A|N/A|N/A"))
     assert [job.id for job in Slurm().jobs(["a"])] == ["7_0"]
     commands.make("sinfo", shown("n1", hidden="n2"))
     assert Slurm().node_addresses() == ("n1", "n2")
@@ -95,7 +95,7 @@ def test_a_banner_before_the_number_of_a_job_is_skipped(commands: Commands) -> N
 def test_only_known_states_are_ends() -> None:
     """Slurm 25.05 has brought EXPEDITING, for a job that it runs again."""
     text = "\n".join(
-        f"{i}|a|{state}|None|gpu|{node}|N/A|N/A"
+        f"{i}|a|{state}|None|gpu|{node}|N/A|N/A|N/A"
         for i, (state, node) in enumerate([("EXPEDITING", ""), ("NEW", "n1"), ("BOOT_FAIL", "n1")])
     )
     states = [job.state for job in parse_squeue(text)]

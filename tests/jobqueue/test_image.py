@@ -32,7 +32,7 @@ def commands(shape: Shape, *, gpus: int = 0) -> list[str]:
         job_name="j",
         logs=Path("/home/me/study/jobs"),
     )
-    skipped = ("#", "export HPTUNE_", "export CUDA_")
+    skipped = ("#", "export HPTUNE_", "export CUDA_", "for _ in ")
     return [line for line in script.splitlines() if line and not line.startswith(skipped)]
 
 

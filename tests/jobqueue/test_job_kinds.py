@@ -1,4 +1,4 @@
-"""Kinds of jobs for trials of several nodes: as many jobs as such a trial needs nodes."""
+"""Kinds of jobs for trials of several nodes: each runs on the nodes of one job."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from hptune_jobqueue.sizing import Need, WorkerShape
     ("need", "nodes_of_a_job", "trials", "jobs"),
     [
         (Need(), 1, 3, 1),
-        (Need(nodes=2), 1, 1, 2),
         (Need(nodes=2), 2, 1, 1),
-        (Need(nodes=3), 2, 1, 2),
-        (Need(nodes=2), 1, 4, 2),
-        (Need(nodes=2), 1, 8, 2),
         (Need(nodes=2), 2, 20, 3),
-        (Need(cpus=8, nodes=2), 1, 3, 6),
+        (Need(cpus=8, nodes=2), 2, 3, 3),
+        (Need(cpus=8, nodes=2), 3, 2, 2),
+        (Need(cpus=8, nodes=2), 4, 3, 2),
+        (Need(nodes=2), 1, 1, 0),
     ],
 )
 def test_jobs_for_trials_of_several_nodes(
@@ -33,12 +32,17 @@ def test_jobs_for_trials_of_several_nodes(
     kinds = JobKinds([JobKind(shape, worker, "a-s", "", tmp_path, need)])
     wanted = kinds.wanted(trials, {})
     planned = plan(wanted, [], kinds.to_plan(wanted, lambda _: True), max_jobs=99)
-    assert planned.submit == {"a-s": jobs}
+    assert planned.submit.get("a-s", 0) == jobs
 
 
 @pytest.mark.parametrize(
     "need",
-    [Need(2, 0.5, 2**30), Need(4, None, 2**30), Need(4, None, 2**30, processes=2), Need(1, 2.0)],
+    [
+        Need(2, 0.5, 2**30),
+        Need(4, None, 2**30),
+        Need(4, None, 2**30, processes=2),
+        Need(1, 2.0, nodes=3),
+    ],
 )
 def test_the_name_of_a_job_tells_what_it_was_sized_for(need: Need) -> None:
     assert need_of(f"hptune-a-s{size_suffix(need)}") == need

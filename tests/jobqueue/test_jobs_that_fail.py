@@ -261,6 +261,17 @@ def test_a_job_that_ends_before_its_worker_joined_shows_its_last_line(
     ) in notes
 
 
+def test_a_job_whose_output_is_missing_raises_the_question_what_its_node_sees(
+    queue: Queue, tmp_path: Path
+) -> None:
+    queue.change["a"] = ran_and_ended("FAILED")
+    notes: list[str] = []
+    with pytest.raises(JobsFailError):
+        drive(jobs_of(queue, tmp_path, notes=notes), queue)
+    said = "ended: FAILED before its worker had joined, and its output is missing: do the nodes see"
+    assert f"job 1_0 on n1 {said} {tmp_path}?" in notes
+
+
 def test_a_setup_line_that_failed_in_a_working_job_is_told_once(
     queue: Queue, tmp_path: Path
 ) -> None:
@@ -316,6 +327,7 @@ def test_a_job_that_a_broken_node_could_not_start_goes_to_another_node(
     jobs = jobs_of(queue, tmp_path, notes=notes)
     drive(jobs, queue, useful=lambda queue: dict.fromkeys(queue.alive, True), looks=20)
     assert queue.excluded == set(bad)
+    assert jobs.take_excluded().keys() == set(bad)
     assert len(queue.there) == 6
     for node in bad:
         why = "no job can start there (Prolog error)"
@@ -324,6 +336,22 @@ def test_a_job_that_a_broken_node_could_not_start_goes_to_another_node(
         "job 1_0: Slurm could not start it (launch failed requeued held), so others are submitted"
     )
     assert told in notes
+
+
+def test_pending_jobs_avoid_a_node_that_is_excluded_after_their_submission(
+    queue: Queue, tmp_path: Path
+) -> None:
+    jobs = jobs_of(queue, tmp_path, max_jobs=2)
+    jobs.open(2)
+    try:
+        jobs.exclude_node("n1", "three attempts were lost there")
+        while len(queue.changed) < 2:
+            jobs.set_demand(2, {})
+            queue.wait_for_a_look()
+    finally:
+        jobs.close()
+    assert queue.changed == {"1_0": ["n1"], "1_1": ["n1"]}
+    assert jobs.take_excluded() == {}, "the study knows it"
 
 
 def test_jobs_that_are_held_for_no_known_node_are_given_up(queue: Queue, tmp_path: Path) -> None:

@@ -191,3 +191,31 @@ def test_a_job_gives_way_to_one_for_a_trial_that_fits_none(queue: Queue, tmp_pat
         assert drained not in queue.alive
     finally:
         jobs.close()
+
+
+def test_a_demand_that_changes_no_job_does_not_make_it_ask_slurm(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a trial changes the demand; a day's study has thousands."""
+    monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 60.0)
+    queue.change["a"] = running
+    jobs = jobs_of(queue, tmp_path, max_jobs=2)
+    both = {"1_0": True, "1_1": True}
+    jobs.open(100)
+    try:
+        jobs.set_demand(100, both)
+        before = -1
+        while before != queue.looks:  # until nothing changes any more
+            before = queue.looks
+            for _ in range(5):
+                queue.wait_for_a_look()
+        for left in range(100, 1, -1):
+            jobs.set_demand(left, both)
+        queue.wait_for_a_look()
+        assert queue.looks == before
+        jobs.set_demand(1, {**both, "1_0": False})
+        while len(queue.alive) == 2:
+            queue.wait_for_a_look()
+    finally:
+        jobs.close()
+    assert queue.looks <= before + 5

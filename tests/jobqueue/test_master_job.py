@@ -28,7 +28,7 @@ SCRIPT = """\
 #SBATCH -A mine
 #SBATCH -n 1
 #SBATCH --cpus-per-task=1
-#SBATCH --mem=3814M
+#SBATCH --mem=1907M
 #SBATCH -t 7-00:00:00
 #SBATCH --nodes=1
 #SBATCH --output=/study/jobs/master.log

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from commands import Commands
-from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster
+from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check
 from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.errors import JobQueueError
 from hptune_jobqueue.scheduler import address_towards
@@ -45,7 +45,7 @@ def test_it_is_the_one_to_the_nodes_of_the_studys_partitions(
         module="worker",
         max_jobs=1,
     )
-    SlurmCluster(order, notify=print).close()
+    SlurmCluster(order, check(order), notify=print).close()
     assert "--partition=gpu" in asked.read_text().splitlines()[-1]
 
 
@@ -71,7 +71,7 @@ def test_nobody_listens_for_a_cluster_that_cannot_be_opened(
 
     before = ports()
     with pytest.raises(JobQueueError, match="cannot be written"):
-        SlurmCluster(order, notify=print)
+        SlurmCluster(order, check(order), notify=print)
     assert ports() <= before
 
 

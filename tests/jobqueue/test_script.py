@@ -34,7 +34,7 @@ THREE_LINES = """\
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@120
 #SBATCH --gres=gpu:2
-export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_NOTICE=120
 export HPTUNE_WORKER_GPUS=2
 exec /opt/python/bin/python -P -m distributed.cli.dask_worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 8 --memory-limit 63.00GiB --nanny --death-timeout 600
@@ -101,13 +101,13 @@ FOUR_NODES = """\
 #SBATCH --signal=TERM@300
 #SBATCH --ntasks=4
 #SBATCH --ntasks-per-node=1
-#SBATCH --no-kill
 #SBATCH --gres=gpu:2
-export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(( $(date +%s) + 14400 ))}
+#SBATCH --no-kill
+export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_NOTICE=300
 export HPTUNE_WORKER_GPUS=2
 export HPTUNE_WORKER_GANG=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}
-exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --export=ALL --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'hptune_load() {
+exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=none --export=ALL --wait=0 --label --no-kill --kill-on-bad-exit=0 bash -c 'hptune_load() {
   local status before=$LOADEDMODULES
   module load "$1"; status=$?
   case ":$LOADEDMODULES:" in *":$1:"* | *":$1/"*) return ;; esac
@@ -120,6 +120,7 @@ exec srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --overlap --mem=0 --cpu-bind=
 }
 hptune_load cuda/12
 export DATA='"'"'/my data'"'"'
+for _ in {1..30}; do [ -e /study/jobs/scheduler.json ] && break; sleep 1; done; [ -e /study/jobs/scheduler.json ] || { echo "hptune: node $SLURMD_NODENAME"'"'"' does not see /study/jobs/scheduler.json; put studies into a directory that all nodes see (--study)'"'"' >&2; exit 1; }
 exec /opt/python/bin/python -P -m hptune worker /study/jobs/scheduler.json --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}.${SLURM_PROCID} --nthreads 8 --memory-limit 63.00GiB --death-timeout 600'
 """  # noqa: E501 - a golden file has the lines that it has
 
@@ -224,14 +225,19 @@ def test_gpus_of_a_type_a_launcher_and_another_python() -> None:
 
 
 def run_by_bash(
-    tmp_path: Path, toml: str, *, nodes: int = 1, module: str = "{ local inner; false; return 3; }"
+    tmp_path: Path,
+    toml: str,
+    *,
+    nodes: int = 1,
+    module: str = "{ local inner; false; return 3; }",
+    address: str = "tcp://login:8786",
 ) -> tuple[int, str]:
     """Run the script of a job; returns its status and what it writes into the job's log."""
     text = f'partition = "gpu"\nwalltime = "30"\nnodes = {nodes}\npython = "echo"\n{toml}'
     script = job_script(
         parse_config(text).shapes[0],
         WorkerShape(cpus=2, gpus=0, memory_bytes=GIBIBYTE, trials=1),
-        WorkerCommand(address="tcp://login:8786"),
+        WorkerCommand(address=address),
         job_name="j",
         logs=Path("/logs"),
     )
@@ -239,16 +245,37 @@ def run_by_bash(
     file.write_text(script)
     # Environment modules are a function of the shell; srun is one here.
     srun = '() { while [ "$1" != bash ]; do shift; done; "$@"; }'
-    functions = {"BASH_FUNC_module%%": f"() {module}", "BASH_FUNC_srun%%": srun}
+    functions = {
+        "BASH_FUNC_module%%": f"() {module}",
+        "BASH_FUNC_srun%%": srun,
+        "BASH_FUNC_sleep%%": "() { echo waits >> slept; }",
+    }
     file.write_text(script.replace("exec srun", "srun"))
     done = subprocess.run(
         ["bash", str(file)],
-        env={**os.environ, **functions, "SLURM_JOB_END_TIME": "1"},
+        env={**os.environ, **functions, "SLURM_JOB_END_TIME": "1", "SLURMD_NODENAME": "n1"},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
     return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_whose_node_does_not_see_the_study_ends_and_says_so(
+    tmp_path: Path, nodes: int
+) -> None:
+    file = tmp_path / "the study" / "scheduler.json"
+    said = f"hptune: node n1 does not see {file}; put studies into a directory that all nodes see"
+    assert run_by_bash(tmp_path, "", nodes=nodes, address=str(file)) == (
+        1,
+        f"{said} (--study)\n",
+    )
+    assert (tmp_path / "slept").read_text().count("waits") == 30
+    file.parent.mkdir()
+    file.touch()
+    assert run_by_bash(tmp_path, "", nodes=nodes, address=str(file)) == (0, "")
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -299,13 +326,13 @@ def test_a_line_of_the_prologue_that_fails_is_reported_and_the_job_continues(
 
 
 SQUEUE = """\
-5_0|hptune-x|PENDING|Resources|gpu||1795275307|1795271707
-5_1|hptune-x|RUNNING|None|gpu|n1|1795275307|1795271707
-5_2|hptune-x|COMPLETING|None|gpu|n1|NONE|N/A
-6_0|hptune-x|TIMEOUT|TimeLimit|gpu|n2|1795275009|1795271409
-7_0|hptune-x|PENDING|PartitionTimeLimit|gpu||N/A|N/A
-8_0|hptune-x|PENDING|launch failed requeued held|gpu||N/A|N/A
-9_0|hptune-x|PENDING|PartitionInactive|gpu||N/A|N/A
+5_0|hptune-x|PENDING|Resources|gpu||1795275307|1795271707|1795271700
+5_1|hptune-x|RUNNING|None|gpu|n1|1795275307|1795271707|1795271700
+5_2|hptune-x|COMPLETING|None|gpu|n1|NONE|N/A|1795271700
+6_0|hptune-x|TIMEOUT|TimeLimit|gpu|n2|1795275009|1795271409|1795271700
+7_0|hptune-x|PENDING|PartitionTimeLimit|gpu||N/A|N/A|N/A
+8_0|hptune-x|PENDING|launch failed requeued held|gpu||N/A|N/A|N/A
+9_0|hptune-x|PENDING|PartitionInactive|gpu||N/A|N/A|N/A
 slurm_load_jobs error: something else
 """
 
@@ -322,6 +349,7 @@ def test_squeue_is_understood() -> None:
         JobState.PENDING,
     ]
     assert jobs["5_0"].reason == "Resources"
+    assert (jobs["5_0"].submitted_at, jobs["7_0"].submitted_at) == (1795271700.0, None)
     assert (jobs["5_1"].reason, jobs["5_1"].node, jobs["5_1"].ends_at) == ("", "n1", 1795275307.0)
     assert jobs["6_0"].slurm_state == "TIMEOUT"
     assert [job.id for job in jobs.values() if job.is_hopeless] == ["7_0"]
@@ -341,7 +369,7 @@ def test_squeue_is_understood() -> None:
 def test_a_job_that_holds_its_place_or_can_start_again_is_not_over(
     word: str, state: JobState
 ) -> None:
-    (job,) = parse_squeue(f"5_1|hptune-x|{word}|None|gpu|n1|1795275307|1795271707")
+    (job,) = parse_squeue(f"5_1|hptune-x|{word}|None|gpu|n1|1795275307|1795271707|1795271700")
     assert job.state is state
 
 

@@ -70,7 +70,7 @@ def killed_after_an_exclusion(path: Path) -> Iterator[tuple[Ledger, Engine, int]
         study().run(Recorder(ledger, die_after=14), Engine())
     with old_ledger(path) as (ledger, engine):
         (event,) = excluded(ledger)
-        assert engine.snapshot.failing_nodes == (event.node,)
+        assert engine.snapshot.unfit_nodes.keys() == {event.node}
         yield ledger, engine, len(tried_on_bad(engine, ledger))
 
 
@@ -99,4 +99,4 @@ def test_a_node_is_used_again_once_a_worker_is_started_there(tmp_path: Path) -> 
         on = Counter(each.placement.worker[:3] for each in tried_on_bad(engine, ledger))
         assert on["bad"] == before
         assert on["new"] > 0
-        assert engine.snapshot.failing_nodes == ()
+        assert engine.snapshot.unfit_nodes == {}

@@ -41,6 +41,7 @@ def make(
 ) -> Iterator[Make]:
     """Return a function that makes `Jobs` from a slurm.toml; all are closed in the end."""
     monkeypatch.setattr(polling, "POLL_SECONDS", 1.0)
+    monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 5.0)
     made: list[Jobs] = []
 
     def make(
@@ -221,6 +222,30 @@ def test_jobs_leave_an_excluded_node_unless_there_is_no_other(
     wait_until(lambda: any("the excluded nodes are used again" in line for line in notes),
                "that none is left", seconds=40)  # fmt: skip
     wait_until(lambda: node() != "", "a worker")
+
+
+@pytest.mark.slow  # tested without Slurm in tests/jobqueue
+def test_a_pending_job_does_not_start_on_a_node_that_is_excluded_meanwhile(
+    slurm: PrivateSlurm, client: Any, make: Make
+) -> None:
+    occupying = slurm.run("sbatch", "--parsable", "-p", "gpu", "-N", "2", "-c", "4", "--mem=4000",
+                          "-o", "/dev/null", "--wrap", "sleep 600").strip()  # fmt: skip
+    wait_until(lambda: "RUNNING" in "".join(slurm.jobs()), "full nodes")
+    jobs = make(SLICES + "directives = ['--exclude=c1']\n", Need(gpus=1), max_jobs=2)
+    jobs.open(2)
+    wait_until(lambda: len(jobs.snapshot()) == 2, "two jobs")
+    jobs.exclude_node("g1", "three attempts were lost there")
+    pending = [job.id for job in jobs.snapshot()]
+
+    def told() -> list[str]:
+        shown = [slurm.run("scontrol", "show", "job", each) for each in pending]
+        return [line for text in shown for line in text.split() if line.startswith("ExcNode")]
+
+    wait_until(lambda: told() == ["ExcNodeList=c1,g1"] * 2, "what Slurm knows")
+    slurm.run("scancel", occupying)
+    wait_until(lambda: len(names(client)) == 2, "two workers")
+    assert {job.node for job in jobs.snapshot()} == {"g2"}
+    assert {job.id for job in jobs.snapshot()} == set(pending)
 
 
 @pytest.mark.slow  # held jobs are tested without Slurm in tests/jobqueue

@@ -314,3 +314,77 @@ def test_jobs_that_slurm_refuses_in_mid_study_end_it_safely(
     assert "Slurm refuses the job: " in ended.err
     assert "No job is left, so the study has stopped; nothing is lost" in ended.err
     assert states(hptune.study()).keys() <= {"WAITING", "RUNNING"}
+
+
+@pytest.mark.slow  # half a minute
+def test_a_node_whose_prolog_fails_is_avoided_by_the_next_master_too(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=200, seconds=0.3)
+    with slurm.failing_prolog("g1"):
+        run = start(hptune, SLICES + 'directives = ["--exclude=c1"]\n', "--trials", 4,
+                    "--gpus-per-trial", 1, "--max-jobs", 3)  # fmt: skip
+        wait_for(lambda: reached(hptune.study(), 2), "a trial under way", seconds=120)
+        events = "SELECT payload FROM events WHERE kind = 'NodeExcluded'"
+        wait_for(lambda: rows(hptune.study(), events), "the broken node", seconds=60)
+        run.interrupt()
+        assert run.wait().code == 130
+        wait_until(lambda: not slurm.jobs(), "an empty queue")
+        run = hptune.start("resume", "study")
+        wait_until(lambda: bool(slurm.jobs()), "jobs")
+        job = slurm.jobs()[0].split()[0]
+        assert "ExcNodeList=c1,g1" in slurm.run("scontrol", "show", "job", job)
+        run.interrupt()
+        ended = run.wait()
+    said = "node g1 is excluded from now on (--exclude=g1): no job can start there ("
+    assert said in ended.err
+
+
+@pytest.mark.slow  # half a minute; the wait is tested without Slurm in tests/cli
+def test_a_run_that_starts_while_slurm_is_silent_waits_for_it(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=2, seconds=0.1)
+    slurm.stop_controller()
+    try:
+        run = start(hptune, SLICES, "--trials", 1, "--gpus-per-trial", 1)
+        assert run.process.stderr is not None
+        said = next(line for line in run.process.stderr if "Slurm does not answer" in line)
+    finally:
+        slurm.start_controller()
+    assert "waits until it does" in said
+    finish(hptune, run, count=1, epochs=2)
+
+
+@pytest.mark.slow  # half a minute
+def test_nodes_that_do_not_see_the_study_are_named_by_the_first_job(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=2, seconds=0.1)
+    logs = hptune.directory / "logs"
+    hidden = f"prologue = ['function [ {{ test \"$2\" != {hptune.study()}/jobs/scheduler.json; }}']"
+    run = start(hptune, f"{SLICES}log_directory = '{logs}'\n{hidden}\n", "--trials", 1,
+                "--gpus-per-trial", 1, "--max-jobs", 1)  # fmt: skip
+    assert run.process.stderr is not None
+    said = next(line for line in run.process.stderr if "before its worker had joined" in line)
+    assert "does not see" in said
+    run.interrupt()
+    assert run.wait().code == 130
+
+
+@pytest.mark.slow  # a study in a job is met in other tests too
+def test_the_jobs_of_a_study_that_is_done_end_as_completed(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    model(hptune, epochs=2, seconds=0.1)
+    last = max((int(job.split("_")[0]) for job in all_jobs(slurm)), default=0)
+    run = start(hptune, SLICES, "--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 1)
+    finish(hptune, run, count=2, epochs=2)
+    ended = {job: state for job, state in all_jobs(slurm).items() if int(job.split("_")[0]) > last}
+    assert [*ended.values()] in (["COMPLETED"], ["COMPLETING"])
+
+
+def all_jobs(slurm: PrivateSlurm) -> dict[str, str]:
+    """Return the states of the jobs, also of those that have ended."""
+    shown = slurm.run("squeue", "--noheader", "--array", "--states=all", "-o", "%i %T")
+    return {line.split()[0]: line.split()[1] for line in shown.splitlines()}

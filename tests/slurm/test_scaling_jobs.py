@@ -9,7 +9,7 @@ import pytest
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune
 from requirements import require
-from slurm_studies import WALLTIME
+from slurm_studies import GPUS, WALLTIME
 
 MODEL = """
 import numpy as np
@@ -43,3 +43,19 @@ def test_steps_are_measured_in_a_job_that_ends_with_them(
     assert all(row["step_seconds"]["middle"] > 0 for row in found)
     wait_until(lambda: not slurm.jobs(), "an empty queue")
     assert not (hptune.directory / "studies").exists()
+
+
+@pytest.mark.slow  # half a minute: the framework in a job
+def test_figures_of_cores_are_not_given_for_gpus(hptune: Hptune, slurm: PrivateSlurm) -> None:
+    """These GPUs are made up, and the framework in the job finds that out."""
+    require("torch")
+    hptune.file("model.py", MODEL)
+    hptune.file("slurm.toml", GPUS)
+    ended = hptune(
+        "scaling", "model.py", "--slurm", "slurm.toml", "--compare", "torch", "--repeats", 1,
+        "--batch-size", 16, seconds=200.0,
+    )  # fmt: skip
+    assert ended.code != 0
+    assert "sees 0 GPUs, but 1 are to be measured: it would train on cores" in ended.err
+    assert "ms a step" not in ended.err
+    wait_until(lambda: not slurm.jobs(), "an empty queue")

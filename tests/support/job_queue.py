@@ -29,6 +29,7 @@ class Queue(Slurm):
         before_answer: Called whenever squeue is asked.
         excluded: The nodes that the last jobs were not to run on.
         failed: The nodes whose prolog has failed, and Slurm's words.
+        changed: The nodes on which pending jobs are not to start, by their ids.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class Queue(Slurm):
         self.looks = 0
         self.excluded: set[str] = set()
         self.failed: dict[str, str] = {}
+        self.changed: dict[str, list[str]] = {}
         self._numbers = itertools.count(1)
         self._looked = threading.Condition()
 
@@ -61,6 +63,9 @@ class Queue(Slurm):
             change = self.change.get(script)
             self.there[identity] = change(job) if change else job
         return ids
+
+    def exclude(self, job: str, nodes: Iterable[str]) -> None:
+        self.changed[job] = sorted(nodes)
 
     def cancel(self, ids: Sequence[str]) -> None:
         for identity in ids:

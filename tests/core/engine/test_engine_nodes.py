@@ -50,7 +50,7 @@ def test_nothing_starts_on_a_node_from_its_third_failure_on(driver: EngineDriver
     assert ExcludeNode("node of bad") in commands
     assert not any(isinstance(each, Start) for each in commands)
     assert [held.worker for held in driver.running.values()] == ["good"]
-    assert driver.engine.snapshot.failing_nodes == ("node of bad",)
+    assert driver.engine.snapshot.unfit_nodes.keys() == {"node of bad"}
     driver.leave("good")
     assert driver.engine.snapshot.stall_reason == "waiting for a worker"
     driver.join("third")
@@ -120,7 +120,7 @@ def test_a_node_is_not_to_blame_if_the_same_happens_on_all(driver: EngineDriver)
     for _ in range(5):
         lose(driver, "bad")
     assert not driver.excluded
-    assert driver.engine.snapshot.failing_nodes == ("node of bad",), "but jobs go elsewhere"
+    assert driver.engine.snapshot.unfit_nodes.keys() == {"node of bad"}, "but jobs go elsewhere"
 
 
 def test_attempts_that_are_killed_with_their_study_blame_no_node(driver: EngineDriver) -> None:
@@ -129,7 +129,7 @@ def test_attempts_that_are_killed_with_their_study_blame_no_node(driver: EngineD
         lose(driver, "bad")
     driver.stop()
     driver.end(on(driver, "bad"), LOST)
-    assert not driver.engine.snapshot.failing_nodes
+    assert not driver.engine.snapshot.unfit_nodes
 
 
 def test_losses_on_a_node_that_is_excluded_are_not_charged() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from attempts import Attempts
 from hptune.core.attempt import Cause
+from hptune.core.resources import Placement
 from hptune.core.step_request import BATCH, STEP_SECONDS, StepRequest
 
 pytestmark = pytest.mark.keras
@@ -36,6 +37,16 @@ def test_a_step_is_one_step_also_where_keras_runs_several_at_once(attempts: Atte
         seconds.append(metrics[STEP_SECONDS])
     one, several = seconds
     assert several < 3 * one
+
+
+def test_steps_on_cores_are_not_taken_for_those_of_gpus_that_no_framework_sees(
+    attempts: Attempts,
+) -> None:
+    placement = Placement("worker", (0,), gpus=("7",))
+    result = attempts.run(MODEL, measure=StepRequest(seconds=0.1), placement=placement)
+    assert result.ending.cause is Cause.EXCEPTION
+    assert "sees 0 GPUs, but 1 are to be measured: it would train on cores" in result.ending.reason
+    assert result.reports == []
 
 
 def test_the_devices_that_one_process_divides_its_cores_into_train_together(

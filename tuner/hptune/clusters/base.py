@@ -29,7 +29,7 @@ class Cluster(abc.ABC):
         open(run)                    connects to the workers, or starts them
         check_trial(resources)       before the user's code is read, and after
         executor(layout, access)     an open executor; the same one at every call
-        exclude([])                  before any worker is sought, and whenever others are
+        exclude({})                  before any worker is sought, and whenever others are
         scale_up(resources, 40)      begins to find workers for 40 trials
         scale_to({resources: 12}, …) whenever the number of trials has changed
         scale_down()                 stops the workers that it found
@@ -57,12 +57,15 @@ class Cluster(abc.ABC):
         return ()
 
     def prepare(self, notify: Notify) -> None:
-        """Wait until workers can be had, if this master cannot be started again by a person.
+        """Check that workers can be had, and wait for what brings them.
 
         Called once, before `open`; may take any time.
 
         Args:
             notify: Takes a line for the user.
+
+        Raises:
+            UsageError: What was asked for does not exist here, or did not answer in time.
         """
         del notify
 
@@ -140,9 +143,17 @@ class Cluster(abc.ABC):
         """Return the addresses of the workers that must take no more attempts, and why."""
         return {}
 
-    def exclude(self, nodes: Sequence[str]) -> None:
-        """Have no more workers on these nodes, on which attempts are lost again and again."""
+    def exclude(self, nodes: Mapping[str, str]) -> None:
+        """Have no more workers on these nodes.
+
+        Args:
+            nodes: Why each is excluded.
+        """
         del nodes
+
+    def take_excluded(self) -> Mapping[str, str]:
+        """Return the nodes that it has excluded by itself since the last call, and why."""
+        return {}
 
     def required_workers(self) -> int:
         """Return how many workers there must be before the first trial begins."""

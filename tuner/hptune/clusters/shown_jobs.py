@@ -25,7 +25,7 @@ def jobs_text(study: Path, *, now: float) -> str:
         now: The time in seconds since the epoch.
     """
     shown = read_jobs(study / "jobs")
-    if shown is None or not shown.jobs:
+    if shown is None or not (shown.jobs or shown.problems):
         return ""
     states = Counter(str(job.state) for job in shown.jobs)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items(), reverse=True))
@@ -37,7 +37,8 @@ def jobs_text(study: Path, *, now: float) -> str:
     if len(rows) > _JOBS_SHOWN:
         more = sum(map(len, [*alike.values()][_JOBS_SHOWN:]))
         rows[_JOBS_SHOWN:] = [f"and {text.plural(more, 'other')}: hptune status --json"]
-    lines = [f"jobs     {counts}, as Slurm showed them {ago} ago"]
+    lines = [f"jobs     {counts or 'none'}, as Slurm showed them {ago} ago"]
+    rows += [f"since {_clock(each.since, now)}: {text.clean(each.text)}" for each in shown.problems]
     return "\n".join([*lines, *(f"         {row}" for row in rows)])
 
 
@@ -77,6 +78,8 @@ def job_text(job: Job, *, now: float) -> str:
         # Slurm keeps an estimate that was not met until it makes the next one.
         if job.starts_at is not None and job.starts_at > now:
             words += f", expected to start at {_clock(job.starts_at, now)}"
+        if job.submitted_at is not None:
+            words += f", submitted at {_clock(job.submitted_at, now)}"
     else:
         words += f" on {job.node}" if job.node else ""
         words += f", until {_clock(job.ends_at, now)}" if job.ends_at else ""
@@ -96,6 +99,7 @@ def jobs_json(study: Path) -> dict[str, object] | None:
         return None
     return {
         "at": shown.at,
+        "problems": [{"reason": each.text, "since": each.since} for each in shown.problems],
         "jobs": [
             {
                 "id": job.id,
@@ -104,6 +108,7 @@ def jobs_json(study: Path) -> dict[str, object] | None:
                 "reason": job.reason or None,
                 "partition": job.partition or None,
                 "nodes": list(job.nodes),
+                "submitted": job.submitted_at,
                 "expected_start": job.starts_at,
                 "ends_at": job.ends_at if job.state is not JobState.PENDING else None,
             }

@@ -15,11 +15,13 @@ from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.config import read_config
 from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError
 from hptune_jobqueue.job_reports import JobLine
+from hptune_jobqueue.master import notice_seconds
+from hptune_jobqueue.nodes import Partition
+from hptune_jobqueue.polling import answer_of
 from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import template_text
 
 from ..config.settings import StudySettings
-from ..core.node_failures import WHY
 from ..core.notice import Notice, Notify, Subject
 from ..core.resources import Resources
 from ..errors import UsageError
@@ -34,9 +36,12 @@ from .jobs import (
 )
 from .layout import WorkerLayout
 from .shown_jobs import jobs_line
-from .slurm_master import handover, wait_for_slurm
+from .slurm_master import handover
 
 DEFAULT_MAX_JOBS = 10
+
+_PATIENCE_SECONDS = 600.0
+"""How long a run waits at its beginning for a Slurm that does not answer."""
 
 
 def in_jobs(
@@ -87,6 +92,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
             )
         self._min_workers = min_workers
         self._usual = Need()
+        self._partitions: Sequence[Partition] = ()
         self._excluded: frozenset[str] = frozenset()
         self._lines: queue.SimpleQueue[JobLine] = queue.SimpleQueue()
 
@@ -98,7 +104,9 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         super().open(run)
 
     def _make(self, security: Any) -> SlurmCluster:
-        return SlurmCluster(self._order, notify=self._lines.put, security=security)
+        return SlurmCluster(
+            self._order, self._partitions, notify=self._lines.put, security=security
+        )
 
     def text(self, layout: WorkerLayout) -> str:
         """Return where the trials run."""
@@ -112,7 +120,6 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
 
     def check_trial(self, resources: Resources) -> None:
         """Check that a job can hold a trial."""
-        _check_nodes(resources, self._order)
         with translated_errors():
             self.jobs.check_need(_need(resources))
 
@@ -146,8 +153,16 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         return jobs_line(self.jobs.shown(), now=now)
 
     def prepare(self, notify: Notify) -> None:
-        """Wait until Slurm answers, if this master is a job."""
-        wait_for_slurm(lambda line: notify(Notice(line)))
+        """Have Slurm check the jobs; wait while it does not answer.
+
+        A master that is a job waits until its time is up: nobody is there to start it again.
+        """
+        with translated_errors():
+            self._partitions = answer_of(
+                lambda: check(self._order),
+                notify=lambda line: notify(Notice(line)),
+                seconds=_PATIENCE_SECONDS if notice_seconds() is None else math.inf,
+            )
 
     def stops_on_signal(
         self, notify: Notify, end: Callable[[], None]
@@ -165,11 +180,15 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         why = "it makes room for a trial that fits into no other job"
         return dict.fromkeys(self.jobs.drained(), why)
 
-    def exclude(self, nodes: Sequence[str]) -> None:
+    def exclude(self, nodes: Mapping[str, str]) -> None:
         """Submit no more jobs to these nodes, unless Slurm has no others."""
-        for node in sorted({*nodes} - self._excluded):
-            self.jobs.exclude_node(node, WHY)
+        for node in sorted(nodes.keys() - self._excluded):
+            self.jobs.exclude_node(node, nodes[node])
         self._excluded = frozenset(nodes)
+
+    def take_excluded(self) -> Mapping[str, str]:
+        """Return the nodes on which jobs have failed since the last call, and why."""
+        return self.jobs.take_excluded()
 
     def required_workers(self) -> int:
         """Return how many workers to wait for: no more than there is work for."""
@@ -219,7 +238,6 @@ def check_jobs(config: Path, study: Path, max_jobs: int | None, resources: Resou
             its words).
     """
     order, need = _order(config, study, max_jobs), _need(resources)
-    _check_nodes(resources, order)
     with translated_errors():
         try:
             check(order, need)
@@ -257,17 +275,3 @@ def _need(resources: Resources) -> Need:
     return Need(
         math.ceil(share.cpus), share.gpus, share.memory_bytes, share.processes, resources.nodes
     )
-
-
-def _check_nodes(resources: Resources, order: ClusterOrder) -> None:
-    """Check that there can be enough workers for a trial of several nodes.
-
-    Raises:
-        UsageError: There are fewer.
-    """
-    if resources.nodes > order.max_workers:
-        raise UsageError(
-            f"a trial asks for {resources.nodes} nodes, but there are {order.max_workers} workers "
-            f"at most, one on each node of a job; raise max_jobs, or set nodes = {resources.nodes} "
-            "in the slurm.toml"
-        )

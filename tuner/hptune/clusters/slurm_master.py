@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -21,9 +20,6 @@ from .shown_jobs import job_text
 
 _MARGIN_SECONDS = 10.0
 """How long before its end a master leaves at the latest, if Slurm does not say what follows."""
-
-_SILENCE_SECONDS = 30.0
-"""How long a master waits until it asks a silent Slurm again."""
 
 _KILL_SECONDS = 20.0
 """How long after the signal a cancelled master leaves: Slurm's KillWait is 30 s by default."""
@@ -114,30 +110,6 @@ def cancel_jobs(directory: StudyDirectory, *, is_master: bool = False) -> int:
         ) from error
     forget_jobs(folder)
     return count
-
-
-def wait_for_slurm(notify: Callable[[str], None]) -> None:
-    """Wait until Slurm answers, if this master is a job: nobody is there to start it again.
-
-    Where there is no Slurm at all, this returns at once.
-
-    Args:
-        notify: Takes a line for the user.
-    """
-    from hptune_jobqueue.commands import Slurm
-    from hptune_jobqueue.master import notice_seconds
-
-    is_silent = False
-    while notice_seconds() is not None and shutil.which("sinfo") is not None:
-        try:
-            Slurm().partitions()
-        except SlurmUnavailableError as error:
-            if not is_silent:
-                notify(f"Slurm does not answer, so this job waits until it does: {error}")
-            is_silent = True
-        else:
-            return
-        time.sleep(_SILENCE_SECONDS)
 
 
 def handover(

@@ -112,14 +112,20 @@ class WorkerLeft:
 
 @dataclass(frozen=True, slots=True)
 class NodeExcluded:
-    """The answer to `ExcludeNode`: the workers on a node take no more attempts.
+    """The workers on a node take no more attempts: the answer to `ExcludeNode`, or jobs fail there.
 
     Those that run there may end. It holds, also for the next master, until a worker is started
     there: another one than those that were there.
+
+    Attributes:
+        at: When, in seconds since the epoch.
+        node: Its name.
+        reason: Why jobs cannot run there; empty for the attempts that were lost there.
     """
 
     at: float
     node: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

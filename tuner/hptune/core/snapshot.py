@@ -54,7 +54,7 @@ class StudySnapshot:
             they are not limited by that.
         usual: What a trial asks for by default.
         sizes: The number of trials that run or may start, by what they ask for.
-        failing_nodes: The nodes on which attempts are lost again and again.
+        unfit_nodes: The nodes that jobs are to avoid, and why.
         jobs: Which jobs bring the workers, and what they wait for, in words; the engine does not
             know, so it is added for displays.
     """
@@ -77,7 +77,7 @@ class StudySnapshot:
     packing_advice: str = ""
     usual: Resources = field(default_factory=Resources)
     sizes: Mapping[Resources, int] = field(default_factory=dict)
-    failing_nodes: tuple[str, ...] = ()
+    unfit_nodes: Mapping[str, str] = field(default_factory=dict)
     jobs: str = ""
 
     @property

@@ -22,7 +22,7 @@ from .messages import (
     WorkerLeft,
     WorkerRefused,
 )
-from .node_failures import FAILING, Loss, NodeFailures
+from .node_failures import FAILING, WHY, Loss, NodeFailures
 from .resources import Capacity
 
 RosterEvent = StudyOpened | WorkerJoined | WorkerRefused | WorkerLeaving | WorkerLeft | NodeExcluded
@@ -102,15 +102,16 @@ class Workers:
     """The roster.
 
     A node *fails* if attempts are lost there again and again. It is *excluded* by the event that
-    answers `to_exclude`: its workers are drained, and so is one that returns there to the next
-    master. Both end when somebody starts a worker there, or asks for it as the study is resumed.
+    answers `to_exclude`, or that says why jobs fail there: its workers are drained, and so is one
+    that returns there to the next master. Both end when somebody starts a worker there, or asks for
+    it as the study is resumed.
     """
 
     def __init__(self) -> None:
         self._workers: dict[str, Worker] = {}
         self._on_node = Counter[str]()
         self._failures = NodeFailures()
-        self._excluded: set[str] = set()
+        self._excluded: dict[str, str] = {}
         self._refused = ""
 
     # --- events -----------------------------------------------------------------------------
@@ -126,17 +127,19 @@ class Workers:
                 changed = self._move(list(self._workers), event)
                 self._workers = {each.name: each for each in changed}
                 return changed
-            case NodeExcluded(node=node):
-                self._excluded.add(node)
+            case NodeExcluded(node=node, reason=reason):
+                self._excluded[node] = reason
                 return self._move([each.name for each in self if each.node == node], event)
             case WorkerJoined(worker=name, node=node):
                 before = self._workers.get(name)
                 changed = self._move([name], event)
                 if changed and (before is None or before.phase is not Phase.AWAY):
                     self._failures.restart(node)
-                    self._excluded.discard(node)
+                    self._excluded.pop(node, None)
                 elif changed and node in self._excluded:
-                    changed += self._move([name], NodeExcluded(event.at, node))
+                    changed += self._move(
+                        [name], NodeExcluded(event.at, node, self._excluded[node])
+                    )
                 return changed
             case WorkerRefused():
                 self._refused = f"{event.node} was refused: {event.reason}"
@@ -200,12 +203,13 @@ class Workers:
         return self._refused
 
     @property
-    def failing_nodes(self) -> tuple[str, ...]:
-        """The nodes on which attempts are lost again and again."""
-        return self._failures.nodes
+    def unfit_nodes(self) -> Mapping[str, str]:
+        """The nodes on which attempts are lost again and again, or jobs fail, and why."""
+        found = {node: why for node, why in self._excluded.items() if why}
+        return dict.fromkeys(self._failures.nodes, WHY) | found
 
     def is_excluded(self, node: str) -> bool:
-        """Return whether the workers on a node take no attempts, because it fails."""
+        """Return whether the workers on a node take no attempts."""
         return node in self._excluded
 
     @property
@@ -214,7 +218,7 @@ class Workers:
 
         What fails everywhere, such as a file server, is no fault of the nodes.
         """
-        found = next((each for each in self.failing_nodes if each not in self._excluded), "")
+        found = next((each for each in self._failures.nodes if each not in self._excluded), "")
         return "" if all(map(self._failures.any_on, self._on_node)) else found
 
     def losses_on(self, node: str) -> tuple[Loss, ...]:
@@ -241,5 +245,6 @@ def _moved(before: Worker | None, phase: Phase, event: RosterEvent) -> Worker:
     assert before is not None, "the table has rows of unknown workers for the above alone"
     if phase is not Phase.DRAINING:
         return replace(before, phase=phase, since=event.at)
-    reason = event.reason if isinstance(event, WorkerLeaving) else FAILING
+    reason = event.reason if isinstance(event, WorkerLeaving | NodeExcluded) else ""
+    reason = reason or FAILING
     return replace(before, phase=phase, since=event.at, reason=reason, was_drained=True)

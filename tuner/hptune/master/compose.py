@@ -84,7 +84,7 @@ def compose(
         brief=brief(run),
         files=_files(run),
         observer=observers,
-        requests=requests,
+        requests=lambda: [*workers.take_excluded(), *requests()],
         required_workers=workers.cluster.required_workers,
         split=split,
     )

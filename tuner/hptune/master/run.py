@@ -260,7 +260,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
         # Workers that outlive this master are told by its last heartbeat that it has ended.
         with observers.until_stopped(), run.lock.beating():
             if not plan.retries_nodes:
-                cluster.exclude(run.engine.workers.failing_nodes)
+                cluster.exclude(run.engine.workers.unfit_nodes)
             cluster.scale_up(plan.layout.resources, run.trials_to_run)
             began_at = clock.now()  # before the measuring, which is part of the run's time
             header = plan.header(

@@ -68,6 +68,7 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) ->
     settings, devices = request.settings, request.plan.devices[-1]
     cluster = choose_cluster(settings, directory.path)
     _check_devices(devices, cluster)
+    cluster.prepare(note)
     directory.create()
     with directory.acquire() as lock, lock.beating(), Workforce(settings, cluster) as workers:
         note(Notice(f"reading {Path(settings.source.path).name} and its data …"))
@@ -241,17 +242,21 @@ def measured_curve(
     if plan.batch is not None:
         check_divides(plan.batch, plan.divisors)
     lost: list[str] = []
+    has_figures = False
 
     def told(point: Point, result: Sample | Ending) -> None:
+        nonlocal has_figures
         point = result.point if isinstance(result, Sample) else point
         devices = plural(point.devices, runner.device)
         batch = f"{point.batch_per_device} samples each" if point.batch_per_device else "its batch"
         words = f"{backend}: {devices}, {batch}"
         if isinstance(result, Sample):
+            has_figures = True
             note(Notice(f"{words}: {amount(1000.0 * result.step_seconds)} ms a step"))
             return
         failure = Failure.of(point, result)
-        if not point.batch_per_device and not failure.is_too_large:
+        is_of_code = result.cause is Cause.EXCEPTION and not has_figures
+        if (is_of_code or not point.batch_per_device) and not failure.is_too_large:
             _raise_first(result)
         if result.cause is Cause.STOPPED:
             return

@@ -15,6 +15,7 @@ from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
 from ..config.source_checks import check_source
 from ..core.clock import SystemClock
+from ..core.messages import NodeExcluded
 from ..core.notice import Notice
 from ..core.resources import Resources
 from ..core.snapshot import StudySnapshot
@@ -132,11 +133,16 @@ class Workforce:
         Raises:
             StudyError: No worker can be had any more.
         """
-        self.cluster.exclude(snapshot.failing_nodes)
+        self.cluster.exclude(snapshot.unfit_nodes)
         lines = self.cluster.scale_to(_runnable(snapshot), executor.workers)
         for worker, why in self.cluster.drained().items():
             executor.drain(worker, why)
         return lines
+
+    def take_excluded(self) -> Sequence[NodeExcluded]:
+        """Return that the cluster has excluded nodes since the last call."""
+        found = self.cluster.take_excluded().items()
+        return [NodeExcluded(self.clock.now(), node, why) for node, why in found]
 
 
 def _runnable(snapshot: StudySnapshot) -> dict[Resources, int]:

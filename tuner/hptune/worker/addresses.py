@@ -35,12 +35,27 @@ def is_over(scheduler: str) -> bool:
     return "://" not in scheduler and _written_in(scheduler) == ""
 
 
+def has_ended(scheduler: str) -> bool:
+    """Return whether a scheduler's file says that its study has ended.
+
+    >>> has_ended("tcp://node1:8786"), has_ended("/nowhere.json")
+    (False, False)
+    """
+    return "://" not in scheduler and bool(_content(scheduler).get("has_ended"))
+
+
 def _written_in(file: str) -> str | None:
     """Return the address in a scheduler file; None if there is no such file, or no address."""
+    address = _content(file).get("address")
+    return None if address is None else str(address)
+
+
+def _content(file: str) -> Mapping[str, object]:
     try:
-        return str(json.loads(Path(file).read_text(encoding="utf-8"))["address"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        found = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def holds_address(file: str) -> bool:

@@ -495,7 +495,7 @@ class Engine:
             interrupted=records.interrupted,
             usual=config.resources,
             sizes=self._dispatch.sizes(with_waiting=self._is_starting),
-            failing_nodes=self.workers.failing_nodes,
+            unfit_nodes=self.workers.unfit_nodes,
         )
 
     @property

@@ -28,6 +28,7 @@ from ..resume.randomness import seed_after_loading
 from ..strategies import batches
 from ..strategies.base import Strategy
 from ..strategies.fit_calls import bound, whole_training
+from .first_batch import see_framework
 from .objective import build, load_data, train
 
 _WARM_UP_STEPS = 4
@@ -55,6 +56,8 @@ def run(
     trial: TrialContext,
     request: StepRequest,
     strategy: Strategy | None = None,
+    *,
+    gpus: int = 0,
 ) -> Ending:
     """Measure steps of one configuration on this attempt's devices.
 
@@ -66,9 +69,11 @@ def run(
         trial: Where to report.
         request: What to measure.
         strategy: What trains on several devices; None for Keras alone.
+        gpus: How many GPUs this process holds.
 
     Raises:
-        ModelFileError: The code calls no `model.fit`, or its data cannot be divided.
+        ModelFileError: The code calls no `model.fit`, its data cannot be divided, or the framework
+            does not see the GPUs.
     """
     if code.objective is not None:
         raise ModelFileError(
@@ -78,6 +83,7 @@ def run(
     by_strategy = contextlib.nullcontext() if strategy is None else whole_training(strategy)
     with by_strategy, _measured_fit(trial, request, strategy):
         model = build(code, hp)
+        _check_gpus(gpus)
         data = load_data(code, hp)
         seed_after_loading(trial.seed)
         try:
@@ -87,6 +93,20 @@ def run(
         else:
             raise ModelFileError(_NO_FIT)
     return Ending(Cause.RETURNED)
+
+
+def _check_gpus(held: int) -> None:
+    """Check that the framework sees the GPUs: steps on cores would be taken for theirs.
+
+    Raises:
+        ModelFileError: It does not.
+    """
+    if held and (seen := see_framework()).gpus < held:
+        raise ModelFileError(
+            f"{seen.words} sees {seen.gpus} GPUs, but {held} are to be measured: it would train on "
+            "cores. Install its CUDA build (`hptune doctor` says more), or measure where there are "
+            "no GPUs: with CUDA_VISIBLE_DEVICES= here, or with gpus = 0 in the slurm.toml"
+        )
 
 
 @contextlib.contextmanager

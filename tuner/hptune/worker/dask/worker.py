@@ -18,7 +18,7 @@ from ...errors import StudyError
 from ...security.certificates import Identity
 from ...security.handshake import identity_for, why_refused
 from .. import devices
-from ..addresses import address_of, is_over, reach
+from ..addresses import address_of, has_ended, is_over, reach
 from ..health import announce
 from ..private_folder import dask_folder
 from .dask_settings import DASK_SETTINGS, silence
@@ -199,7 +199,7 @@ class _Joining:
         while not self._leave.is_set():
             if not is_over(self._options.scheduler):
                 needed_at = time.monotonic()
-            elif time.monotonic() - needed_at > _OVER_SECONDS:
+            elif has_ended(self._options.scheduler) or time.monotonic() - needed_at > _OVER_SECONDS:
                 self._say("no study needs this worker now")
                 return None
             address = address_of(self._options.scheduler)

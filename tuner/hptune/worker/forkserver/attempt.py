@@ -184,7 +184,8 @@ def _run(
     if order.measure is not None:
         from ...training.keras import step_times
 
-        return step_times.run(code, hp, trial, order.measure, strategy)
+        gpus = len(order.placement.gpus)
+        return step_times.run(code, hp, trial, order.measure, strategy, gpus=gpus)
     if code.objective is not None:
         from ...training import function_objective
 
