@@ -49,14 +49,14 @@ test-slow: $(VENV)/.installed
 	$(BIN)/python -m $(COMPILE)
 	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow --durations=20 tests/$(ROOM)
 
-# The code of the documentation, run as a reader would; some ten minutes.
+# The code of the documentation, run as a reader would; a quarter of an hour.
 test-docs: $(VENV)/.installed
 	$(BIN)/python -m pytest -n0 -m slow tests/test_doc_code.py
 
 # The site, in build/site; a broken link or anything that Sphinx warns of is an error.
 docs: $(VENV)/.installed
 	rm -rf build/site
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html -c docs -d build/doctrees . build/site
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env -b html -c docs -d build/doctrees . build/site
 	@echo "build/site/index.html"
 
 lint: $(VENV)/.installed

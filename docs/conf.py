@@ -34,6 +34,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["html_image"]
 highlight_language = "none"
 nitpicky = True
+smartquotes = False  # an option is --trials, not a dash
 
 html_theme = "furo"
 html_title = "hptune"
@@ -75,7 +76,7 @@ def _write_markdown(app: Sphinx, error: Exception | None) -> None:
         site.joinpath(f"{page}.md").write_text(text)
     folder = INDEX.rpartition("/")[0]
     site.joinpath("llms.txt").write_text(
-        re.sub(r"(?<=\]\()(?!https?:)", f"{folder}/", _markdown[INDEX])
+        re.sub(r"(?<=\]\()(?!https?:)", f"{folder}/", _markdown[INDEX]).replace(f"{folder}/../", "")
     )
     site.joinpath("index.html").write_text(
         f'<!doctype html><meta http-equiv="refresh" content="0; url={INDEX}.html">'

@@ -43,7 +43,9 @@ def python_api() -> str:
 
 
 def _trial() -> str:
-    described = {name: body for name, body in _sections(inspect.cleandoc(TrialContext.__doc__ or ""))}
+    described = {
+        name: body for name, body in _sections(inspect.cleandoc(TrialContext.__doc__ or ""))
+    }
     values = map(_item, _entries(described["Attributes"]))
     kept = [each for each in values if each.startswith(tuple(f"- `{n}`" for n in _VALUES_OF_TRIAL))]
     head = "The second argument of `objective(hp, trial)`."
@@ -138,7 +140,11 @@ def _command(command: click.Command, parent: click.Context, level: int) -> str:
     with click.Context(command, info_name=command.name, parent=parent) as ctx:
         usage = " ".join((ctx.command_path, *command.collect_usage_pieces(ctx)))
         records = [each.get_help_record(ctx) for each in command.get_params(ctx)]
-        rows = [f"| `{_cell(names)}` | {_cell(words)} |" for names, words in filter(None, records)]
+        rows = [
+            f"| `{_cell(names)}` | {_cell(words)} |"
+            for names, words in filter(None, records)
+            if words
+        ]
         options = ["| Option | Meaning |", "|---|---|", *rows, ""]
         lines = [f"{'#' * level} {ctx.command_path}", "", f"```sh\n{usage}\n```", ""]
         lines += [_help(command.help or ""), "", *options]
@@ -152,7 +158,7 @@ def _help(text: str) -> str:
     found = []
     for each in inspect.cleandoc(text).split("\n\n"):
         if each.startswith("\b"):
-            each = f"```sh\n{each.removeprefix(chr(8)).strip(chr(10))}\n```"  # noqa: PLW2901 (one of two forms)
+            each = f"```text\n{each.removeprefix(chr(8)).strip(chr(10))}\n```"  # noqa: PLW2901 (one of two forms)
         found.append(each)
     return "\n\n".join(found)
 
