@@ -43,11 +43,10 @@ def python_api() -> str:
 
 
 def _trial() -> str:
-    described = {
-        name: body for name, body in _sections(inspect.cleandoc(TrialContext.__doc__ or ""))
-    }
+    described = dict(_sections(inspect.cleandoc(TrialContext.__doc__ or "")))
+    beginnings = tuple(f"- `{name}`" for name in _VALUES_OF_TRIAL)
     values = map(_item, _entries(described["Attributes"]))
-    kept = [each for each in values if each.startswith(tuple(f"- `{n}`" for n in _VALUES_OF_TRIAL))]
+    kept = [each for each in values if each.startswith(beginnings)]
     head = "The second argument of `objective(hp, trial)`."
     return "\n".join(("## trial", "", head, "", *kept, ""))
 
