@@ -40,7 +40,7 @@ FILE = re.compile(r"# ([\w/]+\.(?:py|toml))\b")
 """The first line of a block that is a file of the reader's."""
 LANGUAGES = {"python", "sh", "console", "toml", "text", "json", "dockerfile", "sql"}
 SHORTER = (
-    (r"--trials \d+", "--trials 3"), (r"\btrials=\d+", "trials=3"), (r"--epochs \d+", "--epochs 4"),
+    (r"--trials \d+", "--trials 3"), (r"\b(max_)?trials=\d+", r"\1trials=3"), (r"--epochs \d+", "--epochs 4"),
     (r"\bepochs=\d+", "epochs=4"), (r"\bEPOCHS = \d+", "EPOCHS = 4"),
     (r"\bDIR\b", "$(ls -td studies/* | head -1)"),
 )  # fmt: skip
@@ -140,7 +140,8 @@ def test_code_compiles_and_commands_exist(page: Path, folder: Path) -> None:
 def test_faults_are_found(folder: Path) -> None:
     page = folder / "page.md"
     wrong = (("", "x"), ("python", "def f(:"), ("sh", "X=1 hptune run m.py --trails 3"),
-             ("console", "$ hptune rnu m.py"), ("toml", "a = "), ("sh", "hptune list --c"))  # fmt: skip
+             ("console", "$ hptune rnu m.py"), ("toml", "a = "),
+             ("sh", "hptune list --color"))  # fmt: skip
     fences = [f"```{language}\n{code}\n```\n" for language, code in wrong]
     page.write_text("<!-- not run: no reason -->\n" + "\nwords\n".join(fences))
     lines = [int(each.split(":")[1]) for each in faults(page)]
