@@ -21,19 +21,20 @@ _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Example|Examples)::?$")
 _ENTRY = re.compile(r"^(\*{0,2}[\w.]+(?: \([^)]*\))?): (.*)", re.DOTALL)
 _VALUES_OF_TRIAL = ("number", "params", "seed", "epochs", "resumed_from")
 _OF_TRIAL = ("report", "should_stop", "checkpoint_dir", "rank", "world_size", "local_rank")
+_FIRST = ("Tuner", "Study", "HyperParameters", "Resources")
 _DECLARATIONS = ("Int", "Float", "Choice", "Boolean", "Fixed", "conditional_scope")
 
 
 def python_api() -> str:
     """Return what docs/stability.md promises of Python, from the docstrings."""
     parts = []
-    for name in hptune.__all__:
+    for name in dict.fromkeys((*_FIRST, *hptune.__all__)):
         value = getattr(hptune, name)
         parts.append(_entry(name, value, 2))
         if name in ("Tuner", "Study"):
             kept = re.search(rf"^Of `{name}`:(.*)", _STABLE, re.MULTILINE)
             members = re.findall(r"`(\w+)`", kept[1]) if kept else []
-            members = [each for each in members if each != "Tuner"]
+            members = [each for each in dict.fromkeys(members) if each != "Tuner"]
         else:
             members = list(_DECLARATIONS) if name == "HyperParameters" else []
         parts += [_entry(f"{name}.{each}", _member(value, each), 3) for each in members]
@@ -95,7 +96,8 @@ def _as_markdown(docstring: str) -> str:
 
 
 def _sections(docstring: str) -> Iterator[tuple[str, str]]:
-    title, body = "", []
+    title = ""
+    body: list[str] = []
     for line in docstring.splitlines():
         found = _SECTION.match(line)
         if found or line == "What is optimised:":
