@@ -40,10 +40,12 @@ FILE = re.compile(r"# ([\w/]+\.(?:py|toml))\b")
 """The first line of a block that is a file of the reader's."""
 LANGUAGES = {"python", "sh", "console", "toml", "text", "json", "dockerfile", "sql"}
 SHORTER = (
-    (r"--trials \d+", "--trials 3"), (r"\b(max_)?trials=\d+", r"\1trials=3"), (r"--epochs \d+", "--epochs 4"),
-    (r"\bepochs=\d+", "epochs=4"), (r"\bEPOCHS = \d+", "EPOCHS = 4"),
+    (r"--trials \d+", "--trials 3"),
+    (r"\b(max_)?trials=\d+", r"\1trials=3"),
+    (r"--epochs \d+", "--epochs 4"),
+    (r"\b(EPOCHS = |epochs=)\d+", r"\g<1>4"),
     (r"\bDIR\b", "$(ls -td studies/* | head -1)"),
-)  # fmt: skip
+)
 """What makes the examples short when they are run, and names their newest study."""
 NOT_RUN = {
     "GPUs": 2, "Hydra": 1, "Ray Tune": 1, "W&B": 1, "a Ray cluster": 1, "a Slurm cluster": 3,
@@ -55,12 +57,13 @@ NOT_RUN = {
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Code of a page: `reason` says why it cannot run here."""
+    """Code of a page: `reason` says why it cannot run here, `is_setup` whether it is hidden."""
 
     line: int
     language: str
     code: str
     reason: str
+    is_setup: bool
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -71,7 +74,7 @@ def blocks(page: Path) -> Iterator[Block]:
         if found["setup"]:
             language, code = found["setup"], found["hidden"]
         reason = found["reason"] or ("a session" if language == "console" else "")
-        yield Block(line, language, code, reason)
+        yield Block(line, language, code, reason, found["setup"] is not None)
 
 
 def commands(code: str, *, is_session: bool) -> Iterator[list[str]]:
@@ -158,7 +161,7 @@ def script(page: Path) -> str:
     lines = ["import subprocess", f"page = {page.name!r}"]
     for block in blocks(page):
         code = block.code
-        for long, short in SHORTER:
+        for long, short in () if block.is_setup else SHORTER:
             code = re.sub(long, short, code)
         code = "\n" * block.line + code
         file = FILE.match(block.code)
