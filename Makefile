@@ -14,7 +14,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # hptune's modules, which takes a fifth of its processor time.
 COMPILE := compileall -q tuner jobqueue tests/support
 
-.PHONY: demo clip-demo test test-slow lint lines clean
+.PHONY: demo clip-demo test test-slow test-docs docs lint lines clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hptune needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which one to use: make PYTHON=python3.12 …")'
@@ -48,6 +48,16 @@ test: $(VENV)/.installed
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m $(COMPILE)
 	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow --durations=20 tests/$(ROOM)
+
+# The code of the documentation, run as a reader would; a quarter of an hour.
+test-docs: $(VENV)/.installed
+	$(BIN)/python -m pytest -n0 -m slow tests/test_doc_code.py
+
+# The site, in build/site; a broken link or anything that Sphinx warns of is an error.
+docs: $(VENV)/.installed
+	rm -rf build/site
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env -b html -c docs -d build/doctrees . build/site
+	@echo "build/site/index.html"
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -181,10 +181,10 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
         ((*RUN, *LIGHT, "--search", "optuna:TPESampler"), "optuna"),
         (("report", finished_study), "dashboard"),
     ):
-        refused(cli(*arguments), cli.directory, f"pip install 'hptune[{extra}]'")
+        refused(cli(*arguments), cli.directory, "pip install ", f"[{extra}]'")
     file = "raise ModuleNotFoundError(\"No module named 'jax'\", name='jax')"
     ended = cli("run", cli.file("model.py", file), *LIGHT)
-    refused(ended, cli.directory, "No module named 'jax'", "pip install 'hptune[jax]'")
+    refused(ended, cli.directory, "No module named 'jax'", "pip install ", "[jax]'")
 
 
 def test_the_users_own_error(hptune: Hptune) -> None:

@@ -165,7 +165,7 @@ def test_a_faulty_pruner_is_named(cli: InProcess, method: str, said: str) -> Non
 
 def test_the_example_of_the_guide_runs(cli: InProcess) -> None:
     page = (Path(__file__).parents[2] / "docs/guide/plugins.md").read_text()
-    code, command = re.findall(r"^```(?:python)?\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[:2]
+    code, command = re.findall(r"^```(?:python|sh)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[:2]
     assert code.startswith("# mine.py\n")
     cli.file("mine.py", code)
     cli.file("model.py", MODEL)

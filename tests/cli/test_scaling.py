@@ -59,7 +59,7 @@ AUTO = ["run", "model.py", "--processes-per-trial", "auto"]
         ([*SCALING, "--batch-size", "1"], ["1, which does not divide", "--batch-size 2"]),
         ([*SCALING, "--compare", "jax,mxnet"], ["'mxnet'", "tensorflow, jax, torch"]),
         ([*SCALING, "--compare", "jax,jax"], ["twice"]),
-        ([*SCALING, "--compare", "jax"], ["hptune[jax]", "--python jax=PATH"]),
+        ([*SCALING, "--compare", "jax"], ["[jax]", "--python jax=PATH"]),
         ([*SCALING, "--python", "torch=/bin/python"], ["'torch'", "--compare"]),
         ([*SCALING, "-o", "report.pdf"], [".pdf", ".md and .html"]),
         ([*SCALING, "--json", "no/where.json"], ["there is no folder no"]),

@@ -25,7 +25,7 @@ def image() -> str:
     if why := missing():
         unavailable(f"the tests on containers cannot run: {why}")
     guide = (ROOT / "docs" / "guide" / "containers.md").read_text()
-    further = re.search(r"```\n(FROM hptune\n.*?)```", guide, re.DOTALL)
+    further = re.search(r"```dockerfile\n(FROM hptune\n.*?)```", guide, re.DOTALL)
     assert further is not None
     return build_further(build_image("tensorflow"), further[1], name="digits")
 

@@ -16,9 +16,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib.util
+import json
 import re
+import shlex
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of the system when a disk is full, or a quota used up."""
@@ -169,16 +173,52 @@ _EXTRAS = {
 def how_to_install(module: str | None) -> str:
     """Return the command that installs a module of an extra; empty if no extra has it.
 
-    >>> how_to_install("skopt")
-    "pip install 'hptune[skopt]'"
-    >>> how_to_install("keras")
-    "pip install 'hptune[tensorflow]' (or jax or torch in place of tensorflow)"
+    It names where hptune itself was installed from, and never its name alone: no index has hptune,
+    and anybody could give that name to a package. Where that place is not known, or is gone, it
+    names the packages of the extra.
     """
     first, *others = _EXTRAS.get(module or "", ("",))
     if not first:
         return ""
     choice = f" (or {' or '.join(others)} in place of {first})" if others else ""
-    return f"pip install 'hptune[{first}]'{choice}"
+    return f"pip install {own_source(first) or _packages_of(first)}{choice}"
+
+
+def own_source(extra: str = "") -> str:
+    """Return the folder, file or URL that hptune was installed from, as pip's argument.
+
+    Args:
+        extra: An extra that is to be installed with it.
+
+    Returns:
+        Empty if hptune was not installed from such a place, or if the place is gone.
+    """
+    from importlib import metadata
+
+    record = json.loads(metadata.distribution("hptune").read_text("direct_url.json") or "{}")
+    url, extras = record.get("url", ""), f"[{extra}]" if extra else ""
+    path = unquote(urlsplit(url).path) if url.startswith("file:") else ""
+    if "vcs_info" in record:
+        of_repository = record["vcs_info"]
+        url = f"{of_repository['vcs']}+{url}@{of_repository['commit_id']}"
+    elif path:
+        if not Path(path).exists():
+            return ""
+        option = "-e " if record.get("dir_info", {}).get("editable") else ""
+        return option + shlex.quote(path + extras)
+    return shlex.quote(f"hptune{extras} @ {url}") if url else ""
+
+
+def _packages_of(extra: str) -> str:
+    from importlib import metadata
+
+    from packaging.requirements import Requirement
+
+    return shlex.join(
+        f"{each.name}{each.specifier}"
+        for each in map(Requirement, metadata.requires("hptune") or ())
+        if each.marker and each.marker.evaluate({"extra": extra})
+    )
 
 
 def check_installed(module: str, purpose: str) -> None:

@@ -14,7 +14,7 @@ from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ..errors import ModelFileError, UsageError, how_to_install
+from ..errors import ModelFileError, UsageError, how_to_install, own_source
 from .scripts import refuse_other_searches
 from .user_errors import is_installed
 
@@ -116,11 +116,11 @@ def _check_python(python: str) -> None:
         ) from error
     here, there = metadata.version("hptune"), asked.stdout.strip()
     if asked.returncode or there != here:
-        found = f"hptune {there}" if there else "no hptune"
+        found, source = f"hptune {there}" if there else "no hptune", own_source()
+        remedy = f"{python} -m pip install {source}" if source else "install it as here"
         raise UsageError(
             f"--python is {python}, whose environment has {found}; it needs hptune {here}: "
-            f"{python} -m pip install hptune=={here}. A program that runs without hptune is tuned "
-            "with --command"
+            f"{remedy}. A program that runs without hptune is tuned with --command"
         )
 
 

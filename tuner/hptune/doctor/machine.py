@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -25,11 +26,12 @@ def check_versions(_subject: Subject) -> Iterator[Finding]:
     else:
         known = f"{least[0]}.{least[1]} to {most[0]}.{most[1]}"
         yield warned("Python", here, f"hptune is tested with {known}")
-    wrong = list(_unmet_requirements())
+    wrong = dict(_unmet_requirements())
     shown = [f"{name} {version}" for name in _SHOWN if (version := _version(name))]
     if wrong:
+        needed = shlex.join(wrong)
         yield failed(
-            "packages", "; ".join(wrong), f"{sys.executable} -m pip install --upgrade hptune"
+            "packages", "; ".join(wrong.values()), f"{sys.executable} -m pip install {needed}"
         )
     elif _version("dask") != _version("distributed"):
         yield warned(
@@ -41,7 +43,8 @@ def check_versions(_subject: Subject) -> Iterator[Finding]:
         yield passed("packages", ", ".join(shown))
 
 
-def _unmet_requirements() -> Iterator[str]:
+def _unmet_requirements() -> Iterator[tuple[str, str]]:
+    """Yield each requirement that is not met, and what is installed instead."""
     from packaging.requirements import Requirement
 
     for text in importlib.metadata.requires("hptune") or ():
@@ -50,9 +53,9 @@ def _unmet_requirements() -> Iterator[str]:
             continue
         version = _version(needed.name)
         if version is None:
-            yield f"{needed.name} is not installed"
+            yield text, f"{needed.name} is not installed"
         elif not needed.specifier.contains(version, prereleases=True):
-            yield f"{needed.name} {version} does not meet {needed.specifier}"
+            yield text, f"{needed.name} {version} does not meet {needed.specifier}"
 
 
 def _version(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The use of NVIDIA GPUs, by NVML (`pip install 'hptune[gpu]'`) or else by nvidia-smi."""
+"""The use of NVIDIA GPUs, by NVML (the extra `gpu`) or else by nvidia-smi."""
 
 from __future__ import annotations
 

@@ -1,0 +1,105 @@
+"""The site of the documentation: `make docs` builds it into build/site.
+
+The pages are the Markdown files of the repository as they are. Added are the reference of Python
+and of the commands (`reference_pages`), the navigation from the lists of docs/index.md, each page
+as Markdown beside its HTML, and llms.txt, which lists them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+
+import reference_pages  # noqa: E402 (found by the path above)
+
+project = "hptune"
+copyright = "the authors of hptune"  # noqa: A001 (Sphinx's name for it)
+root_doc = "docs/index"
+# Sphinx reads the repository from its root, so that links to examples lead somewhere.
+include_patterns = [
+    *("docs/**", "examples/**", "benchmarks/README.md"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
+]
+exclude_patterns = [".*", "build", "studies", "tests", "tuner", "jobqueue", "examples/*/.venv"]
+extensions = ["myst_parser"]
+myst_heading_anchors = 4
+myst_enable_extensions = ["html_image"]
+highlight_language = "none"
+nitpicky = True
+smartquotes = False  # an option is --trials, not a dash
+
+html_theme = "furo"
+html_title = "hptune"
+html_static_path: list[str] = []
+templates_path = ["theme"]
+html_show_copyright = False
+html_show_sphinx = False
+
+INDEX = root_doc
+_WITH_LISTS = (INDEX, "docs/decisions/README")
+"""Pages whose lists of pages are the navigation below them."""
+_FROM_ELSEWHERE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"(?:https?:)?//")
+_LISTED = re.compile(r"^- \[.*?\]\((.*?)\.md\)", re.MULTILINE)
+_logger = logging.getLogger(__name__)
+_markdown: dict[str, str] = {}
+
+
+def _complete(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Add what is made from the code, and to the index the navigation that follows its lists."""
+    source[0] += reference_pages.PAGES.get(page, str)()
+    _markdown[page] = source[0]
+    if page in _WITH_LISTS:
+        title, *sections = source[0].split("\n## ")
+        source[0] = "\n## ".join((title, *map(_with_navigation, sections)))
+
+
+def _with_navigation(section: str) -> str:
+    caption, pages = section.partition("\n")[0], _LISTED.findall(section)
+    tree = f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
+    return f"{section}\n{tree}"
+
+
+def _write_markdown(app: Sphinx, error: Exception | None) -> None:
+    """Write each page as Markdown, llms.txt and a first page; look for files from elsewhere."""
+    if error is not None:
+        return
+    site = Path(app.outdir)
+    for page, text in _markdown.items():
+        site.joinpath(f"{page}.md").write_text(text)
+    folder = INDEX.rpartition("/")[0]
+    site.joinpath("llms.txt").write_text(
+        re.sub(r"(?<=\]\()(?!https?:)", f"{folder}/", _markdown[INDEX]).replace(f"{folder}/../", "")
+    )
+    site.joinpath("index.html").write_text(
+        f'<!doctype html><meta http-equiv="refresh" content="0; url={INDEX}.html">'
+        f'<a href="{INDEX}.html">{project}</a>\n'
+    )
+    for path in site.rglob("*.html"):
+        for found in _FROM_ELSEWHERE.findall(path.read_text()):
+            _logger.warning("%s loads something from another site: %s", path, found)
+
+
+def _name_markdown(
+    _app: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: object
+) -> None:
+    if page in _markdown:
+        context["markdown_file"] = f"{page.rpartition('/')[2]}.md"
+        context["metatags"] += (
+            f'<link rel="alternate" type="text/markdown" href="{context["markdown_file"]}">'
+        )
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register what this site adds to Sphinx."""
+    app.connect("source-read", _complete)
+    app.connect("html-page-context", _name_markdown)
+    app.connect("build-finished", _write_markdown)
+    return {"parallel_read_safe": False}

@@ -1,0 +1,234 @@
+"""The code of the documentation: it compiles, its commands exist, and it runs in a page's order.
+
+Comments before a block say what a reader does not see: `<!-- not run: REASON -->` for code that
+cannot run here, which is compiled only and counted, and `<!-- setup` with code that comes first.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from hptune.cli import main
+from hptune.core.attempt import Cause
+from hptune.core.messages import FinishReason
+from hptune.errors import UsageError
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/guide/*.md"),
+     *ROOT.glob("docs/reference/*.md"), *ROOT.glob("examples/**/README.md"))
+)  # fmt: skip
+BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]*) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$"
+    r"|^<!-- setup (?P<setup>\w+)\n(?P<hidden>.*?)^-->$",
+    re.MULTILINE | re.DOTALL,
+)
+FILE = re.compile(r"# ([\w/]+\.(?:py|toml))\b")
+"""The first line of a block that is a file of the reader's."""
+LANGUAGES = {"python", "sh", "console", "toml", "text", "json", "dockerfile", "sql"}
+SHORTER = (
+    (r"--trials \d+", "--trials 3"),
+    (r"\b(max_)?trials=\d+", r"\1trials=3"),
+    (r"--epochs \d+", "--epochs 4"),
+    (r"\b(EPOCHS = |epochs=)\d+", r"\g<1>4"),
+    (r"\bDIR\b", "$(ls -td studies/* | head -1)"),
+)
+"""What makes the examples short when they are run, and names their newest study."""
+NOT_RUN = {
+    "GPUs": 2, "Hydra": 1, "Ray Tune": 1, "W&B": 1, "a Ray cluster": 1, "a Slurm cluster": 4,
+    "a download": 2, "a module of yours": 1, "a running study": 2, "a script of yours": 2,
+    "a session": 4, "an environment of yours": 1, "an installation": 7, "containers": 6, "long trainings": 5,
+    "several machines": 3,
+}  # fmt: skip
+"""How many blocks cannot run in a test, by what they need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Code of a page: `reason` says why it cannot run here, `is_setup` whether it is hidden."""
+
+    line: int
+    language: str
+    code: str
+    reason: str
+    is_setup: bool
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        language, code = found["language"], found["code"]
+        if found["setup"]:
+            language, code = found["setup"], found["hidden"]
+        reason = found["reason"] or ("a session" if language == "console" else "")
+        yield Block(line, language, code, reason, found["setup"] is not None)
+
+
+def commands(code: str, *, is_session: bool) -> Iterator[list[str]]:
+    """Yield the words of each command of hptune's in a shell block."""
+    for line in code.replace("\\\n", " ").splitlines():
+        if is_session and not re.match(r"\w*\$ ", line):
+            continue
+        words = shlex.split(line.partition("$ ")[2] if is_session else line, comments=True)
+        while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+            del words[0]
+        if words and words[0] == "hptune" and len(words) > 1:
+            yield words[1:]
+
+
+def check_command(words: list[str]) -> None:
+    """Parse a command line, as click does before it runs a command."""
+    command: click.Command = main
+    context = click.Context(main, info_name="hptune")
+    while isinstance(command, click.Group):
+        name, *words = words
+        assert name in command.commands, name
+        command = command.commands[name]
+        if words == ["--help"]:
+            return
+        if not isinstance(command, click.Group):
+            command.make_context(name, list(words), parent=context)
+
+
+def faults(page: Path) -> list[str]:
+    """Return what is wrong with the code of a page, without running it."""
+    found = []
+    for block in blocks(page):
+        place = f"{page.name}:{block.line}"
+        if block.language not in LANGUAGES:
+            found.append(f"{place}: the block names no language that is known")
+        try:
+            if block.language == "python":
+                compile(block.code, place, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            elif block.language == "toml":
+                tomllib.loads(block.code)
+            elif block.language in ("sh", "console") and block.reason != "an installation":
+                for words in commands(block.code, is_session=block.language == "console"):
+                    check_command(words)
+        except (SyntaxError, ValueError, click.ClickException, UsageError, AssertionError) as error:
+            found.append(f"{place}: {getattr(error, 'message', error)}")
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, with the files that options read at once."""
+    (tmp_path / "studies/model-1").mkdir(parents=True)
+    for name in ("study.db", "lock"):
+        (tmp_path / "studies/model-1" / name).touch()
+    (tmp_path / "known.csv").write_text("learning_rate\n0.001\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_compiles_and_commands_exist(page: Path, folder: Path) -> None:
+    del folder
+    assert faults(page) == []
+
+
+def test_faults_are_found(folder: Path) -> None:
+    page = folder / "page.md"
+    wrong = (("", "x"), ("python", "def f(:"), ("sh", "X=1 hptune run m.py --trails 3"),
+             ("console", "$ hptune rnu m.py"), ("toml", "a = "),
+             ("sh", "hptune list --color"))  # fmt: skip
+    fences = [f"```{language}\n{code}\n```\n" for language, code in wrong]
+    page.write_text("<!-- not run: no reason -->\n" + "\nwords\n".join(fences))
+    lines = [int(each.split(":")[1]) for each in faults(page)]
+    assert lines == [1, *range(7, 31, 5)][: len(wrong)]
+
+
+def test_what_cannot_run_is_counted() -> None:
+    found = Counter(each.reason for page in PAGES for each in blocks(page) if each.reason)
+    assert found == Counter(NOT_RUN)
+
+
+def script(page: Path) -> str:
+    """Return a Python script that runs the code of a page in its order."""
+    lines = ["import subprocess", f"page = {page.name!r}"]
+    for block in blocks(page):
+        code = block.code
+        for long, short in () if block.is_setup else SHORTER:
+            code = re.sub(long, short, code)
+        code = "\n" * block.line + code
+        file = FILE.match(block.code)
+        if block.reason or block.language not in ("python", "sh", "toml"):
+            continue
+        if file:
+            lines.append(f"open({file[1]!r}, 'w').write({code!r})")
+        elif block.language == "python":
+            lines.append(f"exec(compile({code!r}, page, 'exec'))")
+        elif block.language == "sh":
+            words = code.strip("\n")
+            lines.append(f"print({words!r}, flush=True)")
+            lines.append(f"subprocess.run(['bash', '-e', '-u', '-c', {words!r}], check=True)")
+    return "\n".join(lines)
+
+
+RUN = [page for page in PAGES if script(page).count("\n") > 1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", RUN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_runs_in_the_order_of_its_page(page: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "page.py").write_text(script(page))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with subprocess.Popen(
+        [sys.executable, "page.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        try:
+            said, _ = running.communicate(timeout=800)
+        finally:  # what the page has started ends with it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGTERM)
+    assert running.returncode == 0, said[-6000:]
+
+
+TROUBLESHOOTING = ROOT / "docs/guide/troubleshooting.md"
+
+
+def words_in(heading: str) -> set[str]:
+    """Return what the first column of a table on the page of troubleshooting quotes."""
+    section = TROUBLESHOOTING.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)
+    return {words for cell in cells for words in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_each_end_of_a_run_and_of_a_trial_has_its_entry() -> None:
+    assert words_in("A run ended") == {*FinishReason}
+    by_design = {Cause.RETURNED, Cause.STOPPED, Cause.PRUNED, Cause.PAUSED}
+    of_studies = {Cause.UNKNOWN_METRIC, Cause.NO_ROOM}
+    assert words_in("A trial ended") == {*Cause} - by_design - of_studies
+
+
+def test_the_messages_that_are_explained_exist() -> None:
+    code = "\n".join(path.read_text() for path in (ROOT / "tuner").rglob("*.py"))
+    code = re.sub(r"\"\n\s*f?\"", "", code)  # a text over several lines
+    quoted = words_in("A command refuses") | words_in("Workers do not come")
+    assert len(quoted) > 10
+    assert [each for each in quoted if each not in code] == []
