@@ -194,6 +194,14 @@ def scheduler(
     type=KindType(duration()),
     help="End if no scheduler answers for this time, such as 10m.  [default: wait forever]",
 )
+@click.option(
+    "--walltime",
+    "walltime_seconds",
+    type=KindType(duration()),
+    help="How long the job of this worker may run, such as 4h. The worker leaves two minutes "
+    "before; trials that need longer go to others.  [default: as the batch system says; else no "
+    "end]",
+)
 def worker(
     address: str,
     *,
@@ -209,6 +217,7 @@ def worker(
     insecure: bool,
     quiet: bool,
     death_timeout_seconds: float | None,
+    walltime_seconds: float | None,
 ) -> None:
     """Let the studies that use the scheduler at ADDRESS run trials on this machine.
 
@@ -219,8 +228,8 @@ def worker(
     One worker on each machine is enough. Several workers on a machine share its GPUs, but
     know nothing of each other's cores and memory: limit each to its part.
 
-    After Ctrl-C or SIGTERM, trials write a checkpoint and continue on other workers. A
-    second Ctrl-C stops at once.
+    After Ctrl-C, SIGTERM, SIGUSR1 or SIGUSR2, and before the end of --walltime, trials write
+    a checkpoint and continue on other workers. A second Ctrl-C stops at once.
     """
     from ..worker.dask.offer import WorkerOptions, offered
     from ..worker.dask.worker import join
@@ -234,6 +243,7 @@ def worker(
         memory_granted_bytes=memory_granted_bytes,
         name=name,
         death_timeout_seconds=death_timeout_seconds,
+        walltime_seconds=walltime_seconds,
         interface=interface,
         local_directory=local_directory,
         certs=certs or "",
