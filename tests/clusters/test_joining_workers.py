@@ -304,6 +304,28 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     again.end()
 
 
+def test_a_worker_leaves_on_the_signals_of_batch_systems_and_before_its_walltime(
+    scheduler: RealScheduler, hptune: Hptune
+) -> None:
+    model = model_of(hptune)
+    study = hptune.study()
+    run = scheduler.run(model, "--trials", 1, "--seed", 5)
+    for number, wanted in enumerate((signal.SIGUSR1, signal.SIGUSR2, None), 1):
+        worker = scheduler.worker("--cpus", 1, *(() if wanted else ("--walltime", "8s")))
+        wait_for(lambda: len(attempts(study)) == number, "the trial to begin here")  # noqa: B023
+        if wanted:
+            wait_for(lambda: reached(study, 3), "the trial to be in its middle")
+            worker.process.send_signal(wanted)
+        ended = worker.wait(seconds=60)
+        assert (ended.code, wanted is None) == (0, "leaves at " in ended.out), ended
+        why = wanted.name if wanted else "the end of the job's walltime"
+        assert f"{why}: trials here are released" in ended.out, ended
+    (hptune.directory / "go").touch()
+    scheduler.worker("--cpus", 1)
+    assert run.wait().code == 0
+    assert [each["outcome"] for each in attempts(study)] == ["RELEASED"] * 3 + ["FINISHED"]
+
+
 def trial_pid(hptune: Hptune, study: Path) -> int:
     events = rows(study, "SELECT payload FROM events WHERE kind = 'AttemptStarted' ORDER BY seq")
     return int(json.loads(events[-1]["payload"])["pid"])

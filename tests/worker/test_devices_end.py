@@ -25,3 +25,32 @@ def test_the_end_is_what_the_job_script_or_slurm_says(monkeypatch: pytest.Monkey
     assert devices.ends_at() == 1795275000.0
     monkeypatch.setenv("HPTUNE_WORKER_ENDS_AT", "NONE")  # a partition without a time limit
     assert devices.ends_at() == 1795275307.0
+
+
+@pytest.mark.parametrize("name", ["PBS_WALLTIME", "OAR_JOB_WALLTIME_SECONDS"])
+def test_the_walltime_is_what_the_user_says_or_else_the_script_or_the_batch_system(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for each in ("HPTUNE_WORKER_ENDS_AT", "HPTUNE_WORKER_NOTICE", "SLURM_JOB_END_TIME"):
+        monkeypatch.setenv(each, "")  # undone after the test, whatever is set in it
+    monkeypatch.setattr(devices.time, "time", lambda: 1000.0)
+    devices.set_walltime(None)
+    assert devices.leaves_at() is None
+    monkeypatch.setenv(name, "3600")
+    devices.set_walltime(None)
+    assert devices.leaves_at() == 1000.0 + 3600.0 - 120.0
+    devices.set_walltime(40.0)
+    assert (devices.ends_at(), devices.leaves_at()) == (1040.0, 1030.0)
+    devices.set_walltime(None)
+    assert devices.ends_at() == 1040.0, "the script has said so"
+
+
+def test_jobs_on_one_node_use_different_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = tuple(range(64))
+    found = set()
+    for number in range(8):
+        monkeypatch.setenv("JOB_ID", str(number))
+        found.add(devices.some_of(cores, 4))
+    assert len(found) > 4
+    assert all(len(set(each)) == 4 for each in found)
+    assert devices.some_of(cores, 64) == cores

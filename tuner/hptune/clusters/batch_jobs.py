@@ -42,7 +42,7 @@ _FIRST_ASK_SECONDS, _SLOWEST_ASK_SECONDS = 2.0, 30.0
 _REFUSED_SECONDS = 60.0
 """How long after a refused job the next one is submitted."""
 
-_TOLD_SECONDS = 20.0
+_TOLD_SECONDS = 10.0
 """How long no job has started until the user is told what the system shows."""
 
 _CANCEL_SECONDS = 20.0

@@ -44,6 +44,7 @@ class BatchSystem:
         listing: The command that lists the user's jobs, each in a line that begins with its id.
         why: The command that tells of a job what it waits for; the id follows.
         walltime_rest: What completes a walltime to hours, minutes and seconds.
+        directives: Further options of its jobs.
         no_jobs: Words of the command's error if there are no jobs; empty if that is no error.
     """
 
@@ -53,6 +54,7 @@ class BatchSystem:
     listing: tuple[str, ...]
     why: str
     walltime_rest: str = ""
+    directives: tuple[str, ...] = ()
     no_jobs: str = ""
 
     def jobs(self) -> dict[str, str] | None:
@@ -87,7 +89,12 @@ SYSTEMS: Mapping[str, BatchSystem] = {
     each.name: each
     for each in (
         BatchSystem(
-            "sge", "Grid Engine", "dask_jobqueue.sge:SGEJob", ("qstat", "-u", "USER"), "qstat -j"
+            "sge",
+            "Grid Engine",
+            "dask_jobqueue.sge:SGEJob",
+            ("qstat", "-u", "USER"),
+            "qstat -j",
+            directives=("-notify",),  # else a job that is deleted gets no signal before SIGKILL
         ),
         BatchSystem("pbs", "PBS", "dask_jobqueue.pbs:PBSJob", ("qstat", "-u", "USER"), "qstat -f"),
         BatchSystem(
@@ -220,6 +227,7 @@ class JobMaker:
                     job_name=self._name,
                     processes=1,
                     log_directory=str(self.logs),
+                    **self._directives(),
                     job_script_prologue=[*self._exports(), *self._prologue()],
                     python=f"exec {python} -P",
                     worker_command="hptune worker",
@@ -266,15 +274,21 @@ class JobMaker:
         return max(found, key=lambda each: each.stat().st_mtime, default=self.logs)
 
     def _prologue(self) -> list[str]:
-        # The second is dask-jobqueue's former name of the key.
         return self._configured("job-script-prologue") or self._configured("env-extra") or []
+
+    def _directives(self) -> dict[str, list[str]]:
+        if not self.system.directives:
+            return {}
+        given = self._configured("job-extra-directives") or self._configured("job-extra") or []
+        return {"job_extra_directives": [*given, *self.system.directives]}
 
     def _exports(self) -> list[str]:
         seconds = self._walltime()
         if seconds is None:
             return []
         return [
-            f"export HPTUNE_WORKER_ENDS_AT=$(( $(date +%s) + {seconds:.0f} ))",
+            # HTCondor would replace a `$(`.
+            f"export HPTUNE_WORKER_ENDS_AT=`date -d +{seconds:.0f}sec +%s`",
             f"export HPTUNE_WORKER_NOTICE={notice_seconds(seconds):.0f}",
         ]
 
