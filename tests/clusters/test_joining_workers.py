@@ -318,10 +318,8 @@ def test_a_worker_leaves_on_the_signals_of_batch_systems_and_before_its_walltime
             worker.process.send_signal(wanted)
         ended = worker.wait(seconds=60)
         assert (ended.code, wanted is None) == (0, "leaves at " in ended.out), ended
-        why = (
-            wanted.name if wanted else "the end of the job's walltime, as it was when the job began"
-        )
-        assert f"{why}: trials here are released" in ended.out, ended
+        why = wanted.name if wanted else "the end of the job's walltime"
+        assert re.search(f"{why}.*: trials here are released", ended.out), ended
     (hptune.directory / "go").touch()
     scheduler.worker("--cpus", 1)
     assert run.wait().code == 0
