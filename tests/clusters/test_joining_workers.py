@@ -310,20 +310,24 @@ def test_a_worker_leaves_on_the_signals_of_batch_systems_and_before_its_walltime
     model = model_of(hptune)
     study = hptune.study()
     run = scheduler.run(model, "--trials", 1, "--seed", 5)
-    for number, wanted in enumerate((signal.SIGUSR1, signal.SIGUSR2, None), 1):
-        worker = scheduler.worker("--cpus", 1, *(() if wanted else ("--walltime", "8s")))
-        wait_for(lambda: len(attempts(study)) == number, "the trial to begin here")  # noqa: B023
+    for wanted in (signal.SIGUSR1, signal.SIGUSR2, None):
+        worker = scheduler.worker("--cpus", 1, *(() if wanted else ("--walltime", "12s")))
+        for said in (
+            "joined" if wanted else "; leaves at ",
+            f"study {study}: trial 0 starts with ",
+        ):
+            read_until(worker.process.stdout, said)
         if wanted:
-            wait_for(lambda: reached(study, 3), "the trial to be in its middle")
             worker.process.send_signal(wanted)
         ended = worker.wait(seconds=60)
-        assert (ended.code, wanted is None) == (0, "leaves at " in ended.out), ended
         why = wanted.name if wanted else "the end of the job's walltime"
         assert re.search(f"{why}.*: trials here are released", ended.out), ended
+        assert ended.code == 0
     (hptune.directory / "go").touch()
     scheduler.worker("--cpus", 1)
     assert run.wait().code == 0
-    assert [each["outcome"] for each in attempts(study)] == ["RELEASED"] * 3 + ["FINISHED"]
+    ends = [(each["outcome"], each["reason"]) for each in attempts(study)]
+    assert [each for each, _ in ends] == ["RELEASED"] * 3 + ["FINISHED"], ends
 
 
 def trial_pid(hptune: Hptune, study: Path) -> int:
