@@ -6,11 +6,19 @@ import json
 import os
 import re
 import signal
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 
+from hptune.clusters.base import Cluster
+from hptune.clusters.batch_jobs import in_batch_jobs
+from hptune.config.settings import StudySettings
+from hptune.testing.clusters import ClusterSuite
+from hptune.testing.executor_driver import Stage, open_stage
 from private_grid_engine import QUEUE, PrivateGridEngine
 from real_runs import Hptune, Started, rows, states, wait_for
 from slurm_studies import finish, model, reached
@@ -147,3 +155,25 @@ def test_what_cannot_work_is_said_and_leaves_nothing(
     assert (ended.code, words in ended.err) == (code, True), ended.err
     assert "Traceback" not in ended.err
     assert ("no such module" in ended.err) == (code == 1)
+
+
+@pytest.mark.slow
+class TestGridEngineJobs(ClusterSuite):
+    """The contract of a cluster, which takes half a minute."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def stage(cls, one_grid_engine: PrivateGridEngine) -> Iterator[Stage]:
+        """The commands of Grid Engine find the private one for all tests."""
+        keys = {"job-extra-directives": ["-V"], "cores": 2}
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            dask.config.set({f"jobqueue.sge.{k}": v for k, v in {**JOB, **keys}.items()}),
+            open_stage() as stage,
+        ):
+            for name, value in one_grid_engine.environment.items():
+                patch.setenv(name, value)
+            yield stage
+
+    def cluster(self, settings: StudySettings, study: Path) -> Cluster:
+        return in_batch_jobs(replace(settings, cluster="sge"), study, max_jobs=2)

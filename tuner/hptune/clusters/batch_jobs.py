@@ -45,7 +45,7 @@ _REFUSED_SECONDS = 60.0
 _TOLD_SECONDS = 10.0
 """How long no job has started until the user is told what the system shows."""
 
-_CANCEL_SECONDS = 20.0
+_CANCEL_SECONDS = 30.0
 """How long cancelled jobs may take to be gone."""
 
 _FAILURES_IN_A_ROW = 3
