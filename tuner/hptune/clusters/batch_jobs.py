@@ -7,10 +7,10 @@ is asked in one way that all have: which jobs does it still have? What only Slur
 
 from __future__ import annotations
 
-import contextlib
 import math
 import queue
 import secrets
+import shlex
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hptune_jobqueue.errors import JobQueueError, JobsFailError, SubmissionError
+from hptune_jobqueue.errors import ConfigError, JobQueueError, JobsFailError, SubmissionError
 from hptune_jobqueue.job_reports import tail_of
 from hptune_jobqueue.scheduler import OwnScheduler
 
@@ -77,12 +77,18 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
         self._max_jobs = max_jobs
 
     def _make(self, security: Any) -> BatchCluster:
-        jobs_folder(self._study).mkdir(parents=True, exist_ok=True)
+        logs = jobs_folder(self._study)
+        if shlex.quote(str(logs)) != str(logs):
+            raise ConfigError(
+                f"the study's directory is {str(self._study)!r}, and dask-jobqueue writes no jobs "
+                "for a path with blanks or quotes; name another one by --study"
+            )
+        logs.mkdir(parents=True, exist_ok=True)
         maker = JobMaker(
             self._system,
             # PBS takes 15 characters.
             name=f"hptune-{jobs_name(self._study).rpartition('-')[2]}",
-            logs=jobs_folder(self._study),
+            logs=logs,
             arguments=worker_arguments(self._study, insecure=self._insecure),
         )
         return BatchCluster(maker, max_jobs=self._max_jobs, security=security)
@@ -96,15 +102,16 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
     def check_trial(self, resources: Resources) -> None:
         """Check that a job can hold a trial."""
         maker = self.jobs.maker
+        if resources.nodes > 1:
+            raise UsageError(
+                f"a trial asks for {resources.nodes} nodes, but a job of {maker.system.title} has "
+                "one here; ask for one, or start the workers in jobs of your own (see "
+                "docs/guide/batch-systems.md)"
+            )
         if not maker.size.holds(resources):
             raise UsageError(
-                f"a trial asks for {resources.of_one_node}, but a job has {maker.size} "
-                f"({maker.section}); ask for less, or for larger jobs there"
-            )
-        if resources.nodes > self._max_jobs:
-            raise UsageError(
-                f"a trial asks for {resources.nodes} nodes, but there are {self._max_jobs} jobs of "
-                "one node at most; raise --max-jobs, or ask for fewer"
+                f"a trial asks for {resources}, but a job has {maker.size} ({maker.section}); ask "
+                "for less, or for larger jobs there"
             )
 
     def scale_up(self, resources: Resources, trials: int) -> None:
@@ -140,12 +147,12 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
 
     def _jobs_for(self, sizes: Mapping[Resources, int]) -> int:
         size = self.jobs.maker.size
-        parts = [count * trial.nodes / max(1, size.holds(trial)) for trial, count in sizes.items()]
-        return math.ceil(sum(parts))
+        # A trial may come that no job holds: one of a study that was resumed. It waits.
+        return math.ceil(sum(n / max(1, size.holds(trial)) for trial, n in sizes.items()))
 
 
 @dataclass(slots=True)
-class _Job:
+class BatchJob:
     """A job that is not over.
 
     Attributes:
@@ -196,7 +203,7 @@ class JobList:
 
     title: str
     why: str
-    jobs: list[_Job] = field(default_factory=list)
+    jobs: list[BatchJob] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     failures: int = 0
     reason: str = ""
@@ -216,7 +223,7 @@ class JobList:
 
     def see_system(
         self, shown: Mapping[str, str], asked_at: float, workers: Mapping[str, Seen]
-    ) -> list[_Job]:
+    ) -> list[BatchJob]:
         """Note which jobs the system still has; returns those that ended without a worker.
 
         Args:
@@ -262,11 +269,14 @@ class JobList:
         self.jobs = [job for job in self.jobs if job not in idle]
         return [job.id for job in idle]
 
-    def missing(self, wanted: int) -> int:
-        """Return how many jobs are to be submitted."""
-        return 0 if self.failures >= _FAILURES_IN_A_ROW else max(0, wanted - len(self.jobs))
+    def missing(self, wanted: int, *, most: int) -> int:
+        """Return how many jobs are to be submitted, of at most this many together."""
+        if self.failures >= _FAILURES_IN_A_ROW:
+            return 0
+        staying = sum(not job.is_leaving for job in self.jobs)
+        return max(0, min(wanted - staying, most - len(self.jobs)))
 
-    def fail(self, job: _Job, words: str) -> None:
+    def fail(self, job: BatchJob, words: str) -> None:
         """Take out a job that was of no use, and tell the user why."""
         self.jobs.remove(job)
         self.failures += 1
@@ -285,7 +295,7 @@ class JobList:
         return f"{_FAILURES_IN_A_ROW} jobs in a row were of no use. The last one: {self.reason}"
 
     @staticmethod
-    def _use(job: _Job, workers: Mapping[str, Seen]) -> int:
+    def _use(job: BatchJob, workers: Mapping[str, Seen]) -> int:
         seen = workers.get(job.worker)
         return 0 if seen is None else 1 + seen.is_busy
 
@@ -348,7 +358,7 @@ class BatchCluster:
         Raises:
             JobsFailError: No job is of any use.
         """
-        self._wanted, self._known = wanted, known
+        self._wanted, self._known = wanted, dict(known)
         if self._failure is not None:
             raise self._failure
         return [self._lines.get() for _ in range(self._lines.qsize())]
@@ -379,11 +389,9 @@ class BatchCluster:
             self._list.jobs = []
         if not ids:
             return
-        with contextlib.suppress(JobQueueError):
-            self.maker.cancel(ids)
-        deadline = time.monotonic() + _CANCEL_SECONDS
-        while left := self._still_there(ids):
-            if time.monotonic() > deadline:
+        answers, deadline = self.maker.cancel(ids), time.monotonic() + _CANCEL_SECONDS
+        while left := self._still_there(ids) if answers else ids:
+            if not answers or time.monotonic() > deadline:
                 self._say_left(left)
                 return
             time.sleep(0.2)
@@ -391,9 +399,7 @@ class BatchCluster:
     def close(self, *, force: bool = False) -> None:
         """Cancel the jobs and stop the scheduler; with `force`, only what takes no time."""
         if force:
-            ids = [job.id for job in self._list.jobs]
-            with contextlib.suppress(JobQueueError):
-                self.maker.cancel(ids, waits=False)
+            self.maker.cancel([job.id for job in self._list.jobs], waits=False)
             return
         self.scale_down()
         self._scheduler.close()
@@ -424,18 +430,19 @@ class BatchCluster:
     def _work(self) -> None:
         delay, asked_at = _FIRST_ASK_SECONDS, time.monotonic()
         before: object = None
-        system = self.maker.system
-        while not self._is_over.wait(_ROUND_SECONDS):
+        while self._failure is None and not self._is_over.wait(_ROUND_SECONDS):
             workers = self._workers()
-            self._adjust(workers)
             state = (sorted(workers), [job.id for job in self._list.jobs])
             if state != before:
                 before, delay = state, _FIRST_ASK_SECONDS
             is_due = time.monotonic() - asked_at > delay
-            if is_due and any(job.worker not in workers for job in self._list.jobs):
-                asked_at, delay = time.monotonic(), min(2 * delay, _SLOWEST_ASK_SECONDS)
-                if (shown := system.jobs()) is not None:  # else it is asked again
-                    self._compare(shown, asked_at)
+            try:
+                self._adjust(workers)
+                if is_due and any(job.worker not in workers for job in self._list.jobs):
+                    asked_at, delay = time.monotonic(), min(2 * delay, _SLOWEST_ASK_SECONDS)
+                    self._compare(asked_at)
+            except (JobQueueError, OSError) as error:
+                self._failure = JobsFailError(str(error))
             if self._list.failure:
                 self._failure = JobsFailError(self._list.failure)
             for line in self._list.lines:
@@ -449,7 +456,7 @@ class BatchCluster:
             ids = self._list.see_workers(workers)
             ids += self._list.cancelled(wanted, workers)
         self.maker.cancel(ids)
-        for _ in range(self._list.missing(wanted)):
+        for _ in range(self._list.missing(wanted, most=self._max_jobs)):
             if self._is_over.is_set() or time.monotonic() < self._refused_until:
                 return
             try:
@@ -466,8 +473,10 @@ class BatchCluster:
         if self._refusals >= _FAILURES_IN_A_ROW and not self._list.jobs:
             self._failure = JobsFailError(f"no job is left. {words}")
 
-    def _compare(self, shown: Mapping[str, str], asked_at: float) -> None:
-        """Note which jobs are over."""
+    def _compare(self, asked_at: float) -> None:
+        """Ask the system, and note which jobs are over."""
+        if (shown := self.maker.system.jobs()) is None:
+            return  # it is asked again
         workers = self._workers()
         with self._lock:
             for job in self._list.see_system(shown, asked_at, workers):
@@ -480,4 +489,4 @@ class BatchCluster:
         job_id = self.maker.submit(self.address, name)
         self._refusals = 0
         with self._lock:
-            self._list.jobs.append(_Job(job_id, name, time.monotonic()))
+            self._list.jobs.append(BatchJob(job_id, name, time.monotonic()))

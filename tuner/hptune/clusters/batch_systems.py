@@ -23,7 +23,7 @@ from hptune_jobqueue.errors import ConfigError, SubmissionError
 from ..core.resources import Resources
 from ..worker.devices import notice_seconds
 
-_COMMAND_SECONDS = 60.0
+_COMMAND_SECONDS = 30.0
 """How long a command of a batch system may take."""
 
 _DEATH_TIMEOUT_SECONDS = 60
@@ -142,18 +142,15 @@ class JobSize:
     walltime_seconds: float | None
 
     def holds(self, trial: Resources) -> int:
-        """Return how many trials, or of trials of several nodes how many parts, a job holds.
+        """Return how many trials a job holds.
 
         >>> JobSize(8, 16 * 2**30, 2, None).holds(Resources(cpus=2, memory_bytes=6 * 2**30))
         2
         """
-        share = trial.of_one_node
-        gpus = share.gpus
-        if gpus is None:
-            gpus = min(self.gpus, share.processes)
-        counts = [self.cores / share.cpus]
+        gpus = min(self.gpus, trial.processes) if trial.gpus is None else trial.gpus
+        counts = [self.cores / trial.cpus]
         counts += [self.gpus / gpus] if gpus else []
-        counts += [self.memory_bytes / share.memory_bytes] if share.memory_bytes else []
+        counts += [self.memory_bytes / trial.memory_bytes] if trial.memory_bytes else []
         return int(min(counts))
 
     def __str__(self) -> str:
@@ -257,15 +254,21 @@ class JobMaker:
             raise SubmissionError(f"{title} takes no job: {_words(str(error))}") from error
         return str(job.job_id)
 
-    def cancel(self, ids: Sequence[str], *, waits: bool = True) -> None:
-        """Cancel jobs; whether that succeeds, `BatchSystem.jobs` tells."""
+    def cancel(self, ids: Sequence[str], *, waits: bool = True) -> bool:
+        """Cancel jobs; returns whether the system answers. `BatchSystem.jobs` tells what is left.
+
+        Args:
+            ids: Their ids.
+            waits: Whether to wait for the answer.
+        """
         command = [*shlex.split(self.cancel_command), *ids]
         if ids and waits:
-            _done(command)
-        elif ids:
+            return _done(command) is not None
+        if ids:
             with contextlib.suppress(OSError):
                 subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                  start_new_session=True)  # fmt: skip
+        return True
 
     def output(self, job_id: str) -> Path:
         """Return the file that a job has written; the folder if there is none."""
