@@ -128,7 +128,7 @@ def test_jobs_that_wait_are_told_of_once_and_the_study_begins_when_they_start(
             'Grid Engine takes no job: Unable to run job: unknown resource "nope"',
         ),
         ({"cores": None}, (), 2, "describes no job: You must specify how much cores"),
-        ({"walltime": "1 day"}, (), 2, "walltime of jobqueue.sge in dask's configuration is '1 d"),
+        ({"walltime": "1 day"}, (), 2, "describes no job: its walltime is '1 day'; allowed is"),
         ({}, ("--cpus-per-trial", 2), 2, "a trial asks for 2 cores, but a job has 1 core"),
         (
             {"job-script-prologue": ["echo no such module >&2", "exit 3"]},

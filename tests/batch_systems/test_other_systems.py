@@ -43,20 +43,14 @@ def job(number: int, *, joined: bool = False) -> BatchJob:
     return BatchJob(str(number), f"worker-{number}", float(number), has_joined=joined)
 
 
-def test_a_job_without_trials_is_cancelled_and_one_with_trials_takes_no_more() -> None:
+def test_jobs_without_a_worker_are_cancelled_first_and_those_with_trials_never() -> None:
     listed = JobList("Grid Engine", "qstat -j", jobs=[job(1), job(2), job(3)])
     seen = {"worker-2": Seen("tls://2", is_busy=True), "worker-3": Seen("tls://3", is_busy=False)}
     listed.see_workers(seen)
     assert listed.cancelled(2, seen) == ["1"], "the one that waits"
-    assert listed.cancelled(1, seen) == [], "it may have been given a trial at this moment"
-    assert [each.is_leaving for each in listed.jobs] == [False, True]
-    assert listed.missing(2, most=2) == 0
-    assert listed.missing(2, most=3) == 1, "for trials that have come since"
-    assert listed.cancelled(1, seen) == ["3"]
+    assert listed.cancelled(0, seen) == ["3"]
     assert listed.cancelled(0, seen) == []
-    assert listed.cancelled(0, seen) == []
-    assert listed.cancelled(0, {"worker-2": Seen("tls://2", is_busy=False)}) == ["2"]
-    assert listed.missing(2, most=9) == 2
+    assert listed.missing(2) == 1
 
 
 def test_a_job_is_over_only_if_the_system_was_asked_after_it_was_submitted() -> None:
@@ -78,9 +72,9 @@ def test_three_jobs_of_no_use_in_a_row_end_submission_unless_one_works() -> None
     for number in (4, 5):
         listed.jobs.append(job(number))
         listed.fail(listed.jobs[-1], "ended")
-    assert listed.missing(4, most=9) == 2
+    assert listed.missing(4) == 2
     listed.fail(listed.jobs[0], "ended")
-    assert (listed.missing(4, most=9), listed.failure) == (0, ""), "one job still works"
+    assert (listed.missing(4), listed.failure) == (0, ""), "one job still works"
     assert "no more jobs are submitted" in listed.lines[-1]
     listed.jobs.clear()
     assert "The last one: job 2 ended" in listed.failure

@@ -48,6 +48,9 @@ _TOLD_SECONDS = 10.0
 _CANCEL_SECONDS = 30.0
 """How long cancelled jobs may take to be gone."""
 
+_FORCE_SECONDS = 5.0
+"""How long cancelling may take when the process ends now."""
+
 _FAILURES_IN_A_ROW = 3
 """After so many jobs of no use no others are submitted."""
 
@@ -136,10 +139,6 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
         del now
         return self.jobs.text()
 
-    def drained(self) -> Mapping[str, str]:
-        """Return the workers of jobs that are no longer needed."""
-        return dict.fromkeys(self.jobs.drained(), "fewer jobs are needed now")
-
     @property
     def left_behind(self) -> str:
         """Which jobs could not be cancelled, and the command that does it."""
@@ -160,7 +159,6 @@ class BatchJob:
         worker: The name of its worker in Dask.
         submitted_at: When, by the monotonic clock.
         has_joined: Whether its worker has ever taken trials.
-        is_leaving: Whether it is cancelled as soon as no trial runs there.
         line: What the system last showed of it.
     """
 
@@ -168,7 +166,6 @@ class BatchJob:
     worker: str
     submitted_at: float
     has_joined: bool = False
-    is_leaving: bool = False
     line: str = ""
 
 
@@ -252,29 +249,20 @@ class JobList:
         return useless
 
     def cancelled(self, wanted: int, workers: Mapping[str, Seen]) -> list[str]:
-        """Take out the jobs that are too many; returns their ids.
+        """Take out the jobs that are too many and on which no trial runs; returns their ids."""
 
-        Those without a worker are cancelled at once. Of the others, the newest take no more
-        trials, and are cancelled when none runs there.
-        """
-        staying = [job for job in self.jobs if not job.is_leaving]
-        # Those that work come first, and of these the ones where trials run.
-        staying.sort(key=lambda job: (-self._use(job, workers), job.submitted_at))
-        idle = [job for job in self.jobs if job.is_leaving and self._use(job, workers) < 2]
-        for job in staying[wanted:]:
-            if self._use(job, workers) == 0:
-                idle.append(job)
-            else:
-                job.is_leaving = True
-        self.jobs = [job for job in self.jobs if job not in idle]
-        return [job.id for job in idle]
+        def use(job: BatchJob) -> int:
+            seen = workers.get(job.worker)
+            return 0 if seen is None else 1 + seen.is_busy
 
-    def missing(self, wanted: int, *, most: int) -> int:
-        """Return how many jobs are to be submitted, of at most this many together."""
-        if self.failures >= _FAILURES_IN_A_ROW:
-            return 0
-        staying = sum(not job.is_leaving for job in self.jobs)
-        return max(0, min(wanted - staying, most - len(self.jobs)))
+        self.jobs.sort(key=lambda job: (-use(job), job.submitted_at))
+        out = [job for job in self.jobs[wanted:] if use(job) < 2]
+        self.jobs = [job for job in self.jobs if job not in out]
+        return [job.id for job in out]
+
+    def missing(self, wanted: int) -> int:
+        """Return how many jobs are to be submitted."""
+        return 0 if self.failures >= _FAILURES_IN_A_ROW else max(0, wanted - len(self.jobs))
 
     def fail(self, job: BatchJob, words: str) -> None:
         """Take out a job that was of no use, and tell the user why."""
@@ -293,11 +281,6 @@ class JobList:
         if self.jobs or self.failures < _FAILURES_IN_A_ROW:
             return ""
         return f"{_FAILURES_IN_A_ROW} jobs in a row were of no use. The last one: {self.reason}"
-
-    @staticmethod
-    def _use(job: BatchJob, workers: Mapping[str, Seen]) -> int:
-        seen = workers.get(job.worker)
-        return 0 if seen is None else 1 + seen.is_busy
 
 
 class BatchCluster:
@@ -373,12 +356,6 @@ class BatchCluster:
         parts += [f"{waiting} waiting in {title} or starting"] * (waiting > 0)
         return "; ".join(parts)
 
-    def drained(self) -> list[str]:
-        """Return the addresses of the workers that must take no more trials."""
-        with self._lock:
-            leaving = {job.worker for job in self._list.jobs if job.is_leaving}
-        return [each.address for name, each in self._workers().items() if name in leaving]
-
     def scale_down(self) -> None:
         """Cancel all jobs, and wait until they are gone; may be repeated."""
         self._is_over.set()
@@ -392,14 +369,18 @@ class BatchCluster:
         answers, deadline = self.maker.cancel(ids), time.monotonic() + _CANCEL_SECONDS
         while left := self._still_there(ids) if answers else ids:
             if not answers or time.monotonic() > deadline:
-                self._say_left(left)
+                system, command = self.maker.system, self.maker.cancel_command
+                self.left = (
+                    f"{system.title} still has {plural(len(left), 'job')} of this study, or does "
+                    f"not answer. Cancel with: {command} {' '.join(left)}"
+                )
                 return
             time.sleep(0.2)
 
     def close(self, *, force: bool = False) -> None:
         """Cancel the jobs and stop the scheduler; with `force`, only what takes no time."""
         if force:
-            self.maker.cancel([job.id for job in self._list.jobs], waits=False)
+            self.maker.cancel([job.id for job in self._list.jobs], seconds=_FORCE_SECONDS)
             return
         self.scale_down()
         self._scheduler.close()
@@ -408,13 +389,6 @@ class BatchCluster:
         """Return which jobs the system still has; all if it does not answer."""
         shown = self.maker.system.jobs()
         return [each for each in ids if shown is None or each.partition(".")[0] in shown]
-
-    def _say_left(self, ids: Sequence[str]) -> None:
-        title, command = self.maker.system.title, self.maker.cancel_command
-        self.left = (
-            f"{title} still has {plural(len(ids), 'job')} of this study, or does not answer. "
-            f"Cancel with: {command} {' '.join(ids)}"
-        )
 
     def _workers(self) -> dict[str, Seen]:
         """Return the workers that have joined the study, or were refused, by their names."""
@@ -456,22 +430,19 @@ class BatchCluster:
             ids = self._list.see_workers(workers)
             ids += self._list.cancelled(wanted, workers)
         self.maker.cancel(ids)
-        for _ in range(self._list.missing(wanted, most=self._max_jobs)):
+        for _ in range(self._list.missing(wanted)):
             if self._is_over.is_set() or time.monotonic() < self._refused_until:
                 return
             try:
                 self._submit()
             except SubmissionError as error:
-                self._refused(str(error))
-
-    def _refused(self, words: str) -> None:
-        self._refusals += 1
-        self._refused_until = time.monotonic() + _REFUSED_SECONDS
-        if self._refusals == 1:
-            again = f"it is tried again every {_REFUSED_SECONDS:g} s"
-            self._list.lines.append(f"{words}; {again}")
-        if self._refusals >= _FAILURES_IN_A_ROW and not self._list.jobs:
-            self._failure = JobsFailError(f"no job is left. {words}")
+                self._refusals += 1
+                self._refused_until = time.monotonic() + _REFUSED_SECONDS
+                if self._refusals == 1:
+                    again = f"it is tried again every {_REFUSED_SECONDS:g} s"
+                    self._list.lines.append(f"{error}; {again}")
+                elif self._refusals >= _FAILURES_IN_A_ROW and not self._list.jobs:
+                    self._failure = JobsFailError(f"no job is left. {error}")
 
     def _compare(self, asked_at: float) -> None:
         """Ask the system, and note which jobs are over."""

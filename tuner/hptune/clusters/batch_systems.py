@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import getpass
 import importlib
 import re
@@ -40,7 +39,7 @@ class BatchSystem:
     Attributes:
         name: What users call it, and dask-jobqueue in its configuration.
         title: Its name in messages.
-        job_class: dask-jobqueue's class of its jobs.
+        job_class: dask-jobqueue's class of its jobs, as module:Name.
         listing: The command that lists the user's jobs, each in a line that begins with its id.
         why: The command that tells of a job what it waits for; the id follows.
         walltime_rest: What completes a walltime to hours, minutes and seconds.
@@ -88,63 +87,38 @@ class BatchSystem:
 SYSTEMS: Mapping[str, BatchSystem] = {
     each.name: each
     for each in (
-        BatchSystem(
-            "sge",
-            "Grid Engine",
-            "dask_jobqueue.sge:SGEJob",
-            ("qstat", "-u", "USER"),
-            "qstat -j",
-            directives=("-notify",),  # else a job that is deleted gets no signal before SIGKILL
-        ),
-        BatchSystem("pbs", "PBS", "dask_jobqueue.pbs:PBSJob", ("qstat", "-u", "USER"), "qstat -f"),
-        BatchSystem(
-            "lsf",
-            "LSF",
-            "dask_jobqueue.lsf:LSFJob",
-            ("bjobs", "-w"),
-            "bjobs -l",
-            walltime_rest=":0",
-            no_jobs="No unfinished job found",
-        ),
-        BatchSystem(
-            "htcondor",
-            "HTCondor",
-            "dask_jobqueue.htcondor:HTCondorJob",
-            ("condor_q", "-nobatch", "USER"),
-            "condor_q -better-analyze",
-        ),
-        BatchSystem(
-            "oar",
-            "OAR",
-            "dask_jobqueue.oar:OARJob",
-            ("oarstat", "-u", "USER"),
-            "oarstat -fj",
-            walltime_rest=":0:0",
-        ),
+        # Without -notify, a job that is deleted gets no signal before SIGKILL.
+        BatchSystem("sge", "Grid Engine", "sge:SGEJob", ("qstat", "-u", "USER"), "qstat -j",
+                    directives=("-notify",)),
+        BatchSystem("pbs", "PBS", "pbs:PBSJob", ("qstat", "-u", "USER"), "qstat -f"),
+        BatchSystem("lsf", "LSF", "lsf:LSFJob", ("bjobs", "-w"), "bjobs -l",
+                    walltime_rest=":0", no_jobs="No unfinished job found"),
+        BatchSystem("htcondor", "HTCondor", "htcondor:HTCondorJob",
+                    ("condor_q", "-nobatch", "USER"), "condor_q -better-analyze"),
+        BatchSystem("oar", "OAR", "oar:OARJob", ("oarstat", "-u", "USER"), "oarstat -fj",
+                    walltime_rest=":0:0"),
     )
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """What a job has.
+    """What a job has for trials.
 
     Attributes:
         cores: Its cores.
-        memory_bytes: Its memory for trials.
+        memory_bytes: Its memory.
         gpus: Its GPUs.
-        walltime_seconds: How long it may run; None if that is unknown.
     """
 
     cores: int
     memory_bytes: int
     gpus: int
-    walltime_seconds: float | None
 
     def holds(self, trial: Resources) -> int:
         """Return how many trials a job holds.
 
-        >>> JobSize(8, 16 * 2**30, 2, None).holds(Resources(cpus=2, memory_bytes=6 * 2**30))
+        >>> JobSize(8, 16 * 2**30, 2).holds(Resources(cpus=2, memory_bytes=6 * 2**30))
         2
         """
         gpus = min(self.gpus, trial.processes) if trial.gpus is None else trial.gpus
@@ -163,6 +137,7 @@ class JobMaker:
     Attributes:
         system: The batch system.
         size: What each job has.
+        section: Where the configuration of the jobs is, for messages.
         interface: The network interface for the scheduler; None for all.
         cancel_command: The command that cancels jobs; their ids follow.
 
@@ -181,28 +156,23 @@ class JobMaker:
     ) -> None:
         self.system = system
         self.logs = logs
+        self.section = f"jobqueue.{system.name} in dask's configuration"
         self._name = name
         self._class = _job_class(system.job_class)
-        command = shlex.split(self._class.submit_command)[0]
+        self._arguments = tuple(arguments)
+        job = self.job("", "none")
+        self.cancel_command: str = job.cancel_command.strip()
+        command = shlex.split(job.submit_command)[0]
         if shutil.which(command) is None:
             raise ConfigError(
                 f"{command} is not found; run this where {system.title} answers, such as on a "
                 "login node"
             )
-        gpus = self._gpus()
-        self._arguments = (*arguments, "--gpus", str(gpus))
-        job = self.job("", "none")
-        self.cancel_command: str = job.cancel_command.strip()
-        half, rest = job.worker_memory // 2, job.worker_memory - _WORKER_BYTES
-        self.size = JobSize(job.worker_cores, max(half, rest), gpus, self._walltime())
-        self._arguments += ("--memory", str(self.size.memory_bytes))
+        memory = max(job.worker_memory // 2, job.worker_memory - _WORKER_BYTES)
+        self.size = JobSize(job.worker_cores, memory, int(self._configured("gpus") or 0))
+        self._arguments += ("--gpus", str(self.size.gpus), "--memory", str(memory))
         options: Mapping[str, Any] = self._configured("scheduler-options") or {}
         self.interface: str | None = options.get("interface") or self._configured("interface")
-
-    @property
-    def section(self) -> str:
-        """Where the configuration of the jobs is, for messages."""
-        return f"jobqueue.{self.system.name} in dask's configuration"
 
     def job(self, address: str, worker: str) -> Any:
         """Return a job of dask-jobqueue's, which is not submitted.
@@ -215,6 +185,11 @@ class JobMaker:
             ConfigError: The configuration is wrong.
         """
         python = shlex.quote(self._configured("python") or sys.executable)
+        prologue = self._configured("job-script-prologue", "env-extra") or []
+        more = {}
+        if self.system.directives:
+            given = self._configured("job-extra-directives", "job-extra") or []
+            more["job_extra_directives"] = [*given, *self.system.directives]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # on old names of keys
@@ -224,17 +199,17 @@ class JobMaker:
                     job_name=self._name,
                     processes=1,
                     log_directory=str(self.logs),
-                    **self._directives(),
-                    job_script_prologue=[*self._exports(), *self._prologue()],
+                    job_script_prologue=[*self._end_of_job(), *prologue],
                     python=f"exec {python} -P",
                     worker_command="hptune worker",
                     worker_extra_args=[shlex.quote(each) for each in self._arguments],
                     death_timeout=self._configured("death-timeout") or _DEATH_TIMEOUT_SECONDS,
+                    **more,
                 )
         except (TypeError, ValueError, KeyError) as error:
             raise ConfigError(
-                f"{self.section} describes no job: {' '.join(str(error).split())}. It needs cores "
-                "and memory; see docs/guide/batch-systems.md"
+                f"{self.section} describes no job: {' '.join(str(error).split())}; see "
+                "docs/guide/batch-systems.md"
             ) from error
 
     def submit(self, address: str, worker: str) -> str:
@@ -243,32 +218,21 @@ class JobMaker:
         Raises:
             SubmissionError: The system refuses it, or does not answer.
         """
-        job, title = self.job(address, worker), self.system.title
+        job = self.job(address, worker)
         try:
             asyncio.run(asyncio.wait_for(job.start(), _COMMAND_SECONDS))
-        except TimeoutError as error:
-            raise SubmissionError(
-                f"{title} has not taken a job in {_COMMAND_SECONDS:g} s"
-            ) from error
-        except (RuntimeError, ValueError, OSError) as error:
-            raise SubmissionError(f"{title} takes no job: {_words(str(error))}") from error
+        except (TimeoutError, RuntimeError, ValueError, OSError) as error:
+            why = _words(str(error)) or f"no answer in {_COMMAND_SECONDS:g} s"
+            raise SubmissionError(f"{self.system.title} takes no job: {why}") from error
         return str(job.job_id)
 
-    def cancel(self, ids: Sequence[str], *, waits: bool = True) -> bool:
-        """Cancel jobs; returns whether the system answers. `BatchSystem.jobs` tells what is left.
+    def cancel(self, ids: Sequence[str], *, seconds: float = _COMMAND_SECONDS) -> bool:
+        """Cancel jobs; returns whether the system answers in this time.
 
-        Args:
-            ids: Their ids.
-            waits: Whether to wait for the answer.
+        What is left then, `BatchSystem.jobs` tells.
         """
         command = [*shlex.split(self.cancel_command), *ids]
-        if ids and waits:
-            return _done(command) is not None
-        if ids:
-            with contextlib.suppress(OSError):
-                subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                 start_new_session=True)  # fmt: skip
-        return True
+        return not ids or _done(command, seconds=seconds) is not None
 
     def output(self, job_id: str) -> Path:
         """Return the file that a job has written; the folder if there is none."""
@@ -276,56 +240,40 @@ class JobMaker:
         found = [each for each in self.logs.glob(f"*{number}*") if each.stat().st_size]
         return max(found, key=lambda each: each.stat().st_mtime, default=self.logs)
 
-    def _prologue(self) -> list[str]:
-        return self._configured("job-script-prologue") or self._configured("env-extra") or []
+    def _end_of_job(self) -> list[str]:
+        """Return the lines of a job that tell its worker when it ends.
 
-    def _directives(self) -> dict[str, list[str]]:
-        if not self.system.directives:
-            return {}
-        given = self._configured("job-extra-directives") or self._configured("job-extra") or []
-        return {"job_extra_directives": [*given, *self.system.directives]}
-
-    def _exports(self) -> list[str]:
-        seconds = self._walltime()
-        if seconds is None:
+        Raises:
+            ValueError: The walltime is none.
+        """
+        if not (text := self._configured("walltime")):
             return []
+        try:
+            seconds = self.system.seconds(str(text))
+        except ValueError:
+            raise ValueError(
+                f"its walltime is {text!r}; allowed is a time as {self.system.title} writes it, "
+                "between quotes, such as '04:00:00'"
+            ) from None
         return [
             # HTCondor would replace a `$(`.
             f"export HPTUNE_WORKER_ENDS_AT=`date -d +{seconds:.0f}sec +%s`",
             f"export HPTUNE_WORKER_NOTICE={notice_seconds(seconds):.0f}",
         ]
 
-    def _walltime(self) -> float | None:
-        text = self._configured("walltime")
-        if not text:
-            return None
-        try:
-            return self.system.seconds(str(text))
-        except ValueError:
-            raise ConfigError(
-                f"walltime of {self.section} is {text!r}; allowed is a time as "
-                f"{self.system.title} writes it, between quotes, such as '04:00:00'"
-            ) from None
-
-    def _gpus(self) -> int:
-        value = self._configured("gpus") or 0
-        if type(value) is not int or value < 0:
-            raise ConfigError(
-                f"gpus of {self.section} is {value!r}; allowed are whole numbers from 0 on"
-            )
-        return value
-
-    def _configured(self, key: str) -> Any:
+    def _configured(self, *keys: str) -> Any:
+        """Return the value of a key, or of one of its former names in dask-jobqueue."""
         import dask
 
-        return dask.config.get(f"jobqueue.{self.system.name}.{key}", None)
+        found = (dask.config.get(f"jobqueue.{self.system.name}.{key}", None) for key in keys)
+        return next((each for each in found if each), None)
 
 
 def _job_class(target: str) -> Any:
     """Return a class of jobs whose commands Ctrl-C in the terminal does not reach."""
     before = signal.getsignal(signal.SIGINT)
     module, _, name = target.partition(":")
-    found: Any = getattr(importlib.import_module(module), name)
+    found: Any = getattr(importlib.import_module(f"dask_jobqueue.{module}"), name)
     # The import installs a handler on which Ctrl-C ends the process with exit status 0.
     if signal.getsignal(signal.SIGINT) is not before:
         signal.signal(signal.SIGINT, before)
@@ -337,7 +285,9 @@ def _job_class(target: str) -> Any:
     return type(name, (found,), {"_call": staticmethod(call)})
 
 
-def _done(command: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+def _done(
+    command: Sequence[str], *, seconds: float = _COMMAND_SECONDS
+) -> subprocess.CompletedProcess[str] | None:
     """Run a command; returns None if it cannot be run or does not end."""
     try:
         return subprocess.run(
@@ -345,7 +295,7 @@ def _done(command: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_COMMAND_SECONDS,
+            timeout=seconds,
             check=False,
             start_new_session=True,
         )
