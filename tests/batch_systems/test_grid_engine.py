@@ -104,7 +104,7 @@ def test_jobs_that_wait_are_told_of_once_and_the_study_begins_when_they_start(
     try:
         run = start(hptune, "--trials", 2)
         assert run.process.stderr is not None
-        waits = re.compile(r"no job has started yet. Grid Engine shows: (\d+) .* qw .*\1$")
+        waits = re.compile(r"no worker has joined yet. Grid Engine shows: (\d+) .* qw .*\1$")
         seen = ""
         while not waits.search(seen.rstrip()):
             seen = run.process.stderr.readline()
@@ -114,7 +114,7 @@ def test_jobs_that_wait_are_told_of_once_and_the_study_begins_when_they_start(
         grid_engine.run("qmod", "-e", QUEUE)
     ended = run.wait()
     assert ended.code == 0, ended
-    assert "no job has started yet" not in ended.err
+    assert "no worker has joined yet" not in ended.err
     assert states(hptune.study()) == {"COMPLETE": 2}
 
 

@@ -45,7 +45,7 @@ def job(number: int, *, joined: bool = False) -> BatchJob:
 
 def test_jobs_without_a_worker_are_cancelled_first_and_those_with_trials_never() -> None:
     listed = JobList("Grid Engine", "qstat -j", jobs=[job(1), job(2), job(3)])
-    seen = {"worker-2": Seen("tls://2", is_busy=True), "worker-3": Seen("tls://3", is_busy=False)}
+    seen = {"worker-2": Seen(is_busy=True), "worker-3": Seen(is_busy=False)}
     listed.see_workers(seen)
     assert listed.cancelled(2, seen) == ["1"], "the one that waits"
     assert listed.cancelled(0, seen) == ["3"]
@@ -58,16 +58,16 @@ def test_a_job_is_over_only_if_the_system_was_asked_after_it_was_submitted() -> 
     assert listed.see_system({}, 5.0, {}) == [listed.jobs[0]]
     assert [each.id for each in listed.jobs] == ["1", "7"]
     assert listed.lines == ["job 2 has ended"]
-    working = {"worker-1": Seen("tls://1", is_busy=False)}
+    working = {"worker-1": Seen(is_busy=False)}
     assert listed.see_system({}, 5.0, working) == [], "a system may forget; its worker is there"
 
 
 def test_three_jobs_of_no_use_in_a_row_end_submission_unless_one_works() -> None:
     listed = JobList("Grid Engine", "qstat -j", jobs=[job(each) for each in range(4)])
-    refused = {f"worker-{each}": Seen("tls://1", is_busy=False, refusal="it is older")
+    refused = {f"worker-{each}": Seen(is_busy=False, refusal="it is older")
                for each in (0, 1)}  # fmt: skip
     assert listed.see_workers(refused) == ["0", "1"]
-    listed.see_workers({"worker-3": Seen("tls://3", is_busy=False)})
+    listed.see_workers({"worker-3": Seen(is_busy=False)})
     assert listed.failures == 0
     for number in (4, 5):
         listed.jobs.append(job(number))
@@ -75,6 +75,8 @@ def test_three_jobs_of_no_use_in_a_row_end_submission_unless_one_works() -> None
     assert listed.missing(4) == 2
     listed.fail(listed.jobs[0], "ended")
     assert (listed.missing(4), listed.failure) == (0, ""), "one job still works"
+    listed.jobs.append(job(9))
+    assert listed.cancelled(4, {"worker-3": Seen(is_busy=False)})[-1] == "9"
     assert "no more jobs are submitted" in listed.lines[-1]
     listed.jobs.clear()
     assert "The last one: job 2 ended" in listed.failure

@@ -6,9 +6,9 @@ another batch system.
 
 Offers: `base.Cluster` (the contract), `choice.choose_cluster`, `local.LocalWorkers`,
 `existing.ExistingScheduler`, `existing.ClientWorkers`, `slurm_jobs.SlurmWorkers`,
-`slurm_allocation.AllocationWorkers`, `batch_jobs.BatchWorkers`, `slurm_master` (a master that is a job itself),
-`shown_jobs` (the jobs in `hptune status`), `layout` (how a machine's cores are divided),
-`scheduler.serve` (`hptune scheduler`), `running_studies.study_at`.
+`slurm_allocation.AllocationWorkers`, `batch_jobs.BatchWorkers`, `slurm_master` (a master that is
+a job itself), `shown_jobs` (the jobs in `hptune status`), `layout` (how a machine's cores are
+divided), `scheduler.serve` (`hptune scheduler`), `running_studies.study_at`.
 
 May import: `errors`, `text`, `registry`, `core`, `security`, `storage`, `config`,
 `worker`, `executors`.

@@ -52,7 +52,7 @@ _FORCE_SECONDS = 5.0
 """How long cancelling may take when the process ends now."""
 
 _FAILURES_IN_A_ROW = 3
-"""After so many jobs of no use no others are submitted."""
+"""After this number of jobs of no use no others are submitted."""
 
 
 def in_batch_jobs(
@@ -174,12 +174,10 @@ class Seen:
     """A worker that has joined.
 
     Attributes:
-        address: Its address.
         is_busy: Whether trials run there.
         refusal: Why the study does not use it; empty if it does.
     """
 
-    address: str
     is_busy: bool
     refusal: str = ""
 
@@ -243,19 +241,24 @@ class JobList:
         if is_late and not self.is_told and not any(job.has_joined for job in self.jobs):
             self.is_told = True
             self.lines.append(
-                f"no job has started yet. {self.title} shows: {waiting[0].line}. What it waits "
+                f"no worker has joined yet. {self.title} shows: {waiting[0].line}. What it waits "
                 f"for: {self.why} {waiting[0].id}"
             )
         return useless
 
     def cancelled(self, wanted: int, workers: Mapping[str, Seen]) -> list[str]:
-        """Take out the jobs that are too many and on which no trial runs; returns their ids."""
+        """Take out the jobs that are too many and on which no trial runs; returns their ids.
+
+        After too many failures, those without a worker are too many.
+        """
 
         def use(job: BatchJob) -> int:
             seen = workers.get(job.worker)
             return 0 if seen is None else 1 + seen.is_busy
 
         self.jobs.sort(key=lambda job: (-use(job), job.submitted_at))
+        if self.failures >= _FAILURES_IN_A_ROW:
+            wanted = min(wanted, sum(job.has_joined for job in self.jobs))
         out = [job for job in self.jobs[wanted:] if use(job) < 2]
         self.jobs = [job for job in self.jobs if job not in out]
         return [job.id for job in out]
@@ -351,10 +354,8 @@ class BatchCluster:
         with self._lock:
             joined = sum(job.has_joined for job in self._list.jobs)
             waiting = len(self._list.jobs) - joined
-        title = self.maker.system.title
-        parts = [f"{joined} at work"] * (joined > 0)
-        parts += [f"{waiting} waiting in {title} or starting"] * (waiting > 0)
-        return "; ".join(parts)
+        waits = f"{waiting} waiting in {self.maker.system.title} or starting" if waiting else ""
+        return "; ".join(filter(None, [f"{joined} at work" if joined else "", waits]))
 
     def scale_down(self) -> None:
         """Cancel all jobs, and wait until they are gone; may be repeated."""
@@ -394,7 +395,7 @@ class BatchCluster:
         """Return the workers that have joined the study, or were refused, by their names."""
         known = self._known
         return {
-            each.name: Seen(each.address, each.is_busy, known[each.address])
+            each.name: Seen(each.is_busy, known[each.address])
             for each in self._scheduler.workers()
             if each.address in known
         }

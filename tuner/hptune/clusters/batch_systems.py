@@ -13,6 +13,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,8 +170,8 @@ class JobMaker:
                 "login node"
             )
         memory = max(job.worker_memory // 2, job.worker_memory - _WORKER_BYTES)
-        self.size = JobSize(job.worker_cores, memory, int(self._configured("gpus") or 0))
-        self._arguments += ("--gpus", str(self.size.gpus), "--memory", str(memory))
+        self.size = JobSize(job.worker_cores, memory, self._gpus())
+        self._arguments += ("--memory", str(memory))
         options: Mapping[str, Any] = self._configured("scheduler-options") or {}
         self.interface: str | None = options.get("interface") or self._configured("interface")
 
@@ -202,7 +203,7 @@ class JobMaker:
                     job_script_prologue=[*self._end_of_job(), *prologue],
                     python=f"exec {python} -P",
                     worker_command="hptune worker",
-                    worker_extra_args=[shlex.quote(each) for each in self._arguments],
+                    worker_extra_args=[*map(shlex.quote, self._arguments), "--gpus", self._gpus()],
                     death_timeout=self._configured("death-timeout") or _DEATH_TIMEOUT_SECONDS,
                     **more,
                 )
@@ -219,8 +220,13 @@ class JobMaker:
             SubmissionError: The system refuses it, or does not answer.
         """
         job = self.job(address, worker)
+
+        async def start() -> None:
+            await asyncio.wait_for(job.start(), _COMMAND_SECONDS)
+
         try:
-            asyncio.run(asyncio.wait_for(job.start(), _COMMAND_SECONDS))
+            with ThreadPoolExecutor(1) as pool:  # a notebook's thread has a loop of its own
+                pool.submit(lambda: asyncio.run(start())).result()
         except (TimeoutError, RuntimeError, ValueError, OSError) as error:
             why = _words(str(error)) or f"no answer in {_COMMAND_SECONDS:g} s"
             raise SubmissionError(f"{self.system.title} takes no job: {why}") from error
@@ -236,9 +242,9 @@ class JobMaker:
 
     def output(self, job_id: str) -> Path:
         """Return the file that a job has written; the folder if there is none."""
-        number = job_id.partition(".")[0]
-        found = [each for each in self.logs.glob(f"*{number}*") if each.stat().st_size]
-        return max(found, key=lambda each: each.stat().st_mtime, default=self.logs)
+        pattern = re.compile(rf"(^|\.[oe]|-){job_id.partition('.')[0]}(\.|$)")
+        found = [each for each in self.logs.iterdir() if pattern.search(each.name)]
+        return max(found, key=lambda each: each.stat().st_size, default=self.logs)
 
     def _end_of_job(self) -> list[str]:
         """Return the lines of a job that tell its worker when it ends.
@@ -260,6 +266,9 @@ class JobMaker:
             f"export HPTUNE_WORKER_ENDS_AT=`date -d +{seconds:.0f}sec +%s`",
             f"export HPTUNE_WORKER_NOTICE={notice_seconds(seconds):.0f}",
         ]
+
+    def _gpus(self) -> int:
+        return int(self._configured("gpus") or 0)
 
     def _configured(self, *keys: str) -> Any:
         """Return the value of a key, or of one of its former names in dask-jobqueue."""
