@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+import private_grid_engine
 from attempts import Attempts
 from commands import Commands
 from hptune.config.model_file import check_path
@@ -250,6 +251,36 @@ def slurm(one_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         wait_until(lambda: not one_slurm.jobs(), "an empty queue")
     left = one_slurm.clear()
     assert left == [], "the test left jobs behind"
+
+
+@pytest.fixture(scope="module")
+def one_grid_engine() -> Iterator[private_grid_engine.PrivateGridEngine]:
+    """Return a private Grid Engine, or skip the test."""
+    if why := private_grid_engine.missing():
+        from requirements import unavailable
+
+        unavailable(f"the tests with Grid Engine cannot run: {why}")
+    engine = private_grid_engine.PrivateGridEngine()
+    try:
+        engine.start()
+        yield engine
+    finally:
+        engine.stop()
+
+
+@pytest.fixture
+def grid_engine(
+    one_grid_engine: private_grid_engine.PrivateGridEngine, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[private_grid_engine.PrivateGridEngine]:
+    """Return a Grid Engine with an empty queue; after the test, its queue must be empty."""
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "DASK_"))]:
+        monkeypatch.delenv(name)
+    for name, value in one_grid_engine.environment.items():
+        monkeypatch.setenv(name, value)
+    yield one_grid_engine
+    with contextlib.suppress(TimeoutError):
+        wait_until(lambda: not one_grid_engine.jobs(), "an empty queue", seconds=20)
+    assert one_grid_engine.clear() == [], "the test left jobs behind"
 
 
 @pytest.fixture(scope="session")

@@ -296,6 +296,7 @@ def test_dask_is_known_to_those_who_need_it() -> None:
         "hptune.executors.dask_client",
         "hptune.executors.local_cluster",
         "hptune.clusters.scheduler",
+        "hptune.clusters.batch_systems",  # reads dask-jobqueue's configuration
         "hptune.worker.dask.encryption",
         "hptune.worker.dask.calls",
         "hptune.worker.dask.plugin",

@@ -41,7 +41,7 @@ BLOCK = re.compile(
 )
 FILE = re.compile(r"# ([\w/]+\.(?:py|toml))\b")
 """The first line of a block that is a file of the reader's."""
-LANGUAGES = {"python", "sh", "console", "toml", "text", "json", "dockerfile", "sql"}
+LANGUAGES = {"python", "sh", "console", "toml", "yaml", "text", "json", "dockerfile", "sql"}
 SHORTER = (
     (r"--trials \d+", "--trials 3"),
     (r"\b(max_)?trials=\d+", r"\1trials=3"),
@@ -52,9 +52,9 @@ SHORTER = (
 """What makes the examples short when they are run, and names their newest study."""
 NOT_RUN = {
     "GPUs": 2, "Hydra": 1, "Ray Tune": 1, "W&B": 1, "a Ray cluster": 1, "a Slurm cluster": 4,
-    "a download": 2, "a module of yours": 1, "a running study": 2, "a script of yours": 2,
-    "a session": 4, "an environment of yours": 1, "an installation": 7, "containers": 6, "long trainings": 5,
-    "several machines": 3,
+    "a batch system": 7, "a download": 2, "a module of yours": 1, "a running study": 2,
+    "a script of yours": 2, "a session": 5, "an environment of yours": 1, "an installation": 7,
+    "containers": 6, "long trainings": 5, "several machines": 3,
 }  # fmt: skip
 """How many blocks cannot run in a test, by what they need."""
 

@@ -304,6 +304,29 @@ def test_a_killed_worker_and_a_lost_scheduler_leave_a_study_that_goes_on(
     again.end()
 
 
+def test_a_worker_leaves_on_the_signal_of_a_batch_system_and_before_its_walltime(
+    scheduler: RealScheduler, hptune: Hptune
+) -> None:
+    model = model_of(hptune)
+    study = hptune.study()
+    run = scheduler.run(model, "--trials", 1, "--seed", 5)
+    for wanted in (signal.SIGUSR2, None):
+        worker = scheduler.worker("--cpus", 1, *(() if wanted else ("--walltime", "12s")))
+        read_until(worker.process.stdout, "joined" if wanted else "; leaves at ")
+        read_until(worker.process.stdout, f"study {study}: trial 0 starts with ")
+        if wanted:
+            worker.process.send_signal(wanted)
+        ended = worker.wait(seconds=60)
+        why = wanted.name if wanted else "the end of the job's walltime"
+        assert re.search(f"{why}.*: trials here are released", ended.out), ended
+        assert ended.code == 0
+    (hptune.directory / "go").touch()
+    scheduler.worker("--cpus", 1)
+    assert run.wait().code == 0
+    ends = [(each["outcome"], each["reason"]) for each in attempts(study)]
+    assert [each for each, _ in ends] == ["RELEASED", "RELEASED", "FINISHED"], ends
+
+
 def trial_pid(hptune: Hptune, study: Path) -> int:
     events = rows(study, "SELECT payload FROM events WHERE kind = 'AttemptStarted' ORDER BY seq")
     return int(json.loads(events[-1]["payload"])["pid"])

@@ -114,6 +114,9 @@ WINGS = {
         },
         uses=("slurm",),
     ),
+    "batch systems": Wing(
+        ("hptune.clusters.batch_jobs", "hptune.clusters.batch_systems"), uses=("slurm",)
+    ),
     "doctor": Wing(("hptune.doctor", "hptune.cli.doctor"), uses=("remote", "slurm")),
     "other tools": Wing(
         (

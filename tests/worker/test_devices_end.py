@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from hptune.worker import devices
@@ -25,3 +27,34 @@ def test_the_end_is_what_the_job_script_or_slurm_says(monkeypatch: pytest.Monkey
     assert devices.ends_at() == 1795275000.0
     monkeypatch.setenv("HPTUNE_WORKER_ENDS_AT", "NONE")  # a partition without a time limit
     assert devices.ends_at() == 1795275307.0
+
+
+@pytest.mark.parametrize("name", ["PBS_WALLTIME", "OAR_JOB_WALLTIME_SECONDS"])
+def test_the_walltime_is_what_the_user_says_or_else_the_script_or_the_batch_system(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for each in ("HPTUNE_WORKER_ENDS_AT", "HPTUNE_WORKER_NOTICE", "SLURM_JOB_END_TIME"):
+        monkeypatch.setenv(each, "")  # undone after the test, whatever is set in it
+    began = time.time()
+    devices.set_walltime(None)
+    assert devices.leaves_at() is None
+    monkeypatch.setenv(name, "3600")
+    devices.set_walltime(None)
+    assert devices.leaves_at() == pytest.approx(began + 3600 - 120, abs=30)
+    devices.set_walltime(400.0)
+    ends_at = devices.ends_at()
+    assert ends_at == pytest.approx(began + 400, abs=30)
+    assert devices.leaves_at() == pytest.approx(began + 300, abs=30)
+    devices.set_walltime(None)
+    assert devices.ends_at() == ends_at, "the script has said so"
+
+
+def test_jobs_on_one_node_use_different_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = tuple(range(64))
+    found = set()
+    for number in range(8):
+        monkeypatch.setenv("JOB_ID", str(number))
+        found.add(devices.some_of(cores, 4))
+    assert len(found) > 4
+    assert all(len(set(each)) == 4 for each in found)
+    assert devices.some_of(cores, 64) == cores

@@ -195,6 +195,14 @@ def scheduler(
     type=KindType(duration()),
     help="End if no scheduler answers for this time, such as 10m.  [default: wait forever]",
 )
+@click.option(
+    "--walltime",
+    "walltime_seconds",
+    type=KindType(duration()),
+    help="How long the job of this worker may run, such as 4h. The worker leaves two minutes "
+    "before; trials that need longer go to others.  [default: as the batch system says; else no "
+    "end]",
+)
 def worker(address: str, *, quiet: bool, certs: str | None, **limits: Any) -> None:
     """Let the studies that use the scheduler at ADDRESS run trials on this machine.
 
@@ -205,8 +213,8 @@ def worker(address: str, *, quiet: bool, certs: str | None, **limits: Any) -> No
     One worker on each machine is enough. Several workers on a machine share its GPUs, but
     know nothing of each other's cores and memory: limit each to its part.
 
-    After Ctrl-C or SIGTERM, trials write a checkpoint and continue on other workers. A
-    second Ctrl-C stops at once.
+    After Ctrl-C, SIGTERM, SIGUSR1 or SIGUSR2, and before the end of --walltime, trials write
+    a checkpoint and continue on other workers. A second Ctrl-C stops at once.
     """
     from ..worker.dask.offer import WorkerOptions, offered
     from ..worker.dask.worker import join

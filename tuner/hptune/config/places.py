@@ -98,11 +98,32 @@ class ClusterRow(Row):
 _INSECURE = option(
     "insecure",
     flag(),
-    "With --connect or --slurm: use no certificates. Anyone who reaches the scheduler or a worker "
-    "over the network can then run code as you.",
+    "With workers on other machines: use no certificates. Anyone who reaches the scheduler or a "
+    "worker over the network can then run code as you.",
     default_text="off",
     flag="--insecure",
 )
+
+_MAX_JOBS = option(
+    "max_jobs",
+    whole_number(1),
+    "With --slurm or another batch system (--cluster sge, pbs, lsf, htcondor, oar): largest number "
+    "of jobs at once.",
+    default_text="10",
+    flag="--max-jobs",
+)
+
+
+def _batch_row(name: str, title: str) -> ClusterRow:
+    return ClusterRow(
+        name=name,
+        summary=f"{title} jobs, as dask-jobqueue's configuration describes them",
+        factory="hptune.clusters.batch_jobs:in_batch_jobs",
+        options=(_MAX_JOBS, _INSECURE),
+        pauses=f"{title} jobs are cancelled when no trial runs on them",
+        queues=True,
+    )
+
 
 CLUSTERS = Registry(
     ClusterRow,
@@ -167,13 +188,7 @@ CLUSTERS = Registry(
                     default_text="none",
                     flag="--slurm",
                 ),
-                option(
-                    "max_jobs",
-                    whole_number(1),
-                    "With --slurm: largest number of jobs at once.",
-                    default_text="10",
-                    flag="--max-jobs",
-                ),
+                _MAX_JOBS,
                 option(
                     "min_workers",
                     whole_number(0),
@@ -195,6 +210,11 @@ CLUSTERS = Registry(
             factory="hptune.clusters.slurm_allocation:in_this_job",
             options=(_INSECURE,),
         ),
+        _batch_row("sge", "Grid Engine"),
+        _batch_row("pbs", "PBS"),
+        _batch_row("lsf", "LSF"),
+        _batch_row("htcondor", "HTCondor"),
+        _batch_row("oar", "OAR"),
     ),
 )  # fmt: skip
 """Values of `--cluster`."""

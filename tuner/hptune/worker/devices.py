@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import time
 import zlib
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,6 +19,19 @@ from .monitoring.memory import free_bytes, total_bytes
 NODES = Path("/sys/devices/system/node")
 
 _ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+
+_ENDS_AT, _NOTICE = "HPTUNE_WORKER_ENDS_AT", "HPTUNE_WORKER_NOTICE"
+"""Variables of job scripts: the job's end, and how many seconds earlier a worker leaves."""
+
+_WALLTIMES = ("PBS_WALLTIME", "OAR_JOB_WALLTIME_SECONDS")
+"""Variables of TORQUE and OAR with a job's length in seconds. PBS Pro, Grid Engine, LSF and
+HTCondor tell their jobs no such thing."""
+
+_JOB_IDS = ("SLURM_JOB_ID", "JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID")
+"""Variables with a job's id of Slurm, Grid Engine, PBS, LSF and OAR."""
+
+_NOTICE_SECONDS = 120.0
+"""How long before its job's end a worker leaves, but no more than a quarter of the job."""
 
 
 def capacity() -> Capacity:
@@ -92,12 +106,17 @@ def cpus() -> tuple[int, ...]:
     else:
         allowed = list(range(os.cpu_count() or 1))
     limits = [limit for limit in (_cpu_quota(), _cpus_of_slurm()) if limit is not None]
-    if not limits:
-        return tuple(allowed)
-    # Containers and jobs on one machine see all of its cores, and must not all use the first ones.
-    place = node() + os.environ.get("SLURM_JOB_ID", "")
-    first = zlib.crc32(place.encode()) % len(allowed)
-    return tuple(sorted([*allowed[first:], *allowed[:first]][: max(1, int(min(limits)))]))
+    return some_of(tuple(allowed), max(1, int(min(limits)))) if limits else tuple(allowed)
+
+
+def some_of(cores: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return a number of the cores, others for each node and job.
+
+    Containers and jobs on one machine see all of its cores, and must not all use the first ones.
+    """
+    place = node() + next((os.environ[each] for each in _JOB_IDS if each in os.environ), "")
+    first = zlib.crc32(place.encode()) % len(cores)
+    return tuple(sorted([*cores[first:], *cores[:first]][:count]))
 
 
 def gpus() -> tuple[str, ...]:
@@ -153,14 +172,38 @@ def is_slurm_job() -> bool:
 def ends_at() -> float | None:
     """Return when this process's job ends, in seconds since the epoch; None if unknown.
 
-    hptune's job scripts set HPTUNE_WORKER_ENDS_AT; Slurm (from release 23.02) sets
-    SLURM_JOB_END_TIME.
+    hptune's job scripts and `set_walltime` set HPTUNE_WORKER_ENDS_AT; Slurm (from release 23.02)
+    sets SLURM_JOB_END_TIME.
     """
-    for name in ("HPTUNE_WORKER_ENDS_AT", "SLURM_JOB_END_TIME"):
+    for name in (_ENDS_AT, "SLURM_JOB_END_TIME"):
         text = os.environ.get(name, "")
         if text.isdecimal():
             return float(text)
     return None
+
+
+def set_walltime(seconds: float | None) -> None:
+    """Set when this process's job ends, for this process and what it starts.
+
+    Args:
+        seconds: How long the job may run from now on; None for what its script, or else its batch
+            system says.
+    """
+    if seconds is None and ends_at() is None:
+        known = (os.environ.get(name, "") for name in _WALLTIMES)
+        seconds = next((float(text) for text in known if text.isdecimal()), None)
+    if seconds is not None:
+        os.environ[_ENDS_AT] = f"{time.time() + seconds:.0f}"
+        os.environ[_NOTICE] = f"{notice_seconds(seconds):.0f}"
+
+
+def notice_seconds(walltime_seconds: float) -> float:
+    """Return how long before its end a worker leaves a job of this length.
+
+    >>> notice_seconds(3600.0), notice_seconds(60.0)
+    (120.0, 15.0)
+    """
+    return min(_NOTICE_SECONDS, walltime_seconds / 4)
 
 
 def leaves_at() -> float | None:
@@ -168,7 +211,7 @@ def leaves_at() -> float | None:
 
     Slurm may tell it up to a minute earlier, because it looks at its jobs that seldom.
     """
-    end, notice = ends_at(), os.environ.get("HPTUNE_WORKER_NOTICE", "")
+    end, notice = ends_at(), os.environ.get(_NOTICE, "")
     return end if end is None or not notice.isdecimal() else end - int(notice)
 
 

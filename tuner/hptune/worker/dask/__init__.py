@@ -4,6 +4,6 @@ Offers: `plugin.StudyPlugin`, `announcement.Announcement`, `calls` (of the maste
 `offer.offered` and `worker.join` (`hptune worker`), `study_access.StudyAccess`,
 `encryption.security`, `versions`; `plugin_state` decides, `study_attempts` has the threads.
 
-May import: `errors`, `core`, `security`, `config`, `worker`, `worker.monitoring`,
+May import: `errors`, `text`, `core`, `security`, `config`, `worker`, `worker.monitoring`,
 `worker.transport`.
 """

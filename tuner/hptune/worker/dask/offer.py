@@ -33,6 +33,8 @@ class WorkerOptions:
         memory_granted_bytes: The memory, likewise.
         name: The worker's name in Dask; empty for its address.
         death_timeout_seconds: How long to wait for a scheduler before leaving; None forever.
+        walltime_seconds: How long the worker's job may run from now on; None for what its script
+            or its batch system says.
         interface: The network interface to listen on; None for the one towards the scheduler.
         local_directory: Where to put the folder of Dask's files; None for the temporary directory.
         certs: The certificates to show, a file or a folder; empty for the user's own.
@@ -47,6 +49,7 @@ class WorkerOptions:
     memory_granted_bytes: int | None = None
     name: str = ""
     death_timeout_seconds: float | None = None
+    walltime_seconds: float | None = None
     interface: str | None = None
     local_directory: str | None = None
     certs: str = ""
@@ -85,7 +88,8 @@ def offered(options: WorkerOptions) -> Offer:
     if address:
         identity = identity_for(address, certs=options.certs, insecure=options.insecure)
     machine = devices.capacity()
-    has = _within(machine, options.cores_granted, options.memory_granted_bytes)
+    cores = devices.some_of(machine.cpus, options.cores_granted or len(machine.cpus))
+    has = _within(replace(machine, cpus=cores), None, options.memory_granted_bytes)
     for what, asked, there in (("cores", cpus, has.cpus), ("GPUs", gpus, has.gpus)):
         if asked is not None and asked > len(there):
             raise UsageError(

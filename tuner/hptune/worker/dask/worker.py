@@ -17,6 +17,7 @@ from ...core.resources import Capacity
 from ...errors import StudyError
 from ...security.certificates import Identity
 from ...security.handshake import identity_for, why_refused
+from ...text import moment
 from .. import devices
 from ..addresses import address_of, has_ended, is_over, reach
 from ..health import announce
@@ -38,14 +39,19 @@ _OVER_SECONDS = 15.0
 study writes its address there some seconds after it has stopped the trials of the last one."""
 
 _NEAR_END_SECONDS = 600.0
-"""Seconds before the end of a job's walltime in which SIGTERM is explained by it."""
+"""Seconds before the end of a job's walltime in which a signal is explained by it."""
 
 _LATE_SECONDS = 30.0
-"""How long after a job's notice is due a worker leaves that has got none.
+"""How long after a Slurm job's notice is due a worker leaves that has got none.
 
 Slurm sends none if an administrator has given the job more time. Studies start no trials on the
-worker nevertheless, because it told them its end when it joined.
+worker nevertheless, because it told them its end when it joined. Of other batch systems a worker
+expects no notice.
 """
+
+_LEAVES_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals on which a worker leaves. Grid Engine and LSF announce the end of a job by the last
+two."""
 
 _OTHERS_SECONDS = 5.0
 """Seconds for other studies to ask for a worker that one has refused because of its versions."""
@@ -57,7 +63,7 @@ _START_SECONDS = 30.0
 def join(
     options: WorkerOptions, offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False
 ) -> None:
-    """Work for the studies of the scheduler until SIGINT or SIGTERM.
+    """Work for the studies of the scheduler until a signal, or the end of the job's walltime.
 
     Then the attempts on this worker write checkpoints and are released, to continue elsewhere. A
     second signal ends them at once. While there is no scheduler, the worker waits for one.
@@ -73,6 +79,7 @@ def join(
             this worker because of its installed versions.
     """
     silence()
+    devices.set_walltime(options.walltime_seconds)
     with dask.config.set(DASK_SETTINGS), dask_folder(options.local_directory) as scratch:
         asyncio.run(_Joining(options, offer, say, scratch, is_quiet=is_quiet).run())
 
@@ -137,10 +144,11 @@ class _Joining:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in _LEAVES_ON:
             loop.add_signal_handler(each, self._on_signal, each)
         if (leaves_at := devices.leaves_at()) is not None:
-            loop.call_later(leaves_at - time.time() + _LATE_SECONDS, self._on_time_up)
+            late = _LATE_SECONDS if devices.is_slurm_job() else 0.0
+            loop.call_later(leaves_at - time.time() + late, self._on_time_up)
         if self._offer.note:
             self._say(self._offer.note)
         while (worker := await self._joined()) is not None:
@@ -157,7 +165,9 @@ class _Joining:
     def _say_joined(self, address: str) -> None:
         if not self._is_joined:
             self._is_joined = True
-            self._say(f"joined {address} with {capacity_text(self._offer.capacity)}")
+            until = devices.leaves_at()
+            leaves = "" if until is None else f"; leaves at {moment(until)}"
+            self._say(f"joined {address} with {capacity_text(self._offer.capacity)}{leaves}")
 
     async def _left(self, worker: _Worker) -> None:
         if not self._leave.is_set():
@@ -307,6 +317,6 @@ def _signal_text(number: int, seconds_left: float | None) -> str:
         seconds_left: How long the job may still run; None if unknown.
     """
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-    if number != signal.SIGTERM or seconds_left is None or seconds_left > _NEAR_END_SECONDS:
+    if number == signal.SIGINT or seconds_left is None or seconds_left > _NEAR_END_SECONDS:
         return name
     return f"{name}, {max(0.0, seconds_left):.0f} s before the end of the job's walltime"

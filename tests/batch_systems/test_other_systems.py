@@ -1,0 +1,82 @@
+"""Studies in jobs of batch systems whose commands are imitated, and the list of jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from fake_batch_system import COMMANDS, install
+from hptune.clusters.batch_jobs import BatchJob, JobList, Seen
+from real_runs import Hptune, states
+from slurm_studies import model
+
+JOB: dict[str, Any] = {"cores": 1, "memory": "1GB", "interface": "lo", "disk": "1GB"}
+TEN_MINUTES = {"pbs": "00:10:00", "lsf": "00:10", "htcondor": "10:00", "oar": "0:10"}
+
+
+def test_a_study_runs_in_the_jobs_of_each_system_and_cancels_them(hptune: Hptune) -> None:
+    model(hptune, epochs=1, seconds=0.0)
+    config = {each: {**JOB, "walltime": TEN_MINUTES[each]} for each in COMMANDS}
+    (hptune.directory / "dask").mkdir()
+    hptune.file("dask/jobqueue.yaml", json.dumps({"jobqueue": config}))
+    runs = {}
+    for system in COMMANDS:
+        folder = hptune.directory / system
+        install(folder, system)
+        runs[system] = hptune.start(
+            "run", "model.py", "--cluster", system, "--study", f"study-{system}", "--trials", 2,
+            "--search", "random", "--max-jobs", 1,
+            PATH=f"{folder}:{os.environ['PATH']}", FAKE_BATCH_SYSTEM=str(folder),
+            DASK_CONFIG=str(hptune.directory / "dask"),
+        )  # fmt: skip
+    for system, run in runs.items():
+        ended = run.wait(seconds=120)
+        assert ended.code == 0, (system, ended)
+        assert states(hptune.study(f"study-{system}")) == {"COMPLETE": 2}
+        (script,) = (hptune.directory / system).glob("*.sh")
+        assert "-m hptune worker tls://127.0.0.1:" in script.read_text()
+        assert "date -d +600sec +%s" in script.read_text()
+
+
+def job(number: int, *, joined: bool = False) -> BatchJob:
+    return BatchJob(str(number), f"worker-{number}", float(number), has_joined=joined)
+
+
+def test_jobs_without_a_worker_are_cancelled_first_and_those_with_trials_never() -> None:
+    listed = JobList("Grid Engine", "qstat -j", jobs=[job(1), job(2), job(3)])
+    seen = {"worker-2": Seen(is_busy=True), "worker-3": Seen(is_busy=False)}
+    listed.see_workers(seen)
+    assert listed.cancelled(2, seen) == ["1"], "the one that waits"
+    assert listed.cancelled(0, seen) == ["3"]
+    assert listed.cancelled(0, seen) == []
+    assert listed.missing(2) == 1
+
+
+def test_a_job_is_over_only_if_the_system_was_asked_after_it_was_submitted() -> None:
+    listed = JobList("Grid Engine", "qstat -j", jobs=[job(1), job(2, joined=True), job(7)])
+    assert listed.see_system({}, 5.0, {}) == [listed.jobs[0]]
+    assert [each.id for each in listed.jobs] == ["1", "7"]
+    assert listed.lines == ["job 2 has ended"]
+    working = {"worker-1": Seen(is_busy=False)}
+    assert listed.see_system({}, 5.0, working) == [], "a system may forget; its worker is there"
+
+
+def test_three_jobs_of_no_use_in_a_row_end_submission_unless_one_works() -> None:
+    listed = JobList("Grid Engine", "qstat -j", jobs=[job(each) for each in range(4)])
+    refused = {f"worker-{each}": Seen(is_busy=False, refusal="it is older")
+               for each in (0, 1)}  # fmt: skip
+    assert listed.see_workers(refused) == ["0", "1"]
+    listed.see_workers({"worker-3": Seen(is_busy=False)})
+    assert listed.failures == 0
+    for number in (4, 5):
+        listed.jobs.append(job(number))
+        listed.fail(listed.jobs[-1], "ended")
+    assert listed.missing(4) == 2
+    listed.fail(listed.jobs[0], "ended")
+    assert (listed.missing(4), listed.failure) == (0, ""), "one job still works"
+    listed.jobs.append(job(9))
+    assert listed.cancelled(4, {"worker-3": Seen(is_busy=False)})[-1] == "9"
+    assert "no more jobs are submitted" in listed.lines[-1]
+    listed.jobs.clear()
+    assert "The last one: job 2 ended" in listed.failure

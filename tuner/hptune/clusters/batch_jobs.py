@@ -1,0 +1,464 @@
+"""A run's workers in jobs of a batch system that is not Slurm: Grid Engine, PBS, LSF and others.
+
+dask-jobqueue writes, submits and cancels the jobs, as its configuration describes them. A system
+is asked in one way that all have: which jobs does it still have? What only Slurm's cluster
+(`slurm_jobs`) does needs more than that.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import secrets
+import shlex
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hptune_jobqueue.errors import ConfigError, JobQueueError, JobsFailError, SubmissionError
+from hptune_jobqueue.job_reports import tail_of
+from hptune_jobqueue.scheduler import OwnScheduler
+
+from ..config.settings import StudySettings
+from ..core.notice import Notice
+from ..core.resources import Resources
+from ..errors import UsageError
+from ..text import plural
+from .batch_systems import SYSTEMS, JobMaker
+from .jobs import JobWorkers, jobs_folder, jobs_name, translated_errors, worker_arguments
+from .layout import WorkerLayout
+
+DEFAULT_MAX_JOBS = 10
+
+_ROUND_SECONDS = 1.0
+"""How often it is looked which workers have joined."""
+
+_FIRST_ASK_SECONDS, _SLOWEST_ASK_SECONDS = 2.0, 30.0
+"""Seconds between two questions to the system, which double while nothing changes."""
+
+_REFUSED_SECONDS = 60.0
+"""How long after a refused job the next one is submitted."""
+
+_TOLD_SECONDS = 10.0
+"""How long no job has started until the user is told what the system shows."""
+
+_CANCEL_SECONDS = 30.0
+"""How long cancelled jobs may take to be gone."""
+
+_FORCE_SECONDS = 5.0
+"""How long cancelling may take when the process ends now."""
+
+_FAILURES_IN_A_ROW = 3
+"""After this number of jobs of no use no others are submitted."""
+
+
+def in_batch_jobs(
+    settings: StudySettings, study: Path, *, max_jobs: int | None = None, insecure: bool = False
+) -> BatchWorkers:
+    """Return the workers of jobs of the batch system that `settings.cluster` names."""
+    return BatchWorkers(
+        settings.cluster, study, max_jobs=max_jobs or DEFAULT_MAX_JOBS, insecure=insecure
+    )
+
+
+class BatchWorkers(JobWorkers["BatchCluster"]):
+    """The workers of one study in jobs of a batch system. They end with the study.
+
+    Args:
+        system: The system's name, as `SYSTEMS` has it.
+        study: The study's directory, which every node must see.
+        max_jobs: How many jobs there may be at once.
+        insecure: Whether scheduler and workers use no certificates.
+    """
+
+    def __init__(self, system: str, study: Path, *, max_jobs: int, insecure: bool) -> None:
+        super().__init__(study, insecure=insecure)
+        self._system = SYSTEMS[system]
+        self._max_jobs = max_jobs
+
+    def _make(self, security: Any) -> BatchCluster:
+        logs = jobs_folder(self._study)
+        if shlex.quote(str(logs)) != str(logs):
+            raise ConfigError(
+                f"the study's directory is {str(self._study)!r}, and dask-jobqueue writes no jobs "
+                "for a path with blanks or quotes; name another one by --study"
+            )
+        logs.mkdir(parents=True, exist_ok=True)
+        maker = JobMaker(
+            self._system,
+            # PBS takes 15 characters.
+            name=f"hptune-{jobs_name(self._study).rpartition('-')[2]}",
+            logs=logs,
+            arguments=worker_arguments(self._study, insecure=self._insecure),
+        )
+        return BatchCluster(maker, max_jobs=self._max_jobs, security=security)
+
+    def text(self, layout: WorkerLayout) -> str:
+        """Return where the trials run."""
+        del layout
+        jobs = f"{self._max_jobs} {self._system.title} job{'s' * (self._max_jobs > 1)}"
+        return f"in at most {jobs} of {self.jobs.maker.size}"
+
+    def check_trial(self, resources: Resources) -> None:
+        """Check that a job can hold a trial."""
+        maker = self.jobs.maker
+        if resources.nodes > 1:
+            raise UsageError(
+                f"a trial asks for {resources.nodes} nodes, but a job of {maker.system.title} has "
+                "one here; ask for one, or start the workers in jobs of your own (see "
+                "docs/guide/batch-systems.md)"
+            )
+        if not maker.size.holds(resources):
+            raise UsageError(
+                f"a trial asks for {resources}, but a job has {maker.size} ({maker.section}); ask "
+                "for less, or for larger jobs there"
+            )
+
+    def scale_up(self, resources: Resources, trials: int) -> None:
+        """Submit the first job, to learn whether the system takes it; others follow."""
+        with translated_errors():
+            self.jobs.open(self._jobs_for({resources: trials}))
+
+    def scale_to(
+        self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
+    ) -> Sequence[Notice]:
+        """Adjust the number of jobs to the trials; returns at once, with lines for the user.
+
+        Raises:
+            StudyError: Jobs end again and again without having been useful, or no job is left and
+                the system takes none.
+        """
+        with translated_errors(is_running=True):
+            return [Notice(line) for line in self.jobs.scale_to(self._jobs_for(sizes), workers)]
+
+    def jobs_text(self, now: float) -> str:
+        """Return how many jobs have a worker, and how many have none yet."""
+        del now
+        return self.jobs.text()
+
+    @property
+    def left_behind(self) -> str:
+        """Which jobs could not be cancelled, and the command that does it."""
+        return "" if self._jobs is None else self._jobs.left
+
+    def _jobs_for(self, sizes: Mapping[Resources, int]) -> int:
+        size = self.jobs.maker.size
+        # A trial may come that no job holds: one of a study that was resumed. It waits.
+        return math.ceil(sum(n / max(1, size.holds(trial)) for trial, n in sizes.items()))
+
+
+@dataclass(slots=True)
+class BatchJob:
+    """A job that is not over.
+
+    Attributes:
+        id: Its id.
+        worker: The name of its worker in Dask.
+        submitted_at: When, by the monotonic clock.
+        has_joined: Whether its worker has ever taken trials.
+        line: What the system last showed of it.
+    """
+
+    id: str
+    worker: str
+    submitted_at: float
+    has_joined: bool = False
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A worker that has joined.
+
+    Attributes:
+        is_busy: Whether trials run there.
+        refusal: Why the study does not use it; empty if it does.
+    """
+
+    is_busy: bool
+    refusal: str = ""
+
+
+@dataclass(slots=True)
+class JobList:
+    """The jobs of a study, and what follows from what is seen of them. It has no clock or network.
+
+    Attributes:
+        title: The system's name.
+        why: The command that tells what a job waits for.
+        jobs: The jobs that are not over, the oldest first.
+        lines: Lines for the user, which the caller takes.
+        failures: How many jobs in a row were of no use.
+        reason: Why the last of them was.
+        is_told: Whether the user was told what a job waits for.
+    """
+
+    title: str
+    why: str
+    jobs: list[BatchJob] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    failures: int = 0
+    reason: str = ""
+    is_told: bool = False
+
+    def see_workers(self, workers: Mapping[str, Seen]) -> list[str]:
+        """Note which workers have joined; returns the ids of jobs whose worker was refused."""
+        refused = []
+        for job in list(self.jobs):
+            seen = workers.get(job.worker)
+            if seen is not None and seen.refusal:
+                self.fail(job, f"is cancelled, because its worker was refused: {seen.refusal}")
+                refused.append(job.id)
+            elif seen is not None and not job.has_joined:
+                job.has_joined, self.failures = True, 0
+        return refused
+
+    def see_system(
+        self, shown: Mapping[str, str], asked_at: float, workers: Mapping[str, Seen]
+    ) -> list[BatchJob]:
+        """Note which jobs the system still has; returns those that ended without a worker.
+
+        Args:
+            shown: The lines on the user's jobs, by their numbers.
+            asked_at: When the system was asked, by the monotonic clock.
+            workers: The workers that have joined, by their names.
+        """
+        useless = []
+        for job in list(self.jobs):
+            job.line = shown.get(job.id.partition(".")[0], "")
+            if job.line or job.worker in workers or job.submitted_at > asked_at:
+                continue
+            if job.has_joined:
+                self.jobs.remove(job)
+                self.lines.append(f"job {job.id} has ended")
+            else:
+                useless.append(job)
+        waiting = [job for job in self.jobs if job.line and not job.has_joined]
+        is_late = waiting and asked_at - waiting[0].submitted_at > _TOLD_SECONDS
+        if is_late and not self.is_told and not any(job.has_joined for job in self.jobs):
+            self.is_told = True
+            self.lines.append(
+                f"no worker has joined yet. {self.title} shows: {waiting[0].line}. What it waits "
+                f"for: {self.why} {waiting[0].id}"
+            )
+        return useless
+
+    def cancelled(self, wanted: int, workers: Mapping[str, Seen]) -> list[str]:
+        """Take out the jobs that are too many and on which no trial runs; returns their ids.
+
+        After too many failures, those without a worker are too many.
+        """
+
+        def use(job: BatchJob) -> int:
+            seen = workers.get(job.worker)
+            return 0 if seen is None else 1 + seen.is_busy
+
+        self.jobs.sort(key=lambda job: (-use(job), job.submitted_at))
+        if self.failures >= _FAILURES_IN_A_ROW:
+            wanted = min(wanted, sum(job.has_joined for job in self.jobs))
+        out = [job for job in self.jobs[wanted:] if use(job) < 2]
+        self.jobs = [job for job in self.jobs if job not in out]
+        return [job.id for job in out]
+
+    def missing(self, wanted: int) -> int:
+        """Return how many jobs are to be submitted."""
+        return 0 if self.failures >= _FAILURES_IN_A_ROW else max(0, wanted - len(self.jobs))
+
+    def fail(self, job: BatchJob, words: str) -> None:
+        """Take out a job that was of no use, and tell the user why."""
+        self.jobs.remove(job)
+        self.failures += 1
+        self.reason = f"job {job.id} {words}"
+        self.lines.append(self.reason.partition("\n")[0].rstrip(":"))
+        if self.failures == _FAILURES_IN_A_ROW:
+            self.lines.append(
+                f"no more jobs are submitted: {_FAILURES_IN_A_ROW} in a row were of no use"
+            )
+
+    @property
+    def failure(self) -> str:
+        """Why there will be no job any more; empty if there are jobs, or will be."""
+        if self.jobs or self.failures < _FAILURES_IN_A_ROW:
+            return ""
+        return f"{_FAILURES_IN_A_ROW} jobs in a row were of no use. The last one: {self.reason}"
+
+
+class BatchCluster:
+    """A Dask scheduler in this process, and jobs whose workers join it. `close` it in the end.
+
+    Attributes:
+        maker: Makes the jobs.
+        left: Which jobs may be left after `scale_down`, and how to cancel them; empty if none is.
+
+    Args:
+        maker: Makes the jobs.
+        max_jobs: How many jobs there may be at once.
+        security: Dask's object with the scheduler's certificate; None for no encryption.
+
+    Raises:
+        JobQueueError: The scheduler cannot listen.
+    """
+
+    def __init__(self, maker: JobMaker, *, max_jobs: int, security: Any = None) -> None:
+        self.maker = maker
+        self.left = ""
+        self._max_jobs = max_jobs
+        self._scheduler = OwnScheduler(lambda: (), interface=maker.interface, security=security)
+        self._list = JobList(maker.system.title, maker.system.why)
+        self._lock = threading.Lock()
+        self._wanted = 0
+        self._known: Mapping[str, str] = {}
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._failure: JobQueueError | None = None
+        self._refusals, self._refused_until = 0, 0.0
+        self._run = secrets.token_hex(4)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="batch-jobs", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """The scheduler's address."""
+        return self._scheduler.address
+
+    def open(self, wanted: int) -> None:
+        """Submit the first job, and others from now on.
+
+        Raises:
+            SubmissionError: The system refuses it.
+        """
+        self._wanted = wanted
+        if wanted:
+            self._submit()
+        self._thread.start()
+
+    def scale_to(self, wanted: int, known: Mapping[str, str]) -> list[str]:
+        """Set how many jobs are needed; returns lines for the user.
+
+        Args:
+            wanted: How many jobs the trials fill.
+            known: The addresses of the workers that asked to join, and why each was refused.
+
+        Raises:
+            JobsFailError: No job is of any use.
+        """
+        self._wanted, self._known = wanted, dict(known)
+        if self._failure is not None:
+            raise self._failure
+        return [self._lines.get() for _ in range(self._lines.qsize())]
+
+    def text(self) -> str:
+        """Return how many jobs work and how many wait; empty if there is none."""
+        with self._lock:
+            joined = sum(job.has_joined for job in self._list.jobs)
+            waiting = len(self._list.jobs) - joined
+        waits = f"{waiting} waiting in {self.maker.system.title} or starting" if waiting else ""
+        return "; ".join(filter(None, [f"{joined} at work" if joined else "", waits]))
+
+    def scale_down(self) -> None:
+        """Cancel all jobs, and wait until they are gone; may be repeated."""
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join(_CANCEL_SECONDS)
+        with self._lock:
+            ids = [job.id for job in self._list.jobs]
+            self._list.jobs = []
+        if not ids:
+            return
+        answers, deadline = self.maker.cancel(ids), time.monotonic() + _CANCEL_SECONDS
+        while left := self._still_there(ids) if answers else ids:
+            if not answers or time.monotonic() > deadline:
+                system, command = self.maker.system, self.maker.cancel_command
+                self.left = (
+                    f"{system.title} still has {plural(len(left), 'job')} of this study, or does "
+                    f"not answer. Cancel with: {command} {' '.join(left)}"
+                )
+                return
+            time.sleep(0.2)
+
+    def close(self, *, force: bool = False) -> None:
+        """Cancel the jobs and stop the scheduler; with `force`, only what takes no time."""
+        if force:
+            self.maker.cancel([job.id for job in self._list.jobs], seconds=_FORCE_SECONDS)
+            return
+        self.scale_down()
+        self._scheduler.close()
+
+    def _still_there(self, ids: Sequence[str]) -> list[str]:
+        """Return which jobs the system still has; all if it does not answer."""
+        shown = self.maker.system.jobs()
+        return [each for each in ids if shown is None or each.partition(".")[0] in shown]
+
+    def _workers(self) -> dict[str, Seen]:
+        """Return the workers that have joined the study, or were refused, by their names."""
+        known = self._known
+        return {
+            each.name: Seen(each.is_busy, known[each.address])
+            for each in self._scheduler.workers()
+            if each.address in known
+        }
+
+    # --- in the thread ----------------------------------------------------------------------
+
+    def _work(self) -> None:
+        delay, asked_at = _FIRST_ASK_SECONDS, time.monotonic()
+        before: object = None
+        while self._failure is None and not self._is_over.wait(_ROUND_SECONDS):
+            workers = self._workers()
+            state = (sorted(workers), [job.id for job in self._list.jobs])
+            if state != before:
+                before, delay = state, _FIRST_ASK_SECONDS
+            is_due = time.monotonic() - asked_at > delay
+            try:
+                self._adjust(workers)
+                if is_due and any(job.worker not in workers for job in self._list.jobs):
+                    asked_at, delay = time.monotonic(), min(2 * delay, _SLOWEST_ASK_SECONDS)
+                    self._compare(asked_at)
+            except (JobQueueError, OSError) as error:
+                self._failure = JobsFailError(str(error))
+            if self._list.failure:
+                self._failure = JobsFailError(self._list.failure)
+            for line in self._list.lines:
+                self._lines.put(line)
+            self._list.lines.clear()
+
+    def _adjust(self, workers: Mapping[str, Seen]) -> None:
+        """Cancel jobs that are too many, and submit those that are missing."""
+        wanted = min(self._wanted, self._max_jobs)
+        with self._lock:
+            ids = self._list.see_workers(workers)
+            ids += self._list.cancelled(wanted, workers)
+        self.maker.cancel(ids)
+        for _ in range(self._list.missing(wanted)):
+            if self._is_over.is_set() or time.monotonic() < self._refused_until:
+                return
+            try:
+                self._submit()
+            except SubmissionError as error:
+                self._refusals += 1
+                self._refused_until = time.monotonic() + _REFUSED_SECONDS
+                if self._refusals == 1:
+                    again = f"it is tried again every {_REFUSED_SECONDS:g} s"
+                    self._list.lines.append(f"{error}; {again}")
+                elif self._refusals >= _FAILURES_IN_A_ROW and not self._list.jobs:
+                    self._failure = JobsFailError(f"no job is left. {error}")
+
+    def _compare(self, asked_at: float) -> None:
+        """Ask the system, and note which jobs are over."""
+        if (shown := self.maker.system.jobs()) is None:
+            return  # it is asked again
+        workers = self._workers()
+        with self._lock:
+            for job in self._list.see_system(shown, asked_at, workers):
+                output = self.maker.output(job.id)
+                words = f"ended before its worker had joined. It wrote into {output}"
+                self._list.fail(job, f"{words}:\n{tail_of(output)}")
+
+    def _submit(self) -> None:
+        name = f"job-{self._run}-{time.monotonic_ns()}"
+        job_id = self.maker.submit(self.address, name)
+        self._refusals = 0
+        with self._lock:
+            self._list.jobs.append(BatchJob(job_id, name, time.monotonic()))
