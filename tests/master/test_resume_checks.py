@@ -90,3 +90,16 @@ def test_confirming_less_or_more_configurations_is_allowed(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
     confirm(tmp_path, **changes)
+
+
+def test_a_new_budget_that_is_spent_is_refused(tmp_path: Path) -> None:
+    stored = StudySettings(source=of_file(tmp_path), working_directory=str(tmp_path))
+    driver = EngineDriver()
+    driver.go(2)
+    driver.started(AttemptId(0, 0))
+    driver.at += 7200.0
+    driver.report(AttemptId(0, 0), 1, score=0.5)
+    past = Past(StudyDirectory(tmp_path / "study"), facts_with(stored), stored, driver.engine)
+    with pytest.raises(UsageError, match="has used 2 core hours already, and --budget is the"):
+        check_changes(stored.changed({"budget": "1.5core-h"}), past)
+    check_changes(stored.changed({"budget": "3core-h"}), past)
