@@ -34,6 +34,7 @@ WINGS = {
         (
             "hptune.reporting.html",
             "hptune.reporting.exports",
+            "hptune.reporting.results.importance",
             "hptune.cli.exporting",
             "hptune.cli.dashboard",
         ),
@@ -157,6 +158,16 @@ WINGS = {
             "hptune.training.keras.objective": "load_data is called through the cache",
             "hptune.worker.forkserver.server": "a fork server joins and leaves a study's cache",
         },
+    ),
+    "packing": Wing(
+        ("hptune.core.packing",),
+        open_doors={
+            "hptune.core.engine.dispatch": "asks how many trials share a core or a GPU",
+            "hptune.master.loop": "decides it from measurements",
+        },
+    ),
+    "replay": Wing(
+        ("hptune.master.replay",), doors={"hptune.cli.reading": "the command `hptune replay`"}
     ),
     "optimizers": Wing(("hptune.optimizers",)),
     "testing": Wing(("hptune.testing",)),
