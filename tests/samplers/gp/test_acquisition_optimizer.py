@@ -95,6 +95,13 @@ def test_climbs_end_at_the_top_and_at_the_edge() -> None:
     np.testing.assert_allclose(values, 1.0, atol=1e-6)
 
 
+def test_a_climb_does_not_depend_on_those_beside_it() -> None:
+    starts = np.random.default_rng(0).random((5, 3))
+    together, _ = maximize(hill, starts, steps=15)
+    alone = np.vstack([maximize(hill, start[None], steps=15)[0] for start in starts])
+    np.testing.assert_allclose(together, alone, atol=1e-9)
+
+
 def test_a_climb_never_ends_below_its_start() -> None:
     def rough(points: Floats) -> tuple[Floats, Floats]:
         return np.sin(70.0 * points).sum(axis=1), 70.0 * np.cos(70.0 * points)
