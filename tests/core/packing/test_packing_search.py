@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from hptune.core.resources import Amount, Capacity
+from hptune.core.trial import Params
 from packing_site import ALL, GB, Site, cores
 
 IDLE = 0.1
@@ -31,6 +32,17 @@ def test_the_advice_is_what_the_measured_trials_allow() -> None:
     site = Site(cores(2), busy=lambda params: 0.5, trials=6, learns=True)
     site.run()
     assert "--cpus-per-trial 0.5 runs more" in site.driver.engine.snapshot.packing_advice
+
+
+def _idle_if_small(params: Params) -> float:
+    return 0.28 if int(str(params["units"])) < 20 else 0.82
+
+
+def test_no_advice_if_one_trial_is_idle_and_most_are_not() -> None:
+    site = Site(cores(2), busy=_idle_if_small, trials=12, learns=True)
+    site.run()
+    assert site.driver.engine.snapshot.packing.startswith("1 trial per core (each uses ")
+    assert site.driver.engine.snapshot.packing_advice == ""
 
 
 @pytest.mark.parametrize(("trials", "learns"), [(40, False), (None, True), (None, False)])

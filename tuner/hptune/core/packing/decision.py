@@ -173,9 +173,12 @@ def _reason(device: Amount, plan: PackingPlan, evidence: PackingEvidence, *, is_
 
 
 def _advice(device: Amount, sharing: SharingPlan) -> str:
+    """Return how to run more at once; empty if most trials leave no room for more."""
     more = _GROWTH[device] * sharing.most
     if device is Amount.CPUS:
         more = min(more, sharing.trials_per_core() or more)
+    if more <= sharing.most:
+        return ""
     name, option = {
         Amount.GPUS: ("GPU", "--gpus-per-trial"),
         Amount.CPUS: ("core", "--cpus-per-trial"),

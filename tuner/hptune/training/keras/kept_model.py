@@ -120,7 +120,11 @@ def _from_code(path: Path, code: UserCode, hp: Any, *, is_of_epoch: bool) -> Any
 def _last_state(directory: Path) -> TrainingState:
     found = Checkpoints(directory).newest(cleans_up=False)
     if found is None:
-        raise StudyError("the trial's last checkpoint is not kept (see keep_checkpoints)")
+        raise StudyError(
+            "its last checkpoint is not kept. Besides the best model, a study keeps the last "
+            "checkpoints of the best trials (keep_checkpoints) that trained all their epochs, in "
+            "one training each"
+        )
     state: TrainingState = found[1]
     return state
 
