@@ -184,6 +184,13 @@ def test_a_function_of_more_than_hp_is_refused_in_python() -> None:
         Tuner(build_model)
 
 
+@pytest.mark.parametrize("entry", ["", "objective"])
+def test_an_objective_may_name_its_trial_as_it_likes(
+    read: Callable[..., UserCode], entry: str
+) -> None:
+    assert read("def objective(hp, run): return 1\n", entry).objective is not None
+
+
 def test_what_has_no_effect_is_told(read: Callable[..., UserCode]) -> None:
     code = read(
         "hp = kt.HyperParameters()\nHYPERPARAMETERS = kt.HyperParameters()\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import numpy as np
@@ -239,3 +240,10 @@ def test_every_name_makes_a_pruner() -> None:
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         made(**settings)
+
+
+def test_options_are_checked_at_once_also_for_a_million_epochs() -> None:
+    """As they are before the model file has said how many epochs there are."""
+    began = time.process_time()
+    PRUNERS.find("hyperband").check({"min_epochs": 1}, directions=(Direction.MIN,), epochs=10**6)
+    assert time.process_time() - began < 1.0

@@ -270,6 +270,11 @@ def objective(hp, trial):
     ]
 
 
+def test_a_choice_of_lists_is_refused_with_what_is_allowed(probe: Any) -> None:
+    with pytest.raises(ModelFileError, match=r"units: \[64, 32\] is not allowed as a value; give"):
+        probe("def objective(hp, trial):\n    return hp.Choice('units', [[64, 32], [128]])\n")
+
+
 def test_a_hyperparameter_that_is_missing_may_be_one_of_the_files(probe: Any) -> None:
     with pytest.raises(ModelFileError, match=r"units does not exist.*HYPERPARAMETERS"):
         probe("def objective(hp, trial):\n    return hp.get('units')\n")

@@ -302,7 +302,8 @@ def _refuse_more_arguments(name: str, value: Any) -> None:
     if inspect.isclass(value) or not more or not callable(value) or not _takes_hp(value, first):
         return
     second = more[0].strip("_").lower()
-    if len(more) == 1 and ("trial" in second or len(second) <= _SHORT or more[0].startswith("_")):
+    is_trial = "trial" in second or len(second) <= _SHORT or more[0].startswith("_")
+    if len(more) == 1 and (is_trial or OBJECTIVE in name.lower()):
         return
     given = ", ".join(f"{each}=…" for each in more)
     raise ModelFileError(

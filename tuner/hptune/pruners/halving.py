@@ -134,17 +134,20 @@ class HalvingPruner(Pruner):
                 f"brackets is {brackets}; with {epochs} epochs, rungs at "
                 f"{', '.join(map(str, self._levels))} allow {most} at most"
             )
-        self._cycle = (
-            bracket_cycle(brackets, rungs=len(self._levels), reduction_factor=reduction_factor)
-            if brackets > 1
-            else (0,)
-        )
         make_rung = LossRung if len(self._directions) == 1 else FrontRung
         self._brackets: list[list[Rung]] = [
             [make_rung() for _ in self._levels[skipped:]] for skipped in range(brackets)
         ]
         self._progress: dict[int, _TrialProgress] = {}
         self._leaders = Leaders()
+
+    @functools.cached_property
+    def _cycle(self) -> tuple[int, ...]:
+        # Made for the first trial: a check of the options makes a pruner, for any number of epochs.
+        count, rungs = len(self._brackets), len(self._levels)
+        if count == 1:
+            return (0,)
+        return bracket_cycle(count, rungs=rungs, reduction_factor=self._factor)
 
     @property
     def rungs(self) -> tuple[int, ...]:

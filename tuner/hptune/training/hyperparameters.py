@@ -145,14 +145,12 @@ class HyperParameters(OtherTuners):
         """
         if not isinstance(values, Sequence):
             raise SpaceError(f"{self._full_name(name)}: the choices are {values!r}; give a list")
-        choices: tuple[Any, ...] = tuple(map(plain, values))
-        if self.on_conflict is not None and len(set(choices)) < len(choices):
-            twice = next(each for each in choices if choices.count(each) > 1)
-            self.on_conflict(f"{self._full_name(name)}: {twice!r} is given twice; it counts once")
+        given: tuple[Any, ...] = tuple(map(plain, values))
+        choices = given
         if choices and all(isinstance(value, bool) for value in choices):
             choices = tuple(map(int, choices))
             default = None if default is None else int(default)
-        return self._declare(
+        value = self._declare(
             ChoiceParameter,
             name,
             (parent_name, parent_values),
@@ -160,6 +158,11 @@ class HyperParameters(OtherTuners):
             ordered=ordered,
             default=default,
         )
+        # After the check of the values: one that is not allowed may have no hash.
+        if self.on_conflict is not None and len(set(given)) < len(given):
+            twice = next(each for each in given if given.count(each) > 1)
+            self.on_conflict(f"{self._full_name(name)}: {twice!r} is given twice; it counts once")
+        return value
 
     def Boolean(
         self,

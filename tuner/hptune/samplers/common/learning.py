@@ -56,7 +56,10 @@ class LearningSampler(Sampler, abc.ABC):
         Returns:
             It with its key; None if none is left.
         """
-        drawn = [self._untried.draw(rng, pending) for _ in range(draws)]
+        # Where few are left, random draws rarely meet one.
+        is_infinite = self._untried.is_infinite
+        draw = self._untried.draw if is_infinite else self._untried.draw_uniformly
+        drawn = [draw(rng, pending) for _ in range(draws)]
         fresh = [each for each in drawn if each is not None]
         if not fresh:
             return None

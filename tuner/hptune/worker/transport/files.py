@@ -338,12 +338,14 @@ class IncomingFiles:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._begun: dict[str, Incoming] = {}
+        self._is_closed = False
 
     def add(self, state: FileState, piece: Piece) -> bool:
         """Write the next piece of a file, or a link; return whether it is whole now.
 
         Raises:
-            ValueError: As `Incoming` does. What was received of the file is removed.
+            ValueError: As `Incoming` does, or it is closed. What was received of the file is
+                removed.
             OSError: Likewise.
         """
         if state.link:
@@ -352,6 +354,8 @@ class IncomingFiles:
         try:
             if (incoming := self._begun.get(state.path)) is None:
                 incoming = self._begun[state.path] = Incoming(self._root, state)
+            if self._is_closed:  # by another thread, which may not have seen this file
+                raise ValueError("the files are not wanted any more")
             incoming.add(piece)
             if not incoming.is_complete:
                 return False
@@ -368,7 +372,8 @@ class IncomingFiles:
             begun.abort()
 
     def close(self) -> None:
-        """Remove what was received of files that are not whole. May be repeated."""
+        """Remove what was received of files that are not whole, and take no more."""
+        self._is_closed = True
         for path in [*self._begun]:
             self.drop(path)
 
