@@ -19,6 +19,7 @@ from hptune.core.messages import Finish, FinishReason
 from hptune.core.pruner import is_exempt
 from hptune.core.trial import CONFIRMS, Direction, Goal, TrialState
 from hptune.reporting.results.rungs import (
+    ENOUGH_TRIALS,
     MIN_TRIALS,
     RungAgreement,
     rank_correlation,
@@ -30,9 +31,9 @@ from hptune.reporting.results.view import StudyView
 from hptune.study import Study
 from stored_study import curve, stored
 
-EXEMPT = [number for number in range(400) if is_exempt(number)][:MIN_TRIALS]
-PLAIN = range(1, MIN_TRIALS + 1)
-UPWARDS = [0.1 * place for place in range(1, MIN_TRIALS + 1)]
+EXEMPT = [number for number in range(400) if is_exempt(number)][:ENOUGH_TRIALS]
+PLAIN = range(1, ENOUGH_TRIALS + 1)
+UPWARDS = [0.1 * place for place in range(1, ENOUGH_TRIALS + 1)]
 DOWNWARDS = UPWARDS[::-1]
 DONE = Finish(FinishReason.DONE, "")
 
@@ -81,11 +82,12 @@ def test_each_rung_is_compared_with_the_end() -> None:
     ]
     ended_sooner = (100, (0.05, 0.05), 0.05)
     assert rung_agreements(study(*rows, ended_sooner)) == [
-        RungAgreement(2, MIN_TRIALS + 1, pytest.approx(-0.4)),
-        RungAgreement(6, MIN_TRIALS + 1, pytest.approx(1.0)),
-        RungAgreement(18, MIN_TRIALS, pytest.approx(1.0)),
+        RungAgreement(2, ENOUGH_TRIALS + 1, pytest.approx(-0.4)),
+        RungAgreement(6, ENOUGH_TRIALS + 1, pytest.approx(1.0)),
+        RungAgreement(18, ENOUGH_TRIALS, pytest.approx(1.0)),
     ]
-    assert [each.correlation for each in rung_agreements(study(*rows[1:]))] == [None] * 3
+    few = rung_agreements(study(*rows[: MIN_TRIALS - 1]))
+    assert [each.correlation for each in few] == [None] * 3
     assert rung_agreements(replace(study(*rows), at_rungs={})) == []
 
 
@@ -93,10 +95,10 @@ def test_exempt_trials_are_compared_alone_if_there_are_enough() -> None:
     passed = [(number, (v,), 1.0 - v) for number, v in zip(PLAIN, UPWARDS, strict=True)]
     exempt = [(number, (v,), v) for number, v in zip(EXEMPT, UPWARDS, strict=True)]
     (of_all,) = rung_agreements(study(*passed, *exempt[1:]))
-    assert of_all.trials == 2 * MIN_TRIALS - 1
+    assert of_all.trials == 2 * ENOUGH_TRIALS - 1
     assert of_all.is_low
     assert rung_agreements(study(*passed, *exempt)) == [
-        RungAgreement(2, MIN_TRIALS, pytest.approx(1.0))
+        RungAgreement(2, ENOUGH_TRIALS, pytest.approx(1.0))
     ]
 
 
@@ -105,9 +107,9 @@ def test_confirmations_and_infeasible_trials_are_not_compared() -> None:
     view = study(*rows)
     first, *others = view.trials
     again = replace(view, trials=[replace(first, origin=f"{CONFIRMS}3"), *others])
-    assert rung_agreements(again) == [RungAgreement(2, MIN_TRIALS - 1, None)]
+    assert rung_agreements(again) == [RungAgreement(2, ENOUGH_TRIALS - 1, pytest.approx(1.0))]
     infeasible = replace(view, trials=[replace(first, violation=0.1), *others])
-    assert rung_agreements(infeasible) == [RungAgreement(2, MIN_TRIALS - 1, None)]
+    assert rung_agreements(infeasible) == [RungAgreement(2, ENOUGH_TRIALS - 1, pytest.approx(1.0))]
 
 
 def warned(*at_rungs: Sequence[float], pruned: int = 0) -> str:
@@ -122,7 +124,7 @@ def warned(*at_rungs: Sequence[float], pruned: int = 0) -> str:
 def test_a_first_rung_that_misleads_is_told_with_what_helps() -> None:
     mislead = (
         "early stopping may mislead: ranks at epoch 2 hardly predict those at the end "
-        f"(correlation -1.00, {MIN_TRIALS} trials); use "
+        f"(correlation -1.00, {ENOUGH_TRIALS} trials); use "
     )
     assert warned(DOWNWARDS, UPWARDS, UPWARDS) == f"{mislead}--min-epochs 6 (1.00) or --pruner none"
     assert warned(DOWNWARDS, DOWNWARDS, UPWARDS) == (
@@ -131,6 +133,18 @@ def test_a_first_rung_that_misleads_is_told_with_what_helps() -> None:
     assert warned(DOWNWARDS, DOWNWARDS, DOWNWARDS) == f"{mislead}--pruner none"
     assert warned(UPWARDS, UPWARDS, UPWARDS) == ""
     assert warned(UPWARDS, UPWARDS, UPWARDS, pruned=1000) == "", "few are complete, but it is known"
+
+
+def test_few_trials_are_told_only_if_the_ranks_are_reversed() -> None:
+    rows = [(number, (v,), v) for number, v in zip(PLAIN, UPWARDS, strict=True)]
+    reversed_rows = [(number, (1.0 - v,), v) for number, (v,), _ in rows[:MIN_TRIALS]]
+    line = stopping_warning(study(*reversed_rows))
+    assert f"(correlation -1.00, {MIN_TRIALS} trials)" in line
+    assert stopping_warning(study(*reversed_rows[1:])) == ""
+    weak = [0.3, 0.1, 0.5, 0.2, 0.4]
+    shuffled = study(*((n, (v,), end) for v, (n, _, end) in zip(weak, rows, strict=False)))
+    assert rung_agreements(shuffled) == [RungAgreement(2, MIN_TRIALS, pytest.approx(0.3))]
+    assert stopping_warning(shuffled) == ""
 
 
 def test_too_few_complete_trials_are_told() -> None:

@@ -11,11 +11,17 @@ from ...core.pruner import is_exempt
 from ...core.trial import TrialState
 from .view import StudyView
 
-MIN_TRIALS = 8
+MIN_TRIALS = 5
 """Trials that a rank correlation needs."""
+
+ENOUGH_TRIALS = 8
+"""Trials with which it is known well enough to be told when it is low."""
 
 _LOW = 0.5
 """Rank correlation below which a rung stops many trials that would have been among the best."""
+
+_LOW_OF_FEW = 0.0
+"""The same for fewer than `ENOUGH_TRIALS`, of which chance alone often makes it a little low."""
 
 _FEW_COMPLETE = 0.1
 """Share of complete trials below which little is known of the ends."""
@@ -42,7 +48,13 @@ class RungAgreement:
     @property
     def is_low(self) -> bool:
         """Whether the correlation is known and low."""
-        return self.correlation is not None and self.correlation < _LOW
+        limit = _LOW if self.trials >= ENOUGH_TRIALS else _LOW_OF_FEW
+        return self.correlation is not None and self.correlation < limit
+
+    @property
+    def is_high(self) -> bool:
+        """Whether the correlation is known and not low, however few trials there are."""
+        return self.correlation is not None and self.correlation >= _LOW
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
@@ -78,7 +90,7 @@ def rung_agreements(view: StudyView) -> list[RungAgreement]:
     """
     ends = _ends(view)
     exempt = {number: value for number, value in ends.items() if is_exempt(number)}
-    if len(exempt) >= MIN_TRIALS:
+    if len(exempt) >= ENOUGH_TRIALS:
         ends = exempt
     found = []
     for rung, values in sorted(view.at_rungs.items()):
@@ -110,8 +122,10 @@ def stopping_warning(view: StudyView) -> str:
     if known and known[0].is_low:
         return _low_text(view, known)
     complete = view.counts[TrialState.COMPLETE]
-    is_unknown = bool(view.at_rungs) and not known and view.ended >= _MIN_ENDED
-    if is_unknown and complete < _FEW_COMPLETE * view.ended:
+    is_known = any(each.trials >= ENOUGH_TRIALS for each in known)
+    if not view.at_rungs or is_known or view.ended < _MIN_ENDED:
+        return ""
+    if complete < _FEW_COMPLETE * view.ended:
         return (
             f"{complete} of {text.plural(view.ended, 'trial')} trained to the end, too few to know "
             "whether early stopping keeps the best; more trials, a larger --min-epochs or --pruner "
@@ -124,7 +138,7 @@ def _low_text(view: StudyView, known: Sequence[RungAgreement]) -> str:
     first, word = known[0], text.step_word(view.epochs)
     better = None
     for each in reversed(known):
-        if each.is_low:
+        if not each.is_high:
             break
         better = each
     remedy = "use --pruner none"
