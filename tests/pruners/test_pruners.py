@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hptune.core.pruner import Decision, HalvingMode, NeverPrune, Pruner, PrunerSettings
+from hptune.core.pruner import (
+    EXEMPT_EVERY,
+    Decision,
+    HalvingMode,
+    NeverPrune,
+    Pruner,
+    PrunerSettings,
+    is_exempt,
+)
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.errors import UsageError
 from hptune.pruners.halving import bracket_cycle
@@ -186,11 +194,49 @@ def test_of_a_search_that_has_learned_no_more_than_a_third_go_on(mode: HalvingMo
     for trial, value in enumerate(values):
         p.report(trial, 1, [value])
         if p.decide(trial) is Decision.CONTINUE:
-            went_on.append(trial)
+            if not is_exempt(trial):
+                went_on.append(trial)
             p.moved(trial, TrialState.RUNNING)
         elif mode is HalvingMode.PROMOTE:
             p.moved(trial, TrialState.PAUSED)
-    assert 10 <= sum(trial >= 350 for trial in went_on) <= 25, "of 50"
+    assert 10 <= sum(trial >= 350 for trial in went_on) <= 25, "of 48"
+
+
+HALVING = [
+    {"name": name, "pruner_mode": mode} for name in ("asha", "hyperband") for mode in HalvingMode
+]
+
+
+@pytest.mark.parametrize("settings", [*HALVING, {"name": "median"}])
+def test_a_few_trials_are_exempt_and_no_others(settings: dict[str, Any]) -> None:
+    p = made(**settings, epochs=9)
+    went_on = []
+    for trial in range(3 * EXEMPT_EVERY):
+        # Each is worse than all before.
+        for step in range(1, 9):
+            p.report(trial, step, [-float(trial)])
+            if p.decide(trial) is not Decision.CONTINUE:
+                p.moved(trial, TrialState.PRUNED)
+                break
+            p.moved(trial, TrialState.RUNNING)
+        else:
+            p.moved(trial, TrialState.COMPLETE)
+            went_on.append(trial)
+    late = {trial for trial in went_on if trial > 10}
+    if settings["name"] == "hyperband":  # the trials of its last bracket are never compared
+        cycle = bracket_cycle(3, rungs=2, reduction_factor=3)
+        late -= {trial for trial in late if cycle[trial % len(cycle)] == 2 and trial % EXEMPT_EVERY}
+    assert late == {EXEMPT_EVERY, 2 * EXEMPT_EVERY}
+
+
+def test_exempt_trials_count_at_the_rungs() -> None:
+    p = made("asha", epochs=9)
+    for trial, value in ((0, 0.1), (1, 0.2), (2, 0.6)):
+        p.report(trial, 1, [value])
+    p.report(1, 2, [0.9])  # leads, so trial 2 does not
+    assert p.decide(2) is Decision.CONTINUE, "the best of three"
+    p.report(EXEMPT_EVERY, 1, [0.7])
+    assert p.decide(2) is Decision.STOP, "the second of four"
 
 
 def test_the_median_of_the_complete_trials_counts() -> None:

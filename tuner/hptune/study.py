@@ -18,7 +18,7 @@ from .config.code_copy import as_trained
 from .config.model_file import SourceKind
 from .config.objectives import goals_of
 from .config.reference import given_options
-from .config.resolved import possible_trials
+from .config.resolved import known_rungs, possible_trials
 from .config.settings import StudySettings
 from .core.attempt import ReportedValue
 from .core.goals import Goals
@@ -332,7 +332,18 @@ class Study(Reports, Exports):
             dask_page="" if master is None else facts.get("dask_page", ""),
             created_at=float(facts["created_at"]),
             carrier=facts.get("carrier", ""),
+            at_rungs=self._at_rungs(settings, facts["epochs"]),
         )
+
+    def _at_rungs(self, settings: StudySettings, epochs: int | None) -> dict[int, dict[int, float]]:
+        if len(self.goals.objectives) > 1:
+            return {}
+        found = {}
+        for rung in known_rungs(settings, epochs, self.goals):
+            found[rung] = self._reader.best_by(rung, goal=self.goals.goal)
+            if not found[rung]:
+                break
+        return found
 
     @property
     def best_fault(self) -> str:

@@ -202,6 +202,21 @@ def test_figures_have_the_order_of_the_importance() -> None:
     assert leading == [row[0] for row in shown.rows][: len(leading)]
 
 
+def test_early_stopping_is_shown_with_the_rank_correlation_at_its_rungs() -> None:
+    of, reports = study(30)
+    ends = {t.number: t.value for t in of.trials if t.state is TrialState.COMPLETE and t.value}
+    at_rungs = {1: {n: -value for n, value in ends.items()}, 3: ends}
+    panel = panels_of(replace(of, at_rungs=at_rungs), reports)["stopping"]
+    assert "rank correlation of the values there" in panel.words.lower()
+    assert "-1.00 at 1, 1.00 at 3. Early stopping may mislead: " in panel.words
+    assert panel.words.endswith("; use --min-epochs 3 (1.00) or --pruner none.")
+    assert [tuple(row) for row in panel.tables[1].rows] == [
+        ("1", "20", "-1.000"),
+        ("3", "20", "1.000"),
+    ]
+    assert len(panels_of(of, reports)["stopping"].tables) == 1
+
+
 def test_dragging_over_a_figure_scrolls_the_page() -> None:
     assert blank_figure("x", "y").toolbar.active_drag is None
 

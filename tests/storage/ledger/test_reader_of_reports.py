@@ -10,7 +10,7 @@ import pytest
 from fake_study import trial
 from hptune.core.attempt import AttemptId, Report
 from hptune.core.messages import Reported
-from hptune.core.trial import TrialState
+from hptune.core.trial import Direction, Goal, TrialState
 from hptune.storage.ledger import FollowedReports, Ledger, LedgerReader
 from stored_study import curve, stored
 
@@ -53,3 +53,26 @@ def test_the_last_report_of_each_attempt_of_trials_in_some_states(tmp_path: Path
     assert math.isnan(again["val_accuracy"])
     assert again["val_loss"] == pytest.approx(0.1)
     assert reader.last_reports([TrialState.PAUSED]) == {}
+
+
+def test_the_best_value_by_a_step_of_complete_trials(tmp_path: Path) -> None:
+    events = [
+        *curve(0, [0.4, 0.2, 0.9]),
+        *curve(1, [0.5]),
+        *curve(1, [0.3, 0.6], attempt_number=1),
+        *curve(2, [0.1, 0.1, 0.1]),
+        *curve(3, [0.8]),
+        *(
+            Reported(2000.0, AttemptId(4, 0), Report(step, {"val_accuracy": math.nan}))
+            for step in (1, 2)
+        ),
+    ]
+    states = {2: TrialState.PRUNED}
+    trials = [trial(number, states.get(number, TrialState.COMPLETE)) for number in range(5)]
+    reader = LedgerReader(stored(tmp_path / "study", trials, events=events))
+    highest, lowest = (Goal("val_accuracy", each) for each in (Direction.MAX, Direction.MIN))
+    assert reader.best_by(1, goal=highest) == {0: 0.4, 1: 0.5, 3: 0.8}
+    assert reader.best_by(2, goal=highest) == {0: 0.4, 1: 0.6}, "trial 3 did not reach it"
+    assert reader.best_by(2, goal=lowest) == {0: 0.2, 1: 0.3}
+    assert reader.best_by(9, goal=highest) == {}
+    assert reader.best_by(1, goal=Goal("other", Direction.MIN)) == {}

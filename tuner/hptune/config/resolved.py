@@ -8,6 +8,7 @@ from ..core.goals import Goals
 from ..core.pruner import PrunerSettings
 from ..core.space.space import SearchSpace
 from ..errors import UsageError
+from ..pruners.registry import PRUNERS, make_pruner
 from ..samplers.registry import listed
 from .model_file import Found
 from .plugins import check_own_options, find_pruner, find_sampler
@@ -87,6 +88,22 @@ def checked_pruner(settings: StudySettings, epochs: int | None, goals: Goals) ->
     directions = tuple(goal.direction for goal in goals.objectives)
     row.check(options, directions=directions, epochs=epochs)
     return PrunerSettings(name=settings.pruner or "none", epochs=epochs, options=options)
+
+
+def known_rungs(settings: StudySettings, epochs: int | None, goals: Goals) -> tuple[int, ...]:
+    """Return the rungs of a built-in pruner. That of a plug-in is not loaded, so it has none here.
+
+    Args:
+        settings: Settings that `checked_pruner` has accepted.
+        epochs: The full training of a trial; None if unknown.
+        goals: What to optimise.
+    """
+    name = settings.pruner or "none"
+    if name not in PRUNERS.built_in:
+        return ()
+    options = settings.own_options("pruner")
+    asked = PrunerSettings(name=name, epochs=epochs, options=options)
+    return make_pruner(asked, goals.objectives).rungs
 
 
 def space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:

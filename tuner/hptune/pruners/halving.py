@@ -9,7 +9,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..core.pruner import Decision, HalvingMode, Pruner
+from ..core.pruner import Decision, HalvingMode, Pruner, is_exempt
 from ..core.trial import Direction, TrialState
 from ..errors import UsageError
 from .rungs import (
@@ -93,6 +93,7 @@ class HalvingPruner(Pruner):
       full, and only half as many are tried. (Hyperband and BOHB compare only trials of one
       round, with the same effect.) Both thirds are rounded down, so fewer than a third continue:
       of trials in random order, a quarter of the first hundred and three in ten later.
+    - A few trials are exempt (`is_exempt`): they continue at every rung, and count there.
     - With PROMOTE, a trial that is among the best when it reaches a rung continues without a
       pause. When no other trials remain to compare with, the best one of each rung is promoted,
       and all trials of the Pareto front. So a study that is not interrupted trains its best trials
@@ -194,7 +195,7 @@ class HalvingPruner(Pruner):
     def decide(self, trial: int) -> Decision:
         """Return the decision at the highest rung of the trial that has none yet."""
         progress = self._progress.get(trial)
-        if progress is None or progress.passed == len(progress.arrivals):
+        if progress is None or progress.passed == len(progress.arrivals) or is_exempt(trial):
             return Decision.CONTINUE
         rung = self._brackets[progress.bracket][len(progress.arrivals) - 1]
         if self._mode is HalvingMode.PROMOTE:

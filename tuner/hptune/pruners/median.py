@@ -6,7 +6,7 @@ from array import array
 from bisect import insort
 from collections.abc import Sequence
 
-from ..core.pruner import Decision, Pruner
+from ..core.pruner import Decision, Pruner, is_exempt
 from ..core.trial import Direction, TrialState
 from ..errors import UsageError
 from .rungs import first_rung, rung_levels
@@ -21,7 +21,8 @@ class MedianPruner(Pruner):
     Follows the median stopping rule of Google Vizier (Golovin et al. 2017, section 3.2.2), which
     compares the trial's best value with the others' running averages. Here both sides are the
     best values by the same step, because the study scores trials by their best value. Stopped
-    trials do not count in the median; otherwise each step would halve the remaining trials.
+    trials do not count in the median; otherwise each step would halve the remaining trials. A few
+    trials are exempt (`is_exempt`), and count in the median as other complete ones.
 
     Args:
         directions: Direction of the only objective.
@@ -80,7 +81,8 @@ class MedianPruner(Pruner):
     def decide(self, trial: int) -> Decision:
         """Return the decision at the trial's last reported step."""
         reported = self._reported.get(trial)
-        if not reported or (self._best is not None and self._best[1] == trial):
+        is_best = self._best is not None and self._best[1] == trial
+        if not reported or is_best or is_exempt(trial):
             return Decision.CONTINUE
         step = max(reported)
         if step < self._min_epochs or step <= self._passed.get(trial, 0):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ... import text
 from ...core.trial import Direction, Trial, TrialState
 from ..results.importance import MIN_TRIALS
+from ..results.rungs import RungAgreement, rung_agreements, stopping_warning
 from .panel import (
     BEST,
     COMPLETE,
@@ -225,12 +226,32 @@ def stopping(trials: StudyTrials) -> Panel | None:
         (name, str(on + stopped[step]), str(on), str(stopped[step]))
         for name, step, on in zip(names, at, went_on, strict=True)
     ]
+    tables = [Table((word, "reached", "went on", "stopped"), rows)]
+    agreements = rung_agreements(trials.view)
+    if agreements:
+        columns = (f"compared at {word}", "complete trials", "rank correlation with the end")
+        cells = [
+            (str(each.rung), str(each.trials), text.measured(each.correlation))
+            for each in agreements
+        ]
+        tables.append(Table(columns, cells))
+    warning = stopping_warning(trials.view)
     return Panel(
         f"How many trials reached each {word} at which trials were stopped, and how many of them "
-        "went on.",
+        f"went on.{_agreement_text(agreements)}"
+        + (text.sentence(f" {warning[0].upper()}{warning[1:]}") if warning else ""),
         [plot],
-        [Table((word, "reached", "went on", "stopped"), rows)],
+        tables,
     )
+
+
+def _agreement_text(agreements: Sequence[RungAgreement]) -> str:
+    """Return how the rungs rank complete trials, as a sentence after others."""
+    known = [each for each in agreements if each.correlation is not None]
+    if not known:
+        return ""
+    each_one = ", ".join(f"{each.correlation:.2f} at {each.rung}" for each in known)
+    return f" Rank correlation of the values there with those at the end: {each_one}."
 
 
 def front(trials: StudyTrials) -> Panel | None:

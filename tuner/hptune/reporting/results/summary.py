@@ -17,6 +17,7 @@ from ..table import aligned, fields, indented, table
 from .best import best_line, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
 from .export import ranks_json
+from .rungs import stopping_warning
 from .view import FailureGroup, StudyState, StudyView
 
 _FAILURES_IN_STATUS = 5
@@ -49,6 +50,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
         ("", _infeasible_text(view) if view.infeasible else ""),
         ("", _pruned_text(view) if view.pruned_failures else ""),
+        ("", stopping_warning(view)),
     ]
     lines = fields([each for each in about if each[1]], width=width)
     if running := _running_rows(view, now, width):
@@ -159,6 +161,8 @@ def closing_text(
         lines += (f"    {each}" for each in aligned(text.params(best.params)))
         if view.model:
             lines += ["", *model_lines(view)]
+    if warning := stopping_warning(view):
+        lines += ["", warning]
     steps = [(command(each), why) for each, why in _next_commands(view, finish) if command(each)]
     width = max((len(shown) for shown, _ in steps), default=0)
     if steps:

@@ -100,6 +100,9 @@ class StudyView:
         carrier: What trains a trial on several devices, in words; empty for one device.
         paused_by: The user who paused the study; empty if it is not paused.
         dask_page: Address of Dask's own dashboard; empty if there is none.
+        at_rungs: For each rung of early stopping, the best value by then of the complete trials
+            that reached it, by number. Empty without a pruner, with one that is not built in, and
+            with several objectives.
     """
 
     directory: str
@@ -123,6 +126,7 @@ class StudyView:
     carrier: str = ""
     paused_by: str = ""
     dask_page: str = ""
+    at_rungs: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ...core.attempt import Attempt, AttemptId, Report, ReportedValue
 from ...core.messages import Event, StudyOpened, UserRequested, WorkerJoined, WorkerLeft
-from ...core.trial import Trial, TrialState
+from ...core.trial import Direction, Goal, Trial, TrialState
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
 from .database import (
@@ -104,6 +104,17 @@ class LedgerReader:
             found[name] = Report(row.step, {**before, row.metric: row.value})
         return found
 
+    def best_by(self, step: int, *, goal: Goal) -> dict[int, float]:
+        """Return the best value by a step of each complete trial that reached it, by number."""
+        best = "max" if goal.direction is Direction.MAX else "min"
+        query = f"""
+            SELECT trial, {best}(CASE WHEN step <= ? THEN value END) AS best FROM reports
+            WHERE metric = ? AND trial IN (SELECT number FROM trials WHERE state = ?)
+            GROUP BY trial HAVING max(step) >= ? AND best IS NOT NULL
+        """  # noqa: S608 - names of our own
+        complete = TrialState.COMPLETE.value
+        return dict(self._rows(query, step, goal.metric, complete, step, read=_trial_and_value))
+
     def reports_after(
         self, row: int, *, metric: str, most: int = 100_000
     ) -> tuple[list[ReportedValue], int]:
@@ -187,6 +198,11 @@ _OF_RUN = (StudyOpened, WorkerJoined, WorkerLeft, UserRequested)
 def _report_row(row: tuple[Any, ...]) -> ReportedValue:
     trial, attempt, step, metric, value, time = report_of(row)
     return ReportedValue(trial, attempt, step, metric, math.nan if value is None else value, time)
+
+
+def _trial_and_value(row: tuple[Any, ...]) -> tuple[int, float]:
+    trial, value = row
+    return int(trial), float(value)
 
 
 class FollowedReports:
