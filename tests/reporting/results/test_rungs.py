@@ -21,7 +21,6 @@ from hptune.core.trial import CONFIRMS, Direction, Goal, TrialState
 from hptune.reporting.results.rungs import (
     ENOUGH_TRIALS,
     MIN_TRIALS,
-    RungAgreement,
     rank_correlation,
     rung_agreements,
     stopping_warning,
@@ -56,6 +55,19 @@ def study(*rows: tuple[int, Sequence[float], float], pruned: int = 0) -> StudyVi
     )
 
 
+def found_in(view: StudyView) -> list[tuple[int, int, Any, bool]]:
+    """Return rung, trials, correlation and whether the trials are exempt, for each rung."""
+    return [
+        (
+            each.rung,
+            each.trials,
+            each.correlation if each.correlation is None else round(each.correlation, 3),
+            each.are_exempt,
+        )
+        for each in rung_agreements(view)
+    ]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
@@ -63,6 +75,7 @@ def study(*rows: tuple[int, Sequence[float], float], pruned: int = 0) -> StudyVi
         ([1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, -math.inf], -1.0),
         # Half the ranks are equal: worked out by hand from Pearson's formula.
         ([1.0, 1.0, 2.0, 2.0], [1.0, 2.0, 3.0, 4.0], 2.0 / math.sqrt(5.0)),
+        ([1.0, 1.0, 1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0, 5.0], 2.0 / math.sqrt(5.0)),
         ([1.0, 1.0], [1.0, 2.0], None),
         ([1.0], [1.0], None),
         ([], [], None),
@@ -81,25 +94,23 @@ def test_each_rung_is_compared_with_the_end() -> None:
         for number, down, up in zip(PLAIN, DOWNWARDS, UPWARDS, strict=True)
     ]
     ended_sooner = (100, (0.05, 0.05), 0.05)
-    assert rung_agreements(study(*rows, ended_sooner)) == [
-        RungAgreement(2, ENOUGH_TRIALS + 1, pytest.approx(-0.4)),
-        RungAgreement(6, ENOUGH_TRIALS + 1, pytest.approx(1.0)),
-        RungAgreement(18, ENOUGH_TRIALS, pytest.approx(1.0)),
+    assert found_in(study(*rows, ended_sooner)) == [
+        (2, ENOUGH_TRIALS + 1, -0.4, False),
+        (6, ENOUGH_TRIALS + 1, 1.0, False),
+        (18, ENOUGH_TRIALS, 1.0, False),
     ]
-    few = rung_agreements(study(*rows[: MIN_TRIALS - 1]))
-    assert [each.correlation for each in few] == [None] * 3
-    assert rung_agreements(replace(study(*rows), at_rungs={})) == []
+    few = found_in(study(*rows[: MIN_TRIALS - 1]))
+    assert [each[2] for each in few] == [None] * 3
+    assert found_in(replace(study(*rows), at_rungs={})) == []
 
 
 def test_exempt_trials_are_compared_alone_if_there_are_enough() -> None:
     passed = [(number, (v,), 1.0 - v) for number, v in zip(PLAIN, UPWARDS, strict=True)]
     exempt = [(number, (v,), v) for number, v in zip(EXEMPT, UPWARDS, strict=True)]
-    (of_all,) = rung_agreements(study(*passed, *exempt[1:]))
-    assert of_all.trials == 2 * ENOUGH_TRIALS - 1
-    assert of_all.is_low
-    assert rung_agreements(study(*passed, *exempt)) == [
-        RungAgreement(2, ENOUGH_TRIALS, pytest.approx(1.0))
-    ]
+    (of_all,) = found_in(study(*passed, *exempt[1:]))
+    assert of_all[1] == 2 * ENOUGH_TRIALS - 1
+    assert of_all[2] < 0.25
+    assert found_in(study(*passed, *exempt)) == [(2, ENOUGH_TRIALS, 1.0, True)]
 
 
 def test_confirmations_and_infeasible_trials_are_not_compared() -> None:
@@ -107,9 +118,9 @@ def test_confirmations_and_infeasible_trials_are_not_compared() -> None:
     view = study(*rows)
     first, *others = view.trials
     again = replace(view, trials=[replace(first, origin=f"{CONFIRMS}3"), *others])
-    assert rung_agreements(again) == [RungAgreement(2, ENOUGH_TRIALS - 1, pytest.approx(1.0))]
+    assert found_in(again) == [(2, ENOUGH_TRIALS - 1, 1.0, False)]
     infeasible = replace(view, trials=[replace(first, violation=0.1), *others])
-    assert rung_agreements(infeasible) == [RungAgreement(2, ENOUGH_TRIALS - 1, pytest.approx(1.0))]
+    assert found_in(infeasible) == [(2, ENOUGH_TRIALS - 1, 1.0, False)]
 
 
 def warned(*at_rungs: Sequence[float], pruned: int = 0) -> str:
@@ -135,7 +146,7 @@ def test_a_first_rung_that_misleads_is_told_with_what_helps() -> None:
     assert warned(UPWARDS, UPWARDS, UPWARDS, pruned=1000) == "", "few are complete, but it is known"
 
 
-def test_few_trials_are_told_only_if_the_ranks_are_reversed() -> None:
+def test_a_correlation_that_is_a_little_low_is_told_of_exempt_trials_only() -> None:
     rows = [(number, (v,), v) for number, v in zip(PLAIN, UPWARDS, strict=True)]
     reversed_rows = [(number, (1.0 - v,), v) for number, (v,), _ in rows[:MIN_TRIALS]]
     line = stopping_warning(study(*reversed_rows))
@@ -143,8 +154,20 @@ def test_few_trials_are_told_only_if_the_ranks_are_reversed() -> None:
     assert stopping_warning(study(*reversed_rows[1:])) == ""
     weak = [0.3, 0.1, 0.5, 0.2, 0.4]
     shuffled = study(*((n, (v,), end) for v, (n, _, end) in zip(weak, rows, strict=False)))
-    assert rung_agreements(shuffled) == [RungAgreement(2, MIN_TRIALS, pytest.approx(0.3))]
+    assert found_in(shuffled) == [(2, MIN_TRIALS, 0.3, False)]
     assert stopping_warning(shuffled) == ""
+    weak = [0.2, 0.5, 0.1, 0.3, 0.35, 0.8, 0.4, 0.25]
+    for numbers, is_told in ((PLAIN, False), (EXEMPT, True)):
+        view = study(*((n, (v,), end) for n, v, end in zip(numbers, weak, UPWARDS, strict=True)))
+        assert found_in(view) == [(2, ENOUGH_TRIALS, 0.286, is_told)]
+        assert bool(stopping_warning(view)) == is_told
+
+
+def test_the_rung_that_is_named_has_a_high_correlation() -> None:
+    weak = [0.2, 0.5, 0.1, 0.3, 0.35, 0.8, 0.4, 0.25]  # not low for trials that passed, nor high
+    line = warned(DOWNWARDS, weak, UPWARDS)
+    assert "use --min-epochs 18 (1.00)" in line
+    assert warned(DOWNWARDS, UPWARDS, weak).endswith("; use --pruner none")
 
 
 def test_too_few_complete_trials_are_told() -> None:

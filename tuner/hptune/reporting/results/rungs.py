@@ -15,13 +15,13 @@ MIN_TRIALS = 5
 """Trials that a rank correlation needs."""
 
 ENOUGH_TRIALS = 8
-"""Trials with which it is known well enough to be told when it is low."""
+"""Trials with which it is known well."""
 
 _LOW = 0.5
 """Rank correlation below which a rung stops many trials that would have been among the best."""
 
-_LOW_OF_FEW = 0.0
-"""The same for fewer than `ENOUGH_TRIALS`, of which chance alone often makes it a little low."""
+_LOW_OF_PASSED = 0.25
+"""The same for trials of which most passed the rungs, because their correlation is lower."""
 
 _FEW_COMPLETE = 0.1
 """Share of complete trials below which little is known of the ends."""
@@ -39,21 +39,23 @@ class RungAgreement:
         trials: Number of complete trials that are compared.
         correlation: Spearman's rank correlation of their values at the rung and at the end; None
             with fewer than `MIN_TRIALS`, or if all have equal values.
+        are_exempt: Whether all of these trials are exempt; else most of them passed the rungs.
     """
 
     rung: int
     trials: int
     correlation: float | None
+    are_exempt: bool = False
 
     @property
     def is_low(self) -> bool:
         """Whether the correlation is known and low."""
-        limit = _LOW if self.trials >= ENOUGH_TRIALS else _LOW_OF_FEW
+        limit = _LOW if self.are_exempt else _LOW_OF_PASSED
         return self.correlation is not None and self.correlation < limit
 
     @property
     def is_high(self) -> bool:
-        """Whether the correlation is known and not low, however few trials there are."""
+        """Whether the correlation is known and high enough to stop trials by the rung."""
         return self.correlation is not None and self.correlation >= _LOW
 
 
@@ -90,7 +92,8 @@ def rung_agreements(view: StudyView) -> list[RungAgreement]:
     """
     ends = _ends(view)
     exempt = {number: value for number, value in ends.items() if is_exempt(number)}
-    if len(exempt) >= ENOUGH_TRIALS:
+    are_exempt = len(exempt) >= ENOUGH_TRIALS
+    if are_exempt:
         ends = exempt
     found = []
     for rung, values in sorted(view.at_rungs.items()):
@@ -99,7 +102,7 @@ def rung_agreements(view: StudyView) -> list[RungAgreement]:
         if len(both) >= MIN_TRIALS:
             correlation = rank_correlation([values[n] for n in both], [ends[n] for n in both])
         if both:
-            found.append(RungAgreement(rung, len(both), correlation))
+            found.append(RungAgreement(rung, len(both), correlation, are_exempt))
     return found
 
 
