@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from hptune.clusters.base import Cluster
+from hptune.clusters.base import UNLIMITED, Cluster
 from hptune.clusters.existing import at_scheduler
 from hptune.clusters.local import LocalWorkers
 from hptune.config.settings import StudySettings
+from hptune.core.resources import Capacity
 from hptune.testing.clusters import ClusterSuite
 from hptune.testing.executor_driver import Stage, open_stage
 
@@ -88,6 +89,14 @@ class MakesTwo(LocalWorkers):
         return super().executor(*arguments)
 
 
+class HasNoLimit(LocalWorkers):
+    """Cluster of this machine that has the capacity of those elsewhere."""
+
+    @property
+    def capacity(self) -> Capacity:
+        return UNLIMITED
+
+
 def test_the_suite_rejects_what_breaks_the_contract() -> None:
     made: list[LocalWorkers] = []
 
@@ -113,3 +122,6 @@ def test_the_suite_rejects_what_breaks_the_contract() -> None:
         suite.kind = MakesTwo
         with suite.running(stage) as opened, pytest.raises(AssertionError):
             suite.test_it_has_one_executor(opened)
+        suite.kind = HasNoLimit
+        with suite.running(stage) as opened, pytest.raises(AssertionError):
+            suite.test_a_local_one_has_no_more_cores_than_this_machine(opened)

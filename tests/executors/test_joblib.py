@@ -22,25 +22,15 @@ import pytest
 from joblib.parallel import BACKENDS, ThreadingBackend
 
 from hptune.core.attempt import Cause
-from hptune.core.clock import SystemClock
-from hptune.executors.base import Executor, RunContext
+from hptune.executors.base import Executor
 from hptune.executors.joblib import JoblibExecutor
 from hptune.testing.executors import Driver, ExecutorSuite, Stage
 from planted import Planted
 
 
-def run_of(stage: Stage) -> RunContext:
-    return RunContext(
-        name="study",
-        source=stage.source,
-        clock=SystemClock(),
-        fork_server=stage.fork_server_address or "",
-    )
-
-
 @contextmanager
 def on_joblib(stage: Stage, cores: list[tuple[int, ...]]) -> Iterator[JoblibExecutor]:
-    executor = JoblibExecutor(run_of(stage), cores)
+    executor = JoblibExecutor(stage.run, cores)
     executor.open()
     try:
         yield executor
@@ -110,7 +100,7 @@ class TestJoblibExecutor(ExecutorSuite):
                     closing.set()
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-        executor: Any = JoblibExecutor(run_of(stage), [(0,)])
+        executor: Any = JoblibExecutor(stage.run, [(0,)])
         executor._closing = closing = Closing()
         executor._accept(Full())
         assert waits == [0.1] * 3

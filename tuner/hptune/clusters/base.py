@@ -43,7 +43,11 @@ class Cluster(abc.ABC):
 
     @property
     def capacity(self) -> Capacity:
-        """The most that a worker can have."""
+        """The most that a worker can have.
+
+        A local cluster must return what this machine has (`worker.devices.capacity`): its cores
+        are divided among the workers.
+        """
         return UNLIMITED
 
     @property

@@ -47,6 +47,9 @@ class Executor(abc.ABC):
     - for each `start`, at most one `AttemptWaits`, then at most one `AttemptStarted`, then any
       number of `Reported`, then exactly one `AttemptEnded`, unless all its workers left before.
 
+    Ctrl-C and a hang-up of the terminal reach all processes that a run starts. Only the master
+    reacts, so workers ignore SIGINT and SIGHUP.
+
     A trace of one attempt that is stopped and of another whose worker dies::
 
         open()            events() -> [WorkerJoined("w1"), WorkerJoined("w2")]

@@ -24,9 +24,8 @@ from ..clusters.base import Cluster
 from ..clusters.layout import WorkerLayout, resolve_layout
 from ..config.settings import StudySettings
 from ..core.attempt import Cause
-from ..core.clock import SystemClock
 from ..core.notice import Notice
-from ..executors.base import RunContext
+from ..worker import devices
 from .executor_driver import Driver, Stage, Traces, open_stage, wait_until
 
 __all__ = ["ClusterSuite"]
@@ -88,14 +87,7 @@ class ClusterSuite(abc.ABC):
         notes: list[Notice] = []
         cluster.prepare(notes.append)
         try:
-            cluster.open(
-                RunContext(
-                    name=stage.brief.name,
-                    source=stage.source,
-                    clock=SystemClock(),
-                    fork_server=stage.fork_server_address or "",
-                )
-            )
+            cluster.open(stage.run)
             cluster.check_trial(layout.resources)
             yield cluster, layout
         finally:
@@ -122,6 +114,10 @@ class ClusterSuite(abc.ABC):
         opened.driver.any_worker()
         assert opened.cluster.trials_at_once(opened.layout) >= 1
         assert opened.cluster.text(opened.layout)
+
+    def test_a_local_one_has_no_more_cores_than_this_machine(self, opened: Opened) -> None:
+        cluster = opened.cluster
+        assert not cluster.is_local or set(cluster.capacity.cpus) <= set(devices.cpus())
 
     def test_it_has_one_executor(self, opened: Opened) -> None:
         again = opened.cluster.executor(opened.layout, None)

@@ -16,6 +16,7 @@ import psutil
 
 from ..config.model_file import ObjectiveSource, SourceKind
 from ..core.attempt import AttemptId, Cause, Ending, Usage
+from ..core.clock import SystemClock
 from ..core.goals import Goals
 from ..core.messages import (
     AttemptEnded,
@@ -31,7 +32,7 @@ from ..core.messages import (
 )
 from ..core.resources import Capacity, Placement
 from ..core.trial import Direction, Goal
-from ..executors.base import Executor
+from ..executors.base import Executor, RunContext
 from ..worker.forkserver.client import ForkServer
 from ..worker.orders import AttemptOrder, StudyBrief
 from .simulated_parts import Curve, SimulatedEnd
@@ -118,6 +119,16 @@ class Stage:
             working_directory=str(self.folder),
             source=self.source,
             goals=Goals((Goal("score", Direction.MAX),)),
+        )
+
+    @property
+    def run(self) -> RunContext:
+        """The facts of a run, for the cluster or executor under test."""
+        return RunContext(
+            name=self.brief.name,
+            source=self.source,
+            clock=SystemClock(),
+            fork_server=self.fork_server_address or "",
         )
 
 

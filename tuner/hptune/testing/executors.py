@@ -6,7 +6,7 @@ A plug-in's author writes::
     class TestMyExecutor(ExecutorSuite):
         @contextmanager
         def executor(self, stage: Stage, cores: int) -> Iterator[Executor]:
-            mine = MyExecutor(stage.source, cores=cores)
+            mine = MyExecutor(stage.run, [tuple(range(cores))], ())  # one worker
             mine.open()
             try:
                 yield mine
