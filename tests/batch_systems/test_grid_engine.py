@@ -81,6 +81,7 @@ def test_a_study_survives_a_deleted_job_a_killed_worker_and_ctrl_c(
     finish(hptune, hptune.start("resume", "study"), count=2, epochs=40, seconds=60)
 
 
+@pytest.mark.slow
 def test_a_worker_leaves_before_its_walltime_and_its_trial_continues_in_the_next_job(
     hptune: Hptune, grid_engine: PrivateGridEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_worker_leaves_before_its_walltime_and_its_trial_continues_in_the_next
     assert re.search(r"job \d+ has ended", output)
 
 
+@pytest.mark.slow
 def test_jobs_that_wait_are_told_of_once_and_the_study_begins_when_they_start(
     hptune: Hptune, grid_engine: PrivateGridEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

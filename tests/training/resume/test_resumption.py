@@ -62,6 +62,7 @@ def build_model(hp):
 """
 
 
+@pytest.mark.slow
 def test_the_buffers_of_torch_modules_are_those_of_the_epoch(tmp_path: Path) -> None:
     """Keras does not know them; the averages of a BatchNorm decide what the model computes."""
     with attempts_on("torch", tmp_path) as attempts:
