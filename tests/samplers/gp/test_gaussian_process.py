@@ -158,6 +158,13 @@ def test_the_gradient_of_the_kernels_posterior_is_that_of_finite_differences(see
         assert gradient[number] == pytest.approx(difference, rel=1e-5, abs=1e-6)
 
 
+def test_longer_length_scales_are_expected_of_more_parameters() -> None:
+    """Distances grow with the root of their number; one and two are alike."""
+    medians = [kernel_priors(number)[0].median for number in (1, 2, 8, 18)]
+    assert medians == pytest.approx([0.5, 0.5, 1.0, 1.5])
+    assert starting_kernels(8)[0].lengths == pytest.approx([1.0] * 8)
+
+
 def test_the_kernels_posterior_is_that_of_the_book() -> None:
     told = points(12)
 

@@ -47,7 +47,7 @@ def _callback_class() -> Any:
             self._stop_if_told()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if self._is_over:  # within the epoch, of which Keras tells all the same
+            if self._is_over:  # it was stopped within the epoch; Keras still calls this
                 return
             self._step = max(self._step, epoch) + 1
             self._trial.report(self._step, **as_metrics(logs or {}))
