@@ -140,6 +140,7 @@ WINGS = {
             "hptune.cli": "options of other tuners are answered with ours",
             "hptune.tuner": "names of other tuners are answered with ours",
         },
+        uses=("search methods",),
     ),
     "programs": Wing(
         ("hptune.config.programs", "hptune.training.program"),
@@ -165,6 +166,21 @@ WINGS = {
             "hptune.core.engine.dispatch": "asks how many trials share a core or a GPU",
             "hptune.master.loop": "decides it from measurements",
         },
+    ),
+    "search methods": Wing(
+        (
+            "hptune.samplers.common.encoding",
+            "hptune.samplers.common.fidelities",
+            "hptune.samplers.common.initial_design",
+            "hptune.samplers.common.learning",
+            "hptune.samplers.common.observations",
+            "hptune.samplers.common.one_thread",
+            "hptune.samplers.common.pareto",
+            "hptune.samplers.gp",
+            "hptune.samplers.grid",
+            "hptune.samplers.sobol",
+            "hptune.samplers.tpe",
+        )
     ),
     "replay": Wing(
         ("hptune.master.replay",), doors={"hptune.cli.reading": "the command `hptune replay`"}
