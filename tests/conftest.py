@@ -329,7 +329,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     try:
         yield node
     finally:
-        data_cache.leave()
+        data_cache.close()
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from hptune.storage.directory import StudyDirectory
 from hptune.testing.executor_driver import wait_until
 from hptune.testing.executors import Driver, ExecutorSuite, Stage
 from hptune.worker.dask import study_access
-from hptune.worker.dask.calls import leave
+from hptune.worker.dask.calls import remove_plugin
 from hptune.worker.dask.study_access import StudyAccess, StudyAccessError, prepare_access
 
 
@@ -233,7 +233,7 @@ class TestDaskExecutor(ExecutorSuite):
         with cluster_of(1) as (_, client), on_dask(stage, client=client) as executor:
             driver = Driver(executor, stage.brief, self.limit_seconds, may_return=True)
             worker = driver.any_worker()
-            client.run(leave, executor._plugin.name)
+            client.run(remove_plugin, executor._plugin.name)
             attempts = [driver.start("return", worker=worker) for _ in range(2)]
             for each in attempts:
                 assert driver.ending(each).cause is Cause.RELEASED

@@ -37,7 +37,7 @@ def test_a_master_that_may_not_let_go_yet_goes_on_and_bears_further_signals(tmp_
             worked_seconds=0.0,
             may_stop=may_stop,
         )
-        with requests.from_signals(wake=lambda: None, leave_at_once=lambda: left.append("left")):
+        with requests.from_signals(wake=lambda: None, end_at_once=lambda: left.append("left")):
             assert requests() == ()
             os.kill(os.getpid(), signal.SIGUSR1)
             assert requests() == ()
@@ -93,7 +93,7 @@ def test_an_interrupt_that_python_drops_stops_the_study_that_has_started_meanwhi
         requests = StopRequests(lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0)
         drop_an_interrupt()
         assert len(timers) == 1
-        with requests.from_signals(wake=woken.set, leave_at_once=lambda: left.append("left")):
+        with requests.from_signals(wake=woken.set, end_at_once=lambda: left.append("left")):
             signal.raise_signal(signal.SIGALRM)  # the timer, late
             assert woken.is_set()
             (event,) = requests()
@@ -142,7 +142,7 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path, first: signal.Signals) -
     directory = StudyDirectory(tmp_path).create()
     with directory.acquire() as lock:
         requests = StopRequests(lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0)
-        with requests.from_signals(wake=lambda: None, leave_at_once=lambda: left.append("left")):
+        with requests.from_signals(wake=lambda: None, end_at_once=lambda: left.append("left")):
             os.kill(os.getpid(), first)
             os.kill(os.getpid(), signal.SIGHUP)  # twice, if its terminal is closed
             assert not left

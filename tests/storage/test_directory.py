@@ -163,14 +163,14 @@ def test_parents_that_were_made_for_a_study_go_with_it(tmp_path: Path) -> None:
 def test_who_leaves_at_once_takes_only_what_is_its_own(tmp_path: Path) -> None:
     first, second = (StudyDirectory(tmp_path / "study") for _ in range(2))
     with first.create().acquire():
-        second.create().leave()
+        second.create().remove_if_unused()
         assert (tmp_path / "study/lock").exists()
         for name in ("program.py", "code/model.py"):
             file = first.path / name
             file.parent.mkdir(exist_ok=True)
             file.touch()
             first.draft(file)
-        first.leave()
+        first.remove_if_unused()
         assert not list(tmp_path.iterdir())
 
 

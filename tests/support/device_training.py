@@ -181,14 +181,14 @@ def run(
 def entered(
     ranks: Ranks | None, devices: int = 0, asked: DataParallel = DATA_PARALLEL
 ) -> Iterator[Strategy]:
-    """Yield the strategy of this process for several trainings; it leaves after the last."""
+    """Yield the strategy of this process for several trainings; it disconnects after the last."""
     strategy = choose(ranks, devices, asked)
     assert strategy is not None
     strategy.enter()
-    leave = strategy.leave
-    strategy.leave = lambda: None  # type: ignore[method-assign]
+    disconnect = strategy.disconnect
+    strategy.disconnect = lambda: None  # type: ignore[method-assign]
     yield strategy
-    leave()
+    disconnect()
 
 
 def wait_for_file(path: Path) -> None:

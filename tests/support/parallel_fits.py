@@ -53,7 +53,7 @@ def _train_together_and_alone(ranks: Ranks, names: list[str]) -> tuple[dict[str,
     strategy.enter()
     together = {name: _train(TRAININGS[name], strategy) for name in names}
     alone = {name: _train(TRAININGS[name], None) for name in names if ranks.rank == 0}
-    strategy.leave()
+    strategy.disconnect()
     return together, alone
 
 
@@ -100,7 +100,7 @@ def batch_statistics(ranks: Ranks) -> dict[str, Any]:
             X, Y, batch_size=BATCH_SIZE, epochs=EPOCHS, validation_data=(X[:33], Y[:33]),
             callbacks=[stop], verbose=0,
         )  # fmt: skip
-    strategy.leave()
+    strategy.disconnect()
     floats = [x for x in model.weights if "float" in str(x.dtype)]
     return {
         "batches": stop.batches,

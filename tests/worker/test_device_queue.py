@@ -43,7 +43,7 @@ def test_studies_take_turns_on_what_both_want(gpus: tuple[str, ...]) -> None:
     first = queue.enter("a", *cores[0], gpus=gpus, name="a1")
     queue.enter("b", *cores[1], gpus=gpus, name="b1")
     assert queue.granted == ["a1"]
-    queue.devices.leave(first)
+    queue.devices.release(first)
     second = queue.enter("a", *cores[0], gpus=gpus, name="a2")
     assert (queue.granted, second.is_granted) == (["a1", "b1"], False)
 
@@ -63,11 +63,11 @@ def test_a_study_packs_onto_what_it_was_given_whole_while_another_waits() -> Non
         queue.enter("a", core, gpus=("0",), gpu_share=0.25, name=f"a{core}") for core in (2, 3)
     ]
     assert queue.granted == ["a1", "a2", "a3"]
-    queue.devices.leave(first)
+    queue.devices.release(first)
     assert queue.granted == ["a1", "a2", "a3"], "b1 wants all of it"
     queue.enter("a", 4, gpus=("0",), gpu_share=0.25, name="a4")
-    queue.devices.leave(packed[0])
-    queue.devices.leave(packed[1])
+    queue.devices.release(packed[0])
+    queue.devices.release(packed[1])
     assert queue.granted == ["a1", "a2", "a3", "b1"], "others have their turn after the first"
 
 
@@ -81,11 +81,11 @@ def test_parts_of_a_gpu_add_up_to_one_whosever_they_are() -> None:
     assert queue.granted == ["a", "b", "c"]
     queue.enter("d", 3, gpus=("0",), gpu_share=0.5, name="half")
     queue.enter("a", 4, gpus=("0",), gpu_share=third, name="later")
-    queue.devices.leave(running[0])
+    queue.devices.release(running[0])
     assert queue.granted == ["a", "b", "c"], "more than the GPU is given"
-    queue.devices.leave(running[1])
+    queue.devices.release(running[1])
     assert queue.granted == ["a", "b", "c", "half"]
-    queue.devices.leave(running[2])
+    queue.devices.release(running[2])
     assert queue.granted == ["a", "b", "c", "half", "later"]
 
 
@@ -94,7 +94,7 @@ def test_a_whole_gpu_is_shared_with_no_part() -> None:
     part = queue.enter("a", 0, gpus=("0",), gpu_share=0.25)
     whole = queue.enter("b", 1, gpus=("0", "1"))
     assert not whole.is_granted
-    queue.devices.leave(part)
+    queue.devices.release(part)
     assert whole.is_granted
 
 
@@ -102,12 +102,12 @@ def test_who_wants_several_is_not_overtaken_for_ever() -> None:
     queue = Queue()
     running = [queue.enter("a", cpu, name=f"a{cpu}") for cpu in (0, 1)]
     large = queue.enter("b", 0, 1, name="large")
-    queue.devices.leave(running[0])
+    queue.devices.release(running[0])
     small = queue.enter("a", 0, name="later")
     assert not small.is_granted, "it overtook the one that waits for both cores"
-    queue.devices.leave(running[1])
+    queue.devices.release(running[1])
     assert large.is_granted
-    queue.devices.leave(large)
+    queue.devices.release(large)
     assert queue.granted == ["a0", "a1", "large", "later"]
 
 
@@ -116,8 +116,8 @@ def test_who_waits_may_leave() -> None:
     running = queue.enter("a", 0)
     waiting = queue.enter("b", 0)
     behind = queue.enter("c", 0)
-    queue.devices.leave(waiting)
-    queue.devices.leave(running)
+    queue.devices.release(waiting)
+    queue.devices.release(running)
     assert (queue.granted, behind.is_granted) == (["a", "c"], True)
 
 
@@ -157,5 +157,5 @@ def test_nothing_is_given_twice_and_everyone_comes_to_their_turn(
                 assert sum(entry.placement.gpu_share for entry in on_it) <= 1.0 + 1e-9
         over = leaving.choice(holding)  # type: ignore[attr-defined] # hypothesis's Random
         entries.remove(over)
-        queue.devices.leave(over)
+        queue.devices.release(over)
     assert sorted(map(int, queue.granted)) == list(range(len(wishes)))

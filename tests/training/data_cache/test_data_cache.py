@@ -357,7 +357,7 @@ def test_files_in_memory_count_against_the_memory_of_the_job(
     assert calls.count == 2
     assert node.files == []
     node.free_memory_bytes = 10**12
-    data_cache.leave()
+    data_cache.close()
     node.join()
     for _ in range(2):
         node.load(calls.load_data)
@@ -395,7 +395,7 @@ def test_a_kernel_that_promises_no_memory_for_copies_shares_read_only(
 
 
 def test_a_node_without_a_place_for_the_cache_fails_no_trial(node: Node) -> None:
-    data_cache.leave()
+    data_cache.close()
     node.place.rmdir()
     node.place.write_text("a file")
     node.join()
@@ -406,7 +406,7 @@ def test_a_node_without_a_place_for_the_cache_fails_no_trial(node: Node) -> None
 def test_a_folder_of_another_user_or_open_to_others_is_not_used(node: Node) -> None:
     (folder,) = node.folders
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    data_cache.leave()
+    data_cache.close()
     folder.mkdir()
     folder.chmod(0o777)
     node.join()
@@ -420,7 +420,7 @@ def test_a_folder_of_another_user_or_open_to_others_is_not_used(node: Node) -> N
 
 def test_the_last_process_removes_the_files_and_mapped_arrays_stay(node: Node) -> None:
     (x, _), _ = node.load(arrays)
-    data_cache.leave()
+    data_cache.close()
     assert node.folders == []
     np.testing.assert_array_equal(x, arrays()[0][0])
 
@@ -434,13 +434,13 @@ def test_the_files_stay_while_another_process_serves_the_study(node: Node, calls
         node.load(calls.load_data)
         ready.set()
         done.wait(60)
-        data_cache.leave()
+        data_cache.close()
 
     process = FORK.Process(target=another_worker)
     node.load(calls.load_data)
     process.start()
     assert ready.wait(60)
-    data_cache.leave()
+    data_cache.close()
     assert len(node.files) == 3
     done.set()
     process.join()
@@ -454,7 +454,7 @@ def test_what_a_killed_study_has_left_is_removed_by_the_next(node: Node) -> None
         node.load(arrays)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    data_cache.leave()
+    data_cache.close()
     process = FORK.Process(target=killed)
     process.start()
     process.join()

@@ -93,7 +93,7 @@ def test_the_worker_says_that_an_attempt_waits_for_another_study(tmp_path: Path)
         finally:
             plugin.attempts.tell(StopOrder(order.attempt, Halt.STOP))
             await running
-            DEVICE_QUEUE.leave(other)
+            DEVICE_QUEUE.release(other)
             await plugin.teardown(worker)
 
     asyncio.run(wait())

@@ -376,17 +376,17 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _leaving(directory: StudyDirectory) -> Callable[[], None]:
+def _on_second_signal(directory: StudyDirectory) -> Callable[[], None]:
     """Return what a second Ctrl-C does."""
 
-    def leave() -> None:
+    def end() -> None:
         from ..master.stop_requests import end_process
 
-        directory.leave()
+        directory.remove_if_unused()
         print_last(f"Stopped at once; {what_next(directory)}", sys.stderr)
         end_process()
 
-    return leave
+    return end
 
 
 def _run_and_close(
@@ -399,11 +399,11 @@ def _run_and_close(
     # Python warns of what it cleans up after a process that ended at once; users need not know.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     # Until the study runs and handles signals itself.
-    leave = _leaving(directory)
-    with interrupt_on_signals(leave):
+    end = _on_second_signal(directory)
+    with interrupt_on_signals(end):
         progress = make_progress(sys.stderr, quiet=quiet)
         try:
-            result = go(RunDisplay(progress, leave, is_quiet=quiet))
+            result = go(RunDisplay(progress, end, is_quiet=quiet))
         except KeyboardInterrupt:
             progress.stop()
             print_last(f"interrupted; {what_next(directory)}", sys.stderr)

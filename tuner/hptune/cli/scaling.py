@@ -322,12 +322,12 @@ def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], 
             with contextlib.suppress(OSError):  # it has studies
                 parent.rmdir()
 
-    def leave() -> None:
+    def end() -> None:
         clear()
         end_process()
 
     # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that workers and folders are removed.
-    with interrupt_on_signals(leave):
+    with interrupt_on_signals(end):
         try:
             for number, request in enumerate(requests, start=1):
                 keep(measure(request, StudyDirectory(scratch / f"scaling-{number}"), _show))

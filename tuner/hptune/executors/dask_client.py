@@ -23,8 +23,8 @@ from ..worker.dask.announcement import Announcement
 from ..worker.dask.calls import (
     PluginGone,
     announcement,
-    leave,
     refuse,
+    remove_plugin,
     run_attempt,
     tell_attempt,
 )
@@ -177,7 +177,7 @@ class StudyCalls:
 
     def remove_plugin(self) -> None:
         """Remove the plugin from all workers that answer."""
-        self.client.run(leave, self._plugin.name, on_error="ignore")
+        self.client.run(remove_plugin, self._plugin.name, on_error="ignore")
 
     def cancel_all(self) -> None:
         """Have Dask forget all attempts."""

@@ -26,12 +26,12 @@ class RunDisplay:
 
     Attributes:
         progress: Shows the progress and lines for the user.
-        leave_at_once: What a second Ctrl-C does.
+        end_at_once: What a second Ctrl-C does.
         is_quiet: Whether only lines that need attention are shown.
     """
 
     progress: Progress
-    leave_at_once: Callable[[], None] = raise_interrupt
+    end_at_once: Callable[[], None] = raise_interrupt
     is_quiet: bool = False
 
     def note(self, line: str) -> None:
@@ -83,14 +83,14 @@ class RunObservers:
                 self.display.note(line)
             self.display.progress.stop()
 
-    def leave_at_once(self) -> None:
+    def end_at_once(self) -> None:
         """End the run without waiting for anything."""
         self.display.progress.stop()
         self.workers.close(force=True)
         if left := self.workers.cluster.left_behind:
             self.display.note(left)
             self.display.progress.stop()
-        self.display.leave_at_once()
+        self.display.end_at_once()
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,7 +254,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
     loop = compose(run, executor=executor, requests=requests, observers=observers, split=split)
     # From the first job until the workers are gone, Ctrl-C ends the run in good order.
     with (
-        requests.from_signals(wake=executor.wake, leave_at_once=observers.leave_at_once),
+        requests.from_signals(wake=executor.wake, end_at_once=observers.end_at_once),
         contextlib.closing(run.workers),
     ):
         # Workers that outlive this master are told by its last heartbeat that it has ended.

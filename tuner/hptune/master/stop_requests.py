@@ -98,7 +98,7 @@ class StopRequests:
 
     @contextlib.contextmanager
     def from_signals(
-        self, *, wake: Callable[[], None], leave_at_once: Callable[[], None]
+        self, *, wake: Callable[[], None], end_at_once: Callable[[], None]
     ) -> Iterator[None]:
         """Within the context, a signal stops the study, and a second one leaves at once.
 
@@ -108,7 +108,7 @@ class StopRequests:
 
         Args:
             wake: Makes the loop ask at once.
-            leave_at_once: What a second signal does; may raise.
+            end_at_once: What a second signal does; may raise.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -119,7 +119,7 @@ class StopRequests:
                 self._signal = signal.Signals(number)
                 wake()
             elif number != signal.SIGHUP and (self._may_stop is None or self._is_reported):
-                leave_at_once()
+                end_at_once()
 
         before = _handle(on_signal)
         try:
@@ -138,7 +138,7 @@ class _Interrupt(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def interrupt_on_signals(leave_at_once: Callable[[], object]) -> Iterator[None]:
+def interrupt_on_signals(end_at_once: Callable[[], object]) -> Iterator[None]:
     """Within the context, a signal raises KeyboardInterrupt, and a second one leaves at once.
 
     After it, a signal ends the process: Python at its own end would show a traceback. A closed
@@ -154,7 +154,7 @@ def interrupt_on_signals(leave_at_once: Callable[[], object]) -> Iterator[None]:
             raise _Interrupt
         # The kernel and the shell both send SIGHUP when a terminal is closed.
         if number != signal.SIGHUP:
-            leave_at_once()
+            end_at_once()
 
     def repeat(*_: object) -> None:
         signal.raise_signal(received.pop())

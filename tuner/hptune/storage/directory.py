@@ -304,7 +304,7 @@ class StudyDirectory:
             for parent in self._new_parents:
                 parent.rmdir()
 
-    def leave(self) -> None:
+    def remove_if_unused(self) -> None:
         """Remove what this process has made here if it was to start a study and did not.
 
         For a signal handler of a process that then ends: it takes no lock and raises nothing.

@@ -287,7 +287,7 @@ class TrialContext(OtherTuners):
         if (halt := self.halt) is not None:
             raise AttemptStopped(halt)
 
-    def leave_if_told(self) -> None:
+    def end_if_told(self) -> None:
         """Stop this process if it was told to, though other ranks have not agreed.
 
         For waits before the training: the other ranks are ended from outside.

@@ -64,7 +64,7 @@ class DeviceQueue:
             self._grant()
         return entry
 
-    def leave(self, entry: QueueEntry) -> None:
+    def release(self, entry: QueueEntry) -> None:
         """Release the devices, or stop waiting for them. May be repeated."""
         with self._lock:
             if entry in self._entries:

@@ -1,7 +1,7 @@
 """One call of `load_data()` per node and study; the trials there share its arrays.
 
 Offers: `data_cache.cached`, `data_cache.call_load_data`; `data_cache.note_import`, `join` and
-`leave` for the process that starts the trials.
+`close` for the process that starts the trials.
 
 May import: `core`, `storage`, `config`, `training.resume`.
 """

@@ -83,7 +83,7 @@ def join(study: str, source: ObjectiveSource) -> None:
         _warn(error)
 
 
-def leave() -> None:
+def close() -> None:
     """Release all folders, and remove those that no other process holds."""
     for lock in _held.values():
         if lock is not None:

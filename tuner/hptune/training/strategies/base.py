@@ -6,7 +6,7 @@ A strategy is used on every rank, in this order::
     with whole_training(strategy):      # in strategy.scope()
         model = build_model(hp)
         model.fit(x, y, ...)            # calls strategy.fit(original, model, arguments)
-    strategy.leave()                    # called by it, when rank 0 has saved its result
+    strategy.disconnect()               # called by it, when rank 0 has saved its result
 
 With n devices in all it computes what one device computes with the same global batches, but for
 the order of floating point additions.
@@ -119,7 +119,7 @@ class Strategy:
         """
         return ()
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Wait on every rank until rank 0 has saved its result, and disconnect."""
         if self.ranks is not None:
             self.ranks.gather(b"")

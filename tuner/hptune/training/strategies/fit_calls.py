@@ -41,11 +41,11 @@ def whole_training(strategy: Strategy) -> Iterator[None]:
         try:
             yield
         except AttemptStopped:
-            strategy.leave()
+            strategy.disconnect()
             raise
         if not trained:
             raise ModelFileError(NOT_PARALLEL)
-    strategy.leave()
+    strategy.disconnect()
 
 
 @contextlib.contextmanager

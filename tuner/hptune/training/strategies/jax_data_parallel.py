@@ -115,11 +115,11 @@ class JaxDataParallel(Strategy):
                 for path, value in values.items()
             }
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Disconnect JAX; all ranks do it together."""
         if self.ranks is None:
             return
-        super().leave()
+        super().disconnect()
         distributed: Any = jax.distributed
         with contextlib.suppress(RuntimeError):
             distributed.shutdown()

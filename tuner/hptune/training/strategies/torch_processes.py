@@ -136,9 +136,9 @@ class TorchProcesses(Strategy):
         """Yield the weights of this process."""
         yield {each.path: keras.ops.convert_to_numpy(each) for each in model.trainable_variables}
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Disconnect from the other ranks."""
-        super().leave()
+        super().disconnect()
         dist.destroy_process_group()
 
 

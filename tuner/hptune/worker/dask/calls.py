@@ -38,7 +38,7 @@ async def announcement(plugin: StudyPlugin, dask_worker: Any = None) -> Announce
     return announced
 
 
-async def leave(name: str, dask_worker: Any = None) -> None:
+async def remove_plugin(name: str, dask_worker: Any = None) -> None:
     """Remove a study's plugin from this worker, because the study ends."""
     if name in dask_worker.plugins:
         await dask_worker.plugin_remove(name=name)

@@ -165,7 +165,7 @@ class StudyAttempts:
             case Free(attempt):
                 task = self._tasks.pop(attempt)
                 if task.entry is not None:
-                    DEVICE_QUEUE.leave(task.entry)
+                    DEVICE_QUEUE.release(task.entry)
                 task.ended.set()
                 task.go.set()
             case _ if isinstance(instruction, Message):

@@ -71,7 +71,7 @@ class _Attempt:
         self._send(started if self._rank is None else self._rank.ready())
         ending = self._train()
         if self._rank is not None:
-            self._rank.leave(ending)
+            self._rank.finish(ending)
         return ending
 
     def _ended_by(self, error: BaseException) -> Ending:
@@ -80,7 +80,7 @@ class _Attempt:
         ending = ending_of(error, where)
         if self._rank is not None and isinstance(error, context.AttemptStopped):
             with contextlib.suppress(Exception):  # its own ending counts
-                self._rank.leave(ending)
+                self._rank.finish(ending)
         return ending
 
     def _end(self, ending: Ending) -> None:
@@ -114,7 +114,7 @@ class _Attempt:
         context.enter(trial)
         threading.Thread(target=self._listen, args=(trial,), daemon=True).start()
         if self._rank is not None:
-            trial.ranks = self._rank.meet(trial.leave_if_told)
+            trial.ranks = self._rank.meet(trial.end_if_told)
         code = self._code(trial)
         isolation.cap_gpu_memory(order.placement)
         strategy = None if code.objective is not None else _strategy(order, trial)
@@ -173,7 +173,7 @@ class _Attempt:
             is_wanted=brief.limits.wants_cache,
             free_memory_bytes=lambda: memory.free_bytes()[0],
             hang_timeout_seconds=brief.limits.hang_timeout_seconds,
-            while_waiting=trial.leave_if_told,
+            while_waiting=trial.end_if_told,
         )
 
 

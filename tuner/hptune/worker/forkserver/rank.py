@@ -30,7 +30,7 @@ class Rank:
         ready()      reserves its ports; what it returns goes to the executor
         told(order)  the executor answers, by a thread
         meet(…)      connects to the other ranks, and sets the environment of the frameworks
-        leave(…)     the training is over: waits for rank 0, so that no rank ends before it
+        finish(…)    the training is over: waits for rank 0, so that no rank ends before it
 
     Args:
         order: The rank's order.
@@ -96,7 +96,7 @@ class Rank:
         os.environ |= variables(self._ranks, interface, os.environ)
         return self._ranks
 
-    def leave(self, ending: Ending) -> None:
+    def finish(self, ending: Ending) -> None:
         """Wait for rank 0 to end, if it ends in step with this rank.
 
         A framework takes a process that ends earlier for a failed one.

@@ -115,7 +115,7 @@ class _Server:
     def _end_study(self) -> None:
         is_gone = not os.read(self._owner, 4096)  # else its study is over
         self._end_children()  # one that still writes its data would keep the folder
-        data_cache.leave()
+        data_cache.close()
         if is_gone:
             # An owner that was killed could not do it.
             shutil.rmtree(self._folder, ignore_errors=True)

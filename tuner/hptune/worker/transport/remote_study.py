@@ -156,7 +156,7 @@ class RemoteStudy:
             session.ready.set()
         session.ready.wait()
         if session.failure is not None:
-            self._leave(trial, session, {attempt})
+            self._drop_users(trial, session, {attempt})
             raise session.failure
 
     def finish(self, attempt: AttemptId, then: Callable[[NotSent | None], object]) -> None:
@@ -339,11 +339,11 @@ class RemoteStudy:
             for attempt in ending:
                 session.ending.pop(attempt, None)
         # First: the trial's next attempt may begin here as soon as this one's end is known.
-        self._leave(trial, session, {*ending})
+        self._drop_users(trial, session, {*ending})
         for then in ending.values():
             then(not_sent)
 
-    def _leave(self, trial: int, session: _Session, users: set[AttemptId]) -> None:
+    def _drop_users(self, trial: int, session: _Session, users: set[AttemptId]) -> None:
         with self._lock:
             session.users -= users
             if not session.users and self._sessions.get(trial) is session:
