@@ -61,8 +61,10 @@ class Shape:
         python: The Python of the jobs; None for the one that submits them or, with an image, for
             the image's `python3`.
         launcher: The command that runs Python, such as `apptainer exec --nv image.sif`.
-        image: The image that the jobs run in: a file for Apptainer, or a folder for ch-run
-            (Charliecloud); None for none.
+        image: The image that the jobs run in, as its program takes it; None for none.
+        image_program: The program that runs it: apptainer, singularity, ch-run (Charliecloud) or
+            pyxis (the plug-in for srun); None for ch-run if it is a folder, else apptainer.
+        image_options: Further options of that program, as shell text.
         mounts: Directories that the image shows under the same path, besides those of the study.
         interface: The network interface of workers and scheduler, such as `ib0`.
         scratch: A directory on the node's own disk for Dask's files.
@@ -91,6 +93,8 @@ class Shape:
     python: str | None = None
     launcher: str | None = None
     image: str | None = None
+    image_program: str | None = None
+    image_options: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
     interface: str | None = None
     scratch: str | None = None
@@ -163,7 +167,13 @@ def _with_image_in(folder: Path, shape: Shape) -> Shape:
     """Return the shape with the whole path of its image, if that is no URL."""
     if shape.image is None or "://" in shape.image:
         return shape
-    return replace(shape, image=str(folder / Path(shape.image).expanduser()))
+    path = folder / Path(shape.image).expanduser()
+    # Pyxis takes a name in a registry too, such as nvcr.io#nvidia/pytorch:24.05-py3.
+    return (
+        shape
+        if shape.image_program == "pyxis" and not path.exists()
+        else replace(shape, image=str(path))
+    )
 
 
 def parse_config(text: str) -> SlurmConfig:
@@ -294,6 +304,9 @@ def _shape(plain: Mapping[str, Any], number: int | None) -> Shape:
         raise ConfigError(
             "`image` is given with `launcher`, which it is short for; leave one of them out"
         )
+    for key in ("image_program", "image_options"):
+        if getattr(shape, key) and not shape.image:
+            raise _WrongKeyError(key, f"{key} is given without `image`; add it, or leave {key} out")
     check_notice(shape)
     return shape
 

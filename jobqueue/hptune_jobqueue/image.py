@@ -14,8 +14,12 @@ _SEARCH_PATH = "/opt/hptune/bin:/usr/local/bin:/usr/bin:/bin"
 """PATH in a folder run by ch-run, which would otherwise be that of the host."""
 
 _ALLOWED = (
-    "allowed are an Apptainer image (hptune.sif) and an unpacked image (a folder, for Charliecloud)"
+    "allowed are an Apptainer image (hptune.sif), an unpacked image (a folder, for Charliecloud) "
+    'and, with image_program = "pyxis", what srun --container-image takes'
 )
+
+_ONE_TASK = "--ntasks=1 --overlap --mem=0 --cpu-bind=none --export=ALL"
+"""Options of an srun whose one task has all of the job."""
 
 _SHARED = tuple(map(Path, ("/tmp", "/dev", "/proc", "/sys")))  # noqa: S108 - nothing is made there
 """Directories that both programs take from the host."""
@@ -25,12 +29,23 @@ class ImageProgram(enum.StrEnum):
     """Program that runs an image."""
 
     APPTAINER = "apptainer"
+    SINGULARITY = "singularity"
     CH_RUN = "ch-run"
+    PYXIS = "pyxis"
+    """The plug-in for srun; enroot runs the image."""
+
+    @property
+    def command(self) -> str:
+        """The command that a job calls."""
+        return "srun" if self is ImageProgram.PYXIS else self.value
 
 
-def program_of(image: str) -> ImageProgram:
-    """Return the program for an image: ch-run for a folder, Apptainer for all else."""
-    return ImageProgram.CH_RUN if Path(image).is_dir() else ImageProgram.APPTAINER
+def program_of(shape: Shape) -> ImageProgram:
+    """Return the program for a shape's image: by default ch-run for a folder, or Apptainer."""
+    if shape.image_program:
+        return ImageProgram(shape.image_program)
+    is_folder = Path(shape.image or "").is_dir()
+    return ImageProgram.CH_RUN if is_folder else ImageProgram.APPTAINER
 
 
 def check_image(shape: Shape) -> None:
@@ -44,10 +59,15 @@ def check_image(shape: Shape) -> None:
     image = shape.image
     if image is None:
         return
-    is_url = "://" in image
-    if not is_url and not Path(image).exists():
+    program = program_of(shape)
+    is_file = "://" not in image and program is not ImageProgram.PYXIS
+    if is_file and not Path(image).exists():
         raise ConfigError(f"image is {image!r}, but there is no such file or folder; {_ALLOWED}")
-    program = program_of(image)
+    if program is ImageProgram.PYXIS and shape.nodes > 1:
+        raise ConfigError(
+            f"nodes is {shape.nodes}, and image_program is pyxis, with which a job has one node; "
+            "leave nodes out"
+        )
     separators = ":" if program is ImageProgram.CH_RUN else ":,"
     for each in map(str, _mounted(shape)):
         if any(character in each for character in separators):
@@ -58,16 +78,15 @@ def check_image(shape: Shape) -> None:
             )
     if program is ImageProgram.CH_RUN and not Path(image, "usr").is_dir():
         raise ConfigError(f"image is {image!r}, a folder without usr/; {_ALLOWED}")
-    if shape.modules or shape.prologue or shutil.which(program):
+    if shape.modules or shape.prologue or shutil.which(program.command):
         return
-    other = (
-        "an unpacked image (a folder) runs in Charliecloud"
-        if program is ImageProgram.APPTAINER
-        else "a .sif file runs in Apptainer"
+    others = (
+        "an unpacked image (a folder) runs in Charliecloud, a .sif file in Apptainer, and, with "
+        f'image_program = "{ImageProgram.SINGULARITY}", in Singularity'
     )
     raise ConfigError(
-        f"image is {image!r}, which {program} runs, but there is no {program} on this machine. "
-        f'If a module brings it, add it, as in modules = ["{program}"]; {other}'
+        f"image is {image!r}, which {program} runs, but there is no {program.command} on this "
+        f'machine. If a module brings it, add it, as in modules = ["{program}"]; {others}'
     )
 
 
@@ -79,7 +98,7 @@ def prepare_lines(shape: Shape) -> list[str]:
     lines = ["unset PYTHONPATH PYTHONHOME", "export PYTHONNOUSERSITE=1"]
     if shape.scratch:
         lines.append(f"mkdir -p {shlex.quote(shape.scratch)}")
-    if program_of(shape.image) is ImageProgram.CH_RUN:
+    if program_of(shape) is ImageProgram.CH_RUN:
         # ch-run needs a name, and mounts only on what is there.
         lines.append('export USER="${USER:-$(id -un)}"')
         lines += [f"mkdir -p {shlex.quote(f'{shape.image}{each}')}" for each in _mounted(shape)]
@@ -94,16 +113,24 @@ def python_command(shape: Shape, image: str, *, has_gpus: bool) -> str:
         image: Its image.
         has_gpus: Whether the job asks for GPUs.
     """
-    python = shlex.quote(shape.python or "python3")
-    mounted = _mounted(shape)
-    if program_of(image) is ImageProgram.CH_RUN:
-        binds = "".join(f" --bind={shlex.quote(str(each))}" for each in mounted)
-        return f"ch-run{binds} --set-env=PATH={_SEARCH_PATH} {shlex.quote(image)} -- {python} -P"
-    devices = " --nv" if has_gpus else ""
-    binds = "".join(f" --bind {shlex.quote(str(each))}" for each in mounted)
-    # The node's temporary directory, which a site may set for each job.
-    options = f'{devices}{binds} --bind "${{TMPDIR:-/tmp}}"'
-    return f"apptainer exec{options} {shlex.quote(image)} {python} -P"
+    program = program_of(shape)
+    python = f"{shlex.quote(shape.python or 'python3')} -P"
+    own = "".join(f" {each}" for each in shape.image_options)
+    image = shlex.quote(image)
+    mounted = [shlex.quote(str(each)) for each in _mounted(shape)]
+    if program is ImageProgram.CH_RUN:
+        binds = "".join(f" --bind={each}" for each in mounted)
+        return f"ch-run{binds} --set-env=PATH={_SEARCH_PATH}{own} {image} -- {python}"
+    temporary = '"${TMPDIR:-/tmp}"'  # a site may set it for each job
+    if program is ImageProgram.PYXIS:
+        binds = ",".join(f"{each}:{each}" for each in (*mounted, temporary))
+        return (
+            f"srun {_ONE_TASK} --container-image={image} --container-mounts={binds}{own} {python}"
+        )
+    # `--rocm` shows the GPUs of AMD in the place of NVIDIA's.
+    devices = " --nv" if has_gpus and " --rocm" not in own else ""
+    binds = "".join(f" --bind {each}" for each in (*mounted, temporary))
+    return f"{program} exec{devices}{binds}{own} {image} {python}"
 
 
 def _mounted(shape: Shape) -> list[Path]:

@@ -27,6 +27,7 @@ walltime = "{walltime}"  # how long a job may run; trials then continue in anoth
 # prologue = ["source ~/venv/bin/activate"]
 # python = "/path/to/python"
 # image = "hptune.sif"                       # a container with hptune, next to this file
+# image_program = "singularity"              # or "pyxis": the program that runs the image
 # interface = "ib0"                          # the network between the nodes and this machine
 # scratch = "/tmp"
 # log_directory = "/path/to/logs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .errors import ConfigError
@@ -117,6 +117,15 @@ def _yes_or_no(key: str, value: object) -> bool:
     return value
 
 
+def _one_of(*allowed: str) -> Callable[[str, object], str]:
+    def read(key: str, value: object) -> str:
+        if value not in allowed:
+            raise ConfigError(f"{key} is {value!r}; allowed are {', '.join(allowed)}")
+        return str(value)
+
+    return read
+
+
 def _walltime(key: str, value: object) -> str:
     if not isinstance(value, str):
         why = ", a bare number without a unit" if type(value) is int else ""
@@ -153,7 +162,8 @@ READERS: Mapping[str, Any] = {
     "log_directory": _log_directory,
     **dict.fromkeys(("nodes", "trials_per_job", "cpus", "max_jobs"), _whole(1)),
     **dict.fromkeys(("gpus", "notice_seconds", "grace_seconds"), _whole(0)),
-    **dict.fromkeys(("modules", "prologue"), _lines),
+    **dict.fromkeys(("modules", "prologue", "image_options"), _lines),
+    "image_program": _one_of("apptainer", "singularity", "ch-run", "pyxis"),
     "mounts": _paths,
     "directives": _directives,
     "environment": _table,

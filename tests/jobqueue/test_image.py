@@ -71,6 +71,45 @@ def test_charliecloud_runs_a_folder(tmp_path: Path) -> None:
     )
 
 
+def test_centres_name_their_program_and_give_it_options(tmp_path: Path) -> None:
+    lines = """image = "lumi.sif"
+image_program = "singularity"
+image_options = ["--rocm", "--bind $SCRATCH,/opt/cray"]"""
+    assert commands(shape_of(tmp_path, lines), gpus=8)[-1].startswith(
+        'exec singularity exec --bind /home/me --bind "${TMPDIR:-/tmp}" --rocm '
+        f"--bind $SCRATCH,/opt/cray {tmp_path}/lumi.sif python3 -P -m hptune worker "
+    )
+
+
+@pytest.mark.parametrize("image", ["nvcr.io#nvidia/pytorch:25.01-py3", "hptune.sqsh"])
+def test_pyxis_runs_a_name_in_a_registry_or_a_file(tmp_path: Path, image: str) -> None:
+    (tmp_path / "hptune.sqsh").touch()
+    lines = f'image = "{image}"\nimage_program = "pyxis"\nmounts = ["/data"]'
+    options = '\nimage_options = ["--no-container-entrypoint"]'
+    shown = image if "#" in image else f"{tmp_path}/hptune.sqsh"
+    shown = f"'{shown}'" if "#" in shown else shown
+    assert commands(shape_of(tmp_path, lines + options), gpus=1)[-1].startswith(
+        "exec srun --ntasks=1 --overlap --mem=0 --cpu-bind=none --export=ALL "
+        f"--container-image={shown} --container-mounts=/data:/data,/home/me:/home/me,"
+        '"${TMPDIR:-/tmp}":"${TMPDIR:-/tmp}" --no-container-entrypoint '
+        "python3 -P -m hptune worker "
+    )
+    with pytest.raises(ConfigError, match="with which a job has one node"):
+        check_image(shape_of(tmp_path, f"{lines}\nnodes = 2"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('image_program = "singularity"', "image_program is given without `image`"),
+        ('image = "a.sif"\nimage_program = "docker"', "allowed are apptainer, singularity, ch-run"),
+    ],
+)
+def test_a_program_that_cannot_be_used_is_refused(tmp_path: Path, lines: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        shape_of(tmp_path, lines)
+
+
 def test_what_is_missing_is_refused_before_a_job_is_submitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
