@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .commands import Job, Slurm
-from .config import Shape, SlurmConfig
+from .config import ANY_PARTITION, Shape, SlurmConfig
 from .errors import (
     ClosedForNowError,
     ConfigError,
@@ -225,9 +225,10 @@ class SlurmCluster:
         self._excluded: dict[str, str] = {}
         self.left = ""
         # Other nodes may be in other networks.
-        names = ",".join(dict.fromkeys(shape.partition for shape in order.config.shapes))
+        names = dict.fromkeys(shape.partition for shape in order.config.shapes)
+        chosen = "" if ANY_PARTITION in names else ",".join(names)
         self._scheduler = OwnScheduler(
-            lambda: _addresses(names),
+            lambda: _addresses(chosen),
             interface=order.config.interface,
             security=security,
         )

@@ -33,6 +33,9 @@ from typing import Any
 from .errors import ConfigError
 from .values import READERS, duration_seconds
 
+ANY_PARTITION = "*"
+"""The partition of jobs that name none: Slurm, or a plug-in of the site, chooses it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -40,7 +43,7 @@ class Shape:
 
     Attributes:
         name: Its name; part of its jobs' names.
-        partition: The partition to submit to.
+        partition: The partition to submit to, or several with commas; or `ANY_PARTITION`.
         walltime: How long a job may run, in Slurm's form, such as `04:00:00` or `1-12:00:00`.
         account: The account to charge; None for the user's default one.
         qos: The quality of service; None for the default one.

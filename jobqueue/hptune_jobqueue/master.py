@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .commands import Job, JobState, Slurm
-from .config import Shape, SlurmConfig, check_notice
+from .config import ANY_PARTITION, Shape, SlurmConfig, check_notice
 from .errors import ConfigError, SlurmUnavailableError, SubmissionError
 from .nodes import Partition
 from .script import MASTER_NOTICE, master_script
+from .sizing import chosen_partitions
 from .values import clock
 
 _DEFAULT_MEMORY_BYTES = 2 * 10**9
@@ -67,16 +68,17 @@ def master_shape(config: SlurmConfig, partitions: Sequence[Partition]) -> Shape:
         ConfigError: There is no such partition, or the notice is longer than the walltime.
     """
     given = dict(config.master)
-    known = {each.name: each for each in partitions}
     default = next((each.name for each in partitions if each.is_default and each.is_up), None)
-    names = given.setdefault("partition", default or config.shapes[0].partition).split(",")
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"[master]: there is no partition {name!r}; Slurm has {', '.join(sorted(known))}"
-            )
-    limits = [known[name].limit_seconds or _LONGEST_SECONDS for name in names]
-    given.setdefault("walltime", clock(min(limits)))
+    of_workers = config.shapes[0].partition
+    free = of_workers if of_workers == ANY_PARTITION else default or of_workers
+    names = given.setdefault("partition", free)
+    try:
+        chosen = chosen_partitions(names, partitions)
+    except ConfigError as error:
+        raise ConfigError(f"[master]: {error}") from error
+    limits = [partition.limit_seconds or _LONGEST_SECONDS for partition in chosen]
+    longest = max(limits) if names == ANY_PARTITION else min(limits)
+    given.setdefault("walltime", clock(longest))
     given.setdefault("memory", _DEFAULT_MEMORY_BYTES)
     shape = Shape(name="master", **given)
     try:

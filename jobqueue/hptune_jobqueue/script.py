@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .config import Shape
+from .config import ANY_PARTITION, Shape
 from .image import prepare_lines, python_command
 from .sizing import MEBIBYTE, WorkerShape
 from .values import gres_of
@@ -188,7 +188,7 @@ def _rendered(
             scheduler=shlex.quote(command.address),
             name=WORKER_NAME if shape.nodes == 1 else GANG_WORKER_NAME,
             job_name=job_name,
-            queue=shape.partition,
+            queue=None if shape.partition == ANY_PARTITION else shape.partition,
             account=shape.account,
             walltime=shape.walltime,
             cores=worker.cpus,

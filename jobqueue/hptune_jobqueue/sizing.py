@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .config import Shape
+from .config import ANY_PARTITION, Shape
 from .errors import ConfigError
 from .nodes import NodeShape, Partition
 from .values import gigabytes
@@ -168,6 +168,42 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
     return WorkerShape(cpus, gpus, math.ceil(memory / MEBIBYTE) * MEBIBYTE, trials)
 
 
+def chosen_partitions(names: str, partitions: Sequence[Partition]) -> list[Partition]:
+    """Return the partitions that a `partition` in slurm.toml names.
+
+    Raises:
+        ConfigError: There is none of a name.
+    """
+    if names == ANY_PARTITION:
+        return list(partitions)
+    known = {partition.name: partition for partition in partitions}
+    for name in names.split(","):
+        if name not in known:
+            raise ConfigError(
+                f"there is no partition {name!r}; Slurm has {', '.join(sorted(known)) or 'none'}"
+            )
+    return [known[name] for name in names.split(",")]
+
+
+def _allowing(shape: Shape, partitions: Sequence[Partition]) -> list[Partition]:
+    """Return the shape's partitions, which must allow its walltime; of any, one is enough."""
+    chosen = chosen_partitions(shape.partition, partitions)
+    short = [
+        partition
+        for partition in chosen
+        if partition.limit_seconds is not None and shape.walltime_seconds > partition.limit_seconds
+    ]
+    allowing = [partition for partition in chosen if partition not in short]
+    if short and not (allowing and shape.partition == ANY_PARTITION):
+        longest = max(short, key=lambda partition: partition.limit_seconds or 0)
+        limit = longest.limit_seconds or 0
+        raise ConfigError(
+            f"walltime is {shape.walltime}, but partition {longest.name} allows {limit} s "
+            f"({limit / 3600:.3g} h) at most"
+        )
+    return allowing
+
+
 def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> WorkerShape:
     """Return the worker for a shape, sized for the nodes of its partition that hold most trials.
 
@@ -179,20 +215,7 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
         ConfigError: There is no such partition or type of GPUs, the time limit is too short, or
             no trial fits.
     """
-    names = shape.partition.split(",")
-    known = {partition.name: partition for partition in partitions}
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"there is no partition {name!r}; Slurm has {', '.join(sorted(known)) or 'none'}"
-            )
-        limit = known[name].limit_seconds
-        if limit is not None and shape.walltime_seconds > limit:
-            raise ConfigError(
-                f"walltime is {shape.walltime}, but partition {name} allows {limit} s "
-                f"({limit / 3600:.3g} h) at most"
-            )
-    nodes = [each for name in names for each in known[name].nodes]
+    nodes = [each for chosen in _allowing(shape, partitions) for each in chosen.nodes]
     if not nodes:
         raise ConfigError(f"partition {shape.partition} has no nodes")
     _check_gpu_type(shape, nodes, partitions)
@@ -223,11 +246,9 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
 
 def are_nodes_up(partitions: Sequence[Partition], shape: Shape, worker: WorkerShape) -> bool:
     """Return whether enough nodes that hold a shape's worker are neither down nor drained."""
-    names = shape.partition.split(",")
     up = sum(
         count
-        for each in partitions
-        if each.name in names
+        for each in chosen_partitions(shape.partition, partitions)
         for node, count in each.nodes
         if node.cpus >= worker.cpus
         and node.memory_bytes >= worker.memory_bytes

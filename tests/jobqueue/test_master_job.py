@@ -71,6 +71,13 @@ def test_its_log_may_lie_anywhere() -> None:
     assert '\n#SBATCH --output="/my \\"10 %%j\\" \\#1/master.log"\n' in script
 
 
+def test_where_the_site_chooses_partitions_it_names_none() -> None:
+    shape = master_shape(parse_config(TOP.replace('"gpu"', '"*"')), PARTITIONS)
+    script = master_script(shape, [], job_name="a.master", log=Path("/study/jobs/master.log"))
+    assert "SBATCH -p" not in script
+    assert "#SBATCH -t 7-00:00:00" in script
+
+
 def test_what_is_said_of_it_counts() -> None:
     config = parse_config(f'{TOP}[master]\npartition = "gpu"\nqos = "long"\naccount = "other"')
     shape = master_shape(config, PARTITIONS)

@@ -137,6 +137,18 @@ def test_the_nodes_with_most_places_are_chosen() -> None:
     assert choose_worker(partitions, both, Need(cpus=4, gpus=1)).trials == 5
 
 
+def test_a_site_may_choose_the_partition() -> None:
+    partitions = parse_sinfo(SINFO)
+    any_of_them = dataclasses.replace(SHAPE, partition="*", walltime="2-0")
+    # Only `main` allows two days.
+    assert choose_worker(partitions, any_of_them, Need(gpus=1)).gpus == 2
+    day = dataclasses.replace(SHAPE, partition="*", walltime="1-0")
+    assert choose_worker(partitions, day, Need(cpus=16, gpus=4)).gpus == 4
+    only = tuple(each for each in partitions if each.name == "gpu")
+    with pytest.raises(ConfigError, match="walltime is 2-0, but partition gpu allows 86400 s"):
+        choose_worker(only, any_of_them, Need())
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -378,7 +378,8 @@ def test_the_jobs_of_a_study_that_is_done_end_as_completed(
 ) -> None:
     model(hptune, epochs=2, seconds=0.1)
     last = max((int(job.split("_")[0]) for job in all_jobs(slurm)), default=0)
-    run = start(hptune, SLICES, "--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 1)
+    slices = SLICES.replace('"gpu"', '"*"')  # also where the site chooses the partition
+    run = start(hptune, slices, "--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 1)
     finish(hptune, run, count=2, epochs=2)
     ended = {job: state for job, state in all_jobs(slurm).items() if int(job.split("_")[0]) > last}
     assert [*ended.values()] in (["COMPLETED"], ["COMPLETING"])

@@ -1,0 +1,200 @@
+"""What a study costs the machines that others use too: for the people who run a cluster.
+
+    python benchmarks/footprint.py                                  # on this machine
+    python benchmarks/footprint.py --slurm slurm.toml               # on your Slurm
+    python benchmarks/footprint.py --private-slurm --trials 100 --seconds 36
+
+A study of trials that only wait and report runs as a user would start it. Printed are: the calls
+of Slurm's commands, in all and in the busiest minute; memory and processor time of the master and
+of its helper processes on this machine; the ports on which the master listens; the files and
+directories in the study, and what is left in the temporary directory. `--private-slurm` starts a
+Slurm of three nodes on this machine, as the tests do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
+
+MODEL = """
+import time
+
+OBJECTIVE, DIRECTION = "loss", "min"
+
+
+def objective(hp, trial):
+    x = hp.Float("x", 0.0, 1.0)
+    for step in range(1, {steps} + 1):
+        time.sleep({seconds} / {steps})
+        trial.report(step, loss=x / step)
+    return {{"loss": x}}
+"""
+
+PRIVATE = """partition = "gpu"
+walltime = "02:00:00"
+interface = "lo"
+trials_per_job = 1
+"""
+
+
+@dataclass
+class Usage:
+    """What the processes of the run used on this machine.
+
+    Attributes:
+        memory: Most resident memory of a process, in bytes, by what it is.
+        cpu: Processor seconds of each process, by what it is and its id.
+        ports: The addresses on which the master listens.
+    """
+
+    memory: Counter[str] = field(default_factory=Counter)
+    cpu: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    ports: set[str] = field(default_factory=set)
+
+    def look(self, master: psutil.Process) -> None:
+        """Measure once."""
+        for process in (master, *master.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                if process.name() not in COMMANDS:
+                    what = "master" if process.pid == master.pid else "its helpers"
+                    self.memory[what] = max(self.memory[what], process.memory_info().rss)
+                    times = process.cpu_times()
+                    self.cpu[what][process.pid] = times.user + times.system
+        with contextlib.suppress(psutil.Error):
+            for each in master.net_connections(kind="inet"):
+                if each.status == psutil.CONN_LISTEN:
+                    self.ports.add(f"{each.laddr.ip}:{each.laddr.port}")
+
+
+def logging_commands(folder: Path) -> Path:
+    """Make commands that write a line for each call and then run Slurm's; return the log."""
+    log = folder / "calls"
+    log.touch()
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    for name in COMMANDS:
+        if real := shutil.which(name):
+            file = bin_folder / name
+            file.write_text(f'#!/bin/sh\necho "$(date +%s) {name}" >> {log}\nexec {real} "$@"\n')
+            file.chmod(0o755)
+    return log
+
+
+def print_calls(log: Path, wall_seconds: float) -> None:
+    """Print how often Slurm was asked."""
+    calls = [line.split() for line in log.read_text().splitlines()]
+    names = Counter(name for _, name in calls)
+    times = [int(second) for second, _ in calls]
+    busiest = max((sum(0 <= other - one < 60 for other in times) for one in times), default=0)
+    shown = ", ".join(f"{count} {name}" for name, count in names.most_common()) or "none"
+    print(f"calls of Slurm's commands   {shown}")
+    minutes = max(1.0, wall_seconds / 60)
+    print(f"  a minute                  {len(calls) / minutes:.1f}, {busiest} in the busiest")
+
+
+def print_files(study: Path, trials: int) -> None:
+    """Print what lies in the study's directory."""
+    found = list(study.rglob("*"))
+    files = [path for path in found if path.is_file()]
+    folders = [path for path in found if path.is_dir()]
+    size = sum(path.stat().st_size for path in files)
+    print(f"in the study at its end     {len(files)} files, {len(folders)} directories, "
+          f"{size / 1e6:.2f} MB for {trials} trials")  # fmt: skip
+
+
+@contextlib.contextmanager
+def slurm(options: argparse.Namespace, folder: Path) -> Iterator[Mapping[str, str]]:
+    """Give the environment of Slurm's commands; starts one if asked to."""
+    if not options.private_slurm:
+        yield {}
+        return
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    from private_slurm import SYSTEM_PATHS, PrivateSlurm
+
+    (folder / "slurm.toml").write_text(PRIVATE)
+    options.slurm = folder / "slurm.toml"
+    os.environ["PATH"] += f":{SYSTEM_PATHS}"
+    private = PrivateSlurm()
+    private.start()
+    try:
+        yield private.environment
+    finally:
+        private.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--trials", type=int, default=20, help="(default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=5, help="of a trial (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a trial (default: 5)")
+    parser.add_argument("--slurm", type=Path, metavar="FILE", help="a slurm.toml")
+    parser.add_argument("--private-slurm", action="store_true", help="start a Slurm here")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(dir=Path.cwd(), prefix="footprint-") as name,
+        slurm(options, Path(name)) as environment,
+    ):
+        _measure(options, Path(name), environment)
+
+
+def _measure(options: argparse.Namespace, folder: Path, environment: Mapping[str, str]) -> None:
+    (folder / "model.py").write_text(MODEL.format(steps=options.steps, seconds=options.seconds))
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    log = logging_commands(folder)
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    command = [
+        *(sys.executable, "-m", "hptune", "run", str(folder / "model.py"), "--search", "random"),
+        *("--trials", str(options.trials), "--study", str(folder / "study")),
+    ]
+    if options.slurm:
+        command += ["--slurm", str(options.slurm), "--gpus-per-trial", "0"]
+    usage, began = Usage(), time.time()
+    run = subprocess.Popen(
+        command,
+        env={**os.environ, **environment, "PATH": path, "TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    master = psutil.Process(run.pid)
+    while run.poll() is None:
+        with contextlib.suppress(psutil.Error):
+            usage.look(master)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(1.0)
+    seconds = time.time() - began
+    if run.returncode:
+        sys.exit(run.stderr.read().decode() if run.stderr else "the study failed")
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}"
+    print(
+        f"{options.trials} trials of {options.seconds:g} s and {options.steps} reports in "
+        f"{seconds / 60:.1f} minutes; {machine}, load {os.getloadavg()[0]:.1f}"
+    )
+    print_calls(log, seconds)
+    for what, most in usage.memory.items():
+        used = sum(usage.cpu[what].values())
+        print(f"{what:28}{most / 1e6:.0f} MB at most in a process, {used:.1f} s of a core "
+              f"({used / seconds:.1%})")  # fmt: skip
+    print(f"listens on                  {', '.join(sorted(usage.ports)) or 'no port'}")
+    print_files(folder / "study", options.trials)
+    print(f"left in $TMPDIR             {len(list(temporary.rglob('*')))} files and directories")
+
+
+if __name__ == "__main__":
+    main()
