@@ -91,7 +91,8 @@ def logging_commands(folder: Path) -> Path:
     for name in COMMANDS:
         if real := shutil.which(name):
             file = bin_folder / name
-            file.write_text(f'#!/bin/sh\necho "$(date +%s) {name}" >> {log}\nexec {real} "$@"\n')
+            entry = f'"$(date +%s) {name} ${{SLURM_JOB_ID:-0}}"'
+            file.write_text(f'#!/bin/sh\necho {entry} >> {log}\nexec {real} "$@"\n')
             file.chmod(0o755)
     return log
 
@@ -99,13 +100,14 @@ def logging_commands(folder: Path) -> Path:
 def print_calls(log: Path, wall_seconds: float) -> None:
     """Print how often Slurm was asked."""
     calls = [line.split() for line in log.read_text().splitlines()]
-    names = Counter(name for _, name in calls)
-    times = [int(second) for second, _ in calls]
+    names = Counter(name for _, name, job in calls if job == "0")
+    by_jobs = sum(job != "0" for _, _, job in calls)
+    times = [int(second) for second, _, job in calls if job == "0"]
     busiest = max((sum(0 <= other - one < 60 for other in times) for one in times), default=0)
     shown = ", ".join(f"{count} {name}" for name, count in names.most_common()) or "none"
-    print(f"calls of Slurm's commands   {shown}")
+    print(f"calls of Slurm's commands   {shown}; by jobs: {by_jobs}")
     minutes = max(1.0, wall_seconds / 60)
-    print(f"  a minute                  {len(calls) / minutes:.1f}, {busiest} in the busiest")
+    print(f"  a minute                  {len(times) / minutes:.1f}, {busiest} in the busiest")
 
 
 def print_files(study: Path, trials: int) -> None:
@@ -161,6 +163,7 @@ def _measure(options: argparse.Namespace, folder: Path, environment: Mapping[str
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     command = [
         *(sys.executable, "-m", "hptune", "run", str(folder / "model.py"), "--search", "random"),
+        *("--pruner", "none"),
         *("--trials", str(options.trials), "--study", str(folder / "study")),
     ]
     if options.slurm:
