@@ -30,6 +30,7 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).parents[1]
+START_SECONDS = 60.0
 COMMANDS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 
 MODEL = """
@@ -61,11 +62,18 @@ class Usage:
         memory: Most resident memory of a process, in bytes, by what it is.
         cpu: Processor seconds of each process, by what it is and its id.
         ports: The addresses on which the master listens.
+        after_start: Processor seconds in the first minute, with all imports.
     """
 
     memory: Counter[str] = field(default_factory=Counter)
     cpu: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     ports: set[str] = field(default_factory=set)
+    began: float = field(default_factory=time.time)
+    after_start: dict[str, float] = field(default_factory=dict)
+
+    def spent(self, what: str) -> float:
+        """Return the processor seconds so far."""
+        return sum(self.cpu[what].values())
 
     def look(self, master: psutil.Process) -> None:
         """Measure once."""
@@ -76,6 +84,8 @@ class Usage:
                     self.memory[what] = max(self.memory[what], process.memory_info().rss)
                     times = process.cpu_times()
                     self.cpu[what][process.pid] = times.user + times.system
+        if time.time() - self.began > START_SECONDS and not self.after_start:
+            self.after_start = {what: self.spent(what) for what in self.cpu}
         with contextlib.suppress(psutil.Error):
             for each in master.net_connections(kind="inet"):
                 if each.status == psutil.CONN_LISTEN:
@@ -191,9 +201,12 @@ def _measure(options: argparse.Namespace, folder: Path, environment: Mapping[str
     )
     print_calls(log, seconds)
     for what, most in usage.memory.items():
-        used = sum(usage.cpu[what].values())
-        print(f"{what:28}{most / 1e6:.0f} MB at most in a process, {used:.1f} s of a core "
-              f"({used / seconds:.1%})")  # fmt: skip
+        early = usage.after_start.get(what, usage.spent(what))
+        later = (usage.spent(what) - early) / max(seconds - START_SECONDS, 1.0)
+        print(
+            f"{what:28}{most / 1e6:.0f} MB at most in a process; {early:.1f} s of a core in the "
+            f"first minute, then {later:.1%} of one"
+        )
     print(f"listens on                  {', '.join(sorted(usage.ports)) or 'no port'}")
     print_files(folder / "study", options.trials)
     print(f"left in $TMPDIR             {len(list(temporary.rglob('*')))} files and directories")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -122,3 +124,26 @@ def test_resources_as_a_value_are_taken_as_they_are(hptune: Hptune) -> None:
     ended = run(hptune, model, "--trials", 1, "--study", hptune.study())
     assert ended.code == 0, ended.err
     assert [seen(trial) for trial in trials(hptune.study())] == [2]
+
+
+def test_a_suspended_server_keeps_no_process_and_answers_again(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text(f"RESOURCES = lambda hp: {{'cpus': hp['width']}}\n{GOOD}")
+    source = check_path(model)
+    with contextlib.closing(ForkServer(source)) as server:
+        found = server.probe(ProbeOrder(source, str(tmp_path), str(tmp_path)))
+        assert servers(server.address)
+        server.suspend()
+        assert not servers(server.address)
+        for width in (3, 4):
+            order = SizeOrder(source, str(tmp_path), tuple(found.space), ({"width": width},))
+            assert server.sizes(order) == [{"cpus": width}]
+        assert servers(server.address)
+        server.suspend()
+    assert not Path(server.address).parent.exists()
+
+
+def servers(address: str) -> list[int]:
+    """Return the processes that serve an address."""
+    shown = subprocess.run(["pgrep", "-f", address], capture_output=True, text=True, check=False)
+    return [int(line) for line in shown.stdout.split()]

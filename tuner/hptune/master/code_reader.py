@@ -71,6 +71,8 @@ class CodeReader:
         )
         found = self._fork_server.probe(order)
         if found.constants.get("RESOURCES") != OF_EACH_TRIAL:
+            if not self._cluster.is_local:  # a login node need not hold a framework for a week
+                self._fork_server.suspend()
             return found
         if not find_executor(settings).shares_workers:
             raise UsageError(

@@ -70,17 +70,21 @@ class ForkServer:
     def __init__(self, source: ObjectiveSource) -> None:
         self._source = source
         orphans.kill_of_dead_owners()
-        # Only the user may connect to the address: a client can run code in their name.
-        self._folder = _folder()
-        self._log = self._folder / "log.txt"
-        self.address = str(self._folder / "server")
+        self._make_folder()
         # A cloudpickle is the user's objects, not only their code: it is read in the children.
         self._environment = _environment(source)
         self._frameworks: tuple[str, ...] = ()
         self._process = self._start(with_source=source.kind is SourceKind.FILE)
         self._ready = False
+        self._is_suspended = False
         self._is_closed = False
         self._reading = threading.Lock()
+
+    def _make_folder(self) -> None:
+        # Only the user may connect to the address: a client can run code in their name.
+        self._folder = _folder()
+        self._log = self._folder / "log.txt"
+        self.address = str(self._folder / "server")
 
     def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
         self._with_source = with_source
@@ -147,7 +151,6 @@ class ForkServer:
         Raises:
             ModelFileError: The user's code cannot be read or raised; with their traceback.
         """
-        self.wait_ready()
         gone = "the process that imports the framework is gone (out of memory?); try again."
         with self._asked(order, gone) as (client, channel):
             found = _read_probe(order, client, channel)
@@ -191,6 +194,12 @@ class ForkServer:
             order: The question.
             gone: What to raise if the child is gone.
         """
+        with self._reading:
+            if self._is_suspended and not self._is_closed:
+                self._make_folder()
+                self._process = self._start(with_source=self._with_source)
+                self._is_suspended = False
+            self._read_ready()
         try:
             with (
                 contextlib.closing(Client(self.address)) as client,
@@ -201,6 +210,17 @@ class ForkServer:
             raise ModelFileError(f"{order.source.shown} {_GARBLES}") from error
         except (OSError, EOFError) as error:
             raise StudyError(gone, _tail(self._log)) from error
+
+    def suspend(self) -> None:
+        """End the process, and with it the framework's memory.
+
+        The next question starts it again, at another address.
+        """
+        with self._reading:
+            self._is_suspended, self._ready = True, False
+            self._close_pipes()
+            self._end_process()
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def rest(self) -> None:
         """End the children, and keep the process for another study; `resting` returns it then.
@@ -249,15 +269,18 @@ class ForkServer:
         if not self._ready:
             # It would notice only after its imports that it is not needed; it has no children yet.
             self._process.kill()
+        self._end_process()
+        if self._process.returncode != 0:
+            orphans.kill_of_dead_server(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end_process(self) -> None:
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        if self._process.returncode != 0:
-            orphans.kill_of_dead_server(self._folder)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
