@@ -218,6 +218,16 @@ class Slurm:
             )
         )
 
+    def accounting(self, columns: str, *, since: str) -> str:
+        """Return lines on the user's jobs and their steps since a time, as sacct prints them.
+
+        With `--allocations` it would leave out the steps, but also what the jobs used.
+        """
+        return self._ask(
+            *("sacct", "--parsable2", "--noheader", f"--format={columns}"),
+            *(f"--user={os.getuid()}", f"--starttime={since}"),
+        )
+
     def submit(self, script: str, count: int, *, exclude: Iterable[str] = ()) -> tuple[str, ...]:
         """Submit a number of jobs as one array; returns their ids.
 

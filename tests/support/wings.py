@@ -84,6 +84,7 @@ WINGS = {
             "hptune.clusters.slurm_jobs",
             "hptune.clusters.slurm_master",
             "hptune.clusters.slurm_submission",
+            "hptune.clusters.slurm_usage",
             "hptune.master.detached",
         ),
         doors={

@@ -1,13 +1,14 @@
-"""Commands for Slurm: slurm init, slurm script."""
+"""Commands for Slurm: slurm init, slurm script, slurm usage."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
 
 from ..errors import UsageError
-from .options import setting_options
+from .options import setting_options, study_directory
 from .output import echo
 
 
@@ -87,3 +88,26 @@ def script(
     except ValueError as error:
         raise UsageError(f"of a trial, {error}") from error
     echo("\n".join(script_texts(config, study, resources)))
+
+
+@slurm.command(short_help="Show what Slurm's accounting has on a study's jobs.")
+@study_directory
+def usage(directory: Path) -> None:
+    """Show what the jobs of the study in DIR were given and used, by Slurm's accounting.
+
+    Core and GPU hours of the jobs, the part of them that trials held, processor time, and energy
+    where Slurm measures it.
+    """
+    from ..clusters.slurm_usage import usage_lines
+    from ..reporting.results.costs import costs_of
+    from ..storage.directory import StudyDirectory
+    from ..study import Study
+
+    found = StudyDirectory(directory)
+    view = Study(found).view()
+    held = costs_of(view.attempts, now=None if view.master is None else time.time())
+    lines = usage_lines(
+        found, since=view.created_at, core_hours=held.core_hours, gpu_hours=held.gpu_hours
+    )
+    for label, words in lines:
+        echo(f"{label:<16}{words}")
