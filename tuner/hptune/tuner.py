@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
-import shutil
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +21,6 @@ from .config.model_file import (
     user_code,
 )
 from .config.other_tuners import answer, our_method, our_name
-from .config.pickling import StoredData, StoredObject
 from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
@@ -46,9 +43,9 @@ from .reporting.terminal.progress import Progress, RunHeader
 from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
 from .storage.file_errors import storage_errors
-from .storage.ledger.reader import LedgerReader
+from .storage.replacing import replacing
 from .study import Study
-from .training.stored_dataset import StoredDataset, is_dataset
+from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
 
 if TYPE_CHECKING:  # types of arguments, for type checkers alone
     from typing import Unpack
@@ -56,8 +53,7 @@ if TYPE_CHECKING:  # types of arguments, for type checkers alone
     from .config.tuner_settings import TunerSettings
 
 OBJECTIVE_FILE = "objective.pkl"
-DATA_FILE = "data.joblib"
-DATASETS = ("data.training", "data.validation")
+CODE_AND_DATA = (OBJECTIVE_FILE, DATA_FILE, *DATASETS)
 
 
 class Tuner:
@@ -213,7 +209,7 @@ class Tuner:
 
         def code(directory: StudyDirectory) -> UserCode:
             steps = fit_arguments.get("steps_per_epoch"), fit_arguments.get("validation_steps")
-            load_data = _load_data(directory, (x, y, sample_weight), validation_data, steps)
+            load_data = store_fit_data(directory, (x, y, sample_weight), validation_data, steps)
             return replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
 
         try:
@@ -243,7 +239,7 @@ class Tuner:
         if exists and not self._resume:
             raise study_exists(directory)
         things = self._things.values()
-        with _replacing(directory, [each.file(directory.path) for each in things]):
+        with replacing(directory, CODE_AND_DATA, [each.file(directory.path) for each in things]):
             # A model that is resumed without data uses the code and the data that are stored.
             if not exists or has_data or self._code.objective is not None:
                 if exists:
@@ -359,96 +355,6 @@ class _PythonProgress:
     def note(self, notice: Notice) -> None:
         """Show one line that stays."""
         self._shown.note(replace(notice, text=in_python(notice.text)))
-
-
-@contextlib.contextmanager
-def _replacing(directory: StudyDirectory, more: Sequence[Path]) -> Iterator[None]:
-    """Let the block replace code and data in a study's directory, and clean up after it.
-
-    If the study refuses them, it has its own ones back, except on a file system without hard links.
-    If there is no study in the end, none stay. `more` are files of this run besides those.
-    """
-    mine = [directory.path / name for name in (OBJECTIVE_FILE, DATA_FILE, *DATASETS)] + [*more]
-    before = {each: each.with_name(f"{each.name}.before") for each in mine}
-    is_new = [each for each in more if not each.exists()]
-    for each, other in before.items():
-        _remove(other)
-        try:
-            if each.is_dir():
-                shutil.copytree(each, other, copy_function=os.link)
-            else:
-                os.link(each, other)
-        except OSError:  # there is no such file, as in a new study
-            _remove(other)
-    try:
-        yield
-    except UsageError:
-        is_begun = directory.has_ledger
-        in_use = LedgerReader(directory).facts()["settings"].values() if is_begun else ()
-        for each in is_new:
-            if each.stem not in in_use:
-                _remove(each)
-        for each, other in before.items():
-            if other.exists():
-                _remove(each)
-                with contextlib.suppress(OSError):
-                    other.rename(each)
-        raise
-    finally:
-        is_unused = not directory.has_ledger
-        for each, other in before.items():
-            _remove(other)
-            if is_unused:
-                _remove(each)
-                _remove(each.with_name(f"{each.name}.new"))
-        if is_unused:
-            directory.give_up()
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def _load_data(
-    directory: StudyDirectory, train: Sequence[Any], validation: Any, steps: Sequence[int | None]
-) -> Callable[[], Any] | None:
-    """Return what gives the trials their data, which is written into the study's directory.
-
-    Args:
-        directory: The study's directory.
-        train: Inputs, targets and weights, as `fit` got them.
-        validation: The validation data, as `fit` got them.
-        steps: How many batches of either an epoch has; None for all.
-    """
-    x, *others = train
-    if x is None or (callable(x) and others[0] is None):
-        load: Callable[[], Any] | None = x
-        return load
-    if hasattr(validation, "shape"):
-        raise UsageError(
-            "validation_data is an array; give (x_val, y_val), or (x_val, y_val, sample_weight)"
-        )
-    given: Any = tuple(each for each in train if each is not None)
-    if is_dataset(x):
-        if len(given) > 1:
-            raise UsageError("x is a dataset, which has the targets; leave out y and sample_weight")
-        given = StoredDataset.store(x, directory.path / DATASETS[0], steps=steps[0])
-    elif _gives_batches(x) and len(given) == 1:
-        given = StoredObject.store(x)
-    if is_dataset(validation):
-        validation = StoredDataset.store(validation, directory.path / DATASETS[1], steps=steps[1])
-    elif validation is not None and _gives_batches(validation):
-        validation = StoredObject.store(validation)
-    return StoredData.store((given, validation), directory.path / DATA_FILE)
-
-
-def _gives_batches(data: object) -> bool:
-    """Return whether this is an object such as a `PyDataset`, rather than arrays."""
-    return not (isinstance(data, list | tuple | dict) or hasattr(data, "shape"))
 
 
 def _user_code(model_fn: Any) -> UserCode:

@@ -1,0 +1,56 @@
+"""The data that `Tuner.fit` is given, stored in the study's directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..config.pickling import StoredData, StoredObject
+from ..errors import UsageError
+from ..storage.directory import StudyDirectory
+from .stored_dataset import StoredDataset, is_dataset
+
+DATA_FILE = "data.joblib"
+DATASETS = ("data.training", "data.validation")
+"""Names in the study's directory: arrays, and datasets that are stored batch by batch."""
+
+
+def store_fit_data(
+    directory: StudyDirectory, train: Sequence[Any], validation: Any, steps: Sequence[int | None]
+) -> Callable[[], Any] | None:
+    """Return what gives the trials their data, which is written into the study's directory.
+
+    Args:
+        directory: The study's directory.
+        train: Inputs, targets and weights, as `fit` got them.
+        validation: The validation data, as `fit` got them.
+        steps: How many batches of either an epoch has; None for all.
+
+    Raises:
+        UsageError: They do not fit together.
+    """
+    x, *others = train
+    if x is None or (callable(x) and others[0] is None):
+        load: Callable[[], Any] | None = x
+        return load
+    if hasattr(validation, "shape"):
+        raise UsageError(
+            "validation_data is an array; give (x_val, y_val), or (x_val, y_val, sample_weight)"
+        )
+    given: Any = tuple(each for each in train if each is not None)
+    if is_dataset(x):
+        if len(given) > 1:
+            raise UsageError("x is a dataset, which has the targets; leave out y and sample_weight")
+        given = StoredDataset.store(x, directory.path / DATASETS[0], steps=steps[0])
+    elif _gives_batches(x) and len(given) == 1:
+        given = StoredObject.store(x)
+    if is_dataset(validation):
+        validation = StoredDataset.store(validation, directory.path / DATASETS[1], steps=steps[1])
+    elif validation is not None and _gives_batches(validation):
+        validation = StoredObject.store(validation)
+    return StoredData.store((given, validation), directory.path / DATA_FILE)
+
+
+def _gives_batches(data: object) -> bool:
+    """Return whether this is an object such as a `PyDataset`, rather than arrays."""
+    return not (isinstance(data, list | tuple | dict) or hasattr(data, "shape"))
