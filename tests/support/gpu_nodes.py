@@ -5,7 +5,6 @@ The values are those of the real machines; nothing here has run on them.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -60,9 +59,7 @@ class Sysfs:
         self.write(f"sys/class/kfd/kfd/topology/nodes/{node}/properties", lines)
         self.write(f"sys/class/kfd/kfd/topology/nodes/{node}/gpu_id", 0)
 
-    def intel(
-        self, card: int, address: str, *, cores: str = "", files: Mapping[str, object]
-    ) -> None:
+    def intel(self, card: int, address: str, cores: str, files: Mapping[str, object]) -> None:
         """Add a GPU as a card of DRM, with files below the card or its device."""
         self.pci(address, cores, vendor="0x8086")
         folder = self.root / f"sys/class/drm/card{card}"
@@ -109,7 +106,7 @@ def max_1550(root: Path, driver: str = "i915") -> Sysfs:
         else:
             files = {"lmem_total_bytes": 128 * GIB, "gt/gt0/id": 0, "gt/gt1/id": 1}
         cores = "0-51,104-155" if each < 3 else "52-103,156-207"
-        tree.intel(each + 1, f"0000:{bus:02x}:00.0", cores=cores, files=files)
+        tree.intel(each + 1, f"0000:{bus:02x}:00.0", cores, files)
     return tree
 
 
@@ -137,7 +134,8 @@ def sycl(cards: int, environment: Mapping[str, str]) -> list[tuple[int, ...]]:
     """What SYCL shows of cards of two tiles: the tiles of each device."""
     is_flat = environment.get("ZE_FLAT_DEVICE_HIERARCHY", "FLAT") == "FLAT"
     tiles = range(2 * cards)
-    shown = [(each,) for each in tiles] if is_flat else [(each, each + 1) for each in tiles[::2]]
+    width = 1 if is_flat else 2
+    shown = [tuple(range(each, each + width)) for each in tiles[::width]]
     if mask := environment.get("ZE_AFFINITY_MASK"):
         wanted = set[int]()
         for part in mask.split(","):
@@ -145,7 +143,7 @@ def sycl(cards: int, environment: Mapping[str, str]) -> list[tuple[int, ...]]:
             if int(device) < len(shown) and (not tile or not is_flat):
                 wanted.update([shown[int(device)][int(tile)]] if tile else shown[int(device)])
         shown = [kept for each in shown if (kept := tuple(t for t in each if t in wanted))]
-    selector = environment.get("ONEAPI_DEVICE_SELECTOR", "*:*")
+    selector = environment.get("ONEAPI_DEVICE_SELECTOR") or "*:*"
     if found := re.fullmatch(r"level_zero:([\d,]+)", selector):
         return [shown[int(each)] for each in found[1].split(",") if int(each) < len(shown)]
     return shown if "gpu" in selector or "*" in selector else []
@@ -154,11 +152,10 @@ def sycl(cards: int, environment: Mapping[str, str]) -> list[tuple[int, ...]]:
 def _up_to_a_wrong_one(text: str, left: Sequence[int], uuids: Sequence[str]) -> list[int]:
     chosen = list[int]()
     for token in map(str.strip, text.split(",")):
-        named = [
-            each for each in left if token.startswith("GPU-") and uuids[each].startswith(token)
-        ]
         if token.isdecimal():
-            named = list(itertools.islice(left, int(token), int(token) + 1))
+            named = list(left[int(token) : int(token) + 1])
+        else:
+            named = [each for each in left if uuids[each].startswith(token)]
         if len(named) != 1 or named[0] in chosen:
             break
         chosen += named

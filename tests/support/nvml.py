@@ -97,11 +97,9 @@ def two_gpus() -> Driver:
 
 def h100_with_slices() -> Driver:
     """A machine with two H100, of which MIG divides the second one."""
-    slices = (
-        Card("MIG-1", 10 * GB, busy=None, running=((11, GB),)),
-        Card("MIG-2", 20 * GB, busy=None),
-    )
-    return Driver(Card("GPU-a", busy=37), Card("GPU-b", slices=slices, busy=None))
+    first = Card("MIG-1", 10 * GB, busy=None, running=((11, GB),))
+    second = Card("MIG-2", 20 * GB, busy=None)
+    return Driver(Card("GPU-a", busy=37), Card("GPU-b", slices=(first, second), busy=None))
 
 
 def a100_and_v100() -> Driver:

@@ -84,9 +84,8 @@ def test_the_numbers_of_the_driver_mean_the_same_to_cuda(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
     monkeypatch.delenv("CUDA_DEVICE_ORDER")
-    commands.make(
-        "nvidia-smi", "printf '0, GPU-a, 0, 0, 8192, V, 0\\n1, GPU-b, 0, 0, 8192, V, 0\\n'"
-    )
+    rows = "0, GPU-a, 0, 0, 8192, V100, 0\\n1, GPU-b, 0, 0, 8192, V100, 0\\n"
+    commands.make("nvidia-smi", f"printf '{rows}'")
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert Gpus().names == ("0", "1")
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"

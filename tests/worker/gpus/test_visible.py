@@ -55,19 +55,18 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-def check(
-    gpus: Gpus,
-    job: Mapping[str, str],
-    has: list[Any],
-    sees: Callable[[Mapping[str, str]], list[Any]],
-) -> None:
+Runtime = Callable[[Mapping[str, str]], list[Any]]
+"""What a framework sees with some variables."""
+
+
+def check(gpus: Gpus, job: Mapping[str, str], has: list[Any], sees: Runtime) -> None:
     """Check that trials with one GPU each have the job's devices, and that one with all has them.
 
     Args:
         gpus: The GPUs as hptune finds them.
         job: The variables of the job.
         has: The devices that the job has.
-        sees: What a runtime shows with some variables.
+        sees: The runtime.
     """
 
     def seen(*names: str) -> list[Any]:
@@ -92,29 +91,19 @@ def text(numbers: list[int], uuids: list[str] | None = None) -> str:
     return ",".join(uuids[each] if uuids else str(each) for each in numbers)
 
 
-@given(
-    rocr=st.none() | some(8),
-    by_uuid=st.booleans(),
-    second=st.sampled_from(["", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]),
-    repeats=st.booleans(),
-    data=st.data(),
-)
-def test_on_amd(
-    nodes: dict[str, Path],
-    rocr: list[int] | None,
-    by_uuid: bool,
-    second: str,
-    repeats: bool,
-    data: st.DataObject,
-) -> None:
+@given(st.data())
+def test_on_amd(nodes: dict[str, Path], data: st.DataObject) -> None:
     job, has = dict[str, str](), list(range(8))
+    rocr = data.draw(st.none() | some(8), "devices of ROCr")
+    by_uuid = data.draw(st.booleans(), "by UUID")
+    second = data.draw(st.sampled_from(["", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]))
     if rocr is not None:
         job["ROCR_VISIBLE_DEVICES"] = text(rocr, AMD_UUIDS if by_uuid else None)
         has = rocr
-    if second and rocr is not None and repeats and not by_uuid:
+    if second and rocr is not None and not by_uuid and data.draw(st.booleans(), "repeated"):
         job[second] = text(rocr)  # as batch systems do, whatever the runtime makes of it
     elif second:
-        job[second] = text(data.draw(some(len(has))))
+        job[second] = text(data.draw(some(len(has)), "devices of HIP"))
         if job[second] != job.get("ROCR_VISIBLE_DEVICES"):
             has = hip(AMD_UUIDS, job)
     with on(nodes["AMD"], job) as gpus:
@@ -136,30 +125,19 @@ def test_on_nvidia(
         check(gpus, job, has, lambda environment: cuda(CUDA_UUIDS, environment))
 
 
-@given(
-    mask=st.none() | some(6),
-    tiles=st.lists(st.sampled_from(["", ".0", ".1"]), min_size=6, max_size=6),
-    hierarchy=st.sampled_from([None, "FLAT", "COMPOSITE"]),
-    selector=st.sampled_from([None, "", "opencl:gpu;level_zero:gpu", "numbers"]),
-    data=st.data(),
-)
-def test_on_intel(
-    nodes: dict[str, Path],
-    mask: list[int] | None,
-    tiles: list[str],
-    hierarchy: str | None,
-    selector: str | None,
-    data: st.DataObject,
-) -> None:
+@given(st.data())
+def test_on_intel(nodes: dict[str, Path], data: st.DataObject) -> None:
+    hierarchy = data.draw(st.sampled_from([None, "FLAT", "COMPOSITE"]))
     job = {} if hierarchy is None else {"ZE_FLAT_DEVICE_HIERARCHY": hierarchy}
-    if mask is not None:
-        parts = tiles if hierarchy == "COMPOSITE" else [""] * 6
-        job["ZE_AFFINITY_MASK"] = ",".join(f"{each}{parts[each]}" for each in mask)
+    if mask := data.draw(st.none() | some(6), "mask"):
+        tiles = st.sampled_from(["", ".0", ".1"] if hierarchy == "COMPOSITE" else [""])
+        job["ZE_AFFINITY_MASK"] = ",".join(f"{each}{data.draw(tiles)}" for each in mask)
+    selector = data.draw(st.sampled_from([None, "", "opencl:gpu;level_zero:gpu", "numbers"]))
     if selector == "numbers":
-        chosen = text(data.draw(some(len(sycl(6, job)))))
+        chosen = text(data.draw(some(len(sycl(6, job))), "devices of SYCL"))
         if chosen != job.get("ZE_AFFINITY_MASK"):
             job["ONEAPI_DEVICE_SELECTOR"] = f"level_zero:{chosen}"
-    elif selector:
+    elif selector is not None:
         job["ONEAPI_DEVICE_SELECTOR"] = selector
     with on(nodes["Intel"], job) as gpus:
         check(gpus, job, sycl(6, job), lambda environment: sycl(6, environment))
@@ -303,7 +281,7 @@ def test_the_gpu_of_a_desktop_processor_is_used_only_if_a_variable_names_it(tmp_
     tree.numa("0-15")
     tree.amd(1, 0xC500, 16 * GIB)
     tree.pci("0000:c5:00.0", "0-15", mem_info_vram_total=GIB // 2)
-    tree.intel(0, "0000:00:02.0", files={})
+    tree.intel(0, "0000:00:02.0", "0-15", {})
     with on(tmp_path, {}) as gpus:
         assert gpus.names == ()
     with on(tmp_path, {"HIP_VISIBLE_DEVICES": "0"}) as gpus:
@@ -339,9 +317,8 @@ def test_slices_are_devices_with_their_own_memory(nodes: dict[str, Path]) -> Non
         assert gpus.memory_bytes(("MIG-1",), {11}) == nvml.GB
         assert (gpus.is_busy(("MIG-1",)), gpus.is_busy(("GPU-a",))) == (False, True)
         assert any("whether a MIG slice computes" in each.found for each in gpus.notes)
-    with on(
-        nodes["none"], {"CUDA_VISIBLE_DEVICES": "MIG-2"}, *nvml.h100_with_slices().cards
-    ) as gpus:
+    cards = nvml.h100_with_slices().cards
+    with on(nodes["none"], {"CUDA_VISIBLE_DEVICES": "MIG-2"}, *cards) as gpus:
         assert gpus.names == ("MIG-2",)
         assert gpus.total_bytes(gpus.names) == 20 * nvml.GB
 
