@@ -91,23 +91,6 @@ def test_the_numbers_of_the_driver_mean_the_same_to_cuda(
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
-def test_slices_as_nvidia_smi_lists_them(
-    monkeypatch: pytest.MonkeyPatch, commands: Commands
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    rows = "0, GPU-a, 5, [N/A], 81559, H100, 0\\n1, GPU-b, 9, 37, 81559, H100, 0\\n"
-    slices = "  MIG 1g.10gb  Device  0: (UUID: MIG-1)\\n  MIG 1g.10gb  Device  1: (UUID: MIG-2)\\n"
-    cards = f"GPU 0: H100 (UUID: GPU-a)\\n{slices}GPU 1: H100 (UUID: GPU-b)\\n"
-    commands.make("nvidia-smi", f"[ $1 = -L ] && printf '{cards}' || printf '{rows}'")
-    gpus = Gpus()
-    assert gpus.names == ("MIG-1", "MIG-2", "GPU-b")
-    assert gpus.total_bytes(("GPU-b",)) == 81559 * 2**20
-    assert (gpus.total_bytes(("MIG-1",)), gpus.memory_bytes(("MIG-1",), None)) == (0, None)
-    assert (gpus.is_busy(("MIG-1",)), gpus.is_busy(("GPU-b",))) == (False, True)
-
-
 def test_no_more_cores_are_used_than_slurm_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not every cluster confines its jobs to their cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))

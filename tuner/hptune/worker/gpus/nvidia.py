@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -26,15 +25,18 @@ _UUID, _USED, _BUSY, _TOTAL, _MODEL, _ADDRESS = range(1, 7)
 class _Card(NamedTuple):
     """A GPU as the driver knows it. If MIG divides it, its slices are the devices."""
 
+    number: str
     uuid: str
     model: str
     address: str
     memory_bytes: int
-    slices: tuple[tuple[str, int], ...]
+    slices: tuple[tuple[str, int], ...] = ()
 
 
 class Nvidia(Vendor):
     """NVIDIA's GPUs. If neither NVML nor nvidia-smi answers, they are not asked again.
+
+    NVML alone tells of slices by MIG.
 
     The driver numbers GPUs by their PCI buses, and so does Slurm. By default CUDA gives the number
     0 to the fastest one, so CUDA_DEVICE_ORDER is set where numbers are the driver's or Slurm's. If
@@ -51,7 +53,7 @@ class Nvidia(Vendor):
     def __init__(self) -> None:
         self._command = shutil.which("nvidia-smi")
         self._asked: dict[str, tuple[float, list[list[str]]]] = {}
-        self._uuids: list[str] = []
+        self._uuids: dict[str, str] = {}
 
     @functools.cached_property
     def _nvml(self) -> Any:
@@ -76,10 +78,9 @@ class Nvidia(Vendor):
 
     def gpu(self, name: str) -> Gpu | None:
         """Return what is known of a device, by its number or its UUID."""
-        place, every = number(name), self.devices
-        if place is not None:
-            are_known = place < len(self._uuids) and self._are_numbers_known(os.environ)
-            name = self._uuids[place] if are_known else ""
+        every = self.devices
+        if name.isdecimal():
+            name = self._uuids.get(name, "") if self._are_numbers_known(os.environ) else ""
         return next((each for each in every if each.identity == name), None)
 
     def _are_numbers_known(self, environment: Mapping[str, str]) -> bool:
@@ -98,19 +99,19 @@ class Nvidia(Vendor):
             )
         if any(each.startswith("MIG-") for each in names):
             yield Note(
-                "the driver does not tell whether a MIG slice computes, so that a trial there "
-                "hangs if it neither reports nor uses a processor",
+                "the driver does not tell whether a MIG slice computes; a trial there "
+                "counts as hanging if it neither reports nor uses a processor",
                 "nothing, unless epochs take longer than --hang-timeout",
             )
 
     def _find(self) -> Iterator[Gpu]:
         cards = list(self._cards_by_smi() if self._nvml is None else self._cards_by_nvml())
-        self._uuids = [each.uuid for each in cards]
+        self._uuids = {each.number: each.uuid for each in cards}
         are_equal = len({each.model for each in cards}) == 1
         has_numbers = are_equal and not any(each.slices for each in cards)
-        for place, each in enumerate(cards):
+        for each in cards:
             if each.uuid and not each.slices:
-                name = str(place) if has_numbers else each.uuid
+                name = each.number if has_numbers else each.uuid
                 yield Gpu(name, each.uuid, each.address, each.memory_bytes)
             for uuid, memory_bytes in each.slices:
                 yield Gpu(uuid, uuid, each.address, memory_bytes)
@@ -152,6 +153,7 @@ class Nvidia(Vendor):
             slices = (self._tell("nvmlDeviceGetMigDeviceHandleByIndex", card, i)
                       for i in range(most))  # fmt: skip
             yield _Card(
+                str(place),
                 self._uuid(card),
                 str(self._tell("nvmlDeviceGetName", card)),
                 _address(getattr(self._tell("nvmlDeviceGetPciInfo", card), "busId", "")),
@@ -178,18 +180,9 @@ class Nvidia(Vendor):
     # --- nvidia-smi
 
     def _cards_by_smi(self) -> Iterator[_Card]:
-        rows = self._rows()
-        # Of a GPU with slices, the utilization is unknown.
-        may_have_slices = any(number(row[_BUSY]) is None for row in rows)
-        slices = _slices(self._run("-L")) if may_have_slices else {}
-        for row in rows:
-            yield _Card(
-                row[_UUID],
-                row[_MODEL],
-                _address(row[_ADDRESS]),
-                _megabytes(row[_TOTAL]) or 0,
-                tuple((each, 0) for each in slices.get(row[_UUID], ())),
-            )
+        for row in self._rows():
+            address, memory_bytes = _address(row[_ADDRESS]), _megabytes(row[_TOTAL]) or 0
+            yield _Card(row[0], row[_UUID], row[_MODEL], address, memory_bytes)
 
     def _used_by_smi(self, uuid: str, pids: Collection[int] | None) -> int | None:
         if pids is None:
@@ -211,38 +204,17 @@ class Nvidia(Vendor):
         at, rows = self._asked.get(query, (-SMI_SECONDS, []))
         if self._command is None or time.monotonic() - at < SMI_SECONDS:
             return rows
-        lines = self._run(query, "--format=csv,noheader,nounits")
-        rows = [[cell.strip() for cell in line.split(",")] for line in lines]
-        # Without the driver's messages, such as that it has lost a GPU.
-        rows = [row for row in rows if len(row) == query.count(",") + 1]
-        self._asked[query] = (time.monotonic(), rows)
-        return rows
-
-    def _run(self, *arguments: str) -> list[str]:
-        if self._command is None:
-            return []
-        command = [self._command, *arguments]
+        command = [self._command, query, "--format=csv,noheader,nounits"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
         except (OSError, subprocess.SubprocessError):
             self._command = None
             return []
-        return done.stdout.splitlines()
-
-
-def _slices(lines: Sequence[str]) -> dict[str, list[str]]:
-    """Return the slices of each GPU from the list that nvidia-smi prints.
-
-    >>> _slices(["GPU 0: A100 (UUID: GPU-a)", "  MIG 1g.5gb  Device 0: (UUID: MIG-b)"])
-    {'GPU-a': ['MIG-b']}
-    """
-    found: dict[str, list[str]] = {}
-    for uuid in re.findall(r"\(UUID: ((?:GPU|MIG)-[^)]+)\)", "\n".join(lines)):
-        if uuid.startswith("GPU-"):
-            found[uuid] = []
-        elif found:
-            found[next(reversed(found))].append(uuid)
-    return found
+        rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
+        # Without the driver's messages, such as that it has lost a GPU.
+        rows = [row for row in rows if len(row) == query.count(",") + 1]
+        self._asked[query] = (time.monotonic(), rows)
+        return rows
 
 
 def _address(told: Any) -> str:
