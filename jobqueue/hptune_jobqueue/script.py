@@ -75,6 +75,9 @@ of Environment Modules return 0 in any case. LOADEDMODULES lists what is loaded.
 _UNSEEN_SECONDS = 30
 """How long a node may take to see a file that another machine wrote before."""
 
+DEVICES = "HPTUNE_WORKER_DEVICES"
+"""Environment variable of a worker: the GPUs that it may use; if unset, those that it finds."""
+
 GPUS = "HPTUNE_WORKER_GPUS"
 """Environment variable with the number of GPUs that a worker's job asked for on its node."""
 
@@ -337,7 +340,7 @@ def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
         lines += [*_TRAP, *shape.prologue, "trap - ERR"]
     if not worker.gpus:
         # Without device cgroups, a job without GPUs would see those of other jobs.
-        lines.append("export CUDA_VISIBLE_DEVICES=")
+        lines.append(f"export CUDA_VISIBLE_DEVICES= {DEVICES}=")
     return lines
 
 

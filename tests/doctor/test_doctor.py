@@ -13,11 +13,13 @@ from urllib.request import urlopen
 
 import pytest
 
+from gpu_nodes import mi250x
 from hptune.doctor.examination import CHECKS, Check, examine
 from hptune.doctor.findings import Finding, Status, Subject
 from hptune.doctor.framework import needs_network
-from hptune.doctor.machine import check_slurm, check_versions
+from hptune.doctor.machine import check_machine, check_slurm, check_versions
 from hptune.doctor.storage import check_storage
+from hptune.worker.gpus import vendor
 from in_process import InProcess
 from real_runs import Hptune, wait_for
 from requirements import unavailable
@@ -166,6 +168,23 @@ def test_hidden_gpus_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     found = examined(Subject(study=str(tmp_path)), "machine")
     assert found["GPUs"].status is Status.WARN
+
+
+def test_gpus_of_amd_and_what_is_set_against_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mi250x(tmp_path)
+    monkeypatch.setattr(vendor, "ROOT", tmp_path)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    seen, against = [f for f in check_machine(Subject(study="s")) if f.name == "GPUs"]
+    ways = "ROCR_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES"
+    assert seen.found == f"2 available: amd:2, amd:3 (AMD, by {ways})"
+    assert (against.status, against.found[: len(ways)]) == (Status.WARN, ways)
+    (finding, *_) = [
+        f for f in check_machine(Subject(study="s", gpus_per_trial=3)) if f.name == "GPUs"
+    ]
+    assert "check the driver (rocm-smi)" in finding.advice
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ hptune_load() {
   [ $status = 0 ] || exit 1
 }
 hptune_load python
-export CUDA_VISIBLE_DEVICES=
+export CUDA_VISIBLE_DEVICES= HPTUNE_WORKER_DEVICES=
 export HPTUNE_MASTER_NOTICE=120
 cd /home/me || exit
 exec /opt/python -P -m hptune resume /study

@@ -79,7 +79,7 @@ hptune_depth=${#BASH_SOURCE[@]}
 trap 'hptune_status=$?; [ ${#BASH_SOURCE[@]} -gt "$hptune_depth" ] || echo "hptune: setup failed: $(sed -n "${LINENO}p" "$0" 2> /dev/null || echo "$BASH_COMMAND") (status $hptune_status)" >&2' ERR
 ulimit -n 65536
 trap - ERR
-export CUDA_VISIBLE_DEVICES=
+export CUDA_VISIBLE_DEVICES= HPTUNE_WORKER_DEVICES=
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_NOTICE=300
 exec apptainer exec --bind /data --bind /scratch --bind "${TMPDIR:-/tmp}" '/images/my tf.sif' python3 -P -m hptune worker tcp://login:8786 --name slurm-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID} --nthreads 2 --memory-limit 0.0B --death-timeout 600 --local-directory /scratch --quiet --interface ib0

@@ -13,6 +13,7 @@ FOREIGN = re.compile(
     r"LANGUAGE|LC_.*|COLUMNS|LINES|COLORTERM|.*_COLOR|CLICOLOR.*|PAGER|DISPLAY|BROWSER"
     r"|TTY_.*|JUPYTER_.*|PYTHON(?!DONTWRITEBYTECODE|UNBUFFERED).*"
     r"|HPTUNE_(?!TEST_).*|(DASK|DISTRIBUTED|SLURM|SBATCH|KERAS|TF|JAX|XLA|OMP|MLFLOW)_.*|MPLBACKEND"
+    r"|(ROCR|HIP|ZE|ONEAPI)_.*"
 )
 UMASK = 0o022
 # The tests themselves survive their terminal under `nohup`; a handler ends at an exec.

@@ -116,6 +116,10 @@ WINGS = {
         },
         uses=("slurm",),
     ),
+    "other GPUs": Wing(
+        ("hptune.worker.gpus.sysfs",),
+        open_doors={"hptune.worker.gpus.machine": "AMD and Intel are rows of the table of vendors"},
+    ),
     "batch systems": Wing(
         ("hptune.clusters.batch_jobs", "hptune.clusters.batch_systems"), uses=("slurm",)
     ),

@@ -152,7 +152,7 @@ def test_the_second_worker_that_offers_a_whole_machine_says_so(
 def test_a_gpu_is_the_same_by_its_number_and_by_its_uuid(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = "".join(f"{i}, {name}, 0, 0, 80000\\n" for i, name in enumerate(GPUS))
+    rows = "".join(f"{i}, {name}, 0, 0, 80000, V, 0\\n" for i, name in enumerate(GPUS))
     commands.make("nvidia-smi", f"printf '{rows}'")
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with of_another_process(2) as other:

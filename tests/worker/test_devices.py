@@ -10,8 +10,8 @@ import pytest
 
 from commands import Commands
 from hptune.worker import devices
-from hptune.worker.monitoring.gpu import GpuUsage
-from nvml import GB, TwoGpus
+from hptune.worker.gpus.machine import Gpus
+from nvml import GB, two_gpus
 
 
 @pytest.fixture
@@ -35,8 +35,9 @@ def test_cores_of_one_node_are_near_each_other(nodes: Path, tmp_path: Path) -> N
 
 
 def test_the_smallest_gpu_says_how_much_memory_each_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", TwoGpus())
-    usage = GpuUsage()
+    monkeypatch.setitem(sys.modules, "pynvml", two_gpus())
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    usage = Gpus()
     assert usage.total_bytes(("0",)) == 80 * GB
     assert usage.total_bytes(("0", "1")) == 40 * GB
     assert usage.total_bytes(("0", "7")) == 0
@@ -44,12 +45,13 @@ def test_the_smallest_gpu_says_how_much_memory_each_has(monkeypatch: pytest.Monk
 
 
 def test_a_worker_says_all_of_it(monkeypatch: pytest.MonkeyPatch, nodes: Path) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", TwoGpus())
+    monkeypatch.setitem(sys.modules, "pynvml", two_gpus())
     monkeypatch.setattr(devices, "NODES", nodes)
     monkeypatch.setattr(devices, "cpus", lambda: (3, 4))
     monkeypatch.setattr(devices, "total_bytes", lambda: 10 * GB)
     monkeypatch.setattr(devices, "free_bytes", lambda: (7 * GB, 12 * GB))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     found = devices.capacity()
     assert (found.cpus, found.near) == ((3, 4), ((3,), (4,)))
     assert (found.gpus, found.gpu_memory_bytes) == (("0", "1"), 40 * GB)
@@ -73,7 +75,7 @@ def test_only_what_cuda_would_use_is_a_gpu(
     monkeypatch: pytest.MonkeyPatch, visible: str, usable: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert devices.gpus() == usable
+    assert Gpus().names == usable
 
 
 def test_the_numbers_of_the_driver_mean_the_same_to_cuda(
@@ -82,9 +84,10 @@ def test_the_numbers_of_the_driver_mean_the_same_to_cuda(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
     monkeypatch.delenv("CUDA_DEVICE_ORDER")
-    commands.make("nvidia-smi", "printf '0, GPU-a, 0, 0, 8192\\n1, GPU-b, 0, 0, 8192\\n'")
+    rows = "0, GPU-a, 0, 0, 8192, V100, 0\\n1, GPU-b, 0, 0, 8192, V100, 0\\n"
+    commands.make("nvidia-smi", f"printf '{rows}'")
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert devices.gpus() == ("0", "1")
+    assert Gpus().names == ("0", "1")
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
@@ -114,5 +117,5 @@ def test_the_numbers_of_slurm_mean_the_same_to_cuda(
         monkeypatch.delenv(name)
     if job:
         monkeypatch.setenv("SLURM_JOB_ID", job)
-    assert devices.gpus() == ("1",)
+    assert Gpus().names == ("1",)
     assert os.environ.get("CUDA_DEVICE_ORDER") == order

@@ -26,6 +26,7 @@ CAPACITIES = st.builds(
     memory_bytes=st.sampled_from([0, 2, 7]),
     gpu_memory_bytes=st.sampled_from([0, 16]),
     near=st.sampled_from([(), ((0, 2, 4), (1, 3, 5))]),
+    gpus_near=st.sampled_from([(), (("B", "A"), ("C",)), ((), ("A",))]),
 )
 
 
@@ -121,6 +122,40 @@ def test_the_cores_of_a_trial_are_near_each_other_if_possible() -> None:
     assert take(made).cpus == (0,)
     assert take(made, Resources(cpus=2)).cpus == (1, 3)
     assert take(made).cpus == (2,)
+
+
+LUMI = Capacity(
+    # The first core of each eight is the system's.
+    tuple(core for core in range(64) if core % 8),
+    tuple("01234567"),
+    near=tuple(tuple(c for c in range(16 * n, 16 * n + 16) if c % 8) for n in range(4)),
+    gpus_near=(("4", "5"), ("2", "3"), ("6", "7"), ("0", "1")),
+)
+"""A node whose GPUs are in another order than the NUMA nodes that they are near."""
+
+FIRST_CORES = {"0": 49, "1": 57, "2": 17, "3": 25, "4": 1, "5": 9, "6": 33, "7": 41}
+
+
+def test_a_trial_gets_the_cores_near_its_gpu() -> None:
+    made = places(LUMI)
+    taken = [take(made, Resources(cpus=7, gpus=1)) for _ in range(8)]
+    assert {each.gpus[0]: each.cpus[0] for each in taken} == FIRST_CORES
+    assert all(each.cpus[-1] == each.cpus[0] + 6 for each in taken)
+    made.give_back(taken[2])
+    assert take(made, Resources(cpus=7, gpus=1)) == taken[2]
+
+
+def test_each_process_of_a_trial_gets_the_cores_near_its_gpu() -> None:
+    (rank, *others) = take(places(LUMI), Resources(processes=8, cpus=56, gpus=8)).ranks
+    assert {each.gpus[0]: each.cpus[0] for each in (rank, *others)} == FIRST_CORES
+
+
+def test_where_too_few_cores_are_near_others_are_taken() -> None:
+    made = places(LUMI)
+    cores = take(made, Resources(cpus=20, gpus=1)).cpus
+    assert set(LUMI.near[3]) < set(cores)
+    assert take(made, Resources(cpus=7, gpus=1)).gpus == ("1",)
+    assert take(made, Resources(cpus=7, gpus=0)).cpus[0] == 17
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ def objective(hp, trial):
     hp.Float("x", 0, 1)
     names = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
              "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "CUDA_VISIBLE_DEVICES",
-             "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION"]
+             "ROCR_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_PREALLOCATE",
+             "XLA_PYTHON_CLIENT_MEM_FRACTION"]
     for name in names:
         print(f"{name}={os.environ.get(name)}")
     print("cores", sorted(os.sched_getaffinity(0)), "threads", threading.active_count())
@@ -43,6 +44,12 @@ def test_an_attempt_sees_its_share_of_the_machine(attempts: Attempts) -> None:
                  "XLA_PYTHON_CLIENT_MEM_FRACTION=0.2500"):  # fmt: skip
         assert line in log.splitlines()
     assert f"cores {CORES[:2]}" in log
+
+
+def test_an_attempt_on_gpus_of_amd_has_one_variable(attempts: Attempts) -> None:
+    held = Placement("w", tuple(CORES[:1]), ("amd:2", "amd:3"))
+    lines = attempts.run(SEES, placement=held).log.splitlines()
+    assert {"ROCR_VISIBLE_DEVICES=2,3", "CUDA_VISIBLE_DEVICES=None"} <= set(lines)
 
 
 def test_an_attempt_and_what_it_starts_are_scheduled_as_batch(attempts: Attempts) -> None:

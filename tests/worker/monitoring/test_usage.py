@@ -15,8 +15,8 @@ from attempts import Attempts
 from commands import Commands
 from hptune.core.attempt import Cause, Ending, Usage
 from hptune.core.resources import Placement
+from hptune.worker.gpus.machine import Gpus
 from hptune.worker.monitoring import memory, usage, watchdog
-from hptune.worker.monitoring.gpu import GpuUsage
 
 MB = 2**20
 
@@ -342,7 +342,7 @@ def test_one_whose_time_is_up_leaves_a_checkpoint(attempts: Attempts) -> None:
 
 def test_the_cost_of_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = usage.Meter(os.getpid())
-    watched = watchdog.Watchdog(meter, Placement("w", (0,)), None, GpuUsage())
+    watched = watchdog.Watchdog(meter, Placement("w", (0,)), None, Gpus())
     now, resident = [100.0], [100]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "thread_time", iter([0.0, 0.02, 1.0, 1.02]).__next__)
@@ -362,13 +362,13 @@ def test_the_cost_of_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 SMI = """
 case "$1" in
---query-gpu=*) printf '0, GPU-a, 3000, 0, 8192\\n1, GPU-b, 500, 37, 4096\\n' ;;
+--query-gpu=*) printf '0, GPU-a, 3000, 0, 8192, V, 0\\n1, GPU-b, 500, 37, 4096, V, 0\\n' ;;
 --query-compute-apps=*) printf 'GPU-a, 11, 1000\\nGPU-a, 12, 1500\\nGPU-b, 13, [N/A]\\n' ;;
 esac
 """
 
 
-class Gpu(GpuUsage):
+class Gpu(Gpus):
     """A GPU: the memory of its processes, and those that the driver reports."""
 
     def __init__(self) -> None:
@@ -422,11 +422,11 @@ def test_a_gpu_is_open_where_its_device_file_is(
 ) -> None:
     device = tmp_path / "nvidia0"
     device.touch()
-    monkeypatch.setattr("hptune.worker.monitoring.gpu._DEVICE_FILES", (str(tmp_path),))
+    monkeypatch.setattr("hptune.worker.gpus.machine._DEVICE_FILES", (str(tmp_path),))
     gone = 2**22 + 1
-    assert not GpuUsage().is_open((gone, os.getpid()))
+    assert not Gpus().is_open((gone, os.getpid()))
     with device.open():
-        assert GpuUsage().is_open((gone, os.getpid()))
+        assert Gpus().is_open((gone, os.getpid()))
 
 
 @pytest.mark.parametrize(("is_alone", "expected"), [(True, 5 * MB), (False, None)])
@@ -445,7 +445,7 @@ def test_rows_of_nvidia_smi_that_say_nothing_are_skipped(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message = "Unable to determine the device handle"
-    of_gpus = f"{message}\\n0, GPU-a, 3000, [Unknown Error], 8192\\n"
+    of_gpus = f"{message}\\n0, GPU-a, 3000, [Unknown Error], 8192, V, 0\\n"
     of_apps = f"{message}\\nGPU-a, [Not Found], 7\\nGPU-a, 11, 1000\\n"
     commands.make(
         "nvidia-smi",
@@ -457,7 +457,7 @@ esac
 """,
     )
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    gpus = GpuUsage()
+    gpus = Gpus()
     assert gpus.memory_bytes(["0"], None) == 3000 * MB
     assert gpus.memory_bytes(["0"], {11}) == 1000 * MB
     assert not gpus.is_busy(["0"])
@@ -467,7 +467,7 @@ esac
 def test_gpus_by_nvidia_smi(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     commands.make("nvidia-smi", SMI)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    gpus = GpuUsage()
+    gpus = Gpus()
     assert gpus.memory_bytes(["0"], None) == 3000 * MB
     assert gpus.memory_bytes(["GPU-a"], {11}) == 1000 * MB
     assert gpus.memory_bytes(["0"], {11, 12, 13}) == 2500 * MB
@@ -477,4 +477,4 @@ def test_gpus_by_nvidia_smi(commands: Commands, monkeypatch: pytest.MonkeyPatch)
     assert (gpus.is_busy(["0"]), gpus.is_busy(["0", "GPU-b"])) == (False, True)
     commands.make("nvidia-smi", "exit 9")
     assert gpus.memory_bytes(["0"], None) == 3000 * MB  # it is not asked all the time
-    assert GpuUsage().memory_bytes(["0"], None) is None
+    assert Gpus().memory_bytes(["0"], None) is None

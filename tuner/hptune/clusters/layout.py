@@ -221,14 +221,14 @@ def _check_fits(
         return
     if settings.gpus_per_trial == AUTO and not machine.gpus:
         raise UsageError(
-            "--gpus-per-trial is auto, but this machine has no GPU (as CUDA_VISIBLE_DEVICES or "
-            "nvidia-smi tell); --processes-per-trial auto divides its cores"
+            "--gpus-per-trial is auto, but this machine has no GPU (`hptune doctor` says where it "
+            "looks); --processes-per-trial auto divides its cores"
         )
     if wanted.gpus and wanted.gpus > len(machine.gpus):
         found = ", ".join(machine.gpus) or "none"
         raise UsageError(
             f"a trial asks for {wanted.gpus:g} GPU{'s' * (wanted.gpus != 1)}, but this machine's "
-            f"are: {found} (as CUDA_VISIBLE_DEVICES or nvidia-smi tell); ask for fewer"
+            f"are: {found} (`hptune doctor` says where it looks); ask for fewer"
         )
     if machine.memory_bytes and wanted.memory_bytes > machine.memory_bytes:
         raise UsageError(

@@ -147,7 +147,8 @@ class LocalWorkers(Cluster):
         words = f"of this machine's {whole}, other studies or workers of yours use {used}"
         if not free or not self._kind.chooses_gpus:
             raise StudyError(
-                f"{words}. Wait for them; or name the GPUs of each study by CUDA_VISIBLE_DEVICES; "
+                f"{words}. Wait for them; or name the GPUs of each study by a variable such as "
+                "CUDA_VISIBLE_DEVICES; "
                 "or have all share them: `hptune scheduler`, `hptune worker`, `--connect`; or "
                 "train on cores: --gpus-per-trial 0"
             )

@@ -176,10 +176,12 @@ class Capacity:
 
     Attributes:
         cpus: The ids of its CPU cores (its affinity mask, not the machine's total).
-        gpus: The names of its GPUs as CUDA_VISIBLE_DEVICES takes them.
+        gpus: The names of its GPUs (see `worker/gpus`).
         memory_bytes: Host memory; 0 means unknown, and is then not counted.
         gpu_memory_bytes: Memory of each of its GPUs; 0 means unknown.
         near: Which of the cores are near each other (of one NUMA node); empty if unknown.
+        gpus_near: The GPUs near each group of `near`; others that are no longer its own may be
+            among them.
         memory_taken_bytes: How much of the host memory others held when the worker joined; later
             `Measured.free_share` tells.
     """
@@ -190,6 +192,7 @@ class Capacity:
     gpu_memory_bytes: int = 0
     near: tuple[tuple[int, ...], ...] = ()
     memory_taken_bytes: int = 0
+    gpus_near: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,7 @@ class Placement:
     Attributes:
         worker: Its name.
         cpus: Core ids.
-        gpus: The names of the GPUs, as CUDA_VISIBLE_DEVICES takes them.
+        gpus: The names of the GPUs.
         memory_bytes: Host memory granted; 0 means that memory is not counted.
         gpu_share: What part of each of its GPUs the attempt may use; below 1 where it shares one.
         gpu_memory_bytes: Memory granted on each of its GPUs; 0 means its share of what there is.

@@ -50,7 +50,7 @@ class Check:
 CHECKS = (
     # They all start at once, and on a cold network file system Python's imports alone take long.
     Check("versions", "machine:check_versions", 60, "make a new environment for hptune"),
-    Check("machine", "machine:check_machine", 60, "check the GPU driver with nvidia-smi"),
+    Check("machine", "machine:check_machine", 60, "check the GPU driver"),
     Check(
         *("file system", "storage:check_storage", 90),
         "the file system is slow or does not answer: choose another directory with --study DIR",

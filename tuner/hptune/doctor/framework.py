@@ -11,7 +11,7 @@ from pathlib import Path
 from ..config.model_file import check_path, load
 from ..errors import how_to_install
 from ..training.keras.first_batch import see_framework, tiny_code, train_one_batch
-from ..worker import devices
+from ..worker.gpus.machine import Gpus
 from .findings import Finding, Subject, failed, passed, warned
 
 _OF_THE_NETWORK = {
@@ -42,13 +42,14 @@ def check_training(subject: Subject) -> Iterator[Finding]:
             f"{how_to_install('keras')}, and set KERAS_BACKEND for one other than TensorFlow",
         )
         return
-    granted = len(devices.gpus()) if subject.gpus_per_trial != 0 else 0
+    gpus = Gpus()
+    granted = len(gpus.names) if subject.gpus_per_trial != 0 else 0
     if seen.gpus < granted:
         yield failed(
             "framework",
             f"{seen.words} sees {seen.gpus} of {granted} GPUs",
-            "install its CUDA build, such as pip install 'tensorflow[and-cuda]', and check the "
-            "driver (nvidia-smi); if the model trains on cores, use --gpus-per-trial 0",
+            f"install {gpus.vendor.build}, and check the driver ({gpus.vendor.tool}); if the model "
+            "trains on cores, use --gpus-per-trial 0",
         )
     else:
         count = f"{seen.gpus} GPUs" if seen.gpus else "trains on cores"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from ..core.resources import size
 from ..worker import devices
+from ..worker.gpus.machine import Gpus
 from .findings import Finding, Subject, failed, passed, warned
 
 _SHOWN = ("hptune", "dask", "distributed", "keras", "keras-tuner", "numpy", "tensorflow")
@@ -77,26 +78,29 @@ def check_machine(subject: Subject) -> Iterator[Finding]:
         return
     yield _cores(len(granted.cpus), os.cpu_count() or 1)
     yield _memory(granted.memory_bytes)
-    asked = subject.gpus_per_trial or 0.0
+    asked, gpus = subject.gpus_per_trial or 0.0, Gpus()
     if asked > len(granted.gpus):
         yield failed(
             "GPUs",
             f"{len(granted.gpus) or 'none'} available, and --gpus-per-trial is {asked:g}",
-            "ask for fewer, check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES, or request "
-            "them from Slurm (--gres=gpu:N)",
+            f"ask for fewer, check the driver ({gpus.vendor.tool}) and the variables "
+            f"({', '.join(gpus.vendor.variables())}), or request them from Slurm (--gres=gpu:N)",
         )
     elif granted.gpus:
-        yield passed("GPUs", f"{len(granted.gpus)} available: {', '.join(granted.gpus)}")
+        names = ", ".join(granted.gpus)
+        yield passed("GPUs", f"{len(granted.gpus)} available: {names} ({gpus.way})")
     elif subject.gpus_per_trial == 0:
         yield passed("GPUs", "none used; trials train on cores")
-    elif os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
+    elif set_here := [each for each in gpus.vendor.variables() if each in os.environ]:
         yield warned(
             "GPUs",
-            "none available: CUDA_VISIBLE_DEVICES is set and names none",
+            f"none available: {' and '.join(set_here)} is set and names none",
             "unset it to use all GPUs of this machine, or request some from Slurm (--gres=gpu:1)",
         )
     else:
         yield passed("GPUs", "none on this machine; trials train on its cores")
+    for note in gpus.notes:
+        yield warned("GPUs", *note)
     if "SLURM_JOB_ID" in os.environ:
         yield from check_slurm(os.environ, cores=len(granted.cpus), gpus=len(granted.gpus))
 

@@ -49,7 +49,7 @@ class DaskExecutor(Executor):
         run: The facts of the run. Workers of a client do not use its fork server.
         cores: The core ids of each worker of a cluster on this machine, which `open` starts and
             `close` stops. Ignored with a client.
-        gpus: The GPUs that they share out, as CUDA_VISIBLE_DEVICES names them. Ignored with a
+        gpus: The names of the GPUs that they share out. Ignored with a
             client.
         client: A client whose workers are used instead; it stays open.
         workers_end: Whether the client's workers have stopped before `close`: then the plugin is

@@ -22,6 +22,7 @@ from ..errors import DISK_FULL, StudyError
 from ..security.certificates import in_memory
 from ..worker.dask.dask_settings import DASK_SETTINGS, SCRATCH, silence
 from ..worker.dask.encryption import security
+from ..worker.gpus.machine import GIVEN
 from ..worker.private_folder import dask_folder
 from .dask_client import tried
 
@@ -63,7 +64,7 @@ def start_cluster(
 
     Args:
         cores: The ids of each worker's cores.
-        gpus: The GPUs that the workers share out, as CUDA_VISIBLE_DEVICES names them.
+        gpus: The names of the GPUs that the workers share out.
         scratch: A private folder for Dask's files. Dask imports modules that lie there.
 
     Raises:
@@ -86,7 +87,7 @@ def start_cluster(
                 silence_logs=logging.CRITICAL,
                 plugins=(_IgnoresSigterm(),),
                 # Other studies on this machine may use other GPUs.
-                env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {},
+                env={GIVEN: ",".join(gpus)} if gpus else {},
             )
     except (OSError, RuntimeError, TimeoutError) as error:
         raise StudyError(f"the Dask cluster cannot be started: {_cause(error)}") from error

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from . import devices
-from .monitoring.gpu import GpuUsage
+from .gpus.machine import Gpus
 
 PROCESS = "this process"
 """The owner of the locks of a worker, and of the cores of an attempt."""
@@ -61,7 +61,7 @@ def lock_gpus(names: Iterable[str], most: int, owner: object = PROCESS) -> tuple
     ones first.
 
     Args:
-        names: GPUs as in CUDA_VISIBLE_DEVICES.
+        names: GPUs by the names in `gpus`.
         most: The number of GPUs to lock at most.
         owner: Who locks them; a process may run several studies.
 
@@ -70,14 +70,12 @@ def lock_gpus(names: Iterable[str], most: int, owner: object = PROCESS) -> tuple
     """
     names = list(names)
     with _guard:
-        # A number and a UUID may name the same GPU.
-        has_numbers = any(name.isdecimal() and name not in _held for name in names)
-        usage = GpuUsage() if has_numbers else None
+        gpus = Gpus()  # a number and a UUID may name the same GPU
         for name in sorted(names, key=lambda each: not _has(owner, each)):
             if sum(_has(owner, each) for each in names) >= most:
                 break
-            device = usage.uuid(name) if usage and name.isdecimal() else name
-            _lock(name, _seen_here(device), owner)
+            identity = "" if name in _held else _seen_here(gpus.identity(name))
+            _lock(name, identity, owner)
         return tuple(name for name in names if _has(owner, name))[:most]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 import time
@@ -12,13 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.resources import Capacity
+from .gpus.machine import Gpus
 from .monitoring.cgroups import control_groups, read
-from .monitoring.gpu import GpuUsage
 from .monitoring.memory import free_bytes, total_bytes
 
 NODES = Path("/sys/devices/system/node")
-
-_ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 
 _ENDS_AT, _NOTICE = "HPTUNE_WORKER_ENDS_AT", "HPTUNE_WORKER_NOTICE"
 """Variables of job scripts: the job's end, and how many seconds earlier a worker leaves."""
@@ -38,16 +35,22 @@ def capacity() -> Capacity:
     """Return the cores, GPUs and memory that this process may use.
 
     Cores follow from `cpus`, their groups from the kernel's NUMA nodes, memory from the control
-    group's limit. GPUs follow from CUDA_VISIBLE_DEVICES or, if that is not set, from the driver,
-    which also gives their memory.
+    group's limit. GPUs follow from the variables of their vendor, such as CUDA_VISIBLE_DEVICES, or
+    else from the driver, which also gives their memory.
     """
-    total, names, cores = total_bytes(), gpus(), cpus()
+    total, gpus, cores = total_bytes(), Gpus(), cpus()
+    names, groups = gpus.names, near(cores, NODES)
+    beside = {each: set(cpu_list(gpus.cores_near(each))) for each in names} if groups else {}
     return Capacity(
         cpus=cores,
         gpus=names,
         memory_bytes=total,
-        gpu_memory_bytes=GpuUsage().total_bytes(names) if names else 0,
-        near=near(cores, NODES),
+        gpu_memory_bytes=gpus.total_bytes(names),
+        near=groups,
+        gpus_near=tuple(
+            tuple(gpu for gpu, close in beside.items() if close.intersection(group))
+            for group in groups
+        ),
         memory_taken_bytes=max(0, total - free_bytes()[0]),
     )
 
@@ -117,33 +120,6 @@ def some_of(cores: tuple[int, ...], count: int) -> tuple[int, ...]:
     place = node() + next((os.environ[each] for each in _JOB_IDS if each in os.environ), "")
     first = zlib.crc32(place.encode()) % len(cores)
     return tuple(sorted([*cores[first:], *cores[:first]][:count]))
-
-
-def gpus() -> tuple[str, ...]:
-    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them.
-
-    If it is not set, the driver's numbers are taken. Both the driver and Slurm number GPUs by their
-    PCI buses, so CUDA_DEVICE_ORDER is set for their numbers to mean the same to the frameworks: by
-    default CUDA gives the number 0 to the fastest GPU.
-    """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        if is_slurm_job():
-            os.environ.setdefault(_ORDER, _BY_BUS)
-        return tuple(itertools.takewhile(_is_gpu, map(str.strip, visible.split(","))))
-    names = GpuUsage().names
-    if names:
-        os.environ.setdefault(_ORDER, _BY_BUS)
-    return names
-
-
-def _is_gpu(name: str) -> bool:
-    """Return whether CUDA takes this for a GPU; it ignores any other name and all that follow.
-
-    >>> [_is_gpu(name) for name in ("0", "MIG-5c89", "-1", "NoDevFiles")]
-    [True, True, False, False]
-    """
-    return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
 
 
 def _cpu_quota() -> float | None:

@@ -27,7 +27,7 @@ from ..storage.lease import STALE_SECONDS
 from .addresses import outward
 from .forkserver.channel import Channel, NoFilesLeft, UnreadableMessage
 from .forkserver.client import Client
-from .monitoring.gpu import GpuUsage
+from .gpus.machine import Gpus
 from .monitoring.master_liveness import MasterLiveness, MasterState
 from .monitoring.trial_log import limit_log
 from .monitoring.usage import Meter
@@ -108,7 +108,7 @@ class AttemptRunner:
         self._listener = listener
         self._host = host
         self._server = ServerConnection(source, fork_server_address)
-        self._gpu_usage = GpuUsage()
+        self._gpu_usage = Gpus()
         self._memory = MemoryWatchdog()
         # The lock protects the state, the processes, and the order of the events in the outbox.
         self._lock = threading.RLock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 Device = TypeVar("Device", bound=Hashable)
@@ -71,16 +71,19 @@ class DevicePool(Generic[Device]):
         parts = parts_of(amount)
         return sum(free // parts for free in self._free.values())
 
-    def take(self, amount: float, *, spread: bool = False) -> tuple[Device, ...] | None:
+    def take(
+        self, amount: float, *, spread: bool = False, near: Collection[Device] = ()
+    ) -> tuple[Device, ...] | None:
         """Hold an amount, and return its devices; None if not enough is free.
 
         Args:
             amount: The amount, above 0.
             spread: Whether a part is taken from the emptiest device, so that none is idle; else it
                 is taken from the fullest that has room, so that whole devices stay free.
+            near: Devices of which whole ones are taken first.
         """
         if amount >= 1:
-            return self._take_whole(int(amount))
+            return self._take_whole(int(amount), near)
         parts = parts_of(amount)
         fitting = [each for each, free in self._free.items() if free >= parts]
         if not fitting:
@@ -89,18 +92,23 @@ class DevicePool(Generic[Device]):
         self._put(chosen, -parts)
         return (chosen,)
 
-    def _take_whole(self, count: int) -> tuple[Device, ...] | None:
+    def _take_whole(self, count: int, near: Collection[Device]) -> tuple[Device, ...] | None:
         if count > self._whole:
             return None
         chosen = [each for each, free in self._free.items() if free == WHOLE]
-        if self._groups and count < len(chosen):
-            near = [[each for each in group if self._free[each] == WHOLE] for group in self._groups]
-            enough = [group for group in near if len(group) >= count]
+        close = [each for each in chosen if each in near]
+        if 0 < len(close) < count:
+            chosen = [*close, *(each for each in chosen if each not in near)]
+        elif self._groups and count < len(chosen):
+            chosen = close or chosen
+            among = set(chosen)
+            groups = [[each for each in group if each in among] for group in self._groups]
+            enough = [group for group in groups if len(group) >= count]
             # The smallest group that is large enough; without one, as few groups as possible.
-            near.sort(key=len, reverse=True)
-            listed = {each for group in near for each in group}
+            groups.sort(key=len, reverse=True)
+            listed = {each for group in groups for each in group}
             rest = [each for each in chosen if each not in listed]
-            chosen = min(enough, key=len) if enough else [*(e for g in near for e in g), *rest]
+            chosen = min(enough, key=len) if enough else [*(e for g in groups for e in g), *rest]
         held = tuple(chosen[:count])
         for each in held:
             self._put(each, -WHOLE)

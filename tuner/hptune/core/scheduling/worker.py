@@ -105,8 +105,8 @@ class WorkerState:
             spread: The kinds of devices whose parts are taken from the emptiest device.
         """
         amount = self.gpus_for(wanted)
-        cpus = self.cpus.take(wanted.cpus, spread=Amount.CPUS in spread)
         gpus = self.gpus.take(amount, spread=Amount.GPUS in spread) if amount else ()
+        cpus = None if gpus is None else self._take_cores(wanted, gpus, spread)
         if cpus is None or gpus is None:
             raise AssertionError(f"{self.name} has no room for {wanted}")
         memory_bytes = wanted.memory_bytes if self.capacity.memory_bytes else 0
@@ -126,6 +126,21 @@ class WorkerState:
             cpu_share=wanted.cpus if wanted.cpus < 1 else 1.0,
             floats_on=self.capacity.cpus if wanted.cpus < 1 else (),
         )
+
+    def _take_cores(
+        self, wanted: Resources, gpus: tuple[str, ...], spread: Collection[Amount]
+    ) -> tuple[int, ...] | None:
+        """Hold cores, near the GPUs of each process if it is known which ones are."""
+        groups = list(zip(self.capacity.near, self.capacity.gpus_near, strict=False))
+        if not groups or not gpus or wanted.cpus < 1:
+            return self.cpus.take(wanted.cpus, spread=Amount.CPUS in spread)
+        count = wanted.processes
+        each, cores = len(gpus) // count, list[int]()
+        for rank in range(count):
+            own = set(gpus[rank * each : (rank + 1) * each])
+            near = {core for group, close in groups if own & {*close} for core in group}
+            cores += self.cpus.take(wanted.cpus // count, near=near) or ()
+        return tuple(cores)
 
     def resize(self, before: Placement, wanted: Resources) -> Placement:
         """Change what an attempt holds, and return it (see `ClusterState.resize`)."""

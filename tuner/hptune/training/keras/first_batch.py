@@ -52,15 +52,15 @@ def _gpus(backend: str) -> int:
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return len(tf.config.list_physical_devices("GPU"))
+        return sum(len(tf.config.list_physical_devices(kind)) for kind in ("GPU", "XPU"))
     if backend == "torch":
         import torch
 
-        return int(torch.cuda.device_count())
+        return int(torch.cuda.device_count() or torch.xpu.device_count())
     if backend == "jax":
         import jax
 
-        return sum(each.platform in ("gpu", "cuda", "rocm") for each in jax.devices())
+        return sum(each.platform != "cpu" for each in jax.devices())
     return 0
 
 

@@ -104,8 +104,9 @@ def _check_gpus(held: int) -> None:
     if held and (seen := see_framework()).gpus < held:
         raise ModelFileError(
             f"{seen.words} sees {seen.gpus} GPUs, but {held} are to be measured: it would train on "
-            "cores. Install its CUDA build (`hptune doctor` says more), or measure where there are "
-            "no GPUs: with CUDA_VISIBLE_DEVICES= here, or with gpus = 0 in the slurm.toml"
+            "cores. Install its build for these GPUs (`hptune doctor` says which), or measure "
+            "where there are no GPUs: with CUDA_VISIBLE_DEVICES= here (ROCR_VISIBLE_DEVICES= for "
+            "those of AMD), or with gpus = 0 in the slurm.toml"
         )
 
 

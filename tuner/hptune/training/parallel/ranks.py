@@ -66,7 +66,7 @@ class Ranks:
         node_rank: This node among the trial's, from 0.
         members: All ranks, rank 0 first.
         cpus: Ids of the cores of this rank.
-        gpus: This rank's GPUs, as CUDA_VISIBLE_DEVICES names them.
+        gpus: The names of this rank's GPUs.
     """
 
     def __init__(

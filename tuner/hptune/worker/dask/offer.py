@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -112,10 +111,10 @@ def offered(options: WorkerOptions) -> Offer:
             f"{len(free)} of its {len(has.gpus)}; offer at most as many, or end one of them"
         )
     if len(free) < (needed := devices.gpus_of_job()):
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        seen = ", ".join(has.gpus) or "no GPU"
         raise StudyError(
             f"the job asked for {needed} GPUs, but this process can use {len(free)} on "
-            f"{devices.node()} (CUDA_VISIBLE_DEVICES is {seen}), so it runs no trials"
+            f"{devices.node()} (it sees {seen}), so it runs no trials; run `hptune doctor` there"
         )
     capacity = replace(_within(has, cpus, memory), gpus=free)
     notes = [_note_on(capacity, machine), device_locks.others_locks()]

@@ -2,5 +2,5 @@
 
 Offers: `client.ForkServer`. `server` and `child` run in processes of their own.
 
-May import: `errors`, `core`, `config`, `training`, `worker`, `worker.monitoring`.
+May import: `errors`, `core`, `config`, `training`, `worker`, `worker.monitoring`, `worker.gpus`.
 """

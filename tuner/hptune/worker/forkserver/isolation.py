@@ -15,6 +15,7 @@ from typing import Any
 
 from ...core.resources import Placement
 from .. import device_locks
+from ..gpus import machine
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -43,7 +44,7 @@ def confine(placement: Placement) -> tuple[int, ...]:
     with contextlib.suppress(OSError):  # for example, the worker's control group has changed
         os.sched_setaffinity(0, cores)
     limit_threads(len(placement.cpus))
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(placement.gpus)
+    machine.confine(placement.gpus, os.environ)
     # A framework that allocates a whole GPU leaves nothing to measure and nothing to others.
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"

@@ -16,6 +16,7 @@ from ...config.user_errors import one_line, user_traceback
 from ...core.resources import Resources
 from ...core.trial import Params
 from ...errors import ModelFileError
+from ..gpus import machine
 from ..monitoring import memory
 from ..orders import ModelOrder, NotFound, ProbeOrder, Question, SizeOrder
 from . import isolation
@@ -28,7 +29,7 @@ def answer(order: Question, channel: Channel) -> None:
     """Send the search space, the resources, or what it takes to load a model."""
     with contextlib.suppress(OSError):
         os.chdir(order.working_directory)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    machine.confine((), os.environ)
     isolation.limit_threads(1)
     match order:
         case ProbeOrder():

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.attempt import Usage
+from ..gpus.machine import Gpus
 from ..process_ids import children_of, parent_of, stat_of, trial_of
-from .gpu import GpuUsage
 
 PEAK_GROWTH = 1.05
 """Factor by which a peak must grow to be reported again."""
@@ -108,7 +108,7 @@ class Meter:
         gpus: tuple[str, ...] = (),
         *,
         is_alone: bool = False,
-        gpu_usage: GpuUsage | None = None,
+        gpu_usage: Gpus | None = None,
     ) -> None:
         self.pid = pid
         self._gpus = gpus
@@ -142,7 +142,7 @@ class Meter:
         if self._gpu_usage is not None and self._gpus:
             self._look_at_gpus(self._gpu_usage, found.pids)
 
-    def _look_at_gpus(self, gpu_usage: GpuUsage, pids: tuple[int, ...]) -> None:
+    def _look_at_gpus(self, gpu_usage: Gpus, pids: tuple[int, ...]) -> None:
         held = gpu_usage.memory_bytes(self._gpus, pids)
         if held is not None:
             self._gpu_peak = max(self._gpu_peak or 0, held)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ...core.attempt import Cause, Ending
 from ...core.resources import Placement, size
+from ..gpus.machine import Gpus
 from ..process_ids import stat_of
 from . import memory
-from .gpu import GpuUsage
 from .usage import Meter
 
 SHARE_OF_TIME = 0.003
@@ -97,7 +97,7 @@ class Watchdog:
         meter: Meter,
         placement: Placement,
         hang_timeout_seconds: float | None,
-        gpu_usage: GpuUsage,
+        gpu_usage: Gpus,
     ) -> None:
         self.meter = meter
         self._placement = placement
