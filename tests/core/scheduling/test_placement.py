@@ -203,6 +203,16 @@ def test_what_was_held_on_a_lost_worker_is_gone() -> None:
     check_held(made, [])
 
 
+def test_parts_held_on_lost_workers_leave_nothing_behind() -> None:
+    made = places()
+    for number in range(30):
+        made.add(f"w{number}", "n", Capacity((0,)))
+        for _ in range(7):
+            take(made, Resources(1 / 7, 0))
+        made.remove(f"w{number}")
+    assert made.cpus_held == pytest.approx(0.0, abs=1e-9)
+
+
 def test_a_name_that_comes_back_is_another_worker() -> None:
     made = places(Capacity((0,)), Capacity((0,)))
     made.remove("w0")

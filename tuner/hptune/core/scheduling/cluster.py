@@ -195,8 +195,8 @@ class ClusterState:
             each.row = row
         self.cpus -= len(record.capacity.cpus)
         self.gpus -= len(record.capacity.gpus)
-        self.cpus_held -= record.cpus.held
-        self.gpus_held -= record.gpus.held
+        self.cpus_held -= record.cpus_held
+        self.gpus_held -= record.gpus_held
 
     # --- questions --------------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ class ClusterState:
     def _hold(self, record: WorkerState, wanted: Resources) -> Placement:
         placement = record.take(wanted, self._spread)
         for rank in placement.ranks:
-            self._count_held(rank, 1)
+            self._count_held(record, rank, 1)
         self._update(record)
         return placement
 
@@ -343,8 +343,8 @@ class ClusterState:
         after = record.resize(placement, wanted)
         if after == placement:
             return placement
-        self._count_held(placement, -1)
-        self._count_held(after, 1)
+        self._count_held(record, placement, -1)
+        self._count_held(record, after, 1)
         self._update(record)
         return after
 
@@ -369,9 +369,13 @@ class ClusterState:
         devices = record.gpus if device is Amount.GPUS else record.cpus
         return max(1.0, attempts / (len(devices) or 1))
 
-    def _count_held(self, placement: Placement, sign: int) -> None:
-        self.cpus_held += sign * len(placement.cpus) * placement.cpu_share
-        self.gpus_held += sign * len(placement.gpus) * placement.gpu_share
+    def _count_held(self, record: WorkerState, placement: Placement, sign: int) -> None:
+        cpus = sign * len(placement.cpus) * placement.cpu_share
+        gpus = sign * len(placement.gpus) * placement.gpu_share
+        record.cpus_held += cpus
+        record.gpus_held += gpus
+        self.cpus_held += cpus
+        self.gpus_held += gpus
 
     def give_back(self, placement: Placement) -> None:
         """Free what an attempt held, except on workers that left."""
@@ -381,7 +385,7 @@ class ClusterState:
                 here = [rank for rank in placement.ranks if rank.worker == worker]
                 record.give_back(*here)
                 for rank in here:
-                    self._count_held(rank, -1)
+                    self._count_held(record, rank, -1)
                 self._update(record)
 
     def _update(self, record: WorkerState) -> None:

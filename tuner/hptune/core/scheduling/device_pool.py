@@ -59,11 +59,6 @@ class DevicePool(Generic[Device]):
         """The largest amount that can be taken: whole devices, or else a part of one."""
         return self._whole or max(self._free.values(), default=0) / WHOLE
 
-    @property
-    def held(self) -> float:
-        """The amount that is held."""
-        return len(self._free) - sum(self._free.values()) / WHOLE
-
     def free_slots(self, amount: float) -> int:
         """Return how often an amount above 0 can be taken now."""
         if amount >= 1:

@@ -33,6 +33,8 @@ class WorkerState:
         taken_bytes: The part of it that other programs held at the last measurement. It counts
             only while attempts run there, since only those measure it again.
         attempts: The number of attempts that run there.
+        cpus_held: The cores that they hold, counted as they are in `ClusterState`.
+        gpus_held: The GPUs that they hold.
         most_on_a_gpu: The number of attempts that may share a GPU if they ask for memory on it.
         gang: The name of the workers that it was granted together with; empty if by itself.
         row: Its row in the tables of `ClusterState`.
@@ -50,6 +52,8 @@ class WorkerState:
     most_on_a_gpu: int
     taken_bytes: int = 0
     attempts: int = 0
+    cpus_held: float = 0.0
+    gpus_held: float = 0.0
     gang: str = ""
     row: int = -1
     is_leaving: bool = False
