@@ -37,6 +37,7 @@ WINGS = {
             "hptune.reporting.results.importance",
             "hptune.cli.exporting",
             "hptune.cli.dashboard",
+            "hptune.dashboard",
         ),
         open_doors={"hptune.study": "figures, reports and exports are methods of Study"},
         uses=("remote", "other tools"),

@@ -371,16 +371,26 @@ _FOLDERS_DEEP = 3
 
 def find_studies(folder: str | os.PathLike[str]) -> list[ListedStudy]:
     """Return the studies in and below a folder, at most three levels deep, in any order."""
-    found: list[ListedStudy] = []
+    return list(map(listed, find_directories(folder)))
+
+
+def listed(directory: Path) -> ListedStudy:
+    """Return a study that was found, or why it cannot be read."""
+    try:
+        return ListedStudy(str(directory), Study(directory).view())
+    except HptuneError as error:
+        return ListedStudy(str(directory), None, error.message)
+
+
+def find_directories(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the directories of the studies in and below a folder, as `find_studies`."""
+    found: list[Path] = []
     top = whole_path(folder)
     for name, folders, files in os.walk(top):
         path = Path(name)
         if "study.db" in files:
             folders.clear()
-            try:
-                found.append(ListedStudy(str(path), Study(path).view()))
-            except HptuneError as error:
-                found.append(ListedStudy(str(path), None, error.message))
+            found.append(path)
         elif len(path.relative_to(top).parts) >= _FOLDERS_DEEP:
             folders.clear()
         folders[:] = [each for each in folders if not each.startswith(".")]

@@ -190,6 +190,16 @@ _NOT_RUNNING = {
 }
 
 
+def pause_text(study: StudyDirectory) -> str:
+    """Return what becomes of the trials and workers of a paused study, in words."""
+    from ..config.plugins import find_cluster
+    from .resume_checks import read_settings
+
+    cluster = find_cluster(read_settings(study, LedgerReader(study).facts()))
+    stay = f"the workers keep their devices (`hptune stop {study}` frees them)"
+    return f"running trials go on, and {cluster.pauses or stay}"
+
+
 def _check_not_over(number: int | None, trials: Sequence[Trial]) -> None:
     if number is None or not 0 <= number < len(trials):
         there = f"the trials are 0 to {len(trials) - 1}" if trials else "there is none yet"
