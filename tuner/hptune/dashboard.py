@@ -6,11 +6,12 @@ It joins the pages of `reporting` with the ledger and the requests to a master.
 from __future__ import annotations
 
 import codecs
+import html
 import os
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .core.user_requests import UserAction
 from .errors import HptuneError, StudyError
@@ -18,12 +19,11 @@ from .master.user_requests import ask, check, pause_text, send
 from .reporting.html.folder import Folder, FolderPage
 from .reporting.html.live import LivePage, LiveStudy
 from .reporting.html.live_server import PageServer
+from .reporting.html.reports import Reports
+from .reporting.results.listing import ListedStudy
 from .storage.directory import StudyDirectory
 from .storage.ledger import FollowedReports, LedgerReader
-
-if TYPE_CHECKING:
-    from .reporting.results.listing import ListedStudy
-    from .study import Study
+from .worker.addresses import tunnel
 
 _LOG_BYTES = 200_000
 """How much of the end of a log is shown."""
@@ -32,7 +32,7 @@ _ANSWER_SECONDS = 15.0
 """Longest time for which the page waits for the master's answer."""
 
 
-def study_server(study: Study, port: int = 0) -> PageServer:
+def study_server(study: Reports, port: int = 0) -> PageServer:
     """Return a server of the live page of a study.
 
     Args:
@@ -41,10 +41,39 @@ def study_server(study: Study, port: int = 0) -> PageServer:
 
     Raises:
         OSError: The port cannot be had.
-        StudyError: The study cannot be read.
     """
-    study.view()  # an error of the study comes now, not in the browser
     return PageServer(LivePage(_live(study)).answer, port)
+
+
+class Dashboard:
+    """A live page that this process serves beside its other work.
+
+    Args:
+        server: The page's server.
+
+    Attributes:
+        address: What to open in a browser of this machine. Anyone who has it can read and stop the
+            study.
+    """
+
+    def __init__(self, server: PageServer) -> None:
+        self.address = server.address
+        self._server = server
+        self._command = tunnel(server.address)
+        threading.Thread(target=server.serve, name="hptune-dashboard", daemon=True).start()
+
+    def __repr__(self) -> str:
+        remote = f", from your own machine after: {self._command}" if self._command else ""
+        return f"Dashboard({self.address}{remote})"
+
+    def _repr_html_(self) -> str:
+        link = f'<a href="{self.address}" target="_blank">{self.address}</a>'
+        remote = f"from your own machine after: <code>{html.escape(self._command)}</code>"
+        return f"<p>{link}{f'<br>{remote}' if self._command else ''}</p>"
+
+    def close(self) -> None:
+        """End the page, not the study."""
+        self._server.close()
 
 
 def folder_server(
@@ -53,7 +82,7 @@ def folder_server(
     *,
     find: Callable[[], list[Path]],
     listed: Callable[[Path], ListedStudy],
-    opened: Callable[[Path], Study],
+    opened: Callable[[Path], Reports],
 ) -> PageServer:
     """Return a server of the page of a folder.
 
@@ -80,7 +109,7 @@ def folder_server(
     return PageServer(page.answer, port)
 
 
-def _live(study: Study) -> LiveStudy:
+def _live(study: Reports) -> LiveStudy:
     directory = StudyDirectory(study.directory)
     reader = LedgerReader(directory)
     reports = FollowedReports(reader, study.goal.metric)

@@ -17,7 +17,7 @@ import click
 
 from ..config.other_tuners import answer, our_name
 from ..errors import HptuneError, UsageError
-from .asking import enqueue, pause, stop
+from .asking import enqueue, note, pause, stop
 from .dashboard import dashboard
 from .doctor import doctor
 from .exporting import export, report
@@ -141,8 +141,8 @@ def main() -> None:
 
 
 _COMMANDS = (
-    *(run, resume, stop, pause, enqueue, status, best, trials, show, log, list_studies, space),
-    *(report, dashboard, export, replay, scaling, scheduler, worker, certs, slurm, doctor),
+    *(run, resume, stop, pause, enqueue, note, status, best, trials, show, log, list_studies),
+    *(space, report, dashboard, export, replay, scaling, scheduler, worker, certs, slurm, doctor),
 )
 for _command in _COMMANDS:
     main.add_command(_command)

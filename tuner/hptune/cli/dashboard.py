@@ -57,7 +57,9 @@ def dashboard(
             find = partial(find_directories, directory)
             page = folder_server(directory, port, find=find, listed=listed, opened=Study)
         else:
-            page = study_server(Study(directory), port)
+            study = Study(directory)
+            study.view()  # an error of the study comes now, not in the browser
+            page = study_server(study, port)
     except OSError as error:
         raise UsageError(
             f"port {port} cannot be used: {error.strerror}; choose another with --port"

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .. import text
 from ..core.engine.engine import Engine
@@ -24,14 +25,17 @@ from ..core.messages import Event, FinishReason, StopRequested, UserRequested
 from ..core.space.completion import completed, known_configurations
 from ..core.space.space import SearchSpace
 from ..core.trial import ADDED, Params, Suggestion, Trial
-from ..core.user_requests import UserAction, UserRequest
-from ..errors import HptuneError, StudyError, UsageError
+from ..core.user_requests import Note, UserAction, UserRequest
+from ..errors import HptuneError, StudyError, StudyLockedError, UsageError
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import LedgerReader
+from ..storage.ledger import Ledger, LedgerReader
 from ..storage.requests import RequestFile
 
 WAIT_SECONDS = 60.0
 """Longest time to wait for an answer: a master writes to a slow disk, or is suspended."""
+
+_MOST_CHARACTERS = 10_000
+"""Longest note."""
 
 _ANSWER_POLL_SECONDS = 0.2
 """How often the ledger is read for an answer."""
@@ -69,11 +73,14 @@ class UserRequests:
         added: Sequence[Suggestion] = ()
         refused = ""
         try:
-            if self.engine.snapshot.stopping:
+            is_note = request.action is UserAction.NOTE
+            if self.engine.snapshot.stopping and not is_note:
                 raise StudyError("the study is stopping")
             trials = tuple(self.engine.trials)
             if request.action is UserAction.STOP_TRIAL:
                 _check_not_over(request.trial, trials)
+            elif is_note and request.trial is not None:
+                _check_exists(request.trial, trials)
             elif request.action is UserAction.ADD:
                 space = self.space()
                 # The engine has those that an earlier master accepted.
@@ -83,9 +90,8 @@ class UserRequests:
                 self.accepted.extend(each.params for each in added)
         except HptuneError as error:
             refused, added = error.message, ()
-        return UserRequested(
-            now, request.name, request.action, request.by, request.trial, tuple(added), refused
-        )
+        answer = UserRequested(now, request.name, request.action, request.by, request.trial)
+        return replace(answer, added=tuple(added), refused=refused, note=request.note)
 
 
 def send(directory: StudyDirectory, action: UserAction, *, tool: str) -> None:
@@ -106,6 +112,7 @@ def ask(
     tool: str,
     trial: int | None = None,
     points: Sequence[Mapping[str, object]] = (),
+    note: Note | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> UserRequested:
     """Ask the master of a study for something, and return its answer.
@@ -114,8 +121,9 @@ def ask(
         directory: Where the study is.
         action: What is asked for.
         tool: What the user asks with, such as "hptune stop".
-        trial: The trial to stop.
+        trial: The trial to stop, or the one that the note is about.
         points: The configurations to try, given in part.
+        note: What is written.
         wait_seconds: Longest time to wait for the answer.
 
     Raises:
@@ -124,7 +132,7 @@ def ask(
     """
     reader = LedgerReader(directory)
     check(directory, reader, action, trial=trial, points=points)
-    request = UserRequest(_new_name(), action, f"{_user()} ({tool})", trial, tuple(points))
+    request = UserRequest(_new_name(), action, f"{_user()} ({tool})", trial, tuple(points), note)
     directory.requests.append(request)
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -148,6 +156,40 @@ def ask(
     if answer.refused:
         raise StudyError(f"the study refused: {answer.refused}")
     return answer
+
+
+def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool: str) -> None:
+    """Write a note or tags on a study or on one of its trials, whether it runs or not.
+
+    Args:
+        directory: Where the study is.
+        note: What to write.
+        trial: The trial; None for the study as a whole.
+        tool: What the user writes with, such as "hptune note".
+
+    Raises:
+        UsageError: There is no such trial, nothing is to be written, or a tag is no word.
+        StudyError: The study's master did not answer.
+        StorageFullError: This user may not write to the study.
+    """
+    reader = LedgerReader(directory)
+    if trial is not None:
+        _check_exists(trial, reader.trials())
+    for tag in (*note.tags, *note.removed):
+        if not re.fullmatch(r"[^\s,]{1,40}", tag):
+            raise UsageError(f"a tag is {tag!r}; it must be one word of at most 40 characters")
+    if len(note.text) > _MOST_CHARACTERS or note == Note():
+        raise UsageError(
+            f"the note has {len(note.text)} characters; allowed are 1 to {_MOST_CHARACTERS}, and "
+            "none if a tag is given"
+        )
+    try:
+        with directory.acquire() as lock, Ledger.open(directory, lock=lock) as ledger:
+            by = f"{_user()} ({tool})"
+            asked = UserRequested(time.time(), _new_name(), UserAction.NOTE, by, trial, note=note)
+            ledger.append([asked])
+    except StudyLockedError:  # its master writes
+        ask(directory, UserAction.NOTE, tool=tool, trial=trial, note=note)
 
 
 def check(
@@ -187,6 +229,7 @@ _NOT_RUNNING = {
     UserAction.PAUSE: "the study in {directory} is not running, so there is nothing to pause",
     UserAction.GO_ON: "the study in {directory} is not running; continue it with "
     "`hptune resume {directory}`",
+    UserAction.NOTE: "the master of the study in {directory} has just ended; try again in a minute",
 }
 
 
@@ -200,11 +243,15 @@ def pause_text(study: StudyDirectory) -> str:
     return f"running trials go on, and {cluster.pauses or stay}"
 
 
-def _check_not_over(number: int | None, trials: Sequence[Trial]) -> None:
+def _check_exists(number: int | None, trials: Sequence[Trial]) -> Trial:
     if number is None or not 0 <= number < len(trials):
         there = f"the trials are 0 to {len(trials) - 1}" if trials else "there is none yet"
         raise UsageError(f"there is no trial {number}; {there}")
-    state = trials[number].state
+    return trials[number]
+
+
+def _check_not_over(number: int | None, trials: Sequence[Trial]) -> None:
+    state = _check_exists(number, trials).state
     if state.is_final:
         raise UsageError(
             f"trial {number} is {state}; only one that runs, waits or is paused can be stopped"

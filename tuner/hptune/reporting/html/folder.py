@@ -259,6 +259,7 @@ def _row(name: str, shown: str, study: ListedStudy, now: float) -> dict[str, obj
         **row,
         "state": str(view.state),
         "paused": bool(view.paused_by),
+        "tags": list(map(text.clean, view.tags_of())),
         "search": view.search,
         "ended": view.ended,
         "of": view.all_trials,

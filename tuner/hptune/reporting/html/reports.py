@@ -20,6 +20,7 @@ from .trials import StudyTrials
 
 if TYPE_CHECKING:
     from ...core.attempt import ReportedValue
+    from ...core.trial import Goal
     from .report import ReportContents, Setup
 
 
@@ -75,6 +76,16 @@ class Reports(ABC):
     Each raises a MissingPackageError if Bokeh is not installed. A figure raises a StudyError if the
     study has too few trials for it.
     """
+
+    @property
+    @abstractmethod
+    def directory(self) -> Path:
+        """The study's directory."""
+
+    @property
+    @abstractmethod
+    def goal(self) -> Goal:
+        """The first objective, with its direction."""
 
     @abstractmethod
     def study_trials(self, known: Sequence[ReportedValue] | None = None) -> StudyTrials:

@@ -17,6 +17,7 @@ from ..table import aligned, fields, indented, table
 from .best import best_line, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
 from .export import ranks_json
+from .notes import note_lines, notes_json
 from .rungs import stopping_warning
 from .view import FailureGroup, StudyState, StudyView
 
@@ -51,6 +52,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("", _infeasible_text(view) if view.infeasible else ""),
         ("", _pruned_text(view) if view.pruned_failures else ""),
         ("", stopping_warning(view)),
+        *note_lines(view),
     ]
     lines = fields([each for each in about if each[1]], width=width)
     if running := _running_rows(view, now, width):
@@ -123,6 +125,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         "best": None if view.best is None else trial_json(view, view.best),
         "model": view.model or None,
         **({"front": [t.number for t in view.front]} if len(view.goals.objectives) > 1 else {}),
+        **notes_json(view),
         **_cost(view, now).to_json(),
         "packed": _packed(view) or None,
         "running": [_attempt_json(view, attempt, now) for attempt in running],
