@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import itertools
 import os
 import shlex
@@ -34,7 +33,6 @@ from .reporting.html.reports import Reports
 from .reporting.html.trials import StudyTrials
 from .reporting.results.best import best_line
 from .reporting.results.listing import ListedStudy
-from .reporting.results.summary import status_text
 from .reporting.results.trials import ranked
 from .reporting.results.view import TO_CONTINUE, StudyView
 from .storage.artifacts import StudyFiles
@@ -86,7 +84,9 @@ class Study(Reports, Exports):
         return shown
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(status_text(self.view(), now=time.time()))}</pre>"
+        from .reporting.html.card import card
+
+        return card(self.study_trials(()), now=time.time())
 
     @property
     def directory(self) -> Path:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from browser import browser
@@ -154,3 +157,17 @@ def test_gpu_hours_count_where_all_studies_have_some() -> None:
     ):
         panel = comparison(studies, {"a": {}, "b": {}}, now=0.0)
         assert panel.figures[1].xaxis.axis_label == unit
+
+
+def test_a_study_serves_its_page_from_python(tmp_path: Path) -> None:
+    page = Study(typical(tmp_path / "one")).dashboard()
+    try:
+        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(
+            page.address
+        ) as answer:
+            assert b"<title>hptune: one</title>" in answer.read()
+        assert f'href="{page.address}"' in page._repr_html_()
+    finally:
+        page.close()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(page.address)

@@ -28,16 +28,22 @@ class Exports(ABC):
     def exported(self) -> ExportedStudy:
         """Return the study as the exports need it."""
 
-    def trials_dataframe(self) -> pd.DataFrame:
+    def trials_dataframe(self, *, compact: bool = False) -> pd.DataFrame:
         """Return a table of all trials, with the columns of `hptune export --format csv`.
 
         Each hyperparameter (`param.<name>`) and metric (`metric.<name>`) has a column, and `origin`
         says what proposed the trial. Values keep their types; a value that a trial does not have
         is missing.
 
+        Args:
+            compact: Return a table to look at: state, value, step, hyperparameters and metrics by
+                their own names, seconds, tags and notes, with the trial's number as the index.
+
         Raises:
             MissingPackageError: pandas is not installed.
         """
+        if compact:
+            return _dataframe(files.compact_table(self.exported().view)).set_index("trial")
         return _dataframe(self._table())
 
     def curves_dataframe(self) -> pd.DataFrame:

@@ -41,10 +41,10 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     about = [
         ("study", _directory(view)),
         ("search", f"{view.search} for {view.goals}"),
-        ("state", _state_text(view, now)),
+        ("state", state_text(view, now)),
         ("trials", f"{view.progress}: {view.counts_text(of=view.all_trials)}"),
         ("retried", _retried_text(view) if view.retried else ""),
-        ("used", _cost_text(view, now)),
+        ("used", cost_text(view, now)),
         ("packed", text.clean(_packed(view))),
         ("best", text.NOTHING if best is None else best_line(view, best)),
         ("", "" if best is None else " ".join(text.assignments(best.params))),
@@ -66,7 +66,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     return "\n".join(lines)
 
 
-def _cost_text(view: StudyView, now: float) -> str:
+def cost_text(view: StudyView, now: float) -> str:
     """Return the device hours that the study has used, in words; empty if there are none."""
     cost = _cost(view, now)
     words = []
@@ -278,7 +278,8 @@ def _finish_text(view: StudyView, finish: Finish) -> str:
             return f"Stopped early{shown}: {done}"
 
 
-def _state_text(view: StudyView, now: float) -> str:
+def state_text(view: StudyView, now: float) -> str:
+    """Return whether a study runs, where and since when, or what continues it."""
     master = view.master
     if master is None:
         words = state_without_master(view)
