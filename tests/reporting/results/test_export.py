@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fake_study import GOALS, attempt, parallel, trial
 from hptune.core.attempt import Attempt, Cause, Outcome, ReportedValue, Usage
 from hptune.core.trial import Params, ParamValue, Trial, TrialState
+from hptune.reporting.exports.exports import compact_table
 from hptune.reporting.results.export import (
-    compact_table,
     curves,
     export_csv,
     export_json,

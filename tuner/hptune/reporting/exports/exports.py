@@ -14,11 +14,18 @@ from ...errors import HptuneError, StudyError, check_installed, without_password
 from ...storage.output_files import write_output
 from ..results import export as files
 from ..results.export import PARAM, Table
+from ..results.view import StudyView
 from .registry import EXPORTS, ExportRow
 from .source import ExportedStudy, Written
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_COMPACT = (
+    *("trial", "state", "value", "step", "seconds"),
+    *("front", "violation", "confirms", "tags", "notes"),
+)
+"""The columns of `compact_table` besides hyperparameters and metrics."""
 
 
 class Exports(ABC):
@@ -43,7 +50,7 @@ class Exports(ABC):
             MissingPackageError: pandas is not installed.
         """
         if compact:
-            return _dataframe(files.compact_table(self.exported().view)).set_index("trial")
+            return _dataframe(compact_table(self.exported().view)).set_index("trial")
         return _dataframe(self._table())
 
     def curves_dataframe(self) -> pd.DataFrame:
@@ -115,6 +122,26 @@ class Exports(ABC):
 
     def _curves(self) -> Table:
         return files.curves(self.exported().reports)
+
+
+def compact_table(view: StudyView) -> Table:
+    """Return the columns of `table` that people compare, with short cells.
+
+    Hyperparameters and metrics have their own names, unless another column has it. Left out are
+    the objective's own metric, which is the value, and what attempts held, cost and ended with.
+    """
+    whole = files.table(view)
+    own = {f"metric.{goal.metric}" for goal in view.goals.objectives[:1]}
+    names = {}
+    for column in whole.columns:
+        kind, _, name = column.partition(".")
+        if column in _COMPACT:
+            names[column] = column
+        elif f"{kind}." in (PARAM, "metric.") and column not in own:
+            is_taken = name in names.values() or name in _COMPACT
+            names[column] = column if is_taken else name
+    rows = [{names[k]: v for k, v in row.items() if k in names} for row in whole.rows]
+    return Table([*names.values()], rows)
 
 
 def _written(row: ExportRow, study: ExportedStudy, place: str) -> Written:

@@ -102,26 +102,6 @@ def table(view: StudyView) -> Table:
     return Table(columns, rows)
 
 
-def compact_table(view: StudyView) -> Table:
-    """Return the columns of `table` that people compare, with short cells.
-
-    Hyperparameters and metrics have their own names, unless another column has it. Left out are
-    the objective's own metric, which is the value, and what attempts held, cost and ended with.
-    """
-    whole = table(view)
-    own = {f"metric.{goal.metric}" for goal in view.goals.objectives[:1]}
-    names = {}
-    for column in whole.columns:
-        kind, _, name = column.partition(".")
-        if column in _COMPACT:
-            names[column] = column
-        elif f"{kind}." in (PARAM, "metric.") and column not in own:
-            is_taken = name in names.values() or name in _COMPACT
-            names[column] = column if is_taken else name
-    rows = [{names[k]: v for k, v in row.items() if k in names} for row in whole.rows]
-    return Table([*names.values()], rows)
-
-
 def curves(reports: Sequence[ReportedValue]) -> Table:
     """Return the learning curves in long form: one row for each metric at each step."""
     ordered = sorted(reports, key=lambda row: (row.trial, row.attempt, row.step))
@@ -155,11 +135,6 @@ def _cell(value: object) -> object:
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 PARAM = "param."
-_COMPACT = (
-    *("trial", "state", "value", "step", "seconds"),
-    *("front", "violation", "confirms", "tags", "notes"),
-)
-"""The columns of `compact_table` besides hyperparameters and metrics."""
 _OF_LAST = (
     *("peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_share", "gpu_share", "memory_bytes"),
     *("why", "worker", "node", "processes", "nodes", "cause"),
