@@ -17,11 +17,12 @@ import click
 
 from ..config.other_tuners import answer, our_name
 from ..errors import HptuneError, UsageError
-from .asking import enqueue, note, pause, stop
+from .asking import enqueue, pause, stop
 from .dashboard import dashboard
 from .doctor import doctor
 from .exporting import export, report
 from .joining import certs, scheduler, worker
+from .noting import note
 from .options import SectionedCommand
 from .output import (
     INTERRUPTED,

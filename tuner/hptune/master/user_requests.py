@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,16 +25,13 @@ from ..core.space.completion import completed, known_configurations
 from ..core.space.space import SearchSpace
 from ..core.trial import ADDED, Params, Suggestion, Trial
 from ..core.user_requests import Note, UserAction, UserRequest
-from ..errors import HptuneError, StudyError, StudyLockedError, UsageError
+from ..errors import HptuneError, StudyError, UsageError
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import Ledger, LedgerReader
+from ..storage.ledger import LedgerReader
 from ..storage.requests import RequestFile
 
 WAIT_SECONDS = 60.0
 """Longest time to wait for an answer: a master writes to a slow disk, or is suspended."""
-
-_MOST_CHARACTERS = 10_000
-"""Longest note."""
 
 _ANSWER_POLL_SECONDS = 0.2
 """How often the ledger is read for an answer."""
@@ -80,7 +76,7 @@ class UserRequests:
             if request.action is UserAction.STOP_TRIAL:
                 _check_not_over(request.trial, trials)
             elif is_note and request.trial is not None:
-                _check_exists(request.trial, trials)
+                check_exists(request.trial, trials)
             elif request.action is UserAction.ADD:
                 space = self.space()
                 # The engine has those that an earlier master accepted.
@@ -102,7 +98,7 @@ def send(directory: StudyDirectory, action: UserAction, *, tool: str) -> None:
         action: What is asked for.
         tool: What the user asks with, such as "hptune stop".
     """
-    directory.requests.append(UserRequest(_new_name(), action, f"{_user()} ({tool})"))
+    directory.requests.append(new_request(action, tool=tool))
 
 
 def ask(
@@ -132,7 +128,7 @@ def ask(
     """
     reader = LedgerReader(directory)
     check(directory, reader, action, trial=trial, points=points)
-    request = UserRequest(_new_name(), action, f"{_user()} ({tool})", trial, tuple(points), note)
+    request = new_request(action, tool=tool, trial=trial, points=points, note=note)
     directory.requests.append(request)
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -156,40 +152,6 @@ def ask(
     if answer.refused:
         raise StudyError(f"the study refused: {answer.refused}")
     return answer
-
-
-def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool: str) -> None:
-    """Write a note or tags on a study or on one of its trials, whether it runs or not.
-
-    Args:
-        directory: Where the study is.
-        note: What to write.
-        trial: The trial; None for the study as a whole.
-        tool: What the user writes with, such as "hptune note".
-
-    Raises:
-        UsageError: There is no such trial, nothing is to be written, or a tag is no word.
-        StudyError: The study's master did not answer.
-        StorageFullError: This user may not write to the study.
-    """
-    reader = LedgerReader(directory)
-    if trial is not None:
-        _check_exists(trial, reader.trials())
-    for tag in (*note.tags, *note.removed):
-        if not re.fullmatch(r"[^\s,]{1,40}", tag):
-            raise UsageError(f"a tag is {tag!r}; it must be one word of at most 40 characters")
-    if len(note.text) > _MOST_CHARACTERS or note == Note():
-        raise UsageError(
-            f"the note has {len(note.text)} characters; allowed are 1 to {_MOST_CHARACTERS}, and "
-            "none if a tag is given"
-        )
-    try:
-        with directory.acquire() as lock, Ledger.open(directory, lock=lock) as ledger:
-            by = f"{_user()} ({tool})"
-            asked = UserRequested(time.time(), _new_name(), UserAction.NOTE, by, trial, note=note)
-            ledger.append([asked])
-    except StudyLockedError:  # its master writes
-        ask(directory, UserAction.NOTE, tool=tool, trial=trial, note=note)
 
 
 def check(
@@ -243,7 +205,12 @@ def pause_text(study: StudyDirectory) -> str:
     return f"running trials go on, and {cluster.pauses or stay}"
 
 
-def _check_exists(number: int | None, trials: Sequence[Trial]) -> Trial:
+def check_exists(number: int | None, trials: Sequence[Trial]) -> Trial:
+    """Return the trial of a number.
+
+    Raises:
+        UsageError: There is none.
+    """
     if number is None or not 0 <= number < len(trials):
         there = f"the trials are 0 to {len(trials) - 1}" if trials else "there is none yet"
         raise UsageError(f"there is no trial {number}; {there}")
@@ -251,7 +218,7 @@ def _check_exists(number: int | None, trials: Sequence[Trial]) -> Trial:
 
 
 def _check_not_over(number: int | None, trials: Sequence[Trial]) -> None:
-    state = _check_exists(number, trials).state
+    state = check_exists(number, trials).state
     if state.is_final:
         raise UsageError(
             f"trial {number} is {state}; only one that runs, waits or is paused can be stopped"
@@ -291,8 +258,17 @@ _RETRY = (
 )
 
 
-def _new_name() -> str:
-    return secrets.token_hex(8)
+def new_request(
+    action: UserAction,
+    *,
+    tool: str,
+    trial: int | None = None,
+    points: Sequence[Mapping[str, object]] = (),
+    note: Note | None = None,
+) -> UserRequest:
+    """Return a request of this user, who asks with a tool such as "hptune stop"."""
+    by = f"{_user()} ({tool})"
+    return UserRequest(secrets.token_hex(8), action, by, trial, tuple(points), note)
 
 
 def _user() -> str:
