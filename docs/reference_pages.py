@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -168,8 +169,19 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def notebook() -> str:
+    """Return the cells of the tutorial's notebook after its title."""
+    cells = json.loads((Path(__file__).parent / "guide" / "notebook.ipynb").read_text())["cells"]
+    parts = []
+    for cell in cells[1:]:
+        source = "".join(cell["source"])
+        parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+    return "\n" + "\n\n".join(parts) + "\n"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/python": python_api,
     "docs/reference/commands": commands,
+    "docs/guide/notebook": notebook,
 }
 """What is added to a page of the site, by its name."""

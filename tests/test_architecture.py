@@ -24,7 +24,8 @@ from wings import WINGS, may_import, wing
 PACKAGE = Path(hptune.__file__).parent
 JOBQUEUE = Path(hptune_jobqueue.__file__).parent
 TOP_MODULES = {
-    "__init__", "__main__", "errors", "keras_tuner", "registry", "study", "text", "tuner",
+    "__init__", "__main__", "dashboard", "errors", "keras_tuner", "registry", "study", "text",
+    "tuner",
 }  # fmt: skip
 
 FRAMEWORKS = {"tensorflow", "keras", "keras_tuner", "torch", "jax", "cupy"}

@@ -205,7 +205,7 @@ def test_a_mistake_is_shown_with_the_frames_of_the_script(hptune: Hptune) -> Non
             except Exception:
                 traceback.print_exc()
         study = Study("studies/study-1")
-        assert "studies/study-1\\n" in study._repr_html_(), study._repr_html_()
+        assert "<b>study-1</b>" in study._repr_html_(), study._repr_html_()
         print(repr(study), study.trials[0])
         print(Tuner(later, trials=2, timeout="10m", memory_per_trial="8GB"))
         """
@@ -213,7 +213,7 @@ def test_a_mistake_is_shown_with_the_frames_of_the_script(hptune: Hptune) -> Non
     assert ended.code == 0, ended.err
     read, trained = ended.err.split("ObjectiveFailedError: ")
     assert "ModelFileError: your model function cannot be used: NameError: name 'unites'" in read
-    assert "Tuner(..., directory=" in trained
+    assert "Tuner(model_fn, directory=" in trained
     for each in (read, trained):
         assert 'script.py", line 9, in helper' in each
         assert "objective.pkl" not in each

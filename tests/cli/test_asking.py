@@ -61,6 +61,11 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(
     added = cli("enqueue", study, "x=0.25", "kind=b")
     assert (added.code, added.out) == (0, "Added trial 1\n")
     assert cli("enqueue", study, "x=0.75").out == "Added trial 2\n"
+    noted = cli("note", study, "--trial", 0, "slow", "--tag", "odd")
+    assert (noted.code, noted.out.partition(" (")[0]) == (
+        0, "trial 0, tags: odd\ntrial 0, note: slow"
+    )  # fmt: skip
+    assert cli("note", study, "--trial", 7, "x").code == 2
     waiting = cli("stop", study, "--trial", 2)
     assert (waiting.code, waiting.out) == (0, "Trial 2 is PRUNED: no value\n")
     stopped = cli("stop", study, "--trial", 0)
@@ -87,6 +92,9 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(
         ("stop trial 0", "done"),
         ("go on", "done"),
     ]
+    assert cli("note", study, "ended").code == 0
+    assert cli("replay", study).code == 0
+    assert Study(study).notes == ["ended"]
     gone = cli("enqueue", study, "x=0.5")
     assert (gone.code, "add a trial when it continues" in gone.err) == (1, True)
 

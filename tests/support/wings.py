@@ -37,9 +37,19 @@ WINGS = {
             "hptune.reporting.results.importance",
             "hptune.cli.exporting",
             "hptune.cli.dashboard",
+            "hptune.dashboard",
         ),
         open_doors={"hptune.study": "figures, reports and exports are methods of Study"},
-        uses=("remote", "other tools"),
+        uses=("remote", "other tools", "notes"),
+    ),
+    "notes": Wing(
+        ("hptune.cli.noting", "hptune.master.notes", "hptune.reporting.results.notes"),
+        doors={"hptune.study": "Study.note writes one"},
+        open_doors={
+            "hptune.reporting.results.export": "a trial is exported with its notes",
+            "hptune.reporting.results.summary": "status shows those on the study",
+            "hptune.reporting.results.trials": "trials and show those on trials",
+        },
     ),
     "parallel": Wing(
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import itertools
 import os
 import shlex
@@ -25,7 +24,8 @@ from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import Goal, Trial, TrialState
-from .errors import HptuneError, StudyError, UsageError
+from .core.user_requests import Note
+from .errors import HptuneError, StudyError, UsageError, check_installed
 from .registry import shown_name
 from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy
@@ -33,7 +33,6 @@ from .reporting.html.reports import Reports
 from .reporting.html.trials import StudyTrials
 from .reporting.results.best import best_line
 from .reporting.results.listing import ListedStudy
-from .reporting.results.summary import status_text
 from .reporting.results.trials import ranked
 from .reporting.results.view import TO_CONTINUE, StudyView
 from .storage.artifacts import StudyFiles
@@ -43,6 +42,7 @@ from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
 
 if TYPE_CHECKING:
+    from .dashboard import Dashboard
     from .reporting.html.report import Setup
 
 
@@ -84,7 +84,9 @@ class Study(Reports, Exports):
         return shown
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(status_text(self.view(), now=time.time()))}</pre>"
+        from .reporting.html.card import card
+
+        return card(self.study_trials(()), now=time.time())
 
     @property
     def directory(self) -> Path:
@@ -240,6 +242,64 @@ class Study(Reports, Exports):
         is_of_epoch = trial.step is not None
         return load_kept(path, source, facts["space"], trial.params, is_of_epoch=is_of_epoch)
 
+    # --- notes and the live page --------------------------------------------------------------
+
+    def note(
+        self,
+        words: str = "",
+        *,
+        trial: int | None = None,
+        tags: Sequence[str] = (),
+        remove_tags: Sequence[str] = (),
+    ) -> None:
+        """Write a note on the study or on a trial, or change its tags, also while it runs.
+
+        `status`, reports and exports show them; the search does not see them.
+
+        Args:
+            words: The note; empty to change only tags.
+            trial: The trial's number; None for the study as a whole.
+            tags: Tags to add, each a word such as "baseline".
+            remove_tags: Tags to remove.
+
+        Raises:
+            UsageError: There is no such trial, or a tag is no word.
+            StudyError: This user may not write to the study.
+        """
+        from .master.notes import write_note
+
+        note = Note(words, tuple(tags), tuple(remove_tags))
+        write_note(self._directory, note, trial=trial, tool="Python")
+
+    def dashboard(self, port: int = 0) -> Dashboard:
+        """Serve the live page of the study until this process ends, or until its `close`.
+
+        Args:
+            port: The port on this machine to listen on; 0 for a free one.
+
+        Returns:
+            The page's `address`; a notebook shows it as a link.
+
+        Raises:
+            MissingPackageError: Bokeh is not installed.
+            OSError: The port cannot be had.
+        """
+        check_installed("bokeh", "the dashboard")
+        from .dashboard import Dashboard, study_server
+
+        self.view()  # an error of the study comes now, not in the browser
+        return Dashboard(study_server(self, port))
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes on the study as a whole; those on trials are in `trials_dataframe`."""
+        return self.view().texts_on()
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the study as a whole."""
+        return self.view().tags_of()
+
     # --- for figures, reports and exports -----------------------------------------------------
 
     def study_trials(self, known: Sequence[ReportedValue] | None = None) -> StudyTrials:
@@ -292,7 +352,7 @@ class Study(Reports, Exports):
                 ("begun", moment(facts["created_at"])),
             ],
             scaling=lambda: kept_panel(self._directory.path),
-            requests=self._reader.user_requests(),
+            requests=[e for e in self._reader.user_requests() if e.note is None],
         )
 
     # --- for the command line ---------------------------------------------------------------
@@ -308,7 +368,7 @@ class Study(Reports, Exports):
         files = StudyFiles(self._directory, self.goals)
         tried = facts.get("model_loader") or {"trial": None, "loader": "study"}
         master = self._directory.owner()
-        run = None if master is None else self._reader.run_state()
+        run = self._reader.run_state()
         listed = self.trials
         return StudyView(
             directory=str(self._directory.path),
@@ -326,9 +386,10 @@ class Study(Reports, Exports):
             timeout_seconds=settings.timeout_seconds or None,
             last_finish=_last_finish(facts["ended"]),
             model_loader=tried["loader"] if tried["trial"] == files.best_number() else "study",
-            workers=None if run is None else run.workers,
+            workers=None if master is None else run.workers,
             is_measuring=master is not None and bool(facts.get("measuring")),
-            paused_by="" if run is None else run.paused_by,
+            paused_by="" if master is None else run.paused_by,
+            notes=run.notes,
             dask_page="" if master is None else facts.get("dask_page", ""),
             created_at=float(facts["created_at"]),
             carrier=facts.get("carrier", ""),
@@ -371,16 +432,26 @@ _FOLDERS_DEEP = 3
 
 def find_studies(folder: str | os.PathLike[str]) -> list[ListedStudy]:
     """Return the studies in and below a folder, at most three levels deep, in any order."""
-    found: list[ListedStudy] = []
+    return list(map(listed, find_directories(folder)))
+
+
+def listed(directory: Path) -> ListedStudy:
+    """Return a study that was found, or why it cannot be read."""
+    try:
+        return ListedStudy(str(directory), Study(directory).view())
+    except HptuneError as error:
+        return ListedStudy(str(directory), None, error.message)
+
+
+def find_directories(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the directories of the studies in and below a folder, as `find_studies`."""
+    found: list[Path] = []
     top = whole_path(folder)
     for name, folders, files in os.walk(top):
         path = Path(name)
         if "study.db" in files:
             folders.clear()
-            try:
-                found.append(ListedStudy(str(path), Study(path).view()))
-            except HptuneError as error:
-                found.append(ListedStudy(str(path), None, error.message))
+            found.append(path)
         elif len(path.relative_to(top).parts) >= _FOLDERS_DEEP:
             folders.clear()
         folders[:] = [each for each in folders if not each.startswith(".")]

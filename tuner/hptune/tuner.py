@@ -8,6 +8,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
+from .config.user_errors import first_argument
 from .core.messages import FinishReason
 from .core.notice import Notice
 from .core.spelling import nearest_name
@@ -121,7 +123,8 @@ class Tuner:
         compiled = {"loss": loss, "optimizer": optimizer, "metrics": metrics}
         name = getattr(model_fn, "__name__", type(model_fn).__name__)
         self._name = name if name.isidentifier() else "study"  # not for a lambda
-        self._function = name if name.isidentifier() and callable(model_fn) else "..."
+        is_named = name.isidentifier() and callable(model_fn)
+        self._function = name if is_named else first_argument(inspect.currentframe())
         self._directory = None if directory is None else StudyDirectory(directory)
         self._resume, self._retry_failed = resume, retry_failed
         self._client = client
@@ -233,7 +236,7 @@ class Tuner:
         has_data: bool,
     ) -> RunResult:
         progress = make_progress(progress_stream(), quiet=self._quiet)
-        display = RunDisplay(_PythonProgress(progress), is_quiet=self._quiet)
+        display = RunDisplay(_PythonProgress(progress, self._function), is_quiet=self._quiet)
         settings = replace(self._settings, **given).found_in(directory.path)
         exists = directory.database.exists()
         if exists and not self._resume:
@@ -343,18 +346,19 @@ class Tuner:
 class _PythonProgress:
     """A display that names arguments for options."""
 
-    def __init__(self, shown: Progress) -> None:
+    def __init__(self, shown: Progress, function: str) -> None:
         self._shown = shown
+        self._in_python = partial(in_python, function=function)
         self.update = shown.update
         self.stop = shown.stop
 
     def start(self, header: RunHeader) -> None:
         """Show what the run is about."""
-        self._shown.start(replace(header, notes=[in_python(each) for each in header.notes]))
+        self._shown.start(replace(header, notes=[self._in_python(each) for each in header.notes]))
 
     def note(self, notice: Notice) -> None:
         """Show one line that stays."""
-        self._shown.note(replace(notice, text=in_python(notice.text)))
+        self._shown.note(replace(notice, text=self._in_python(notice.text)))
 
 
 def _user_code(model_fn: Any) -> UserCode:

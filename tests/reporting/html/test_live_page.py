@@ -23,6 +23,7 @@ from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError, UsageError
 from hptune.reporting.html.live import LivePage, LiveStudy
+from hptune.reporting.html.live_server import PageServer
 from hptune.reporting.html.report import ReportContents, make_report
 from hptune.reporting.html.trials import StudyTrials
 from hptune.storage.lease import LockOwner
@@ -73,15 +74,16 @@ class Source:
     def last(self) -> tuple[UserAction, int | None, Mapping[str, object]]:
         return self.asked[-1]
 
-    def page(self) -> LivePage:
+    def page(self) -> PageServer:
         read_log = lambda _, start: (self.log[start:], len(self.log))  # noqa: E731
-        return LivePage(
-            LiveStudy(self.read, self.version, read_log, self.act, "hptune resume studies/digits")
+        shown = LiveStudy(
+            self.read, self.version, read_log, self.act, "hptune resume studies/digits"
         )
+        return PageServer(LivePage(shown).answer)
 
 
 @contextmanager
-def live(source: Source) -> Iterator[LivePage]:
+def live(source: Source) -> Iterator[PageServer]:
     page = source.page()
     thread = threading.Thread(target=page.serve)
     thread.start()
@@ -257,7 +259,7 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
     def fail(*_: object) -> Any:
         raise StudyError("the study is gone")
 
-    page = LivePage(LiveStudy(fail, fail, fail, fail, ""))
+    page = PageServer(LivePage(LiveStudy(fail, fail, fail, fail, "")).answer)
     thread = threading.Thread(target=page.serve)
     thread.start()
     try:
@@ -300,7 +302,7 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
 
 
 def ask(
-    page: LivePage, method: str, path: str, body: str = "{}", *, host: str = "", **headers: str
+    page: PageServer, method: str, path: str, body: str = "{}", *, host: str = "", **headers: str
 ) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
     headers["Host"] = host or f"127.0.0.1:{page.port}"

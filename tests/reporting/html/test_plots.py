@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ from exported_study import varied
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
 from hptune.errors import StudyError, UsageError
+from hptune.reporting.html.reports import _Carrier
 from hptune.study import Study
 from stored_study import stored, typical
 
@@ -92,6 +95,47 @@ def test_a_cell_of_a_notebook_shows_its_figure_without_a_network(tmp_path: Path)
             )
         assert seen.complaints == []
         assert {each.partition(":")[0] for each in seen.requests} <= {"file", "data"}
+
+
+def test_a_notebook_has_one_copy_of_bokeh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = Study(typical(tmp_path / "one"))
+    shell = SimpleNamespace(kernel=None, execution_count=1)
+    module = ModuleType("IPython")
+    vars(module)["get_ipython"] = lambda: shell
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setattr("hptune.reporting.html.reports._carrier", _Carrier())
+
+    def shown(cell: str) -> str:
+        shell.get_parent = lambda: {"metadata": {"cellId": cell}}
+        shell.execution_count += 1
+        return study.plot_history()._repr_html_()
+
+    assert len(shown("in a terminal")) > 100_000
+    shell.kernel = "a kernel"
+    outputs = [shown("first"), shown("second")]
+    sizes = [len(each) > 100_000 for each in (*outputs, shown("second"), shown("first"))]
+    assert sizes == [True, False, False, True]  # a cell that runs again has no former output
+    page = tmp_path / "notebook.html"
+    # The browser may show the second one first.
+    inserted = json.dumps(outputs[::-1]).replace("</", "<\\/")
+    page.write_text(NOTEBOOK.replace("$OUTPUTS", inserted), encoding="utf-8")
+    with browser() as seen:
+        seen.page.goto(page.as_uri())
+        seen.page.wait_for_function("document.querySelectorAll('.bk-Figure').length === 2")
+        assert not seen.page.get_by_text("This figure is drawn by").is_visible()
+        assert seen.complaints == []
+
+
+def test_a_study_shows_itself_as_a_card(tmp_path: Path) -> None:
+    study = Study(typical(tmp_path / "<b>one"))
+    study.note(tags=["<i>odd"])
+    shown = study._repr_html_()
+    assert "<b>&lt;b&gt;one</b>" in shown
+    assert "&lt;i&gt;odd" in shown
+    assert "trial 2" in shown
+    assert shown.count("<circle") == 4
+    assert "<script" not in shown
+    assert "No trial has begun yet." in Study(stored(tmp_path / "two"))._repr_html_()
 
 
 def test_the_save_tool_of_a_figure_writes_a_picture(tmp_path: Path) -> None:

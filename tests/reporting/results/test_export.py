@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from fake_study import GOALS, attempt, parallel, trial
 from hptune.core.attempt import Attempt, Cause, Outcome, ReportedValue, Usage
-from hptune.core.trial import ParamValue, Trial, TrialState
-from hptune.reporting.results.export import curves, export_csv, export_json, seconds_run, table
+from hptune.core.trial import Params, ParamValue, Trial, TrialState
+from hptune.reporting.exports.exports import compact_table
+from hptune.reporting.results.export import (
+    curves,
+    export_csv,
+    export_json,
+    seconds_run,
+    table,
+)
 from hptune.reporting.results.view import StudyView
 
 NASTY = 'a "quoted", 名前;\r\nsecond\rline\n=1+1'
@@ -219,3 +226,14 @@ def test_any_configuration_survives_both_formats(
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in params.items()
     }
+
+
+def test_a_compact_table_has_short_cells_and_names_of_their_own() -> None:
+    params: Params = {"units": 8, "step": 2, "accuracy": 0.1}
+    of = trial(0, TrialState.COMPLETE, 0.9, params=params, metrics={"val_accuracy": 0.9, "loss": 1})
+    found = compact_table(view([of], [attempt(0, ended_at=1010.0, outcome=Outcome.FINISHED)]))
+    assert list(found.columns) == [
+        *("trial", "state", "value", "step", "units", "param.step", "accuracy", "loss", "seconds"),
+    ]
+    (row,) = found.rows
+    assert (row["units"], row["param.step"], row["loss"]) == (8, 2, 1)

@@ -5,7 +5,7 @@ Reads options, calls `master`, `doctor` or `hptune.Study`, prints results and se
 Offers: `main`, the entry point.
 
 May import: `errors`, `text`, `core`, `security`, `storage`, `config`, `worker`, `clusters`,
-`reporting`, `study`, `master`, `doctor`, `scaling`, `keras_tuner`.
+`reporting`, `study`, `master`, `doctor`, `scaling`, `keras_tuner`, `dashboard`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .dashboard import dashboard
 from .doctor import doctor
 from .exporting import export, report
 from .joining import certs, scheduler, worker
+from .noting import note
 from .options import SectionedCommand
 from .output import (
     INTERRUPTED,
@@ -141,8 +142,8 @@ def main() -> None:
 
 
 _COMMANDS = (
-    *(run, resume, stop, pause, enqueue, status, best, trials, show, log, list_studies, space),
-    *(report, dashboard, export, replay, scaling, scheduler, worker, certs, slurm, doctor),
+    *(run, resume, stop, pause, enqueue, note, status, best, trials, show, log, list_studies),
+    *(space, report, dashboard, export, replay, scaling, scheduler, worker, certs, slurm, doctor),
 )
 for _command in _COMMANDS:
     main.add_command(_command)

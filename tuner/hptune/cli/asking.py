@@ -114,23 +114,12 @@ def pause(directory: Path) -> None:
     them, and submitted again by `hptune resume`. Other workers stay, with their devices; `hptune
     stop` frees them.
     """
-    from ..master.user_requests import ask
+    from ..master.user_requests import ask, pause_text
     from ..storage.directory import StudyDirectory
 
     study = StudyDirectory(directory)
     ask(study, UserAction.PAUSE, tool="hptune pause")
     echo(f"The study is paused: {pause_text(study)}. Start more trials with: hptune resume {study}")
-
-
-def pause_text(study: StudyDirectory) -> str:
-    """Return what becomes of the trials and workers of a paused study, in words."""
-    from ..config.plugins import find_cluster
-    from ..master.resume_checks import read_settings
-    from ..storage.ledger import LedgerReader
-
-    cluster = find_cluster(read_settings(study, LedgerReader(study).facts()))
-    stay = f"the workers keep their devices (`hptune stop {study}` frees them)"
-    return f"running trials go on, and {cluster.pauses or stay}"
 
 
 def go_on(directory: Path) -> bool:

@@ -1,39 +1,24 @@
-"""The command that shows a study live in a browser: dashboard."""
+"""The command that shows studies live in a browser: dashboard."""
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import os
 import tempfile
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from ..core.user_requests import UserAction
 from ..errors import StudyError, UsageError
-from .asking import pause_text
 from .options import newest_study, setting_option
 from .output import echo
-
-if TYPE_CHECKING:
-    from ..storage.directory import StudyDirectory
-
-_LOG_BYTES = 200_000
-"""How much of the end of a log is shown."""
-
-_ANSWER_SECONDS = 15.0
-"""Longest time for which the page waits for the master's answer."""
 
 _DOOR = '<meta http-equiv="refresh" content="0; url={address}">'
 """A page that leads to another one."""
 
 
-@click.command(short_help="Show a study live in a browser.")
-@click.argument("place", metavar="[DIR|ADDRESS]", required=False)
+@click.command(short_help="Show a study, or all of a folder, live in a browser.")
+@click.argument("place", metavar="[DIR|FOLDER|ADDRESS]", required=False)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -53,32 +38,28 @@ def dashboard(
     adds trials, and follows the logs of trials. Only this machine can reach it, and only who has
     the address that is printed.
 
+    Of a FOLDER, the page lists all studies in and below it, each with a link to its page, and
+    compares some: the best value over trials and over device hours.
+
     ADDRESS is that of a scheduler, or its file: the page shows the study that runs there.
     """
     from ..errors import check_installed
-    from ..storage.directory import StudyDirectory
-    from ..storage.ledger import FollowedReports, LedgerReader
-    from ..study import Study
-    from ..worker.addresses import tunnel
 
     check_installed("bokeh", "the dashboard")
-    from ..reporting.html.live import LivePage, LiveStudy
+    from ..dashboard import folder_server, study_server
+    from ..study import Study, find_directories, listed
+    from ..worker.addresses import tunnel
 
     directory = _directory(place, certs or "", insecure=insecure)
-    found, study = StudyDirectory(directory), Study(directory)
-    study.view()  # an error of the study comes now, not in the browser
-
-    reader = LedgerReader(found)
-    reports = FollowedReports(reader, study.goal.metric)
-    shown = LiveStudy(
-        read=lambda: study.report(known=reports.rows()),
-        version=reader.event_count,
-        log=lambda trial, start: follow_log(found.log(trial), start),
-        act=partial(_asked, found),
-        resume_command=f"hptune resume {found}",
-    )
+    is_folder = _is_folder(directory)
     try:
-        page = LivePage(shown, port)
+        if is_folder:
+            find = partial(find_directories, directory)
+            page = folder_server(directory, port, find=find, listed=listed, opened=Study)
+        else:
+            study = Study(directory)
+            study.view()  # an error of the study comes now, not in the browser
+            page = study_server(study, port)
     except OSError as error:
         raise UsageError(
             f"port {port} cannot be used: {error.strerror}; choose another with --port"
@@ -86,7 +67,7 @@ def dashboard(
     echo(f"Open {page.address}")
     if command := tunnel(page.address):
         echo(f"from your own machine, after: {command}")
-    echo("Ctrl-C ends the page, not the study.")
+    echo("Ctrl-C ends the page, not a study.")
     with contextlib.ExitStack() as stack:
         if opens:
             # A program's arguments are visible to all users of the machine, and so the token.
@@ -114,46 +95,9 @@ def _directory(place: str | None, certs: str, *, insecure: bool) -> Path:
     return directory
 
 
-def follow_log(path: Path, start: int) -> tuple[str, int]:
-    """Return what a log has from a byte on, at most its end, and from where to read on."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            # A log that became too long was cut.
-            file.seek(max(start if start <= size else 0, size - _LOG_BYTES))
-            # A character whose last bytes are still to come is read next time.
-            decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-            found = decoder.decode(file.read(_LOG_BYTES))
-            return found, file.tell() - len(decoder.getstate()[0])
-    except FileNotFoundError:
-        return "", 0
-    except OSError as error:
-        raise StudyError(f"{path} cannot be read: {error.strerror}") from error
+def _is_folder(directory: Path) -> bool:
+    """Return whether a directory is no study, and has studies below it."""
+    from ..study import find_directories
 
-
-def _asked(
-    directory: StudyDirectory,
-    action: UserAction,
-    trial: int | None,
-    values: Mapping[str, object],
-) -> str:
-    """Ask the study's master for something, and return what was done."""
-    from ..master.user_requests import ask, check, send
-    from ..storage.ledger import LedgerReader
-
-    tool = "dashboard"
-    if action is UserAction.STOP:
-        check(directory, LedgerReader(directory), action)
-        send(directory, action, tool=tool)
-        return f"The study stops. Continue it with: hptune resume {directory}"
-    points = [values] if action is UserAction.ADD else []
-    ask(directory, action, tool=tool, trial=trial, points=points, wait_seconds=_ANSWER_SECONDS)
-    match action:
-        case UserAction.STOP_TRIAL:
-            return f"Trial {trial} stops."
-        case UserAction.ADD:
-            return "The trial is added; it runs next."
-        case UserAction.PAUSE:
-            return f"The study is paused: {pause_text(directory)}."
-        case _:
-            return "Trials start again."
+    is_study = directory.joinpath("study.db").exists() or directory.joinpath("lock").exists()
+    return directory.is_dir() and not is_study and bool(find_directories(directory))

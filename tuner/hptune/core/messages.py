@@ -15,7 +15,7 @@ from .packing_plan import PackingEvidence, PackingPlan
 from .resources import Capacity, Placement, Resources
 from .study_config import StudyConfig
 from .trial import Params, Score, Suggestion, Trial
-from .user_requests import UserAction
+from .user_requests import Note, UserAction
 
 # --- events ---------------------------------------------------------------------------------
 
@@ -261,9 +261,10 @@ class UserRequested:
         request: The request's name.
         action: What was asked for.
         by: Who asked, and with what.
-        trial: The trial to stop.
+        trial: The trial to stop, or the one that a note is about.
         added: The configurations to try next, without asking the sampler.
         refused: Why nothing was done; empty if it was done.
+        note: What was written.
     """
 
     at: float
@@ -273,6 +274,7 @@ class UserRequested:
     trial: int | None = None
     added: tuple[Suggestion, ...] = ()
     refused: str = ""
+    note: Note | None = None
 
 
 Event = (

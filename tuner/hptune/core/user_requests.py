@@ -21,6 +21,23 @@ class UserAction(enum.StrEnum):
     """Start no more trials; those that run go on. Slurm jobs without trials are cancelled."""
     GO_ON = "go on"
     """Start trials again."""
+    NOTE = "note"
+    """Write a note on the study or on a trial, or tag it; the search does not see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a user writes on a study or on a trial.
+
+    Attributes:
+        text: A text; empty if only tags change.
+        tags: Tags to add.
+        removed: Tags to remove.
+    """
+
+    text: str = ""
+    tags: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +48,10 @@ class UserRequest:
         name: Distinguishes it from all others.
         action: What is asked for.
         by: Who asks, and with what, for people.
-        trial: The trial to stop, for `STOP_TRIAL`.
+        trial: The trial to stop, for `STOP_TRIAL`; the one that a `NOTE` is about, or None for
+            one about the study.
         points: The configurations, given in part, for `ADD`.
+        note: What is written, for `NOTE`.
     """
 
     name: str
@@ -40,3 +59,4 @@ class UserRequest:
     by: str
     trial: int | None = None
     points: tuple[Mapping[str, object], ...] = ()
+    note: Note | None = None

@@ -16,7 +16,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .. import text
 from ..core.engine.engine import Engine
@@ -24,7 +24,7 @@ from ..core.messages import Event, FinishReason, StopRequested, UserRequested
 from ..core.space.completion import completed, known_configurations
 from ..core.space.space import SearchSpace
 from ..core.trial import ADDED, Params, Suggestion, Trial
-from ..core.user_requests import UserAction, UserRequest
+from ..core.user_requests import Note, UserAction, UserRequest
 from ..errors import HptuneError, StudyError, UsageError
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import LedgerReader
@@ -69,11 +69,14 @@ class UserRequests:
         added: Sequence[Suggestion] = ()
         refused = ""
         try:
-            if self.engine.snapshot.stopping:
+            is_note = request.action is UserAction.NOTE
+            if self.engine.snapshot.stopping and not is_note:
                 raise StudyError("the study is stopping")
             trials = tuple(self.engine.trials)
             if request.action is UserAction.STOP_TRIAL:
                 _check_not_over(request.trial, trials)
+            elif is_note and request.trial is not None:
+                check_exists(request.trial, trials)
             elif request.action is UserAction.ADD:
                 space = self.space()
                 # The engine has those that an earlier master accepted.
@@ -83,9 +86,8 @@ class UserRequests:
                 self.accepted.extend(each.params for each in added)
         except HptuneError as error:
             refused, added = error.message, ()
-        return UserRequested(
-            now, request.name, request.action, request.by, request.trial, tuple(added), refused
-        )
+        answer = UserRequested(now, request.name, request.action, request.by, request.trial)
+        return replace(answer, added=tuple(added), refused=refused, note=request.note)
 
 
 def send(directory: StudyDirectory, action: UserAction, *, tool: str) -> None:
@@ -96,7 +98,7 @@ def send(directory: StudyDirectory, action: UserAction, *, tool: str) -> None:
         action: What is asked for.
         tool: What the user asks with, such as "hptune stop".
     """
-    directory.requests.append(UserRequest(_new_name(), action, f"{_user()} ({tool})"))
+    directory.requests.append(new_request(action, tool=tool))
 
 
 def ask(
@@ -106,6 +108,7 @@ def ask(
     tool: str,
     trial: int | None = None,
     points: Sequence[Mapping[str, object]] = (),
+    note: Note | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> UserRequested:
     """Ask the master of a study for something, and return its answer.
@@ -114,8 +117,9 @@ def ask(
         directory: Where the study is.
         action: What is asked for.
         tool: What the user asks with, such as "hptune stop".
-        trial: The trial to stop.
+        trial: The trial to stop, or the one that the note is about.
         points: The configurations to try, given in part.
+        note: What is written.
         wait_seconds: Longest time to wait for the answer.
 
     Raises:
@@ -124,7 +128,7 @@ def ask(
     """
     reader = LedgerReader(directory)
     check(directory, reader, action, trial=trial, points=points)
-    request = UserRequest(_new_name(), action, f"{_user()} ({tool})", trial, tuple(points))
+    request = new_request(action, tool=tool, trial=trial, points=points, note=note)
     directory.requests.append(request)
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -187,14 +191,34 @@ _NOT_RUNNING = {
     UserAction.PAUSE: "the study in {directory} is not running, so there is nothing to pause",
     UserAction.GO_ON: "the study in {directory} is not running; continue it with "
     "`hptune resume {directory}`",
+    UserAction.NOTE: "the master of the study in {directory} has just ended; try again in a minute",
 }
 
 
-def _check_not_over(number: int | None, trials: Sequence[Trial]) -> None:
+def pause_text(study: StudyDirectory) -> str:
+    """Return what becomes of the trials and workers of a paused study, in words."""
+    from ..config.plugins import find_cluster
+    from .resume_checks import read_settings
+
+    cluster = find_cluster(read_settings(study, LedgerReader(study).facts()))
+    stay = f"the workers keep their devices (`hptune stop {study}` frees them)"
+    return f"running trials go on, and {cluster.pauses or stay}"
+
+
+def check_exists(number: int | None, trials: Sequence[Trial]) -> Trial:
+    """Return the trial of a number.
+
+    Raises:
+        UsageError: There is none.
+    """
     if number is None or not 0 <= number < len(trials):
         there = f"the trials are 0 to {len(trials) - 1}" if trials else "there is none yet"
         raise UsageError(f"there is no trial {number}; {there}")
-    state = trials[number].state
+    return trials[number]
+
+
+def _check_not_over(number: int | None, trials: Sequence[Trial]) -> None:
+    state = check_exists(number, trials).state
     if state.is_final:
         raise UsageError(
             f"trial {number} is {state}; only one that runs, waits or is paused can be stopped"
@@ -234,8 +258,17 @@ _RETRY = (
 )
 
 
-def _new_name() -> str:
-    return secrets.token_hex(8)
+def new_request(
+    action: UserAction,
+    *,
+    tool: str,
+    trial: int | None = None,
+    points: Sequence[Mapping[str, object]] = (),
+    note: Note | None = None,
+) -> UserRequest:
+    """Return a request of this user, who asks with a tool such as "hptune stop"."""
+    by = f"{_user()} ({tool})"
+    return UserRequest(secrets.token_hex(8), action, by, trial, tuple(points), note)
 
 
 def _user() -> str:

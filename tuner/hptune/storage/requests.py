@@ -1,7 +1,7 @@
 """`DIR/requests`: what users ask of the study's master, one JSON object on each line.
 
-The commands (`hptune stop`, `enqueue`, `pause`, `resume`) and the live page append to the file, and
-the master reads it about once a second. Its answers are in the ledger.
+The commands (`hptune stop`, `enqueue`, `pause`, `resume`, `note`) and the live page append to the
+file, and the master reads it about once a second. Its answers are in the ledger.
 
 The file always exists and is changed in place. NFS clients cache for up to a minute which names
 exist, so a new or renamed file may be seen late. They check the contents of a known file at every
@@ -13,10 +13,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from ..core.user_requests import UserAction, UserRequest
+import cattrs
+from cattrs import BaseValidationError
+
+from ..core.user_requests import Note, UserAction, UserRequest
 from ..errors import NotAFileError, UsageError
 from .file_errors import storage_errors
 from .files import open_plain, read_part
@@ -52,6 +56,7 @@ class RequestFile:
             "by": request.by,
             "trial": request.trial,
             "points": [dict(point) for point in request.points],
+            "note": request.note and asdict(request.note),
         }
         # It begins a line of its own even after one that was not written to its end.
         line = f"\n{json.dumps(fields)}\n".encode()
@@ -96,14 +101,15 @@ def _request(line: bytes) -> UserRequest | None:
     """Return the request of a line; None if it is none of ours."""
     try:
         found = json.loads(line)
-        trial = found["trial"]
+        trial, note = found["trial"], found["note"]
         return UserRequest(
             name=str(found["request"]),
             action=UserAction(found["action"]),
             by=str(found["by"]),
             trial=None if trial is None else int(trial),
             points=tuple(dict(point) for point in found["points"]),
+            note=None if note is None else cattrs.structure(note, Note),
         )
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError, BaseValidationError):
         # Empty, incomplete or something else, such as a trial Infinity or brackets without end.
         return None

@@ -125,6 +125,8 @@ class Engine:
         Raises:
             InvalidTransition: The event is illegal in this state; a bug in hptune.
         """
+        if isinstance(event, UserRequested) and event.action is UserAction.NOTE:
+            return []  # it may be written while no master runs: not even time has passed
         if not self._is_opened and not isinstance(event, StudyOpened):
             raise InvalidTransition(f"{type(event).__name__} before the study was opened")
         self._pass_time(event)

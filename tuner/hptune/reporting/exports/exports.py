@@ -14,11 +14,18 @@ from ...errors import HptuneError, StudyError, check_installed, without_password
 from ...storage.output_files import write_output
 from ..results import export as files
 from ..results.export import PARAM, Table
+from ..results.view import StudyView
 from .registry import EXPORTS, ExportRow
 from .source import ExportedStudy, Written
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_COMPACT = (
+    *("trial", "state", "value", "step", "seconds"),
+    *("front", "violation", "confirms", "tags", "notes"),
+)
+"""The columns of `compact_table` besides hyperparameters and metrics."""
 
 
 class Exports(ABC):
@@ -28,16 +35,22 @@ class Exports(ABC):
     def exported(self) -> ExportedStudy:
         """Return the study as the exports need it."""
 
-    def trials_dataframe(self) -> pd.DataFrame:
+    def trials_dataframe(self, *, compact: bool = False) -> pd.DataFrame:
         """Return a table of all trials, with the columns of `hptune export --format csv`.
 
         Each hyperparameter (`param.<name>`) and metric (`metric.<name>`) has a column, and `origin`
         says what proposed the trial. Values keep their types; a value that a trial does not have
         is missing.
 
+        Args:
+            compact: Return a table to look at: state, value, step, hyperparameters and metrics by
+                their own names, seconds, tags and notes, with the trial's number as the index.
+
         Raises:
             MissingPackageError: pandas is not installed.
         """
+        if compact:
+            return _dataframe(compact_table(self.exported().view)).set_index("trial")
         return _dataframe(self._table())
 
     def curves_dataframe(self) -> pd.DataFrame:
@@ -109,6 +122,26 @@ class Exports(ABC):
 
     def _curves(self) -> Table:
         return files.curves(self.exported().reports)
+
+
+def compact_table(view: StudyView) -> Table:
+    """Return the columns of `table` that people compare, with short cells.
+
+    Hyperparameters and metrics have their own names, unless another column has it. Left out are
+    the objective's own metric, which is the value, and what attempts held, cost and ended with.
+    """
+    whole = files.table(view)
+    own = {f"metric.{goal.metric}" for goal in view.goals.objectives[:1]}
+    names = {}
+    for column in whole.columns:
+        kind, _, name = column.partition(".")
+        if column in _COMPACT:
+            names[column] = column
+        elif f"{kind}." in (PARAM, "metric.") and column not in own:
+            is_taken = name in names.values() or name in _COMPACT
+            names[column] = column if is_taken else name
+    rows = [{names[k]: v for k, v in row.items() if k in names} for row in whole.rows]
+    return Table([*names.values()], rows)
 
 
 def _written(row: ExportRow, study: ExportedStudy, place: str) -> Written:

@@ -30,7 +30,7 @@ from ...core.space.space import (
 from ...core.trial import ParamValue
 from ...core.user_requests import UserAction
 from ...errors import UsageError
-from .live_server import PageServer
+from .live_server import Answer
 from .panel import Follows, Panel, Section
 from .report import (
     ReportContents,
@@ -147,18 +147,10 @@ class _Drawn:
     at: float = 0.0
 
 
-class LivePage(PageServer):
-    """A server of the live page of one study.
+class LivePage:
+    """The live page of one study; a `PageServer` sends it."""
 
-    Args:
-        study: The study.
-        port: The port to listen on; 0 for a free one.
-
-    Raises:
-        OSError: The port cannot be had.
-    """
-
-    def __init__(self, study: LiveStudy, port: int = 0) -> None:
+    def __init__(self, study: LiveStudy) -> None:
         self._study = study
         self._lock = threading.Lock()
         self._drawn: dict[str, _Drawn] = {}
@@ -167,16 +159,19 @@ class LivePage(PageServer):
         self._version = -1
         self._read_at = 0.0
         self._read_seconds = 0.0
-        answers = {
+        self._answers: dict[tuple[str, str], Answer] = {
             ("GET", ""): lambda _: self.page(),
             ("GET", "log"): lambda _: self.log_page(),
             ("POST", "log"): lambda asked: self.log(_read(_LogAsked, asked)),
             ("POST", "state"): lambda asked: self.state(_read(_StateAsked, asked)),
             ("POST", "act"): lambda asked: self.act(_read(_ActionAsked, asked)),
         }
-        super().__init__(answers, port)
 
     # --- answers ----------------------------------------------------------------------------
+
+    def answer(self, method: str, name: str) -> Answer | None:
+        """Return what answers a request of the page; None if nothing does."""
+        return self._answers.get((method, name))
 
     def page(self) -> str:
         """Return the page, whose sections are still empty."""
@@ -287,13 +282,14 @@ class LivePage(PageServer):
             rests = now < before.at + _REST * before.seconds and contents.is_running
             if before.version == mark or rests:
                 return before
-        drawn = _drawn(source, contents.panel(source), mark)
+        drawn = draw_section(source, contents.panel(source), mark)
         end = time.monotonic()
         self._drawn[source.name] = replace(drawn, seconds=end - now, at=end)
         return self._drawn[source.name]
 
 
-def _drawn(source: Section, panel: Panel | None, version: str) -> _Drawn:
+def draw_section(source: Section, panel: Panel | None, version: str) -> _Drawn:
+    """Return a section as the page inserts it."""
     if panel is None:
         return _Drawn(version, "")
     items = []

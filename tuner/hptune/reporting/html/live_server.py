@@ -1,4 +1,4 @@
-"""A web server on the loopback interface, for one page that only its user may read."""
+"""A web server on the loopback interface, for pages that only their user may read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _LOCAL_NAMES = (LOOPBACK, "localhost", "[::1]")
 of a foreign page, which made its own name lead here (DNS rebinding)."""
 
 Answer = Callable[[Mapping[str, Any]], str]
-"""Returns the body of an answer to a request, whose JSON object it is given."""
+"""Returns the body of an answer to a request, whose JSON object it is given. A GET is answered with
+HTML, a POST with JSON or plain text."""
 
 
 class PageServer:
@@ -39,7 +40,7 @@ class PageServer:
     too, would get a cookie that is for all paths; this one is for the folder alone.
 
     Args:
-        answers: By method and name. A GET is answered with HTML, a POST with JSON or plain text.
+        answer: Returns what answers a method and a name within the folder; None if nothing does.
         port: The port to listen on; 0 for a free one.
 
     Attributes:
@@ -50,10 +51,10 @@ class PageServer:
         OSError: The port cannot be had.
     """
 
-    def __init__(self, answers: Mapping[tuple[str, str], Answer], port: int = 0) -> None:
+    def __init__(self, answer: Callable[[str, str], Answer | None], port: int = 0) -> None:
         self.token = secrets.token_urlsafe(24)
         self.folder = f"/{secrets.token_urlsafe(12)}/"
-        self._answers = answers
+        self._answer = answer
         served = self
 
         class Handler(_Handler):
@@ -89,7 +90,7 @@ class PageServer:
         """Return what answers a request; None if there is no such page."""
         if not path.startswith(self.folder):
             return None
-        return self._answers.get((method, path.removeprefix(self.folder)))
+        return self._answer(method, path.removeprefix(self.folder))
 
 
 class _Server(ThreadingHTTPServer):

@@ -13,6 +13,7 @@ from ... import text
 from ...core.messages import UserRequested
 from ...core.space.space import SearchSpace
 from ..results.best import best_line, model_lines, nothing_complete
+from ..results.notes import note_lines
 from ..results.summary import state_without_master
 from ..results.view import StudyView
 from . import run_figures, search_figures, space_figures
@@ -224,6 +225,7 @@ def head_lines(view: StudyView, now: float) -> list[str]:
         f"{view.search} search for {', '.join(map(str, view.goals.objectives))}",
         f"{view.progress}: {view.counts_text(of=view.all_trials)}",
         state,
+        *(f"{label}: {words}" for label, words in note_lines(view)),
         f"written {time.strftime('%Y-%m-%d %H:%M', time.localtime(now))}",
     ]
 

@@ -6,12 +6,15 @@ import base64
 import gzip
 import html
 import os
+import secrets
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import StudyError, UsageError, check_installed
 from ...storage.output_files import write_output
@@ -20,6 +23,7 @@ from .trials import StudyTrials
 
 if TYPE_CHECKING:
     from ...core.attempt import ReportedValue
+    from ...core.trial import Goal
     from .report import ReportContents, Setup
 
 
@@ -38,15 +42,22 @@ class Plot:
         return f"Plot({self._title!r})"
 
     def _repr_html_(self) -> str:
+        return self._html(has_script=_carries_script())
+
+    def _html(self, *, has_script: bool) -> str:
         from bokeh.embed import components
 
         script, places = components(self.figures, wrap_script=False)
         label = html.escape(f"{self._title}. {self._words}")
         columns = "repeat(auto-fit, minmax(20rem, 1fr))" if len(self.figures) > 1 else "1fr"
+        name = f"hptune-{secrets.token_hex(6)}"
+        loading = _LOADING.replace("$CODE", _bokeh()) if has_script else ""
+        waits = "" if has_script else f"<p>{_WAITS}</p>"
         return (
-            f'<div role="img" aria-label="{label}" style="display: grid; '
-            f'grid-template-columns: {columns}">{"".join(places)}</div>'
-            f"<script>{_LOADING.replace('$CODE', _bokeh())}.then(() => {{{script}}});</script>"
+            f'<div id="{name}" role="img" aria-label="{label}" style="display: grid; '
+            f'grid-template-columns: {columns}">{waits}{"".join(places)}</div>'
+            f"<script>{_COMING}{loading}window.hptuneBokeh.then(() => {{"
+            f"document.querySelector('#{name} > p')?.remove();{script}}});</script>"
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -61,7 +72,7 @@ class Plot:
                 f"{file} ends with {file.suffix or 'nothing'}; a figure is written as .html, and "
                 "its save tool gives a PNG file"
             )
-        page = f"<!DOCTYPE html><meta charset=utf-8><body>{self._repr_html_()}"
+        page = f"<!DOCTYPE html><meta charset=utf-8><body>{self._html(has_script=True)}"
         write_output(file, page.encode())
 
 
@@ -75,6 +86,16 @@ class Reports(ABC):
     Each raises a MissingPackageError if Bokeh is not installed. A figure raises a StudyError if the
     study has too few trials for it.
     """
+
+    @property
+    @abstractmethod
+    def directory(self) -> Path:
+        """The study's directory."""
+
+    @property
+    @abstractmethod
+    def goal(self) -> Goal:
+        """The first objective, with its direction."""
 
     @abstractmethod
     def study_trials(self, known: Sequence[ReportedValue] | None = None) -> StudyTrials:
@@ -183,16 +204,53 @@ def shown_with(trials: StudyTrials, *, complete_only: bool | None) -> Shown:
     return Shown.COMPLETE_ONLY if complete_only else Shown.WITH_PRUNED
 
 
-# A cell's output has all that it needs, and is shown alike in Jupyter, VS Code and Colab. It is
-# packed, because Jupyter drops the output of a kernel that sends more than 1 MB a second.
+# Bokeh's script is in the output of the first figure of a notebook, packed, because Jupyter drops
+# the output of a kernel that sends more than 1 MB a second. A browser may show the outputs in
+# another order, so the others wait for it. Colab shows each output in a page of its own.
+_COMING = """
+window.hptuneBokeh ??= window.Bokeh ? Promise.resolve()
+  : new Promise(done => { window.hptuneBokehCame = done; });
+"""
 _LOADING = """
-(window.hptuneBokeh ??= window.Bokeh ? Promise.resolve() : (async () => {
+if (!window.Bokeh) window.hptuneBokehLoads ??= (async () => {
   const packed = Uint8Array.from(atob("$CODE"), each => each.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const script = document.createElement("script");
   script.textContent = await new Response(stream).text();
   document.head.append(script);
-})())"""
+  window.hptuneBokehCame();
+})();
+"""
+_WAITS = (
+    "This figure is drawn by a script in the output of the notebook's first figure. If that output "
+    "is gone, run its cell again, or restart the kernel."
+)
+
+
+@dataclass(slots=True)
+class _Carrier:
+    """The cell of this kernel's notebook whose output has Bokeh's script, and its execution."""
+
+    cell: str = ""
+    execution: int | None = None
+
+
+_carrier = _Carrier()
+
+
+def _carries_script() -> bool:
+    """Return whether a figure needs Bokeh's script: the first one, and again if its cell runs."""
+    shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if getattr(shell, "kernel", None) is None or "google.colab" in sys.modules:
+        return True
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    cell = str(parent.get("metadata", {}).get("cellId", ""))
+    execution = shell.execution_count
+    is_again = cell != "" and cell == _carrier.cell and execution != _carrier.execution
+    if _carrier.execution is not None and not is_again:
+        return False
+    _carrier.cell, _carrier.execution = cell, execution
+    return True
 
 
 @cache

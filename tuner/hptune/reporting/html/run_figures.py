@@ -14,6 +14,7 @@ from ...core.attempt import Attempt, Outcome
 from ...core.trial import Trial, TrialState
 from ..results.costs import costs_of
 from ..results.export import by_trial, seconds_run
+from ..results.notes import note_words
 from ..results.summary import running_rows
 from ..results.trials import trial_cells, trial_columns
 from ..results.view import INTERRUPTED, StudyView
@@ -254,6 +255,7 @@ def all_trials(trials: StudyTrials) -> Panel:
     """Return the table of all trials."""
     view = trials.view
     names = list(dict.fromkeys(name for trial in view.trials for name in trial.params))
+    noted = ("tags and notes",) if any(each.trial is not None for each in view.notes) else ()
     attempts_of = by_trial(view.attempts)
     rows = [
         (
@@ -263,12 +265,13 @@ def all_trials(trials: StudyTrials) -> Panel:
                 text.param(trial.params[name]) if name in trial.params else text.NOTHING
                 for name in names
             ),
+            *(note_words(view, trial.number) for _ in noted),
         )
         for trial in sorted(view.trials, key=lambda trial: trial.number)
     ]
     first = (*trial_columns(view), "time")
     params = [f"{each} (hyperparameter)" if each in first else each for each in
               map(text.clean, names)]  # fmt: skip
-    columns = (*first, *text.distinct(params))
+    columns = (*first, *text.distinct(params), *noted)
     words = view.counts_text(of=view.all_trials).capitalize()
     return Panel(f"{words}.", tables=[Table(columns, rows)])

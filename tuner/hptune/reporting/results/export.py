@@ -21,6 +21,7 @@ from ...core.attempt import Attempt, ReportedValue, Usage
 from ...core.trial import Trial
 from . import costs
 from .best import finite, goals_json, result_json
+from .notes import notes_json
 from .view import StudyView
 
 
@@ -55,6 +56,7 @@ def table(view: StudyView) -> Table:
         front: Whether the trial is on the Pareto front; with several objectives only.
         violation: How much the trial breaks the constraints; with constraints only.
         confirms: The trial whose configuration it trains again; with confirmations only.
+        tags, notes: What users wrote on the trial; with such notes only.
         reason: Why the trial failed or was stopped.
     """
     trials = sorted(view.trials, key=lambda trial: trial.number)
@@ -67,6 +69,9 @@ def table(view: StudyView) -> Table:
         special["violation"] = lambda trial: trial.violation if trial.values else None
     if view.confirmations:
         special["confirms"] = lambda trial: trial.confirms
+    if any(each.trial is not None for each in view.notes):
+        special["tags"] = lambda trial: " ".join(view.tags_of(trial.number)) or None
+        special["notes"] = lambda trial: "; ".join(view.texts_on(trial.number)) or None
     columns = [
         *("trial", "state", "origin", "value", "step"),
         *(f"{PARAM}{name}" for name in _names(trial.params for trial in trials)),
@@ -148,6 +153,7 @@ def export_json(view: StudyView, reports: Sequence[ReportedValue], stream: TextI
         reports_of.setdefault(row.trial, []).append(row)
     tree = {
         **goals_json(view),
+        **notes_json(view),
         **(
             {"front": [trial.number for trial in view.front]}
             if len(view.goals.objectives) > 1
@@ -177,6 +183,7 @@ def trial_tree(
         **result_json(view, trial),
         "reason": trial.reason,
         "detail": trial.detail,
+        **notes_json(view, trial.number),
         "seconds": seconds_run(attempts),
         **costs.costs_of(attempts).to_json(),
         "attempts": [_attempt(attempt) for attempt in attempts],

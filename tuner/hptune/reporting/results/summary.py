@@ -17,6 +17,7 @@ from ..table import aligned, fields, indented, table
 from .best import best_line, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of
 from .export import ranks_json
+from .notes import note_lines, notes_json
 from .rungs import stopping_warning
 from .view import FailureGroup, StudyState, StudyView
 
@@ -40,10 +41,10 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     about = [
         ("study", _directory(view)),
         ("search", f"{view.search} for {view.goals}"),
-        ("state", _state_text(view, now)),
+        ("state", state_text(view, now)),
         ("trials", f"{view.progress}: {view.counts_text(of=view.all_trials)}"),
         ("retried", _retried_text(view) if view.retried else ""),
-        ("used", _cost_text(view, now)),
+        ("used", cost_text(view, now)),
         ("packed", text.clean(_packed(view))),
         ("best", text.NOTHING if best is None else best_line(view, best)),
         ("", "" if best is None else " ".join(text.assignments(best.params))),
@@ -51,6 +52,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("", _infeasible_text(view) if view.infeasible else ""),
         ("", _pruned_text(view) if view.pruned_failures else ""),
         ("", stopping_warning(view)),
+        *note_lines(view),
     ]
     lines = fields([each for each in about if each[1]], width=width)
     if running := _running_rows(view, now, width):
@@ -64,7 +66,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     return "\n".join(lines)
 
 
-def _cost_text(view: StudyView, now: float) -> str:
+def cost_text(view: StudyView, now: float) -> str:
     """Return the device hours that the study has used, in words; empty if there are none."""
     cost = _cost(view, now)
     words = []
@@ -123,6 +125,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         "best": None if view.best is None else trial_json(view, view.best),
         "model": view.model or None,
         **({"front": [t.number for t in view.front]} if len(view.goals.objectives) > 1 else {}),
+        **notes_json(view),
         **_cost(view, now).to_json(),
         "packed": _packed(view) or None,
         "running": [_attempt_json(view, attempt, now) for attempt in running],
@@ -275,7 +278,8 @@ def _finish_text(view: StudyView, finish: Finish) -> str:
             return f"Stopped early{shown}: {done}"
 
 
-def _state_text(view: StudyView, now: float) -> str:
+def state_text(view: StudyView, now: float) -> str:
+    """Return whether a study runs, where and since when, or what continues it."""
     master = view.master
     if master is None:
         words = state_without_master(view)

@@ -14,6 +14,7 @@ from ...core.trial import Trial, TrialState
 from ..table import aligned, fields, table
 from .best import goals_json, trial_json
 from .export import by_trial, seconds_run, trial_tree
+from .notes import note_lines, note_words, notes_json
 from .view import INTERRUPTED, TO_CONTINUE, StudyView
 
 STATES = ("complete", "pruned", "failed", "running", "paused", INTERRUPTED, "waiting")
@@ -90,12 +91,7 @@ def _with_params(
     in_order = sorted(trials, key=attrgetter("number"))
     names = list(dict.fromkeys(name for trial in in_order for name in trial.params))
     numeric = [n for n in names if all(_is_number(trial.params.get(n, 0)) for trial in trials)]
-    notes = [
-        text.failure(trial)
-        if trial.state is TrialState.FAILED
-        else "; ".join(f"infeasible: {each}" for each in view.goals.broken(trial.metrics))
-        for trial in trials
-    ]
+    notes = ["; ".join(filter(None, _remarks(view, trial))) for trial in trials]
     cells = [names] + [
         [text.param(trial.params[n]) if n in trial.params else "" for n in names]
         for trial in trials
@@ -112,6 +108,15 @@ def _with_params(
     last = ["hyperparameters", *words]
     joined = [(*row, word) for row, word in zip(rows, last, strict=True)]
     return table(joined, left=left[:2], width=width)
+
+
+def _remarks(view: StudyView, trial: Trial) -> list[str]:
+    """Return why a trial failed or is infeasible, its tags, and what users noted."""
+    if trial.state is TrialState.FAILED:
+        words = [text.failure(trial)]
+    else:
+        words = [f"infeasible: {each}" for each in view.goals.broken(trial.metrics)]
+    return [*words, note_words(view, trial.number)]
 
 
 def _is_number(value: object) -> bool:
@@ -131,6 +136,7 @@ def trials_json(view: StudyView, trials: Sequence[Trial], *, now: float) -> dict
                 "attempts": trial.attempts,
                 "seconds": _seconds(view, attempts_of.get(trial.number, []), now),
                 "reason": trial.reason,
+                **notes_json(view, trial.number),
             }
             for trial in trials
         ],
@@ -174,6 +180,7 @@ def trial_text(
         ("", f"trained again as {text.trials(again)}" if again else ""),
         *(("", f"infeasible: {each}") for each in view.goals.broken(trial.metrics)),
         ("reason", text.clean(trial.reason)),
+        *note_lines(view, trial.number),
         ("time", text.duration(_seconds(view, attempts, now))),
         ("log", text.path(log) if log else "none yet"),
         ("model", text.path(view.models.get(trial.number, ""))),

@@ -12,7 +12,7 @@ from ... import text
 from ...core.attempt import Attempt, AttemptId, Cause, Outcome, Report
 from ...core.budget import DeviceBudget
 from ...core.goals import Goals
-from ...core.messages import Finish, FinishReason
+from ...core.messages import Finish, FinishReason, UserRequested
 from ...core.ranking import Confirmation, Ranking
 from ...core.trial import Goal, Trial, TrialState
 
@@ -56,6 +56,15 @@ class FailureGroup:
         is_example = any(text.failure(trial) != self.reason for trial in self.trials)
         such_as = "such as " if is_example else ""
         return f"{len(self.trials)} x {such_as}{self.reason} ({text.trials(self.numbers)})"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenNote:
+    """A note on a study or a trial: its text, who wrote it and with what, and when."""
+
+    text: str
+    by: str
+    at: float
 
 
 class MasterStatus(Protocol):
@@ -103,6 +112,7 @@ class StudyView:
         at_rungs: For each rung of early stopping, the best value by then of the complete trials
             that reached it, by number. Empty without a pruner, with one that is not built in, and
             with several objectives.
+        notes: What users wrote on the study and its trials, in order; see `notes_on`.
     """
 
     directory: str
@@ -127,6 +137,7 @@ class StudyView:
     paused_by: str = ""
     dask_page: str = ""
     at_rungs: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    notes: Sequence[UserRequested] = ()
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -253,6 +264,27 @@ class StudyView:
     def model(self) -> str:
         """Path of the best trial's model; empty if there is none."""
         return "" if self.best is None else self.models.get(self.best.number, "")
+
+    def notes_on(self, trial: int | None = None) -> list[WrittenNote]:
+        """Return the notes on a trial, or those on the study as a whole, in their order."""
+        return [
+            WrittenNote(each.note.text, each.by, each.at)
+            for each in self.notes
+            if each.trial == trial and each.note is not None and each.note.text
+        ]
+
+    def texts_on(self, trial: int | None = None) -> list[str]:
+        """Return the texts of `notes_on`."""
+        return [each.text for each in self.notes_on(trial)]
+
+    def tags_of(self, trial: int | None = None) -> tuple[str, ...]:
+        """Return the tags of a trial, or those of the study, in the order of their addition."""
+        tags: dict[str, None] = {}
+        for note in (each.note for each in self.notes if each.trial == trial):
+            if note is not None:
+                tags |= dict.fromkeys(note.tags)
+                tags = {tag: None for tag in tags if tag not in note.removed}
+        return tuple(tags)
 
     def confirmation(self, trial: Trial) -> Confirmation | None:
         """Return the results of training the trial's configuration again."""

@@ -35,10 +35,12 @@ class RunState:
     Attributes:
         workers: How many workers have joined and not left since.
         paused_by: The user who paused the study; empty if it is not paused.
+        notes: The notes and tags of all runs, in their order.
     """
 
     workers: int
     paused_by: str
+    notes: Sequence[UserRequested] = ()
 
 
 class LedgerReader:
@@ -148,6 +150,7 @@ class LedgerReader:
         """Return what the events say of the last run, without its trials."""
         joined: set[str] = set()
         paused_by = ""
+        notes: list[UserRequested] = []
         with self._reading() as connection:
             for event in read_events(connection, _OF_RUN):
                 match event:
@@ -161,9 +164,11 @@ class LedgerReader:
                         paused_by = event.by
                     case UserRequested(action=UserAction.GO_ON, refused=""):
                         paused_by = ""
+                    case UserRequested(action=UserAction.NOTE, refused=""):
+                        notes.append(event)
                     case _:
                         pass
-        return RunState(len(joined), paused_by)
+        return RunState(len(joined), paused_by, notes)
 
     def user_requests(self) -> list[UserRequested]:
         """Return the answers to users' requests, in the order of the answers."""

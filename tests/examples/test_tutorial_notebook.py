@@ -1,0 +1,46 @@
+"""The notebook of the tutorials: kept without outputs, and run from top to bottom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from requirements import require
+
+require("nbclient")
+require("ipykernel")
+require("sklearn")
+
+import nbformat  # noqa: E402 (it comes with nbclient)
+from nbclient import NotebookClient  # noqa: E402
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "guide" / "notebook.ipynb"
+
+
+def code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [each for each in notebook.cells if each.cell_type == "code"]
+
+
+def test_it_is_kept_without_outputs() -> None:
+    cells = code(nbformat.read(NOTEBOOK, as_version=4))
+    assert cells
+    assert [each for each in cells if each.outputs or each.execution_count is not None] == []
+
+
+@pytest.mark.timeout(280)
+def test_it_runs_and_shows_what_it_says(tmp_path: Path) -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    place = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=240, kernel_name="python3", resources=place).execute()
+    pages = [
+        output.data["text/html"]
+        for cell in code(notebook)
+        for output in cell.outputs
+        if "text/html" in output.get("data", {})
+    ]
+    study, history, curves, table, noted, _page = pages
+    assert "<svg" in study
+    assert [len(each) > 100_000 for each in (history, curves)] == [True, False]
+    assert "<th>learning_rate</th>" in table
+    assert "train this one on all data" in noted

@@ -1,0 +1,173 @@
+"""The page of a folder of studies, in a real browser, and what it compares."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from browser import browser
+from fake_study import GOALS, attempt, trial
+from hptune.core.attempt import Attempt, Outcome
+from hptune.core.goals import Goals
+from hptune.core.trial import Direction, Goal, Trial, TrialState
+from hptune.dashboard import folder_server
+from hptune.reporting.html.comparison import comparison
+from hptune.reporting.html.folder import Folder, FolderPage
+from hptune.reporting.html.live_server import PageServer
+from hptune.reporting.results.listing import ListedStudy
+from hptune.reporting.results.view import StudyView
+from hptune.study import Study, find_directories, listed
+from hptune.text import NOTHING
+from real_runs import wait_for
+from stored_study import stored, typical
+
+HOUR = 3600.0
+DRAWN = "window.Bokeh && Bokeh.documents.length === 2 && Bokeh.documents.every(d => d.is_idle)"
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[PageServer]:
+    server = folder_server(
+        folder, find=lambda: find_directories(folder), listed=listed, opened=Study
+    )
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.close()
+        thread.join()
+
+
+def test_studies_are_found_opened_and_compared(tmp_path: Path) -> None:
+    typical(tmp_path / "one")
+    typical(tmp_path / "deep" / "<b>two", created_at=2000.0)
+    stored(tmp_path / "empty")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "study.db").write_text("no database")
+    with served(tmp_path) as server, browser(width=390) as window:
+        page = window.page
+        page.goto(server.address)
+        rows = page.locator("#rows tr")
+        wait_for(lambda: rows.count() == 4, "the studies")
+        # Two have a result, and are compared at once.
+        drawn = (
+            "window.Bokeh && Bokeh.documents.length === 2 && Bokeh.documents.every(d => d.is_idle)"
+        )
+        wait_for(lambda: page.evaluate(drawn), "the figures")
+        names = [each.inner_text() for each in page.locator("#rows td:nth-child(2)").all()]
+        assert names == ["deep/<b>two", "one", "empty", "broken"]
+        assert "damaged or no study" in rows.nth(3).inner_text()
+        assert page.locator("#comparison tbody").first.locator("tr").count() == 2
+        violations = Axe().run(page).response["violations"]
+        assert [e["id"] for e in violations if e["impact"] in ("serious", "critical")] == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        # One that begins meanwhile appears.
+        stored(tmp_path / "three", created_at=3000.0)
+        wait_for(lambda: rows.count() == 5, "the new study")
+        page.get_by_label("Compare one").uncheck()
+        comparison = page.locator("#comparison")
+        wait_for(lambda: "Choose two studies" in comparison.inner_text(), "none to compare")
+        page.get_by_label("Find a study").fill("DEEP")
+        assert rows.count() == 1
+        page.locator("#rows a").click()
+        wait_for(page.locator("#best").is_visible, "the page of the study")
+        assert page.locator("h1").inner_text() == "hptune: <b>two"
+        page.get_by_role("link", name="All studies").click()
+        wait_for(lambda: rows.count() == 5, "the folder")
+        assert window.complaints == []
+        assert server.answer("GET", f"{server.folder}study/../one/") is None
+
+
+def test_a_study_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> None:
+    answers = threading.Event()
+
+    def read(path: Path) -> ListedStudy:
+        if path.name == "stuck":
+            answers.wait()
+        return ListedStudy(str(path), None, "not a study")
+
+    paths = [tmp_path / "stuck", tmp_path / "other"]
+    unused = Mock(side_effect=AssertionError)
+    page = FolderPage(Folder(str(tmp_path), lambda: paths, lambda _: 0, read, unused, unused))
+
+    def names() -> list[str]:
+        return [each["name"] for each in json.loads(page.state({}))["rows"]]
+
+    try:
+        wait_for(lambda: names() == ["other"], "the other one")
+    finally:
+        answers.set()
+    wait_for(lambda: len(names()) == 2, "both")
+
+
+def view(
+    ends: dict[int, tuple[float, float | None]], goals: Goals = GOALS, gpus: tuple[str, ...] = ()
+) -> StudyView:
+    """Return a study by the hour at which each trial ended and its value; each ran for an hour."""
+    trials: list[Trial] = []
+    attempts: list[Attempt] = []
+    for number, (hour, value) in ends.items():
+        state = TrialState.FAILED if value is None else TrialState.COMPLETE
+        trials.append(trial(number, state, value))
+        begun = (hour - 1) * HOUR
+        held = attempt(
+            number, placed_at=begun, ended_at=hour * HOUR, outcome=Outcome.FINISHED, gpus=gpus
+        )
+        attempts.append(replace(held, started_at=begun))
+    return StudyView("study", "tpe", goals, 9, trials, attempts)
+
+
+def test_the_best_values_follow_the_ends_of_trials() -> None:
+    # Trial 1 ends first, and half of trial 2 is used when trial 0 ends.
+    ends = {0: (2.0, 0.7), 1: (1.0, 0.5), 2: (2.5, None), 3: (4.0, 0.6)}
+    other = view({0: (1.0, 0.9)}, Goals((Goal("loss", Direction.MIN),)))
+    studies = {"a": view(ends), "b": view({0: (1.0, 0.4)}), "c": other}
+    facts = {"a": {"--search": "tpe", "seed": "1"}, "b": {"seed": "1"}, "c": {}}
+    panel = comparison(studies, facts, now=0.0)
+    assert panel.words.endswith("Left out, with another objective: c (loss (min)).")
+    first, second = panel.tables[0].rows
+    cores = len(attempt(0).placement.cpus)
+    assert first[:6] == ("a", "0.7000", "0", "4/9", f"{4 * cores:g}", f"{2.5 * cores:g}")
+    assert second[:4] == ("b", "0.4000", "0", "1/9")
+    assert panel.tables[1].rows == [("--search", "tpe", NOTHING)]
+    steps, points, *_ = panel.figures[0].renderers
+    assert list(points.data_source.data["trial"]) == [1, 0]
+    assert list(steps.data_source.data["x"]) == [1, 2, 4]
+    assert list(panel.figures[1].renderers[0].data_source.data["x"]) == [
+        cores * each for each in (1.0, 2.5, 4.0)
+    ]
+
+
+def test_gpu_hours_count_where_all_studies_have_some() -> None:
+    with_gpus, without = view({0: (1.0, 0.4)}, gpus=("0",)), view({0: (1.0, 0.4)})
+    for studies, unit in (
+        ({"a": with_gpus, "b": with_gpus}, "GPU hours"),
+        ({"a": with_gpus, "b": without}, "core hours"),
+    ):
+        panel = comparison(studies, {"a": {}, "b": {}}, now=0.0)
+        assert panel.figures[1].xaxis.axis_label == unit
+
+
+def test_a_study_serves_its_page_from_python(tmp_path: Path) -> None:
+    page = Study(typical(tmp_path / "one")).dashboard()
+    try:
+        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(
+            page.address
+        ) as answer:
+            assert b"<title>hptune: one</title>" in answer.read()
+        assert f'href="{page.address}"' in page._repr_html_()
+    finally:
+        page.close()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(page.address)

@@ -1,0 +1,49 @@
+"""The command that writes notes and tags: note."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from .options import WholeNumber, newest_study
+from .output import echo
+
+
+@click.command(short_help="Write a note on a study or a trial, or tag it.")
+@click.argument("words", nargs=-1, metavar="[DIR] [NOTE]")
+@click.option("--trial", type=WholeNumber(min=0), metavar="N", help="Write it on this trial.")
+@click.option("--tag", "tags", multiple=True, metavar="WORD", help="Add a tag. May be repeated.")
+@click.option(
+    "--remove-tag", "removed", multiple=True, metavar="WORD", help="Remove a tag. May be repeated."
+)
+def note(
+    words: tuple[str, ...], trial: int | None, tags: tuple[str, ...], removed: tuple[str, ...]
+) -> None:
+    """Write NOTE on the study in DIR, or on one of its trials, also while it runs.
+
+    \b
+    hptune note DIR "wider layers do not help"
+    hptune note DIR --trial 17 "diverged after epoch 3" --tag unstable
+    hptune note DIR                                    prints all notes and tags
+
+    `status`, `show`, `trials`, reports and exports show notes and tags. The search does not see
+    them.
+    """
+    from ..core.user_requests import Note
+    from ..master.notes import write_note
+    from ..reporting.results.notes import notes_text
+    from ..storage.directory import StudyDirectory
+    from ..study import Study
+
+    has_directory = bool(words) and os.path.isdir(words[0])  # noqa: PTH112 - as in enqueue
+    directory, texts = (words[0], words[1:]) if has_directory else (None, words)
+    if len(texts) > 1:
+        raise UsageError(f"there is no directory {words[0]}; write the note in quotes, as one NOTE")
+    study = StudyDirectory(newest_study() if directory is None else Path(directory))
+    written = Note("".join(texts), tags, removed)
+    if written != Note():
+        write_note(study, written, trial=trial, tool="hptune note")
+    echo(notes_text(Study(study).view(), trial))

@@ -1,0 +1,174 @@
+"""The live page of a study, and that of a folder of studies: what they read, and what they ask for.
+
+It joins the pages of `reporting` with the ledger and the requests to a master.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import os
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from .core.user_requests import UserAction
+from .errors import HptuneError, StudyError
+from .master.user_requests import ask, check, pause_text, send
+from .reporting.html.folder import Folder, FolderPage
+from .reporting.html.live import LivePage, LiveStudy
+from .reporting.html.live_server import PageServer
+from .reporting.html.reports import Reports
+from .reporting.results.listing import ListedStudy
+from .storage.directory import StudyDirectory
+from .storage.ledger import FollowedReports, LedgerReader
+from .worker.addresses import tunnel
+
+_LOG_BYTES = 200_000
+"""How much of the end of a log is shown."""
+
+_ANSWER_SECONDS = 15.0
+"""Longest time for which the page waits for the master's answer."""
+
+
+def study_server(study: Reports, port: int = 0) -> PageServer:
+    """Return a server of the live page of a study.
+
+    Args:
+        study: The study.
+        port: The port to listen on; 0 for a free one.
+
+    Raises:
+        OSError: The port cannot be had.
+    """
+    return PageServer(LivePage(_live(study)).answer, port)
+
+
+class Dashboard:
+    """A live page that this process serves beside its other work.
+
+    Args:
+        server: The page's server.
+
+    Attributes:
+        address: What to open in a browser of this machine. Anyone who has it can read and stop the
+            study.
+    """
+
+    def __init__(self, server: PageServer) -> None:
+        self.address = server.address
+        self._server = server
+        self._command = tunnel(server.address)
+        threading.Thread(target=server.serve, name="hptune-dashboard", daemon=True).start()
+
+    def __repr__(self) -> str:
+        remote = f", from your own machine after: {self._command}" if self._command else ""
+        return f"Dashboard({self.address}{remote})"
+
+    def _repr_html_(self) -> str:
+        link = f'<a href="{self.address}" target="_blank">{self.address}</a>'
+        remote = f"from your own machine after: <code>{html.escape(self._command)}</code>"
+        return f"<p>{link}{f'<br>{remote}' if self._command else ''}</p>"
+
+    def close(self) -> None:
+        """End the page, not the study."""
+        self._server.close()
+
+
+def folder_server(
+    folder: Path,
+    port: int = 0,
+    *,
+    find: Callable[[], list[Path]],
+    listed: Callable[[Path], ListedStudy],
+    opened: Callable[[Path], Reports],
+) -> PageServer:
+    """Return a server of the page of a folder.
+
+    Args:
+        folder: The folder.
+        port: The port to listen on; 0 for a free one.
+        find: Returns the directories of its studies.
+        listed: Reads one of them.
+        opened: Opens one of them.
+
+    Raises:
+        OSError: The port cannot be had.
+    """
+    page = FolderPage(
+        Folder(
+            str(folder),
+            find,
+            _stamp,
+            listed,
+            facts=lambda path: dict(opened(path).setup().facts),
+            live=lambda path: _live(opened(path)),
+        )
+    )
+    return PageServer(page.answer, port)
+
+
+def _live(study: Reports) -> LiveStudy:
+    directory = StudyDirectory(study.directory)
+    reader = LedgerReader(directory)
+    reports = FollowedReports(reader, study.goal.metric)
+    return LiveStudy(
+        read=lambda: study.report(known=reports.rows()),
+        version=reader.event_count,
+        log=lambda trial, start: follow_log(directory.log(trial), start),
+        act=partial(_asked, directory),
+        resume_command=f"hptune resume {directory}",
+    )
+
+
+def _stamp(path: Path) -> object:
+    """Return a value that changes whenever a study's ledger does, or whether it has a master."""
+    directory = StudyDirectory(path)
+    try:
+        found = directory.database.stat()
+        return found.st_mtime_ns, found.st_size, directory.owner() is not None
+    except (OSError, HptuneError):
+        return None
+
+
+def follow_log(path: Path, start: int) -> tuple[str, int]:
+    """Return what a log has from a byte on, at most its end, and from where to read on."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            # A log that became too long was cut.
+            file.seek(max(start if start <= size else 0, size - _LOG_BYTES))
+            # A character whose last bytes are still to come is read next time.
+            decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+            found = decoder.decode(file.read(_LOG_BYTES))
+            return found, file.tell() - len(decoder.getstate()[0])
+    except FileNotFoundError:
+        return "", 0
+    except OSError as error:
+        raise StudyError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _asked(
+    directory: StudyDirectory,
+    action: UserAction,
+    trial: int | None,
+    values: Mapping[str, object],
+) -> str:
+    """Ask the study's master for something, and return what was done."""
+    tool = "dashboard"
+    if action is UserAction.STOP:
+        check(directory, LedgerReader(directory), action)
+        send(directory, action, tool=tool)
+        return f"The study stops. Continue it with: hptune resume {directory}"
+    points = [values] if action is UserAction.ADD else []
+    ask(directory, action, tool=tool, trial=trial, points=points, wait_seconds=_ANSWER_SECONDS)
+    match action:
+        case UserAction.STOP_TRIAL:
+            return f"Trial {trial} stops."
+        case UserAction.ADD:
+            return "The trial is added; it runs next."
+        case UserAction.PAUSE:
+            return f"The study is paused: {pause_text(directory)}."
+        case _:
+            return "Trials start again."

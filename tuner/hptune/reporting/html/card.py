@@ -1,0 +1,118 @@
+"""A study as the output of a notebook's cell: its state, the best trial and the values so far."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+from ... import text
+from ...core.trial import TrialState
+from ..results.best import nothing_complete, values_text
+from ..results.notes import note_lines
+from ..results.summary import cost_text, state_text
+from .panel import BEST, COMPLETE, FAILED, MUTED, PRUNED, Shown
+from .trials import StudyTrials, value_of
+
+_WIDTH, _HEIGHT, _EDGE = 280, 110, 6
+"""Size of the picture, and its margin, in pixels."""
+_MOST_PARAMS = 12
+
+
+def card(trials: StudyTrials, *, now: float) -> str:
+    """Return a study as HTML that needs no script, on a light or on a dark page."""
+    view, best = trials.view, trials.view.best
+    tags = [("tags", words) for label, words in note_lines(view) if label == "tags"]
+    about = [
+        ("state", state_text(view, now)),
+        ("search", f"{view.search} for {view.goals}"),
+        ("trials", f"{view.progress}: {view.counts_text(of=view.all_trials)}"),
+        ("used", cost_text(view, now)),
+        *tags,
+    ]
+    params: list[tuple[str, str]] = []
+    if best is None:
+        headline, where = text.NOTHING, nothing_complete(view)
+    else:
+        headline = values_text(view, best)
+        step = text.at_step(best.step, view.epochs)
+        where = ", ".join(filter(None, (str(view.goal), f"trial {best.number}", step)))
+        params = [*text.params(best.params).items()]
+        if len(params) > _MOST_PARAMS:
+            params = [*params[:_MOST_PARAMS], ("and", f"{len(params) - _MOST_PARAMS} more")]
+    name = text.clean(view.directory.rstrip("/").rpartition("/")[2])
+    dot = BEST if view.master is not None else MUTED
+    return (
+        '<div style="display: flex; flex-wrap: wrap; gap: .5em 2em; align-items: flex-start">'
+        f'<div><div><span style="color: {dot}">●</span> <b>{html.escape(name)}</b></div>'
+        f"{_table(about)}</div>"
+        f'<div><div style="font-size: 1.8em; line-height: 1.2">{html.escape(headline)}</div>'
+        f'<div style="opacity: .7">{html.escape(where)}</div>{_table(params)}</div>'
+        f"<div>{_history(trials)}</div></div>"
+    )
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    left = "text-align: left; padding: .1em .8em .1em 0; background: none"
+    cells = "".join(
+        f'<tr style="background: none"><th scope="row" style="{left}; font-weight: normal; '
+        f'opacity: .7">{html.escape(label)}</th><td style="{left}">{html.escape(words)}</td></tr>'
+        for label, words in rows
+        if words
+    )
+    return f'<table style="margin: .3em 0; border: none">{cells}</table>' if cells else ""
+
+
+def _history(trials: StudyTrials) -> str:
+    """Return the values of the trials, and the best one so far, as a picture."""
+    shown = trials.of(Shown.WITH_PRUNED)
+    if len(shown) < 2:
+        return ""
+    values = [value_of(each) for each in shown]
+    low, high = trials.usual_limits or (min(values), max(values))
+    last = shown[-1].number
+
+    def x(number: int) -> float:
+        return _EDGE + (_WIDTH - 2 * _EDGE) * number / (last or 1)
+
+    def y(value: float) -> float:
+        share = (min(max(value, low), high) - low) / ((high - low) or 1.0)
+        return _HEIGHT - _EDGE - (_HEIGHT - 2 * _EDGE) * share
+
+    pruned = {each.number for each in trials.pruned}
+    points = "".join(
+        f'<circle cx="{x(each.number):.1f}" cy="{y(value_of(each)):.1f}" r="2.5" opacity=".6" '
+        f'fill="{PRUNED if each.number in pruned else MUTED if each.violation else COMPLETE}"/>'
+        for each in shown
+    )
+    failed = "".join(
+        f'<path d="M{x(each.number):.1f} {_HEIGHT - 7}v6" stroke="{FAILED}" stroke-width="1.5"/>'
+        for each in trials.view.trials
+        if each.state is TrialState.FAILED and each.number <= last
+    )
+    best = _steps([(x(n), y(v)) for n, v in _best_so_far(trials)], x(last))
+    words = f"{trials.metric} of each trial, and the best one so far"
+    return (
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{html.escape(words)}" style="max-width: 100%">{points}{failed}'
+        f'<path d="{best}" fill="none" stroke="{BEST}" stroke-width="2"/></svg>'
+        f'<div style="font-size: .85em; opacity: .7">{html.escape(words)}, from '
+        f"{text.measured(low)} to {text.measured(high)}</div>"
+    )
+
+
+def _best_so_far(trials: StudyTrials) -> list[tuple[int, float]]:
+    found: list[tuple[int, float]] = []
+    for each in trials.complete:
+        value = value_of(each)
+        if not each.violation and trials.direction.better(value, found[-1][1] if found else None):
+            found.append((each.number, value))
+    return found
+
+
+def _steps(points: Sequence[tuple[float, float]], end: float) -> str:
+    """Return a line of steps through points as the path of an SVG picture."""
+    if not points:
+        return ""
+    first, *others = points
+    steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in others)
+    return f"M{first[0]:.1f} {first[1]:.1f}{steps}H{end:.1f}"

@@ -1,0 +1,183 @@
+"""Studies beside each other: the best value over trials, and over device hours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ... import text
+from ...core.attempt import Attempt
+from ...core.budget import Device, hours_of
+from ...core.trial import Goal, TrialState
+from ..results.best import values_text
+from ..results.costs import costs_of
+from ..results.view import StudyView
+from .panel import (
+    BEST,
+    COMPLETE,
+    FAILED,
+    MEDIAN,
+    MUTED,
+    PRUNED,
+    Panel,
+    Table,
+    blank_figure,
+)
+from .trials import described, is_drawable
+
+_COLORS = (COMPLETE, PRUNED, BEST, MEDIAN, FAILED, MUTED)
+_DASHES = ("solid", "dashed", "dotted")
+MOST_COMPARED = len(_COLORS) * len(_DASHES)
+"""Studies whose lines can be told apart."""
+
+_SHAPE: dict[str, Any] = {
+    "height": 260,
+    "tooltips": [("", "@study"), ("trial", "@trial"), ("value", "@value{0.0000}")],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """A trial that was the best when it ended.
+
+    Attributes:
+        trial: Its number.
+        value: Its value.
+        ended: How many trials had ended then, it included.
+        at: When that was, in seconds since the epoch.
+    """
+
+    trial: int
+    value: float
+    ended: int
+    at: float
+
+
+def line_style(place: int) -> tuple[str, str]:
+    """Return the colour and the dash of the line of a study, by its place."""
+    return _COLORS[place % len(_COLORS)], _DASHES[place // len(_COLORS) % len(_DASHES)]
+
+
+def shared_goal(studies: Iterable[StudyView]) -> Goal:
+    """Return the first objective that most of the studies have."""
+    return Counter(view.goal for view in studies).most_common(1)[0][0]
+
+
+def comparison(
+    studies: Mapping[str, StudyView], facts: Mapping[str, Mapping[str, str]], *, now: float
+) -> Panel:
+    """Return the best values of studies over trials and over device hours.
+
+    Studies of another first objective than most of them have are left out, with a sentence.
+
+    Args:
+        studies: The studies by the names that are shown.
+        facts: How each was started.
+        now: The present time, in seconds since the epoch.
+    """
+    goal = shared_goal(studies.values())
+    chosen = {name: view for name, view in studies.items() if view.goal == goal}
+    hours = {name: _hours(view, now) for name, view in chosen.items()}
+    device = Device.GPU if all(each[Device.GPU] for each in hours.values()) else Device.CORE
+    unit = f"{'GPU' if device is Device.GPU else 'core'} hours"
+    metric = f"best {text.clean(goal.metric)} so far"
+    by_trials = blank_figure("trials that ended", metric, counts=True, **_SHAPE)
+    by_hours = blank_figure(unit, metric, **_SHAPE)
+    rows = []
+    for place, (name, view) in enumerate(chosen.items()):
+        found = _improvements(view, goal)
+        spent = [_hours_until(view.attempts, device, each.at) for each in found]
+        if found:
+            ended = [*(each.ended for each in found), view.ended]
+            _draw(by_trials, name, found, ended, line_style(place))
+            _draw(by_hours, name, found, [*spent, hours[name][device]], line_style(place))
+        best = view.best
+        rows.append(
+            (
+                text.clean(name),
+                text.NOTHING if best is None else values_text(view, best),
+                text.NOTHING if best is None else str(best.number),
+                view.progress.partition(" trial")[0],
+                text.amount(hours[name][device]),
+                text.amount(spent[-1]) if spent else text.NOTHING,
+                text.NOTHING if best is None else described(best),
+            )
+        )
+    columns = ("study", "best", "trial", "trials", unit, "until its best", "best configuration")
+    tables = [Table(columns, rows), *_differences(list(chosen), facts)]
+    words = (
+        f"The best {text.clean(goal.metric)} so far, over the trials that ended and over the {unit}"
+        f" that all attempts had used by then.{_left_out(studies, goal)}"
+    )
+    return Panel(words, [by_trials, by_hours], tables, is_folded=False)
+
+
+def _draw(
+    plot: Any, name: str, found: Sequence[_Best], x: Sequence[float], style: tuple[str, str]
+) -> None:
+    values = [each.value for each in found]
+    color, dash = style
+    line = {"color": color, "line_dash": dash, "line_width": 2, "mode": "after"}
+    plot.step(list(x), [*values, values[-1]], **line)
+    source = {
+        "x": list(x[:-1]),
+        "value": values,
+        "trial": [each.trial for each in found],
+        "study": [text.clean(name)] * len(found),
+    }
+    plot.scatter("x", "value", source=source, size=6, color=color)
+
+
+def _improvements(view: StudyView, goal: Goal) -> list[_Best]:
+    """Return the trials that were the best when they ended; none that breaks a constraint."""
+    ends: dict[int, float] = {}
+    for attempt in view.attempts:
+        if attempt.ended_at is not None:
+            number = attempt.id.trial
+            ends[number] = max(attempt.ended_at, ends.get(number, 0.0))
+    over = [each for each in view.trials if each.state.is_final and each.number in ends]
+    over.sort(key=lambda each: (ends[each.number], each.number))
+    found: list[_Best] = []
+    for count, trial in enumerate(over, start=1):
+        counts = trial.state is TrialState.COMPLETE and not trial.violation
+        if not counts or trial.value is None or not is_drawable(trial.value):
+            continue
+        if goal.direction.better(trial.value, found[-1].value if found else None):
+            found.append(_Best(trial.number, trial.value, count, ends[trial.number]))
+    return found
+
+
+def _hours(view: StudyView, now: float) -> dict[Device, float]:
+    found = costs_of(view.attempts, now=None if view.master is None else now)
+    return {Device.CORE: found.core_hours, Device.GPU: found.gpu_hours}
+
+
+def _hours_until(attempts: Sequence[Attempt], device: Device, at: float) -> float:
+    """Return the device hours that attempts had used at a time."""
+    begun = [each for each in attempts if each.started_at is not None and each.started_at < at]
+    then = [
+        each if each.ended_at is not None and each.ended_at <= at else replace(each, ended_at=None)
+        for each in begun
+    ]
+    return hours_of(then, device, now=at)
+
+
+def _differences(names: Sequence[str], facts: Mapping[str, Mapping[str, str]]) -> list[Table]:
+    """Return a table of how the studies were started, where that differs; none if it does not."""
+    settings = dict.fromkeys(each for name in names for each in facts[name])
+    settings.pop("begun", None)
+    rows = []
+    for setting in settings:
+        given = [facts[name].get(setting, text.NOTHING) for name in names]
+        if len(set(given)) > 1:
+            rows.append((setting, *map(text.clean, given)))
+    return [Table(("started with", *map(text.clean, names)), rows)] if rows else []
+
+
+def _left_out(studies: Mapping[str, StudyView], goal: Goal) -> str:
+    others = [
+        f"{text.clean(name)} ({view.goal})" for name, view in studies.items() if view.goal != goal
+    ]
+    return f" Left out, with another objective: {', '.join(others)}." if others else ""
