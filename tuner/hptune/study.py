@@ -310,6 +310,7 @@ class Study(Reports, Exports):
         master = self._directory.owner()
         run = None if master is None else self._reader.run_state()
         listed = self.trials
+        rungs = known_rungs(settings, facts["epochs"], self.goals)
         return StudyView(
             directory=str(self._directory.path),
             search=shown_name(settings.search),
@@ -332,14 +333,15 @@ class Study(Reports, Exports):
             dask_page="" if master is None else facts.get("dask_page", ""),
             created_at=float(facts["created_at"]),
             carrier=facts.get("carrier", ""),
-            at_rungs=self._at_rungs(settings, facts["epochs"]),
+            rungs=rungs,
+            at_rungs=self._at_rungs(rungs),
         )
 
-    def _at_rungs(self, settings: StudySettings, epochs: int | None) -> dict[int, dict[int, float]]:
+    def _at_rungs(self, rungs: Sequence[int]) -> dict[int, dict[int, float]]:
         if len(self.goals.objectives) > 1:
             return {}
         found = {}
-        for rung in known_rungs(settings, epochs, self.goals):
+        for rung in rungs:
             found[rung] = self._reader.best_by(rung, goal=self.goals.goal)
             if not found[rung]:
                 break

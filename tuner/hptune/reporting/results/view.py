@@ -100,9 +100,10 @@ class StudyView:
         carrier: What trains a trial on several devices, in words; empty for one device.
         paused_by: The user who paused the study; empty if it is not paused.
         dask_page: Address of Dask's own dashboard; empty if there is none.
+        rungs: The rungs of early stopping; empty without a pruner, and with one that is not built
+            in.
         at_rungs: For each rung of early stopping, the best value by then of the complete trials
-            that reached it, by number. Empty without a pruner, with one that is not built in, and
-            with several objectives.
+            that reached it, by number. Empty with several objectives.
     """
 
     directory: str
@@ -126,6 +127,7 @@ class StudyView:
     carrier: str = ""
     paused_by: str = ""
     dask_page: str = ""
+    rungs: Sequence[int] = ()
     at_rungs: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
