@@ -59,7 +59,7 @@ RUNGS = (2, 6)
 SLEEPER_TRIALS = 48
 AT_ONCE = {
     1: ["--workers", "1"],
-    16: ["--workers", "1", "--cpus", "2", "--cpus-per-trial", "0.125"],
+    16: ["--cpus-per-trial", "0.125"],
 }
 
 

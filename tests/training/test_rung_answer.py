@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -15,6 +16,8 @@ from hptune.core.trial import Direction, Goal
 from hptune.training import rung_answer
 from hptune.training.context import TrialContext
 from hptune.training.rung_answer import MOST_SECONDS, RungAnswer
+
+_T = TypeVar("_T")
 
 
 class Clock:
@@ -34,7 +37,7 @@ class Waits(threading.Condition):
         super().__init__()
         self.most_seconds: list[float] = []
 
-    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+    def wait_for(self, predicate: Callable[[], _T], timeout: float | None = None) -> _T:
         if not predicate():
             assert timeout is not None
             self.most_seconds.append(timeout)
@@ -47,9 +50,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     condition = Waits()
-    monkeypatch.setattr(rung_answer.threading, "Condition", lambda: condition)
+    monkeypatch.setattr(rung_answer, "Condition", lambda: condition)
     return condition.most_seconds
 
 
@@ -57,7 +60,7 @@ def answer(clock: Clock, *rungs: int, last_step: int = 0) -> RungAnswer:
     return RungAnswer(rungs, last_step=last_step, clock=clock)
 
 
-@pytest.mark.parametrize(("step_seconds", "most"), [(0.4, 0.1), (2.0, 0.5), (600.0, MOST_SECONDS)])
+@pytest.mark.parametrize(("step_seconds", "most"), [(0.4, 0.2), (1.0, 0.5), (600.0, MOST_SECONDS)])
 def test_it_waits_for_a_share_of_the_step_at_rungs_alone(
     clock: Clock, waits: list[float], step_seconds: float, most: float
 ) -> None:
@@ -111,9 +114,13 @@ def context(tmp_path: Path, send: list[Event], *, answer: Halt | None, at: int) 
     def reply(event: Event) -> None:
         send.append(event)
         if isinstance(event, Reported) and event.report.step == at:
-            call = (trial.request_stop, answer) if answer else (trial.may_continue, at)
-            timer = threading.Timer(0.05, *[call[0], [call[1]]])
-            timer.start()
+            threading.Timer(0.05, tell).start()
+
+    def tell() -> None:
+        if answer is None:
+            trial.may_continue(at)
+        else:
+            trial.request_stop(answer)
 
     trial = TrialContext(
         attempt=AttemptId(0, 0),

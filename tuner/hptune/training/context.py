@@ -222,7 +222,7 @@ class TrialContext(OtherTuners):
         poor, it is paused for better ones and may continue later, or the study ends.
 
         After a report at a rung of early stopping, the first call waits for the study's answer: at
-        most a second, and at most a quarter of the time since the report before.
+        most a second, and at most half of the time since the report before.
 
         Every rank of a parallel trial calls it at the same points of its training, such as after
         each batch; all get the same answer there. Most calls take about a microsecond.

@@ -7,16 +7,16 @@ less time than the answer, and the master may be away.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
+from threading import Condition
 
 MOST_SECONDS = 1.0
 """Longest wait; a master that takes longer is away, or its file system hangs."""
 
-SHARE_OF_STEP = 0.25
+SHARE_OF_STEP = 0.5
 """Longest wait, as a share of the time since the report before. Two of three trials stop at a rung,
-and each saves a step by the wait, so the wait pays even if every answer takes this long."""
+and each saves a step or more by the wait, so it pays even if every answer takes this long."""
 
 
 class RungAnswer:
@@ -49,7 +49,7 @@ class RungAnswer:
         self._most_seconds = 0.0
         self._is_in_time = True
         self._is_stopped = False
-        self._news = threading.Condition()
+        self._news = Condition()
         self.continued = 0
 
     def reported(self, step: int) -> None:
