@@ -309,7 +309,7 @@ class Study(Reports, Exports):
         tried = facts.get("model_loader") or {"trial": None, "loader": "study"}
         master = self._directory.owner()
         run = None if master is None else self._reader.run_state()
-        listed = self.trials
+        listed, space = self.trials, SearchSpace.from_json(facts["space"])
         rungs = known_rungs(settings, facts["epochs"], self.goals)
         return StudyView(
             directory=str(self._directory.path),
@@ -322,7 +322,8 @@ class Study(Reports, Exports):
             master=master,
             epochs=facts["epochs"],
             models={number: str(path) for number, path in files.models().items()},
-            possible_trials=possible_trials(settings, SearchSpace.from_json(facts["space"])),
+            possible_trials=possible_trials(settings, space),
+            space=space,
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds or None,
             last_finish=_last_finish(facts["ended"]),

@@ -14,10 +14,10 @@ from ...core.attempt import Attempt
 from ...core.messages import Finish, FinishReason
 from ...core.trial import TrialState
 from ..table import aligned, fields, indented, table
+from .advice import advice
 from .best import best_line, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of, trials_that_shared
 from .export import ranks_json
-from .rungs import stopping_warning
 from .view import FailureGroup, StudyState, StudyView
 
 _FAILURES_IN_STATUS = 5
@@ -50,7 +50,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
         ("", _infeasible_text(view) if view.infeasible else ""),
         ("", _pruned_text(view) if view.pruned_failures else ""),
-        ("", stopping_warning(view)),
+        *(("", each) for each in advice(view)),
     ]
     lines = fields([each for each in about if each[1]], width=width)
     if running := _running_rows(view, now, width):
@@ -176,8 +176,8 @@ def closing_text(
         lines += (f"    {each}" for each in aligned(text.params(best.params)))
         if view.model:
             lines += ["", *model_lines(view)]
-    if warning := stopping_warning(view):
-        lines += ["", warning]
+    if remarks := advice(view):
+        lines += ["", *remarks]
     steps = [(command(each), why) for each, why in _next_commands(view, finish) if command(each)]
     width = max((len(shown) for shown, _ in steps), default=0)
     if steps:

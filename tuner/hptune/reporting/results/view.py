@@ -14,6 +14,7 @@ from ...core.budget import DeviceBudget
 from ...core.goals import Goals
 from ...core.messages import Finish, FinishReason
 from ...core.ranking import Confirmation, Ranking
+from ...core.space.space import SearchSpace
 from ...core.trial import Goal, Trial, TrialState
 
 
@@ -100,6 +101,7 @@ class StudyView:
         carrier: What trains a trial on several devices, in words; empty for one device.
         paused_by: The user who paused the study; empty if it is not paused.
         dask_page: Address of Dask's own dashboard; empty if there is none.
+        space: The search space; empty if unknown.
         rungs: The rungs of early stopping; empty without a pruner, and with one that is not built
             in.
         at_rungs: For each rung of early stopping, the best value by then of the complete trials
@@ -127,6 +129,7 @@ class StudyView:
     carrier: str = ""
     paused_by: str = ""
     dask_page: str = ""
+    space: SearchSpace = field(default_factory=SearchSpace)
     rungs: Sequence[int] = ()
     at_rungs: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     ranking: Ranking = field(init=False, compare=False, repr=False)
