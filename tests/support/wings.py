@@ -34,10 +34,13 @@ WINGS = {
         (
             "hptune.reporting.html",
             "hptune.reporting.exports",
+            "hptune.reporting.results.advice",
             "hptune.reporting.results.importance",
+            "hptune.reporting.results.rungs",
             "hptune.cli.exporting",
             "hptune.cli.dashboard",
         ),
+        doors={"hptune.reporting.results.summary": "the status and the end of a run advise"},
         open_doors={"hptune.study": "figures, reports and exports are methods of Study"},
         uses=("remote", "other tools"),
     ),

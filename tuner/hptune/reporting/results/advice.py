@@ -53,7 +53,7 @@ def _edges(view: StudyView) -> list[str]:
         return []
     complete.sort(key=lambda each: each[0])
     best = [trial for _, trial in complete[: max(_LEAST_BEST, len(complete) // _BEST_PART)]]
-    numbers = (each for each in view.space if isinstance(each, FloatParameter | IntParameter))
+    numbers = (each for each in view.space or () if isinstance(each, FloatParameter | IntParameter))
     return [line for each in numbers if (line := _edge_line(each, best))]
 
 

@@ -14,7 +14,6 @@ from ...core.attempt import Attempt
 from ...core.messages import Finish, FinishReason
 from ...core.trial import TrialState
 from ..table import aligned, fields, indented, table
-from .advice import advice
 from .best import best_line, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of, trials_that_shared
 from .export import ranks_json
@@ -50,7 +49,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
         ("", _infeasible_text(view) if view.infeasible else ""),
         ("", _pruned_text(view) if view.pruned_failures else ""),
-        *(("", each) for each in advice(view)),
+        *(("", each) for each in _advice(view)),
     ]
     lines = fields([each for each in about if each[1]], width=width)
     if running := _running_rows(view, now, width):
@@ -78,6 +77,12 @@ def _cost_text(view: StudyView, now: float) -> str:
         waited = text.duration(cost.wait_seconds)
         words.append(f"{waited} of waiting at workers (sum over the trials)")
     return ", ".join(words)
+
+
+def _advice(view: StudyView) -> list[str]:
+    from .advice import advice
+
+    return advice(view)
 
 
 def _packed(view: StudyView) -> str:
@@ -176,7 +181,7 @@ def closing_text(
         lines += (f"    {each}" for each in aligned(text.params(best.params)))
         if view.model:
             lines += ["", *model_lines(view)]
-    if remarks := advice(view):
+    if remarks := _advice(view):
         lines += ["", *remarks]
     steps = [(command(each), why) for each, why in _next_commands(view, finish) if command(each)]
     width = max((len(shown) for shown, _ in steps), default=0)
