@@ -172,6 +172,10 @@ WINGS = {
     "replay": Wing(
         ("hptune.master.replay",), doors={"hptune.cli.reading": "the command `hptune replay`"}
     ),
+    "watching": Wing(
+        ("hptune.reporting.terminal.watch",),
+        doors={"hptune.cli.reading": "`hptune status --watch`"},
+    ),
     "optimizers": Wing(("hptune.optimizers",)),
     "testing": Wing(("hptune.testing",)),
 }

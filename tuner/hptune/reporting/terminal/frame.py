@@ -271,7 +271,7 @@ def _table(
 
 def _foot_lines(snapshot: StudySnapshot, width: int) -> list[Text]:
     line = _labelled("workers").append(str(snapshot.workers))
-    if snapshot.workers:
+    if snapshot.cpus:
         line.append(f"  {text.number(snapshot.cpus_held)}/{snapshot.cpus} cores")
         if snapshot.gpus:
             line.append(f", {text.number(snapshot.gpus_held)}/{snapshot.gpus} GPUs")
