@@ -9,6 +9,11 @@ simulated.
 
 Building and compiling the model takes some seconds, even if an epoch is short, and no pruner can
 save them: `start` is this cost in epochs.
+
+    .venv/bin/python benchmarks/early_stopping_real.py --beyond-rungs
+
+counts instead the epochs that stopped trials train beyond their rung, in studies of an objective
+that reports and at once asks `trial.should_stop()`.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hptune.core.attempt import AttemptId
+from hptune.core.trial import TrialState
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger.reader import LedgerReader
 
@@ -34,6 +40,27 @@ METRIC = "val_accuracy"
 FULL_TRIALS = 12
 STOPPED_TRIALS = 36
 MOST = 0.4
+SLEEPER = """
+import time
+
+OBJECTIVE, DIRECTION = "score", "max"
+
+
+def objective(hp, trial):
+    score = hp.Float("x", 0.0, 1.0)
+    for epoch in range(1, trial.epochs + 1):
+        time.sleep({seconds})
+        trial.report(epoch, score=score)
+        if trial.should_stop():
+            break
+    return score
+"""
+RUNGS = (2, 6)
+SLEEPER_TRIALS = 48
+AT_ONCE = {
+    1: ["--workers", "1"],
+    16: ["--cpus-per-trial", "0.125"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +128,46 @@ def study(directory: Path, *, seed: int, further: list[str]) -> Recorded:
     return Recorded(reports, spans)
 
 
+def beyond_rungs(folder: Path, *, at_once: int, seconds: float) -> list[int]:
+    """Return how many epochs each stopped trial has trained beyond its rung."""
+    model = folder / "sleeper.py"
+    model.write_text(SLEEPER.format(seconds=seconds))
+    directory = folder / f"study-{at_once}-{seconds}"
+    command = [sys.executable, "-m", "hptune", "run", str(model), "--study", str(directory)]
+    command += ["--search", "random", "--pruner", "asha", "--min-epochs", str(RUNGS[0])]
+    command += ["--epochs", "12", "--trials", str(SLEEPER_TRIALS), "--quiet", *AT_ONCE[at_once]]
+    subprocess.run(command, check=True)
+    trials = LedgerReader(StudyDirectory(directory)).trials()
+    ends = [each.step or 0 for each in trials if each.state is TrialState.PRUNED]
+    return [end - max(rung for rung in RUNGS if rung <= end) for end in ends]
+
+
+def print_beyond_rungs() -> None:
+    """Measure, and print the table of epochs beyond rungs."""
+    print("| trials at once | seconds of an epoch | stopped | at the rung | epochs beyond, mean |")
+    print("|---:|---:|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        for at_once in AT_ONCE:
+            for seconds in (0.1, 0.3, 1.0):
+                beyond = beyond_rungs(Path(folder), at_once=at_once, seconds=seconds)
+                print(
+                    f"| {at_once} | {seconds} | {len(beyond)} | {beyond.count(0)} "
+                    f"| {statistics.mean(beyond):.2f} |",
+                    flush=True,
+                )
+
+
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description="How much training until as good a model?")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=8, help="the full training of both")
     parser.add_argument("--further", nargs=argparse.REMAINDER, default=[], help="for the second")
+    parser.add_argument("--beyond-rungs", action="store_true")
     options = parser.parse_args()
+    if options.beyond_rungs:
+        print_beyond_rungs()
+        return
     print(
         "| seed | full search: best | trained | with asha: as good after | share | of the epochs "
         "| best | start, epochs |"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hptune.storage.artifacts import RESUME
+from hptune.study import Study
 from in_process import InProcess
 
 LIGHT = ("--executor", "joblib", "--seed", "3", "--study", "study")
@@ -45,15 +45,21 @@ def test_limits_pruners_and_spaces_that_do_not_fit(cli: InProcess) -> None:
     assert cli("replay", "study").out == said
 
 
+def steps(cli: InProcess, trial: int) -> list[int]:
+    return [each.step for each in Study(cli.study()).reports(trial)]
+
+
 def test_epochs_that_were_lowered_and_are_raised_again(cli: InProcess) -> None:
     cli.file("model.py", EPOCHS)
     assert cli("run", "model.py", *LIGHT, "--trials", "2", "--epochs", "4").code == 0
     ended = cli("resume", "study", "--trials", "3", "--epochs", "2")
     assert "2 epochs instead of 4: the 2 complete trials stay as they are" in ended.err
     assert "resumed: 2 trials are over\n" in ended.err
-    for number in range(3):  # as Keras's trials write them
-        folder = cli.study() / "trials" / str(number) / RESUME
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "last.ckpt").touch()
     ended = cli("resume", "study", "--epochs", "4")
     assert "4 epochs instead of 2: 1 best trial trains on from epoch 2; the other 2" in ended.err
+    assert steps(cli, 2) == [1, 2, 3, 4], "from its own checkpoint"
+    ended = cli("resume", "study", "--epochs", "5", "--keep-checkpoints", "0")
+    assert steps(cli, 0) == [1, 2, 3, 4, 5]
+    ended = cli("resume", "study", "--epochs", "6")
+    stay = "the 3 complete trials stay as they are (trained at most 5 epochs), as no checkpoint"
+    assert f"6 epochs instead of 5: {stay} of theirs is kept\n" in ended.err

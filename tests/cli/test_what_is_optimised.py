@@ -187,10 +187,9 @@ def test_the_best_are_confirmed_also_across_an_interruption(hptune: Hptune, cli:
     assert abs(data["best"]["confirmed"]["means"][0] - means[winner]) < 1e-12
     assert weights(hptune.study() / "best") == str(data["best"]["trial"])
     assert "±" in cli("best", "study").out
-    assert [p.parent.name for p in (hptune.study() / "trials").glob("*/checkpoint")] in (
-        [],
-        [str(data["best"]["trial"])],
-    )
+    left = {p.parent.name for p in (hptune.study() / "trials").glob("*/checkpoint")}
+    ranked = sorted(found[:8], key=lambda trial: -trial["value"])
+    assert left <= {str(each["number"]) for each in ranked[:3]} | {str(data["best"]["trial"])}
     refused = cli("resume", "study", "--trials", "9", "--confirm-repeats", "5")
     assert refused.code == 2
     assert "--confirm-repeats 2" in refused.err

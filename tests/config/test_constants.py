@@ -57,6 +57,7 @@ def test_direction_in_the_file_belongs_to_the_objective_in_the_file(
             ["gloss"],
             "--direction min (DIRECTION in the model file is that of its own OBJECTIVE, score)",
         ),
+        ({"OBJECTIVE": "quality:max"}, ["qualty"], "--direction min. Did you mean 'quality'?"),
         ({"DIRECTION": "max"}, ["loss", "gloss"], "name the objective gloss:max or gloss:min"),
     ],
 )

@@ -32,7 +32,7 @@ from hptune.executors.base import Executor
 from hptune.testing.executors import ExecutorSuite, Stage, curve
 from hptune.testing.simulated import SimulatedExecutor
 from hptune.testing.simulated_parts import Faults, SimulatedWorker
-from hptune.worker.orders import AttemptOrder
+from hptune.worker.orders import AttemptOrder, ProcessOrder
 
 
 class Sound(SimulatedExecutor):
@@ -165,6 +165,12 @@ class AnswersEveryStop(Sound):
     def spoilt(self, events: list[Event]) -> list[Event]:
         said, self.answers = self.answers, []
         return [*(replace(each, at=self.clock.now()) for each in said), *events]
+
+
+class AnswersEveryOrder(Sound):
+    def tell(self, order: ProcessOrder) -> None:
+        ending = Ending(Cause.RETURNED, {"score": 0.0})
+        self.deliver(0.0, AttemptEnded(self.clock.now(), order.attempt, ending))
 
 
 class KnowsOneFailure(Sound):
@@ -355,6 +361,7 @@ CAUGHT_BY: list[tuple[type[Sound], str]] = [
     (NeverStops, "test_an_attempt_can_be_stopped"),
     (KnowsOneReasonToStop, "test_an_attempt_can_be_stopped"),
     (NeverStops, "test_an_attempt_can_be_killed_at_once"),
+    (AnswersEveryOrder, "test_an_attempt_learns_that_it_may_continue_after_a_rung"),
     (StopsOnlyWhatHasBegun, "test_an_attempt_can_be_stopped_before_it_has_begun"),
     (StopsOnlyTheWilling, "test_an_attempt_that_ignores_the_order_ends_after_the_grace_time"),
     (AnswersEveryStop, "test_stopping_again_or_too_late_does_nothing"),

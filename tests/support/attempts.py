@@ -83,6 +83,7 @@ class Attempts:
         resume_from: int | None = None,
         checkpoint_every: int | None = None,
         halt: tuple[int, Halt] | None = None,
+        rungs: Sequence[int] = (),
         placement: Placement | None = None,
         timeout_seconds: float = 120.0,
         hang_timeout_seconds: float | None = None,
@@ -125,6 +126,7 @@ class Attempts:
             incumbents=tuple(incumbents),
             resume_from=resume_from,
             keep_last=keep_last,
+            rungs=tuple(rungs),
             measure=measure,
         )
         return self._carry_out(order, halt)

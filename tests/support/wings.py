@@ -34,11 +34,14 @@ WINGS = {
         (
             "hptune.reporting.html",
             "hptune.reporting.exports",
+            "hptune.reporting.results.advice",
             "hptune.reporting.results.importance",
+            "hptune.reporting.results.rungs",
             "hptune.cli.exporting",
             "hptune.cli.dashboard",
             "hptune.dashboard",
         ),
+        doors={"hptune.reporting.results.summary": "the status and the end of a run advise"},
         open_doors={"hptune.study": "figures, reports and exports are methods of Study"},
         uses=("remote", "other tools", "notes"),
     ),
@@ -199,6 +202,10 @@ WINGS = {
     ),
     "replay": Wing(
         ("hptune.master.replay",), doors={"hptune.cli.reading": "the command `hptune replay`"}
+    ),
+    "watching": Wing(
+        ("hptune.reporting.terminal.watch",),
+        doors={"hptune.cli.reading": "`hptune status --watch`"},
     ),
     "optimizers": Wing(("hptune.optimizers",)),
     "testing": Wing(("hptune.testing",)),

@@ -47,6 +47,24 @@ def test_what_was_reported_belongs_to_the_result(
 
 
 @pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (
+            '{"scor": 0.9, "size": 4}',
+            "objective() returned 'scor' and no 'score', so the score that it reported counts",
+        ),
+        ('{"score": 0.9, "scor": 4}', ""),
+        ('{"best_score": 0.9, "size": 4}', ""),
+    ],
+)
+def test_a_misspelt_name_in_a_result_is_told(
+    attempts: Attempts, returned: str, reason: str
+) -> None:
+    ending = attempts.run(OBJECTIVE.replace("{returned}", returned)).ending
+    assert (ending.cause, ending.reason) == (Cause.RETURNED, reason)
+
+
+@pytest.mark.parametrize(
     ("steps", "resumed_from", "ended_early"),
     [
         ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], None, False),

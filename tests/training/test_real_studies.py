@@ -93,9 +93,10 @@ def test_what_the_best_objective_left_is_kept(cli: InProcess) -> None:
         f"weights_{step}.txt": text for step in (1, 2, 3)
     }
     assert json.loads((cli.study() / "best" / "best.json").read_text())["trial"] == best["number"]
-    # What the others left is gone; their logs stay.
-    left = sorted(path.parent.name for path in (cli.study() / "trials").glob("*/checkpoint"))
-    assert left in ([], [str(best["number"])])
+    # The best three can train on. What the others left is gone; their logs stay.
+    ranked = sorted(trials(cli.study()), key=lambda trial: -trial["value"])
+    left = {path.parent.name for path in (cli.study() / "trials").glob("*/checkpoint")}
+    assert left == {str(trial["number"]) for trial in ranked[:3]}
     assert len(list((cli.study() / "trials").glob("*/log.txt"))) == 6
     steps = rows(cli.study(), "SELECT trial, step, value FROM reports WHERE metric = 'score'")
     assert len(steps) == 18

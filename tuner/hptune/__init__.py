@@ -5,6 +5,7 @@ Use `Tuner` in Python, or the command `hptune` in a shell.
 
 from __future__ import annotations
 
+import os as _os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from .training.keras.reporting_callback import keras_callback
     from .training.program import run_program
     from .tuner import Tuner
+
+# TensorFlow writes eight lines about the machine when a program that tunes imports it.
+_os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 __all__ = [
     "HptuneError", "HyperParameters", "Resources", "Study", "StudyError", "TrialPruned", "Tuner",

@@ -369,7 +369,8 @@ class Study(Reports, Exports):
         tried = facts.get("model_loader") or {"trial": None, "loader": "study"}
         master = self._directory.owner()
         run = self._reader.run_state()
-        listed = self.trials
+        listed, space = self.trials, SearchSpace.from_json(facts["space"])
+        rungs = known_rungs(settings, facts["epochs"], self.goals)
         return StudyView(
             directory=str(self._directory.path),
             search=shown_name(settings.search),
@@ -381,7 +382,8 @@ class Study(Reports, Exports):
             master=master,
             epochs=facts["epochs"],
             models={number: str(path) for number, path in files.models().items()},
-            possible_trials=possible_trials(settings, SearchSpace.from_json(facts["space"])),
+            possible_trials=possible_trials(settings, space),
+            space=space,
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds or None,
             last_finish=_last_finish(facts["ended"]),
@@ -393,14 +395,15 @@ class Study(Reports, Exports):
             dask_page="" if master is None else facts.get("dask_page", ""),
             created_at=float(facts["created_at"]),
             carrier=facts.get("carrier", ""),
-            at_rungs=self._at_rungs(settings, facts["epochs"]),
+            rungs=rungs,
+            at_rungs=self._at_rungs(rungs),
         )
 
-    def _at_rungs(self, settings: StudySettings, epochs: int | None) -> dict[int, dict[int, float]]:
+    def _at_rungs(self, rungs: Sequence[int]) -> dict[int, dict[int, float]]:
         if len(self.goals.objectives) > 1:
             return {}
         found = {}
-        for rung in known_rungs(settings, epochs, self.goals):
+        for rung in rungs:
             found[rung] = self._reader.best_by(rung, goal=self.goals.goal)
             if not found[rung]:
                 break

@@ -13,6 +13,7 @@ from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import (
     Ask,
     Command,
+    Continue,
     Discard,
     Finish,
     FinishReason,
@@ -47,8 +48,9 @@ def pause(driver: EngineDriver, trial: int, *, step: int, score: float, attempt:
 
 def test_a_poor_trial_is_stopped_and_another_one_asked_for(driver: EngineDriver) -> None:
     driver.go(3, cores=2, pruner=STOPS)
-    (tell,) = driver.report(name(0), 1, score=0.5)
+    tell, on = driver.report(name(0), 1, score=0.5)
     assert isinstance(tell, Tell)
+    assert on == Continue(name(0), 1), "the attempt waits for this"
     assert (tell.trial.state, tell.trial.rungs) == (TrialState.RUNNING, {1: (0.5,)})
     tell, stop = driver.report(name(1), 1, score=0.4, other=7.0)
     assert stop == Stop(name(1), Halt.PRUNE)
@@ -67,8 +69,9 @@ def test_reports_between_rungs_and_of_other_metrics_cost_nothing(driver: EngineD
     assert driver.report(name(0), 2, score=0.1) == []
     assert driver.report(name(1), 1, other=0.1) == []
     assert driver.report(name(1), 1, score=math.nan) == []
-    (tell,) = driver.report(name(0), 4, score=0.4)
+    tell, on = driver.report(name(0), 4, score=0.4)
     assert isinstance(tell, Tell)
+    assert on == Continue(name(0), 4)
     assert tell.trial.rungs == {1: (0.5,), 3: (0.5,)}, "the best value so far counts"
 
 
@@ -76,7 +79,7 @@ def test_the_value_of_a_stopped_trial_is_that_of_its_last_report(driver: EngineD
     driver.go(2, cores=2, pruner=STOPS)
     driver.report(name(0), 3, score=0.9)
     driver.report(name(1), 2, score=0.95)
-    (tell,) = driver.report(name(1), 3, score=0.1)
+    tell, _ = driver.report(name(1), 3, score=0.1)
     assert isinstance(tell, Tell), "its best value is the best of all, so it continues"
     driver.end(name(1), PRUNED)
     trial = driver.trial(1)
@@ -141,8 +144,9 @@ def test_what_breaks_a_constraint_stops_nobody(driver: EngineDriver) -> None:
     driver.join(cores=4)
     driver.suggest()
     for number in range(3):
-        assert driver.report(name(number), 1, score=0.9, size=99.0) == []
-    (tell,) = driver.report(name(3), 1, score=0.5, size=5.0)
+        told = driver.report(name(number), 1, score=0.9, size=99.0)
+        assert told == [Continue(name(number), 1)]
+    tell, _ = driver.report(name(3), 1, score=0.5, size=5.0)
     assert isinstance(tell, Tell), "of those that keep the constraint it is the best"
     assert tell.trial.rungs == {1: (0.5,)}
 
@@ -163,10 +167,10 @@ def test_one_that_keeps_the_constraint_late_is_judged_by_what_it_has_then(
     driver.open(3, pruner=STOPS, goals=SMALL)
     driver.join(cores=3)
     driver.suggest()
-    assert driver.report(name(0), 1, score=0.9, size=99.0) == []
+    assert driver.report(name(0), 1, score=0.9, size=99.0) == [Continue(name(0), 1)]
     driver.report(name(1), 1, score=0.2, size=5.0)
     driver.report(name(1), 3, score=0.2, size=5.0)
-    (tell,) = driver.report(name(0), 3, score=0.4, size=9.0)
+    tell, _ = driver.report(name(0), 3, score=0.4, size=9.0)
     assert isinstance(tell, Tell)
     assert tell.trial.rungs == {3: (0.4,)}, "the 0.9 broke the constraint"
 
@@ -198,7 +202,7 @@ def race_of_two(driver: EngineDriver, goals: Goals = TWO) -> None:
 def test_a_trial_is_stopped_if_others_are_better_in_every_objective(driver: EngineDriver) -> None:
     race_of_two(driver)
     driver.report(name(0), 1, score=0.9, size=5.0)
-    (tell,) = driver.report(name(1), 1, score=0.1, size=1.0)
+    tell, _ = driver.report(name(1), 1, score=0.1, size=1.0)
     assert isinstance(tell, Tell), "it is the smallest"
     assert tell.trial.rungs == {1: (0.1, 1.0)}
     _, stop = driver.report(name(2), 1, score=0.8, size=6.0)
@@ -305,7 +309,7 @@ def test_a_trial_among_the_best_goes_on_without_a_pause(driver: EngineDriver) ->
     for trial in range(2):
         pause(driver, trial, step=1, score=0.5)
         driver.suggest()
-    assert kinds(driver.report(name(2), 1, score=0.9)) == [Tell]
+    assert kinds(driver.report(name(2), 1, score=0.9)) == [Tell, Continue]
     assert driver.running.keys() == {name(2)}
 
 
@@ -412,10 +416,10 @@ def test_a_pruner_that_begins_late_compares_trials_of_as_many_epochs(
     driver.open(8, pruner=pruner)
     driver.join("more", cores=2)
     driver.suggest()
-    (tell,) = driver.report(name(6), 1, score=0.2)
+    tell, _ = driver.report(name(6), 1, score=0.2)
     assert isinstance(tell, Tell), "the others had 0.1 by then"
     assert Stop(name(7), Halt.PRUNE) in driver.report(name(7), 1, score=0.05)
-    (tell,) = driver.report(name(6), 3, score=0.4)
+    tell, _ = driver.report(name(6), 3, score=0.4)
     assert isinstance(tell, Tell)
     driver.check_replay()
 

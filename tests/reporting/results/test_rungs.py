@@ -23,6 +23,7 @@ from hptune.reporting.results.rungs import (
     MIN_TRIALS,
     rank_correlation,
     rung_agreements,
+    stopped_at,
     stopping_warning,
 )
 from hptune.reporting.results.summary import closing_text, status_text
@@ -53,6 +54,19 @@ def study(*rows: tuple[int, Sequence[float], float], pruned: int = 0) -> StudyVi
             for place, rung in enumerate((2, 6, 18))
         },
     )
+
+
+@pytest.mark.parametrize(
+    ("rungs", "expected"),
+    [((2, 6), {1: 1, 2: 3, 6: 2}), ((), {1: 1, 2: 1, 3: 2, 6: 1, 8: 1})],
+)
+def test_trials_are_stopped_at_rungs_also_if_they_learn_of_it_later(
+    rungs: tuple[int, ...], expected: dict[int, int]
+) -> None:
+    steps = (1, 2, 3, 3, 6, None)
+    stopped = [trial(n, TrialState.PRUNED, value=0.1, step=step) for n, step in enumerate(steps)]
+    others = [trial(8, TrialState.PAUSED, value=0.1, step=8), trial(9, value=0.1, step=27)]
+    assert stopped_at(replace(study(), trials=[*stopped, *others], rungs=rungs)) == expected
 
 
 def found_in(view: StudyView) -> list[tuple[int, int, Any, bool]]:

@@ -71,10 +71,14 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_status_shows_the_last_packing_decision() -> None:
-    *others, last = VIEW.attempts
     why = "up to 4 trials per core (each uses 0.27 of one)"
-    packed = replace(VIEW, attempts=(*others, replace(last, placed_at=1e9, why=why)))
-    assert f"\npacked   {why}\n" in status_text(packed, now=1100.0)
+    alone, last = (replace(VIEW.attempts[-1], placed_at=at, why=why) for at in (9e8, 1e9))
+    alone = replace(alone, id=AttemptId(3, 0), ended_at=1e9 - 1.0)
+    packed = replace(VIEW, attempts=(alone, last))
+    assert "packed" not in status_text(packed, now=1100.0), "no two trials shared anything"
+    both = replace(packed, attempts=(replace(alone, ended_at=1e9 + 1.0), last))
+    count = len(VIEW.trials)
+    assert f"\npacked   {why}; 2 of {count} trials shared one\n" in status_text(both, now=1100.0)
     assert status_json(packed, now=1100.0)["packed"] == why
     assert status_json(VIEW, now=1100.0)["packed"] is None
 
@@ -85,7 +89,7 @@ def test_status_of_a_running_study() -> None:
         "study 'runs/my digits'",
         "search tpe for val_accuracy (max)",
         "state running on login1 in process 4242 for 1m40s, since 1970-01-01 00:16:40",
-        "trials 5/10 trials: 1 complete, 1 pruned, 3 failed, 1 running, 4 to come",
+        "trials 5/10: 1 complete, 1 pruned, 3 failed, 1 running, 4 to come",
         "retried 1 attempt (1 worker lost)",
         "used 0.169 core hours, 0.025 GPU hours",
         "best 0.9000 val_accuracy (max), trial 0, epoch 5",
@@ -132,7 +136,7 @@ def test_status_of_a_study_whose_master_is_gone() -> None:
     lines = status_text(gone, now=1100.0).splitlines()
     state = "not running: the master is gone (killed, or failed); continue with: hptune resume"
     assert f"state    {state} 'runs/my digits'" in lines
-    assert "trials   5/10 trials: 1 complete, 1 pruned, 3 failed, 1 interrupted, 4 to come" in lines
+    assert "trials   5/10: 1 complete, 1 pruned, 3 failed, 1 interrupted, 4 to come" in lines
     assert "trial 5 was interrupted; hptune resume continues it" in lines
     data: Any = status_json(gone, now=1100.0)
     assert data["running"] == []
@@ -157,7 +161,7 @@ def test_status_of_a_finished_and_of_a_new_study() -> None:
         "study runs/new",
         "state not running: the master is gone (killed, or failed); "
         "continue with: hptune resume runs/new",
-        "trials 0 trials: no trials yet",
+        "trials 0: no trials yet",
         f"best {NOTHING}",
     )
     for word in ("running  ", "failures", "used", "retried"):
@@ -390,7 +394,7 @@ def test_the_end_of_a_finished_run() -> None:
         "load keras.saving.load_model('runs/my digits/best/model.keras')",
         "next",
         "hptune best 'runs/my digits' show the best trial",
-        "hptune report 'runs/my digits' write figures and tables as a web page",
+        "hptune report 'runs/my digits' write them as one file",
         "hptune resume 'runs/my digits' --trials 2 continue with more trials",
     )
     # More trials are no remedy where every configuration was tried.

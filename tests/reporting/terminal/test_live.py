@@ -125,6 +125,22 @@ def test_a_wide_terminal_shows_the_same_table_as_intended() -> None:
     assert len(ends) == 1, "running and ended trials share the columns"
 
 
+def test_a_running_trial_that_is_ahead_is_marked_and_a_wide_terminal_shows_configurations() -> None:
+    done = trial(0, value=0.7, params={"lr": 0.1})
+    runs = (
+        running(1, step=2, value=0.71, params={"lr": 0.2}),
+        running(2, step=2, value=0.69, params={"lr": 0.3}),
+        running(3, params={"lr": 0.4}),
+    )
+    for width, is_wide in ((159, False), (160, True)):
+        screen = Screen(width)
+        screen.new_lines()
+        screen.progress.update(snapshot(done, runs=runs), (), 1021.0)
+        lines = [line for line in screen.new_lines() if "2 cores" in line]
+        assert ["better than the best" in line for line in lines] == [True, False, False]
+        assert [f"lr=0.{n}" in line for n, line in enumerate(lines, 2)] == [is_wide] * 3
+
+
 @pytest.mark.parametrize("height", [3, 8, 12, 20, 50])
 def test_many_running_trials_never_fill_more_than_the_terminal(height: int) -> None:
     done = tuple(trial(i, value=0.5) for i in range(20))
@@ -172,7 +188,7 @@ def test_the_end_leaves_a_summary_and_no_table() -> None:
     screen.progress.stop()
     lines = screen.new_lines()
     assert [line.rstrip() for line in lines] == [
-        "trials   " + "━" * 14 + "─" * 22 + "  4/10 trials   took 3m10s",
+        "trials   " + "━" * 14 + "─" * 22 + "  4/10 trials",
     ]
     assert screen.new_codes().endswith("\x1b[?25h")  # the cursor is shown again
     screen.progress.stop()
@@ -209,6 +225,8 @@ def test_the_header_and_notes_break_between_words_and_keep_paths_whole() -> None
         "         the best 3 once more",
         f"study    {path}",
         "runs     2 at a time",
+        "watch    hptune dashboard",
+        f"         {path}",
         "no objective was named: taking val_accuracy (say OBJECTIVE",
         "or --objective)",
         "stopping 2 trials; their checkpoints are kept, Ctrl-C again",

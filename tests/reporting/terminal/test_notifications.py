@@ -7,6 +7,7 @@ from typing import Any
 
 from fake_study import attempt, parallel, trial
 from hptune.core.attempt import (
+    MISNAMED,
     NEVER_ASKED,
     Attempt,
     AttemptId,
@@ -305,6 +306,14 @@ def test_trials_that_never_ask_whether_they_are_pruned_are_shown_once() -> None:
         notifications.observe([], [replace(deaf, reason=NEVER_ASKED)])
     (line,) = notifications.lines(0.0)
     assert line.startswith("trial 2 trained to its end although --pruner asha had stopped it: it n")
+
+
+def test_results_with_misspelt_names_are_shown_once() -> None:
+    notifications = Observing()
+    for number in (2, 3):
+        ended = attempt(number, outcome=Outcome.FINISHED, cause=Cause.RETURNED)
+        notifications.observe([], [replace(ended, reason=f"{MISNAMED} 'acuracy' and …")])
+    assert notifications.lines(0.0) == ["trial 2: objective() returned 'acuracy' and …"]
 
 
 def test_a_pruner_that_no_report_reaches_is_shown_once() -> None:

@@ -33,3 +33,13 @@ def test_it_ends_the_training_when_the_trial_is_to_stop(attempts: Attempts) -> N
     result = attempts.run(BUILD + DATA + OBJECTIVE, halt=(1, Halt.PRUNE), epochs=4)
     assert result.ending.cause is not Cause.RETURNED
     assert result.steps in ([1], [1, 2]), "the order may come within the second epoch"
+
+
+@pytest.mark.parametrize("training", [OBJECTIVE, ""], ids=["objective", "build_model"])
+def test_a_training_waits_at_a_rung_and_stops_before_its_next_epoch(
+    attempts: Attempts, training: str
+) -> None:
+    result = attempts.run(BUILD + DATA + training, halt=(1, Halt.PRUNE), rungs=(1,), epochs=4)
+    assert result.ending.cause is Cause.PRUNED, result.log
+    assert result.steps == [1]
+    assert "Epoch 2/" not in result.log

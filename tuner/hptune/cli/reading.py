@@ -27,6 +27,7 @@ from .output import echo, output_errors, terminal_width
 
 if TYPE_CHECKING:
     from ..clusters.slurm_master import MasterJob
+    from ..reporting.terminal.watch import Watched
     from ..storage.directory import StudyDirectory
     from ..study import Study
 
@@ -58,9 +59,9 @@ def status(directory: Path, *, as_json: bool, watches: bool) -> None:
 
         seldom = _seldom(lambda: master_job(found))
         with output_errors():
-            watch(lambda: _status_text(found, seldom()), sys.stdout)
+            watch(lambda: _watched(found, seldom()), sys.stdout)
         return
-    echo(_status_json(found) if as_json else _status_text(found, master_job(found))[0])
+    echo(_status_json(found) if as_json else _watched(found, master_job(found)).text)
 
 
 def _seldom(ask: Callable[[], _Answer]) -> Callable[[], _Answer]:
@@ -76,23 +77,24 @@ def _seldom(ask: Callable[[], _Answer]) -> Callable[[], _Answer]:
     return answer
 
 
-def _status_text(found: StudyDirectory, master: MasterJob | None) -> tuple[str, bool]:
-    """Return the state of a study, and whether it neither runs nor waits in Slurm's queue."""
+def _watched(found: StudyDirectory, master: MasterJob | None) -> Watched:
+    """Return the state of a study, which may also wait in Slurm's queue."""
     from ..clusters.shown_jobs import jobs_text
     from ..reporting.results.summary import status_text
+    from ..reporting.terminal.watch import Watched
     from ..study import Study
 
     has_job = master is not None and master.job is not None
     if master is not None and not found.database.exists():
         # The job waits in the queue; it makes the study when it starts.
-        return master.text(), not has_job
+        return Watched(master.text(), not has_job)
     # Asked first: a run that ends now is shown once more.
     is_over = found.owner() is None and not has_job
     now = time.time()
-    text = status_text(Study(found).view(), now=now, width=terminal_width())
-    words = [text, jobs_text(found.path, now=now)]
+    view, jobs = Study(found).view(), jobs_text(found.path, now=now)
+    words = [status_text(view, now=now, width=terminal_width()), jobs]
     words += [] if master is None else [master.text()]
-    return "\n".join(filter(None, words)), is_over
+    return Watched("\n".join(filter(None, words)), is_over, view, jobs)
 
 
 def _status_json(found: StudyDirectory) -> dict[str, object]:

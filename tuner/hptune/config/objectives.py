@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.goals import MEASURED, RETURNED_NUMBER, Comparison, Constraint, Goals, metric_meant
+from ..core.spelling import did_you_mean
 from ..core.trial import Direction, Goal
 from ..errors import UnknownMetricError, UsageError
 from .fit_results import RETURNED
@@ -139,7 +140,8 @@ def resolve_goals(
         chosen = [_default_goal(found, direction, notes)]
     else:
         other_way = _other_way(constants, of_the_file=of_the_file) if len(named) == 1 else ""
-        chosen = [_goal(each, direction, other_way, unknown) for each in named]
+        own = [read_objective(each)[0] for each in _texts(constants.get("OBJECTIVE"))]
+        chosen = [_goal(each, direction, other_way, unknown, own) for each in named]
     goals = Goals(tuple(chosen), tuple(read_constraint(each) for each in conditions))
     return goals, [*notes, *_training_notes(goals.goal.metric, found)]
 
@@ -208,7 +210,11 @@ def _other_way(constants: Mapping[str, object], *, of_the_file: bool) -> str:
 
 
 def _goal(
-    text: str, direction: Direction | None, other_way: str, unknown: Mapping[str, str]
+    text: str,
+    direction: Direction | None,
+    other_way: str,
+    unknown: Mapping[str, str],
+    of_the_file: Sequence[str],
 ) -> Goal:
     metric, own = read_objective(text)
     known = own or direction or direction_of(metric)
@@ -218,9 +224,10 @@ def _goal(
             f"{metric}:min"
         )
     if known is None:
+        meant = did_you_mean(metric, of_the_file)
         raise UsageError(
             f"the direction of {metric!r} is not known from its name; "
-            f"name the objective {metric}:max or {metric}:min{other_way}"
+            f"name the objective {metric}:max or {metric}:min{other_way}{meant and '.'}{meant}"
         )
     return Goal(metric, known)
 

@@ -94,7 +94,7 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
         if found.origin != "frozen" and not is_installed(found.origin or ""):
             break  # a module of the user's may change where others are found
     if not has_entry and _lacks_load_data(tree):
-        raise ModelFileError(NO_LOAD_DATA)
+        raise ModelFileError(f"{path}: {NO_LOAD_DATA}")
 
 
 def _check_python(python: str) -> None:

@@ -266,6 +266,9 @@ class Ending:
 FROM_OUTSIDE = (Cause.KILLED, Cause.WORKER_LOST)
 """Ends that may be the fault of the node, and not of the trial."""
 
+MISNAMED = "objective() returned"
+"""Begin of the reason of an attempt whose result seems to have a misspelt name."""
+
 NEVER_ASKED = "it never called trial.should_stop()"
 """Part of the reason of an attempt that trained to its end although the pruner had stopped it."""
 

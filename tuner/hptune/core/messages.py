@@ -365,6 +365,7 @@ class Start:
             them need not keep its model.
         resume_from: The last step that the trial has reported; None if it has reported none.
         keep_last: Whether the checkpoint of the last epoch may be needed.
+        rungs: The steps at which the attempt is judged: `Stop` or `Continue` follows its report.
     """
 
     attempt: AttemptId
@@ -374,6 +375,7 @@ class Start:
     incumbents: tuple[Score, ...]
     resume_from: int | None
     keep_last: bool = False
+    rungs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +384,20 @@ class Stop:
 
     attempt: AttemptId
     halt: Halt
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Tell a running attempt that it may train beyond a rung.
+
+    The attempt waits for this, or for `Stop`, for a short time; so it need not arrive.
+
+    Attributes:
+        step: The step of the report by which the trial has reached the rung.
+    """
+
+    attempt: AttemptId
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,4 +433,4 @@ class Finish:
 Question = DecidePacking | DecideSplit | ExcludeNode
 """Commands that are answered at once, by an event that is recorded with the one before."""
 
-Command = Ask | Question | Tell | GrowSpace | Start | Stop | KeepBest | Discard | Finish
+Command = Ask | Question | Tell | GrowSpace | Start | Stop | Continue | KeepBest | Discard | Finish

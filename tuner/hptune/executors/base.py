@@ -13,7 +13,7 @@ from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event
 from ..core.notice import Notice
-from ..worker.orders import AttemptOrder, MeetOrder
+from ..worker.orders import AttemptOrder, ProcessOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +79,12 @@ class Executor(abc.ABC):
         May be repeated (the first reason counts), and may come too late; both do nothing.
         """
 
-    def meet(self, order: MeetOrder) -> None:  # noqa: B027 - for executors that run processes
-        """Tell a rank of a parallel attempt where the others are; too late does nothing.
+    def tell(self, order: ProcessOrder) -> None:  # noqa: B027 - for executors that run processes
+        """Give a running attempt an order that it waits for; too late does nothing.
 
-        Only `parallel.ParallelExecutor` calls it, after each rank has sent `RankReady` as its
-        `AttemptStarted`.
+        `Continue` follows a report at a rung, unless `stop` does. `MeetOrder` tells a rank of a
+        parallel attempt where the others are; it comes from `parallel.ParallelExecutor` alone,
+        after each rank has sent `RankReady` as its `AttemptStarted`.
         """
 
     @abc.abstractmethod

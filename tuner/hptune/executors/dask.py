@@ -23,7 +23,7 @@ from ..worker.addresses import page_from_here
 from ..worker.dask.announcement import Announcement
 from ..worker.dask.plugin import StudyPlugin
 from ..worker.dask.study_access import StudyAccess
-from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
+from ..worker.orders import AttemptOrder, ProcessOrder, StopOrder
 from ..worker.transport.notices import FileNotice
 from .base import EventQueue, Executor, RunContext
 from .dask_client import METADATA, StudyCalls, lost_scheduler, tried
@@ -157,8 +157,8 @@ class DaskExecutor(Executor):
         """Send the order to the attempt's plugin."""
         self._deliver(self._state.tell, StopOrder(attempt, halt))
 
-    def meet(self, order: MeetOrder) -> None:
-        """Send the order to the rank's plugin."""
+    def tell(self, order: ProcessOrder) -> None:
+        """Send the order to the attempt's plugin."""
         self._deliver(self._state.tell, order)
 
     def drain(self, worker: str, reason: str) -> None:

@@ -31,7 +31,7 @@ from ..worker.dask.calls import (
 from ..worker.dask.dask_settings import silence
 from ..worker.dask.encryption import security
 from ..worker.dask.plugin import StudyPlugin, task_key
-from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
+from ..worker.orders import AttemptOrder, ProcessOrder, StopOrder
 from .dask_state import Ask, Cancel, DaskState, Refuse, Tell
 
 METADATA = "hptune"
@@ -212,7 +212,7 @@ class StudyCalls:
             )
         return False
 
-    async def _tell(self, worker: str, order: StopOrder | MeetOrder) -> None:
+    async def _tell(self, worker: str, order: StopOrder | ProcessOrder) -> None:
         if not await self._call(worker, tell_attempt, self._plugin.name, order):
             self.client.loop.call_later(_AGAIN_SECONDS, self._deliver, self._state.tell, order)
 

@@ -33,7 +33,7 @@ from ..core.messages import (
 )
 from ..worker.dask import versions
 from ..worker.dask.announcement import Announcement
-from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
+from ..worker.orders import AttemptOrder, ProcessOrder, StopOrder
 from ..worker.runner_state import AttemptEvent
 
 _AWAY = "it left the study while the master was suspended, and is asked to join again"
@@ -64,7 +64,7 @@ class Tell:
     """Give a worker an order; if it does not arrive, `tell` it again after a while."""
 
     worker: str
-    order: StopOrder | MeetOrder
+    order: StopOrder | ProcessOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class DaskState:
         self._attempts[order.attempt] = _Attempt(name)
         return (order,)
 
-    def tell(self, order: StopOrder | MeetOrder) -> Instructions:
+    def tell(self, order: StopOrder | ProcessOrder) -> Instructions:
         """Take the caller's order to an attempt, or one that did not arrive."""
         if (attempt := self._attempts.get(order.attempt)) is None:
             return ()

@@ -32,7 +32,7 @@ from ..core.messages import AttemptEnded, Event, WorkerJoined, WorkerLeft
 from ..errors import StudyError
 from ..worker.addresses import outward
 from ..worker.joblib_worker import MASTERS_SIGNALS, serve
-from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
+from ..worker.orders import AttemptOrder, ProcessOrder, StopOrder
 from .base import EventQueue, Executor, RunContext
 
 _ON_THIS_MACHINE = ("LokyBackend", "MultiprocessingBackend", "ThreadingBackend")
@@ -126,13 +126,10 @@ class JoblibExecutor(Executor):
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Send the order to stop to the attempt's worker."""
-        self._tell(StopOrder(attempt, halt))
+        self.tell(StopOrder(attempt, halt))
 
-    def meet(self, order: MeetOrder) -> None:
-        """Send the order to the rank's worker."""
-        self._tell(order)
-
-    def _tell(self, order: StopOrder | MeetOrder) -> None:
+    def tell(self, order: StopOrder | ProcessOrder) -> None:
+        """Send the order to the attempt's worker."""
         with self._lock:
             connection = self._connections.get(self._attempts.get(order.attempt, ""))
         if connection is not None:

@@ -14,7 +14,7 @@ from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event
 from ..core.notice import Notice
-from ..worker.orders import AttemptOrder, MeetOrder, StopOrder
+from ..worker.orders import AttemptOrder, MeetOrder, ProcessOrder, StopOrder
 from .base import Executor
 from .parallel_state import Instructions, ParallelState
 
@@ -28,7 +28,7 @@ class ParallelExecutor(Executor):
 
         start(3.0)      inner: start(3.0), start(3.0r1)
         events()        inner: [RankReady(3.0), RankReady(3.0r1)]    -> [AttemptStarted(3.0)]
-                        inner: meet(3.0), meet(3.0r1)
+                        inner: tell(3.0, meet), tell(3.0r1, meet)
         events()        inner: [Reported(3.0), AttemptEnded(3.0r1)]  -> [Reported(3.0)]
         events()        inner: [AttemptEnded(3.0)]                   -> [AttemptEnded(3.0)]
 
@@ -59,6 +59,10 @@ class ParallelExecutor(Executor):
         """Tell an attempt to stop; all its ranks stop at the same step."""
         self._carry_out(self._state.stop(attempt, halt, now=time.monotonic()))
 
+    def tell(self, order: ProcessOrder) -> None:
+        """Give an attempt an order; that of a parallel one goes to rank 0, which has its name."""
+        self._inner.tell(order)
+
     def events(self, timeout_seconds: float) -> list[Event]:
         """Return what happened to workers, and to whole attempts, since the last call."""
         deadline = self._state.next_deadline
@@ -80,7 +84,7 @@ class ParallelExecutor(Executor):
                 case StopOrder(attempt, halt):
                     self._inner.stop(attempt, halt)
                 case MeetOrder():
-                    self._inner.meet(instruction)
+                    self._inner.tell(instruction)
                 case event:
                     at = event.at or self._clock.now()
                     self._events.append(replace(event, at=at))

@@ -13,6 +13,7 @@ from ..core.engine.engine import Engine
 from ..core.messages import (
     Ask,
     Command,
+    Continue,
     DecidePacking,
     DecideSplit,
     Discard,
@@ -215,6 +216,8 @@ class StudyLoop:
                 self._executor.start(self._order(command))
             case Stop(attempt=attempt, halt=halt):
                 self._executor.stop(attempt, halt)
+            case Continue():
+                self._executor.tell(command)
             case KeepBest(trials=trials):
                 self._files.keep_best(trials)
             case Discard(trial=number, keep_checkpoint=keep):
@@ -237,6 +240,7 @@ class StudyLoop:
             incumbents=start.incumbents,
             resume_from=start.resume_from,
             keep_last=start.keep_last,
+            rungs=start.rungs,
         )
 
     def _grow(self, declared: Sequence[Mapping[str, object]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,11 +29,19 @@ class RunDisplay:
         progress: Shows the progress and lines for the user.
         end_at_once: What a second Ctrl-C does.
         is_quiet: Whether only lines that need attention are shown.
+        began_at: When the user's command began, in seconds since the epoch. All times that a run
+            shows are counted from there.
     """
 
     progress: Progress
     end_at_once: Callable[[], None] = raise_interrupt
     is_quiet: bool = False
+    began_at: float = field(default_factory=time.time)
+
+    @property
+    def seconds(self) -> float:
+        """The time since the command began."""
+        return time.time() - self.began_at
 
     def note(self, line: str) -> None:
         """Show one line that stays."""
@@ -64,10 +73,10 @@ class RunObservers:
         progress.update(replace(snapshot, jobs=cluster.jobs_text(now)), ended, now)
         self.notifications.observe_ended(ended)
         if not (snapshot.stopping or self.display.is_quiet) and snapshot.may_begin_more:
-            for line in (snapshot.packing, snapshot.packing_advice):
-                if line and line not in self.shown:
-                    self.shown.add(line)
-                    progress.note(Notice(line, Subject.PACKING))
+            lines = (snapshot.packing, snapshot.packing_advice)
+            if new := [line for line in lines if line and line not in self.shown]:
+                self.shown.update(new)
+                progress.note(Notice("; ".join(new), Subject.PACKING))
         workers = self.workers.scale_to(snapshot, self.executor)
         own = map(Notice, self.notifications.lines(now))
         for notice in (*own, *workers, *self.executor.notices()):

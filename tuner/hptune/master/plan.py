@@ -114,7 +114,7 @@ class RunPlan:
             parallelism: Where the trials run, and how many at once.
             dashboard: Address of a page that shows the workers; empty if there is none.
             notes: Further lines for the user.
-            began_at: When the run began, in seconds since the epoch.
+            began_at: When the user's command began, in seconds since the epoch.
         """
         settings = self.settings
         return RunHeader(

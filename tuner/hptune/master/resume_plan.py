@@ -221,7 +221,7 @@ def _that_train_on(engine: Engine, files: StudyFiles, epochs: int | None) -> tup
     if engine.epochs is None or epochs is None or epochs <= engine.epochs:
         return ()
     able = (n for n in engine.able_to_go_on if engine.last_step(n) < epochs)
-    return tuple(number for number in able if files.has_checkpoint(number))
+    return tuple(number for number in able if files.can_continue(number))
 
 
 def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> list[str]:
@@ -235,7 +235,8 @@ def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> 
         reached = sorted({engine.last_step(number) for number in go_on})
         epoch = "epoch" if len(reached) == 1 else "epochs"
         lines.append(f"{len(go_on)} {trials} on from {epoch} {' and '.join(map(str, reached))}")
-    if before is not None and epochs is not None and epochs > before and engine.ended_early:
+    is_longer = before is not None and epochs is not None and epochs > before
+    if is_longer and engine.ended_early:
         lines.append(
             f"{len(engine.ended_early)} that ended by themselves (such as by EarlyStopping) do "
             "not: they would do so again"
@@ -246,7 +247,8 @@ def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> 
         trials = f"{'the other ' if lines else 'the '}{others} complete {stay}"
         most = max(map(engine.last_step, complete.difference(go_on)))
         limit = f" (trained at most {most} epochs)" if most else ""
-        lines.append(f"{trials}{limit}")
+        why = ", as no checkpoint of theirs is kept" if is_longer else ""
+        lines.append(f"{trials}{limit}{why}")
     change = f"{epochs} epochs" if before is None else f"{epochs} epochs instead of {before}"
     return [f"{change}: {'; '.join(lines)}"]
 

@@ -27,7 +27,6 @@ from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..text import duration, plural
-from ..worker.addresses import tunnel
 from ..worker.dask.versions import installed
 from .compose import Run, compose, opened, study_access
 from .exit_errors import raise_finish
@@ -53,7 +52,7 @@ class RunResult:
 
     Attributes:
         finish: How it ended.
-        seconds: How long masters have worked on the study in all.
+        seconds: How long the user's command has taken.
         left_behind: What could not be stopped, and how the user stops it; empty for nothing.
     """
 
@@ -188,7 +187,7 @@ def resume(
             _cancel_left_jobs(directory, display)
             for line in lines:
                 display.note(line)
-            return RunResult(finish, engine.active_seconds)
+            return RunResult(finish, display.seconds)
         if not find_cluster(settings).takes_over:
             try:
                 _cancel_left_jobs(directory, display)
@@ -262,26 +261,26 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             if not plan.retries_nodes:
                 cluster.exclude(run.engine.workers.unfit_nodes)
             cluster.scale_up(plan.layout.resources, run.trials_to_run)
-            began_at = clock.now()  # before the measuring, which is part of the run's time
+            opened_at = clock.now()  # before the measuring, which is part of the study's time
             header = plan.header(
                 str(run.directory),
                 parallelism=cluster.text(plan.layout),
                 dashboard=executor.dashboard,
-                notes=(*cluster.notes, *_ways_to(executor.dashboard)),
-                began_at=began_at,
+                notes=cluster.notes,
+                began_at=display.began_at,
             )
             run.ledger.set_facts({"dask_page": executor.dashboard, "measuring": False})
             display.progress.start(header)
             earlier = split.measured(executor, requests) if split is not None else ()
             splits = split is not None and split.is_known
-            finish = loop.run(opened(plan, at=began_at, splits=splits), earlier)
+            finish = loop.run(opened(plan, at=opened_at, splits=splits), earlier)
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
         run.ledger.set_facts({"ended": ended})
         discard_journals(run.directory)
         if finish.finish_reason is not FinishReason.INTERRUPTED:
             _try_best_model(run)
     raise_finish(finish, run)
-    return RunResult(finish, run.engine.active_seconds, cluster.left_behind)
+    return RunResult(finish, display.seconds, cluster.left_behind)
 
 
 def _chosen_split(run: Run, display: RunDisplay) -> ChosenSplit | None:
@@ -336,12 +335,6 @@ def _try_best_model(run: Run) -> None:
     loader = run.workers.code.model_loader(path, run.ledger.facts["space"], params)
     if loader:
         run.ledger.set_facts({"model_loader": {"trial": number, "loader": loader}})
-
-
-def _ways_to(page: str) -> Sequence[str]:
-    """Return a line that says how to see a page of this machine, if the user works elsewhere."""
-    command = tunnel(page)
-    return [f"watch from your own machine: {command}"] if command else []
 
 
 def _requests(run: Run, display: RunDisplay) -> StopRequests:

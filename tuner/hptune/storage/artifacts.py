@@ -180,24 +180,23 @@ class StudyFiles:
         return {number: path for number, path in paths.items() if path is not None}
 
     def discard(self, number: int, *, keep_checkpoint: bool = False) -> None:
-        """Delete a trial's model and journal, and its checkpoints unless they are to be kept."""
+        """Delete a trial's model and journal, and its checkpoints unless they are to be kept.
+
+        Those of an objective are the files in its `checkpoint_dir`.
+        """
         folder = self._directory.trial(number)
         for name in MODEL_FILES:
             with contextlib.suppress(OSError):
                 (folder / name).unlink(missing_ok=True)
-        for name in ("checkpoint", JOURNAL_FOLDER):
-            _remove_tree(folder / name)
+        _remove_tree(folder / JOURNAL_FOLDER)
         if not keep_checkpoint:
-            _remove_tree(folder / RESUME)
-
-    def has_checkpoint(self, number: int) -> bool:
-        """Return whether the trial has a checkpoint to continue from."""
-        return any((self._directory.trial(number) / RESUME).glob("*.ckpt"))
+            for name in ("checkpoint", RESUME):
+                _remove_tree(folder / name)
 
     def can_continue(self, number: int) -> bool:
         """Return whether the trial has a checkpoint, of hptune or of the objective itself."""
-        own = self._directory.trial(number) / "checkpoint"
-        return self.has_checkpoint(number) or bool(_entries(own))
+        folder = self._directory.trial(number)
+        return any((folder / RESUME).glob("*.ckpt")) or bool(_entries(folder / "checkpoint"))
 
     def sweep(self, over: set[int], able_to_go_on: Collection[int] = ()) -> None:
         """Delete the files that a previous master should have deleted, but died before.

@@ -51,6 +51,9 @@ def objective(hp, trial):
     if behaviour == "wait":
         while not trial.should_stop():
             time.sleep(0.02)
+    elif behaviour == "wait at a rung":
+        while trial.rank == 0 and trial.continued < 1:
+            time.sleep(0.02)
     elif behaviour == "ignore":
         while True:
             time.sleep(60)

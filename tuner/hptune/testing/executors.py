@@ -31,7 +31,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from ..core.attempt import AttemptId, Cause, Halt
-from ..core.messages import AttemptEnded, Measured, Reported, WorkerJoined
+from ..core.messages import AttemptEnded, Continue, Measured, Reported, WorkerJoined
 from ..executors.base import Executor
 from ..worker.runner_state import GRACE_SECONDS
 from .executor_driver import Driver, Stage, Traces, curve, is_alive, open_stage, wait_until
@@ -140,6 +140,13 @@ class ExecutorSuite(abc.ABC):
         assert ending.cause is cause, ending
         assert self.seconds_to_end(shared) < GRACE_SECONDS, "it was killed"
         self.check_gone(shared.pid(name))
+
+    def test_an_attempt_learns_that_it_may_continue_after_a_rung(self, shared: Driver) -> None:
+        name = shared.running("wait at a rung")
+        shared.executor.tell(Continue(name, 1))
+        assert shared.ending(name).cause is Cause.RETURNED
+        shared.executor.tell(Continue(name, 2))  # too late
+        shared.nothing_more()
 
     def test_an_attempt_can_be_killed_at_once(self, shared: Driver) -> None:
         name = shared.running("ignore")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsInt
@@ -15,6 +15,7 @@ from ..core.goals import Goals
 from ..core.messages import Event, Reported
 from ..core.trial import Params
 from .report_file import ReportFile
+from .rung_answer import RungAnswer
 
 if TYPE_CHECKING:
     from .parallel.ranks import Ranks
@@ -120,6 +121,7 @@ class TrialContext(OtherTuners):
         checkpoint_every: int | None = None,
         keeps_last: bool = False,
         stop_at: StopAt = StopAt.BATCH,
+        rungs: Sequence[int] = (),
         send: Callable[[Event], None],
     ) -> None:
         self.number = attempt.trial
@@ -141,6 +143,7 @@ class TrialContext(OtherTuners):
         self._has_asked = False
         self._reports: list[Report] = []
         self._file: ReportFile | None = None
+        self._answer = RungAnswer(rungs, last_step=resumed_from or 0)
 
     @property
     def rank(self) -> int:
@@ -183,6 +186,8 @@ class TrialContext(OtherTuners):
             return
         if self._file is not None:
             self._file.add(report)
+        if all(goal.metric in measured for goal in self.goals.objectives):
+            self._answer.reported(report.step)
         self._send(Reported(0.0, self._attempt, report))
         for name in (self.metric, "loss"):
             value = measured.get(name, 0.0)
@@ -216,6 +221,9 @@ class TrialContext(OtherTuners):
         If so, let `objective` return; its result is not used. `halt` tells the reason: the trial is
         poor, it is paused for better ones and may continue later, or the study ends.
 
+        After a report at a rung of early stopping, the first call waits for the study's answer: at
+        most a second, and at most half of the time since the report before.
+
         Every rank of a parallel trial calls it at the same points of its training, such as after
         each batch; all get the same answer there. Most calls take about a microsecond.
 
@@ -224,6 +232,7 @@ class TrialContext(OtherTuners):
             RanksOutOfStep: Another rank of the trial did not call it at the same point.
         """
         self._has_asked = True
+        self._answer.wait()
         if self.ranks is not None:
             self._agreed = self.ranks.agree(self._halt)
         return self.halt is not None
@@ -284,6 +293,7 @@ class TrialContext(OtherTuners):
         Raises:
             AttemptStopped: The attempt is to stop.
         """
+        self._answer.wait()
         if (halt := self.halt) is not None:
             raise AttemptStopped(halt)
 
@@ -327,6 +337,16 @@ class TrialContext(OtherTuners):
     def request_stop(self, halt: Halt) -> None:
         """Tell the attempt to stop; may be called from another thread."""
         self._halt = halt
+        self._answer.stop()
+
+    def may_continue(self, step: int) -> None:
+        """Note that the study lets the trial train beyond a rung; as `request_stop`."""
+        self._answer.continue_after(step)
+
+    @property
+    def continued(self) -> int:
+        """The last step at a rung after which the study let this attempt continue; 0 for none."""
+        return self._answer.continued
 
 
 class StandInTrial(OtherTuners):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..config.model_file import UserCode
-from ..core.attempt import Cause, Ending
+from ..core.attempt import MISNAMED, Cause, Ending
 from ..core.goals import RETURNED_NUMBER
+from ..core.spelling import nearest_name
 from ..errors import ModelFileError
 from .context import AttemptStopped, TrialContext, UnknownMetric
 from .results import metrics_of
+
+_MISSPELT = 0.82
+"""Least likeness of a name that may be misspelt; val_accuracy and accuracy have 0.8."""
 
 
 def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
@@ -44,9 +48,18 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
         Cause.RETURNED,
         {**report.metrics, **returned},
         report.step,
-        reason=missed,
+        reason="; ".join(filter(None, (missed, _misnamed(returned, goals, trial.reported)))),
         ended_early=trial.ended_early,
     )
+
+
+def _misnamed(returned: Mapping[str, float], goals: Sequence[str], reported: set[str]) -> str:
+    """Return that a goal's name seems misspelt in the result, so that what was reported counts."""
+    for goal in (goal for goal in goals if goal not in returned):
+        others = (name for name in returned if name not in reported and goal not in name)
+        if near := nearest_name(goal, others, likeness=_MISSPELT):
+            return f"{MISNAMED} {near!r} and no {goal!r}, so the {goal} that it reported counts"
+    return ""
 
 
 def _name_of_a_number(code: UserCode, trial: TrialContext) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from ..config.model_file import ObjectiveSource
 from ..core.messages import Event, WorkerJoined
 from . import devices
-from .orders import AttemptOrder, MeetOrder
+from .orders import AttemptOrder, StopOrder
 from .runner import AttemptRunner
 
 ORPHANED_SECONDS = 1.0
@@ -68,10 +68,10 @@ def serve(
                     return
                 if isinstance(order, AttemptOrder):
                     runner.start(order)
-                elif isinstance(order, MeetOrder):
-                    runner.meet(order)
-                else:
+                elif isinstance(order, StopOrder):
                     runner.stop(order.attempt, order.halt)
+                else:
+                    runner.tell(order)
         except (EOFError, OSError):
             runner.outlive_master()
             runner.close()

@@ -11,6 +11,7 @@ from ..core.attempt import AttemptId, Halt, StopAt
 from ..core.data_parallel import DATA_PARALLEL, DataParallel
 from ..core.goals import Goals
 from ..core.meeting import Member, log_name
+from ..core.messages import Continue
 from ..core.resources import Placement
 from ..core.step_request import StepRequest
 from ..core.trial import Params, Score
@@ -113,6 +114,7 @@ class AttemptOrder:
         resume_from: The last step that the trial has reported. The attempt continues from the
             newest checkpoint up to there, if there is one. None if nothing was reported.
         keep_last: Whether the checkpoint of the last epoch is kept, to train further later.
+        rungs: The steps at which the trial waits a moment for an answer: to stop or to `Continue`.
         parallel: What the ranks of an attempt of several processes share; None for one process.
             `attempt` names the rank, and `placement` is the rank's own.
         measure: The steps to time instead of a whole training; None for a training.
@@ -127,6 +129,7 @@ class AttemptOrder:
     incumbents: tuple[Score, ...]
     resume_from: int | None = None
     keep_last: bool = False
+    rungs: tuple[int, ...] = ()
     parallel: RankOrder | None = None
     measure: StepRequest | None = None
 
@@ -165,6 +168,10 @@ class MeetOrder:
 
     attempt: AttemptId
     members: tuple[Member, ...]
+
+
+ProcessOrder = MeetOrder | Continue
+"""What the process of a running attempt is told, besides to stop."""
 
 
 @dataclass(frozen=True, slots=True)

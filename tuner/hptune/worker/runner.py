@@ -32,7 +32,7 @@ from .monitoring.master_liveness import MasterLiveness, MasterState
 from .monitoring.trial_log import limit_log
 from .monitoring.usage import Meter
 from .monitoring.watchdog import MemoryWatchdog, StopWatch, Watchdog, ending_grace
-from .orders import AttemptOrder, MeetOrder, StopOrder
+from .orders import AttemptOrder, ProcessOrder, StopOrder
 from .runner_state import (
     GRACE_SECONDS,
     AttemptEvent,
@@ -155,8 +155,8 @@ class AttemptRunner:
         """
         self._deliver(lambda now: self._state.stop(attempt, halt, now=now))
 
-    def meet(self, order: MeetOrder) -> None:
-        """Tell a rank where the other ranks are; one that is over is ignored."""
+    def tell(self, order: ProcessOrder) -> None:
+        """Give an attempt's process an order; one that is over is ignored."""
         with self._lock, contextlib.suppress(OSError):
             if (process := self._processes.get(order.attempt)) is not None:
                 process.channel.send(order)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..pruner import Decision, NeverPrune, Pruner, PrunerMaker, PrunerSettings
 from ..trial import Goal, Trial, TrialState
@@ -71,7 +71,12 @@ class EarlyStopping:
         rungs = (rung for rung in self._pruner.rungs if first < rung < record.compared_step)
         return sorted({first, *rungs, record.compared_step} - {0})
 
-    def report(self, record: TrialRecord, *, since: int) -> Mapping[int, tuple[float, ...]]:
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """The pruner's rungs."""
+        return self._pruner.rungs
+
+    def report(self, record: TrialRecord, *, since: int) -> list[int]:
         """Report a trial's progress.
 
         Args:
@@ -79,13 +84,11 @@ class EarlyStopping:
             since: The step of the last such report before.
 
         Returns:
-            The rungs that the trial has reached by this, each with its best values, if it has any.
+            The rungs that the trial has reached by this.
         """
-        step, best = record.compared_step, record.best
-        self._pruner.report(record.trial.number, step, self._values(best))
-        if best is None:
-            return {}
-        return {rung: best for rung in self._pruner.rungs if since < rung <= step}
+        step = record.compared_step
+        self._pruner.report(record.trial.number, step, self._values(record.best))
+        return [rung for rung in self._pruner.rungs if since < rung <= step]
 
     def _values(self, best: tuple[float, ...] | None) -> tuple[float, ...]:
         return tuple(goal.direction.worst for goal in self._objectives) if best is None else best

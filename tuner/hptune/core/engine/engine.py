@@ -12,7 +12,9 @@ The way of one trial::
     AttemptEnded(returned)    -> [Tell(COMPLETE), KeepBest(0), Ask(numbers=(1,))]
     WorkerLeft (instead)      -> []          # the trial waits for a placement, as attempt 0.1
 
-With a pruner (`core.pruner`) that stops or pauses the trial::
+With a pruner (`core.pruner`) that lets the trial continue at a rung, stops it or pauses it::
+
+    Reported(0.0, step 3)     -> [Tell(RUNNING), Continue(0.0, step 3)]
 
     Reported(0.0, step 3)     -> [Tell(RUNNING), Stop(0.0, PRUNE)]
     AttemptEnded(pruned)      -> [Tell(PRUNED), Discard(0), Ask(numbers=(1,))]

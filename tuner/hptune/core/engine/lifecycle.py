@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..attempt import NO_BETTER, AttemptId, Cause, Ending, Halt, Outcome, Report
 from ..goals import Goals
-from ..messages import Command, Finish, KeepBest, Start, Stop, StudyOpened, Tell
+from ..messages import Command, Continue, Finish, KeepBest, Start, Stop, StudyOpened, Tell
 from ..pruner import Decision, PrunerMaker
 from ..resources import Placement
 from ..seeds import training_seed
@@ -132,6 +132,7 @@ class Lifecycle:
             incumbents=() if confirms else self.retention.ranking.scores,
             resume_from=record.last_step or None,
             keep_last=self.retention.limit > 0 and not confirms,
+            rungs=() if confirms else self._early_stopping.rungs,
         )
 
     # --- a trial runs -----------------------------------------------------------------------
@@ -144,13 +145,16 @@ class Lifecycle:
         if not record.observe(report, self._goals) or record.trial.confirms is not None:
             return []
         commands: list[Command] = []
-        if new := self._early_stopping.report(record, since=since):
-            self.records.put(record, replace(record.trial, rungs={**record.trial.rungs, **new}))
+        reached = self._early_stopping.report(record, since=since)
+        if reached and record.best is not None:
+            rungs = {**record.trial.rungs, **dict.fromkeys(reached, record.best)}
+            self.records.put(record, replace(record.trial, rungs=rungs))
             commands.append(Tell(record.trial))
         if run.halt is None:
             match self._early_stopping.decide(record.trial):
                 case Decision.CONTINUE:
-                    pass
+                    if reached:
+                        commands.append(Continue(name, report.step))
                 case Decision.PAUSE:
                     commands.append(self._stop(run, Halt.PAUSE))
                 case Decision.STOP:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 
 from ... import text
-from ...core.trial import Direction, Trial, TrialState
+from ...core.trial import Direction, Trial
 from ..results.importance import MIN_TRIALS
-from ..results.rungs import RungAgreement, rung_agreements, stopping_warning
+from ..results.rungs import RungAgreement, rung_agreements, stopped_at, stopping_warning
 from .panel import (
     BEST,
     COMPLETE,
@@ -200,9 +199,8 @@ def importance(trials: StudyTrials) -> Panel:
 
 
 def stopping(trials: StudyTrials) -> Panel | None:
-    """Return at which steps trials were stopped; None if none was."""
-    states = (TrialState.PRUNED, TrialState.PAUSED)
-    stopped = Counter(t.step for t in trials.view.trials if t.state in states and t.step)
+    """Return at which rungs trials were stopped; None if none was."""
+    stopped = stopped_at(trials.view)
     if not stopped:
         return None
     lasts = [max(steps) for steps, _ in trials.curves.values()]
@@ -237,8 +235,8 @@ def stopping(trials: StudyTrials) -> Panel | None:
         tables.append(Table(columns, cells))
     warning = stopping_warning(trials.view)
     return Panel(
-        f"How many trials reached each {word} at which trials were stopped, and how many of them "
-        f"went on.{_agreement_text(agreements)}"
+        f"How many trials reached each {word} at which trials are compared, and how many of them "
+        f"were stopped there, or before the next one.{_agreement_text(agreements)}"
         + (text.sentence(f" {warning[0].upper()}{warning[1:]}") if warning else ""),
         [plot],
         tables,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
@@ -54,6 +55,24 @@ def costs_of(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:
         wait_seconds=sum((_waited(each, until) for each in counted), start=0.0),
         idle_core_hours=sum(_idle_seconds(each, until) for each in counted) / _HOUR,
     )
+
+
+def trials_that_shared(attempts: Iterable[Attempt]) -> set[int]:
+    """Return the trials that held a GPU, or a core if they had no GPU, at the same time as others.
+
+    Only attempts that were packed by measurement count.
+    """
+    last: dict[tuple[str, object], tuple[float, int]] = {}
+    shared: set[int] = set()
+    for each in sorted(attempts, key=lambda each: each.placed_at):
+        trial, end = each.id.trial, math.inf if each.ended_at is None else each.ended_at
+        for rank in each.placement.ranks:
+            for device in rank.gpus or rank.cpus:
+                until, other = last.get((rank.worker, device), (-math.inf, trial))
+                if each.why and each.placed_at < until:
+                    shared |= {trial, other}
+                last[rank.worker, device] = max((until, other), (end, trial))
+    return shared
 
 
 def _waited(attempt: Attempt, now: float) -> float:

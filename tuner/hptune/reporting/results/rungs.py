@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -81,6 +82,17 @@ def _ranks(values: Sequence[float]) -> list[float]:
     for place, value in enumerate(sorted(values)):
         places.setdefault(value, []).append(place)
     return [statistics.fmean(places[value]) for value in values]
+
+
+def stopped_at(view: StudyView) -> Counter[int]:
+    """Return how many trials were stopped or paused at each rung, by its step.
+
+    A trial may train on before it learns of the decision, so that of its last report does not
+    count, unless the rungs are unknown or it has not reached one.
+    """
+    states = (TrialState.PRUNED, TrialState.PAUSED)
+    ends = [each.step for each in view.trials if each.state in states and each.step]
+    return Counter(max((rung for rung in view.rungs if rung <= end), default=end) for end in ends)
 
 
 def rung_agreements(view: StudyView) -> list[RungAgreement]:

@@ -15,10 +15,9 @@ from ...core.messages import Finish, FinishReason
 from ...core.trial import TrialState
 from ..table import aligned, fields, indented, table
 from .best import best_line, finite, goals_json, model_lines, trial_json
-from .costs import Costs, costs_of
+from .costs import Costs, costs_of, trials_that_shared
 from .export import ranks_json
 from .notes import note_lines, notes_json
-from .rungs import stopping_warning
 from .view import FailureGroup, StudyState, StudyView
 
 _FAILURES_IN_STATUS = 5
@@ -42,16 +41,16 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("study", _directory(view)),
         ("search", f"{view.search} for {view.goals}"),
         ("state", state_text(view, now)),
-        ("trials", f"{view.progress}: {view.counts_text(of=view.all_trials)}"),
+        ("trials", f"{_progress(view)}: {view.counts_text(of=view.all_trials)}"),
         ("retried", _retried_text(view) if view.retried else ""),
         ("used", cost_text(view, now)),
-        ("packed", text.clean(_packed(view))),
+        ("packed", text.clean(_packed_text(view))),
         ("best", text.NOTHING if best is None else best_line(view, best)),
         ("", "" if best is None else " ".join(text.assignments(best.params))),
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
         ("", _infeasible_text(view) if view.infeasible else ""),
         ("", _pruned_text(view) if view.pruned_failures else ""),
-        ("", stopping_warning(view)),
+        *(("", each) for each in _advice(view)),
         *note_lines(view),
     ]
     lines = fields([each for each in about if each[1]], width=width)
@@ -82,10 +81,31 @@ def cost_text(view: StudyView, now: float) -> str:
     return ", ".join(words)
 
 
+def _advice(view: StudyView) -> list[str]:
+    from .advice import advice
+
+    return advice(view)
+
+
 def _packed(view: StudyView) -> str:
     """Return the last decision how many trials share a core or a GPU; empty if there is none."""
     latest = max(view.attempts, key=lambda each: each.placed_at, default=None)
     return "" if latest is None else latest.why
+
+
+def _packed_text(view: StudyView) -> str:
+    """Return that decision, and how many trials it concerned; empty if it concerned none."""
+    count = len(trials_that_shared(view.attempts))
+    return f"{_packed(view)}; {count} of {len(view.trials)} trials shared one" if count else ""
+
+
+def _progress(view: StudyView) -> str:
+    """Return the progress as it follows the label "trials".
+
+    >>> _progress(StudyView("", "", Goals((Goal("loss", Direction.MIN),)), 9, trials=[]))
+    '0/9'
+    """
+    return view.progress.replace(" trials", "", 1).replace(" trial", "", 1)
 
 
 def _cost(view: StudyView, now: float) -> Costs:
@@ -164,8 +184,8 @@ def closing_text(
         lines += (f"    {each}" for each in aligned(text.params(best.params)))
         if view.model:
             lines += ["", *model_lines(view)]
-    if warning := stopping_warning(view):
-        lines += ["", warning]
+    if remarks := _advice(view):
+        lines += ["", *remarks]
     steps = [(command(each), why) for each, why in _next_commands(view, finish) if command(each)]
     width = max((len(shown) for shown, _ in steps), default=0)
     if steps:
@@ -200,7 +220,8 @@ def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
     commands: list[tuple[str, str]] = []
     if view.best is not None:
         commands.append((f"hptune best {directory}", "show the best trial"))
-        commands.append((f"hptune report {directory}", "write figures and tables as a web page"))
+        commands.append((f"hptune dashboard {directory}", "show figures and tables in a browser"))
+        commands.append((f"hptune report {directory}", "write them as one file"))
     if view.counts.get(TrialState.FAILED):
         commands.append((f"hptune trials {directory} --state failed", "show why trials failed"))
         again = _resume(view, finish, retries=True)

@@ -6,7 +6,7 @@ import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ... import text
 from ...core.attempt import Attempt, AttemptId, Cause, Outcome, Report
@@ -15,6 +15,9 @@ from ...core.goals import Goals
 from ...core.messages import Finish, FinishReason, UserRequested
 from ...core.ranking import Confirmation, Ranking
 from ...core.trial import Goal, Trial, TrialState
+
+if TYPE_CHECKING:  # loads numpy
+    from ...core.space.space import SearchSpace
 
 
 class StudyState(enum.StrEnum):
@@ -109,9 +112,11 @@ class StudyView:
         carrier: What trains a trial on several devices, in words; empty for one device.
         paused_by: The user who paused the study; empty if it is not paused.
         dask_page: Address of Dask's own dashboard; empty if there is none.
+        space: The search space; None if unknown.
+        rungs: The rungs of early stopping; empty without a pruner, and with one that is not built
+            in.
         at_rungs: For each rung of early stopping, the best value by then of the complete trials
-            that reached it, by number. Empty without a pruner, with one that is not built in, and
-            with several objectives.
+            that reached it, by number. Empty with several objectives.
         notes: What users wrote on the study and its trials, in order; see `notes_on`.
     """
 
@@ -136,6 +141,8 @@ class StudyView:
     carrier: str = ""
     paused_by: str = ""
     dask_page: str = ""
+    space: SearchSpace | None = None
+    rungs: Sequence[int] = ()
     at_rungs: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     notes: Sequence[UserRequested] = ()
     ranking: Ranking = field(init=False, compare=False, repr=False)

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from ... import text
-from ...core.snapshot import StudySnapshot
+from ...core.snapshot import RunningAttempt, StudySnapshot
 from ...core.trial import Trial, TrialState
 from .progress import (
     LABEL_CELLS,
@@ -32,6 +32,9 @@ _LEAST_CELLS = (5, 5, 7, 6)
 """Least widths of the table's columns: most values fit, so that columns stay where they are."""
 _ROOMY_LINES = 20
 """Height of a terminal from which on blank lines separate the parts."""
+
+_WIDE_CELLS = 160
+"""Width of a terminal from which on the configurations of running trials are shown."""
 
 _LABEL = "dim"
 _GOOD = "bold green"
@@ -84,7 +87,9 @@ class Frames:
         running_rows = max(1, min(_RUNNING_ROWS, room - ended_rows))
         metric = text.shorten(snapshot.goal.metric, max(8, min(_METRIC_CELLS, width // 5)))
         names = ("trial", text.step_word(self._epochs), metric, "time")
-        running = _running_table(snapshot, rate, self._epochs, most=running_rows)
+        running = _running_table(
+            snapshot, rate, self._epochs, most=running_rows, is_wide=width >= _WIDE_CELLS
+        )
         ended = _ended_table(snapshot, recent[len(recent) - ended_rows :])
         table = _table(names, running, ended, is_roomy=is_roomy)
         lines: list[Text] = []
@@ -98,8 +103,7 @@ class Frames:
         """Return the line that stays after the end, as the command prints the results."""
         if self._snapshot is None:
             return []
-        took = f"took {text.duration(self._rate.elapsed_seconds)}"
-        return [_fit(_bar_line(self._snapshot, took, width), width)]
+        return [_fit(_bar_line(self._snapshot, "", width), width)]
 
 
 def paragraph(words: str, *, label: str = "", width: int) -> list[Text]:
@@ -178,7 +182,7 @@ def _configuration_lines(trial: Trial, width: int) -> list[Text]:
 
 
 def _running_table(
-    snapshot: StudySnapshot, rate: TrialRate, epochs: int | None, *, most: int
+    snapshot: StudySnapshot, rate: TrialRate, epochs: int | None, *, most: int, is_wide: bool
 ) -> list[_Row]:
     running = sorted(snapshot.running, key=lambda run: run.trial.number)
     shown = running if len(running) <= most else running[: most - 1]
@@ -190,13 +194,29 @@ def _running_table(
             text.measured(latest_value(run, snapshot.goal)),
             text.duration(rate.seconds_run(run.trial.number)),
         )
-        place = Text(text.attempt_where(run.attempt), _LABEL)
-        place.append(_confirms(run.trial))
+        place = Text("better than the best  " if _is_ahead(run, snapshot) else "", _GOOD)
+        place.append(text.attempt_where(run.attempt), _LABEL)
+        place.append(_confirms(run.trial), _LABEL)
         place.append(f"  {text.clean(run.attempt.reason)}" if is_waiting(run) else "", _WARN)
+        if is_wide:
+            place.append(f"  {' '.join(text.assignments(run.trial.params))}", _LABEL)
         rows.append((cells, place))
     if len(shown) < len(running):
         rows.append(((), Text(f"… {len(running) - len(shown)} more", _LABEL)))
     return rows
+
+
+def _is_ahead(run: RunningAttempt, snapshot: StudySnapshot) -> bool:
+    """Return whether a running trial's latest value is better than the best result."""
+    value, best, sign = (
+        latest_value(run, snapshot.goal),
+        snapshot.best,
+        snapshot.goal.direction.sign,
+    )
+    if value is None or best is None or best.value is None or len(best.values) > 1:
+        return False
+    is_other = best.number not in (run.trial.number, run.trial.confirms)
+    return is_other and not best.violation and sign * value < sign * best.value
 
 
 def _ended_table(snapshot: StudySnapshot, recent: Sequence[EndedTrial]) -> list[_Row]:
@@ -251,7 +271,7 @@ def _table(
 
 def _foot_lines(snapshot: StudySnapshot, width: int) -> list[Text]:
     line = _labelled("workers").append(str(snapshot.workers))
-    if snapshot.workers:
+    if snapshot.cpus:
         line.append(f"  {text.number(snapshot.cpus_held)}/{snapshot.cpus} cores")
         if snapshot.gpus:
             line.append(f", {text.number(snapshot.gpus_held)}/{snapshot.gpus} GPUs")

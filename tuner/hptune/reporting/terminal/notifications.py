@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ... import text
 from ...core.attempt import (
     FROM_OUTSIDE,
+    MISNAMED,
     NEVER_ASKED,
     Attempt,
     AttemptId,
@@ -159,6 +160,8 @@ class Notifications:
                     f"had stopped it: {NEVER_ASKED}. Call it after each report, and return if it "
                     "is True",
                 )
+            if MISNAMED in attempt.reason:
+                self._show_once("objective", f"trial {attempt.id.trial}: {attempt.reason}")
             self._check_memory(attempt)
             self._check_gpus(attempt)
 

@@ -51,13 +51,13 @@ class PlainProgress:
         self._heartbeat_at: float | None = None
         self._heartbeat: tuple[str, ...] = ()
         self._stall_reason = ""
-        self._began_at: float | None = None
+        self._began_at = time.time()
 
     def start(self, header: RunHeader) -> None:
         """Write the header."""
         self._epochs = header.epochs
         self._rate.begin(header.began_at)
-        self._began_at = header.began_at
+        self._began_at = header.began_at or self._began_at
         for line in header.lines():
             self._writer.write(f"{line}\n")
 
@@ -82,9 +82,8 @@ class PlainProgress:
 
     def _write(self, line: str) -> None:
         seconds = self._rate.elapsed_seconds
-        if self._began_at is not None and self._heartbeat_at is None:
-            # Before the first update, such as while training steps are measured.
-            seconds = max(seconds, time.time() - self._began_at)
+        if self._heartbeat_at is None:  # before the first update, such as while code is read
+            seconds = max(seconds, int(time.time() - self._began_at))
         elapsed = text.duration(seconds)
         self._writer.write(f"{elapsed:>6}  {text.clean(line)}\n")
 

@@ -25,7 +25,7 @@ class RunHeader:
         goal: What is optimised, in words.
         trials: The total number of trials; None for the whole (finite) space.
         parallelism: How much runs at once and where, in words.
-        dashboard: The address of Dask's dashboard; empty if there is none.
+        dashboard: The address of Dask's own page; empty if there is none.
         notes: Further lines.
         epochs: Epochs of a trial; None if unknown or if its steps are not epochs.
         confirm: Number of best configurations that are trained again at the end.
@@ -33,7 +33,8 @@ class RunHeader:
         budget: Limit of the device hours, in words; empty if there is none.
         timeout_seconds: Limit of the study's time, over all runs; None if there is none.
         trial_timeout_seconds: Limit of each trial's time; None if there is none.
-        began_at: When the run began, in seconds since the epoch; None for the first update.
+        began_at: When the user's command began, in seconds since the epoch; None for the first
+            update.
     """
 
     study: str
@@ -67,12 +68,13 @@ class RunHeader:
             limits.append(f"{text.duration(self.timeout_seconds)} for the study")
         if self.trial_timeout_seconds is not None:
             limits.append(f"{text.duration(self.trial_timeout_seconds)} for each trial")
+        workers = f" (Dask's workers: {self.dashboard})" if self.dashboard else ""
         rows = [
             ("hptune", f"{self.search} search for {self.goal}, {trials}{again}"),
             ("study", text.clean(self.study)),
             ("runs", self.parallelism),
             ("limits", ", ".join(limits)),
-            ("watch", f"{self.dashboard} (Dask's dashboard)" if self.dashboard else ""),
+            ("watch", f"hptune dashboard {text.path(self.study)}{workers}"),
         ]
         return [row for row in rows if row[1]] + [("", text.clean(note)) for note in self.notes]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from distributed import get_worker, secede
 
-from ..orders import AttemptOrder, MeetOrder, StopOrder
+from ..orders import AttemptOrder, ProcessOrder, StopOrder
 from .announcement import Announcement
 from .plugin import StudyPlugin
 
@@ -65,7 +65,7 @@ def run_attempt(name: str, order: AttemptOrder) -> None:
     plugin.attempts.run(order)
 
 
-async def tell_attempt(name: str, order: StopOrder | MeetOrder, dask_worker: Any = None) -> None:
+async def tell_attempt(name: str, order: StopOrder | ProcessOrder, dask_worker: Any = None) -> None:
     """Give an attempt on this worker an order."""
     plugin = dask_worker.plugins.get(name)
     if plugin is not None:

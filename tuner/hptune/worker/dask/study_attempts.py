@@ -17,7 +17,7 @@ from ...core.attempt import AttemptId
 from ...core.messages import AttemptEnded, AttemptWaits
 from .. import devices
 from ..device_queue import DEVICE_QUEUE, WAITS, QueueEntry
-from ..orders import AttemptOrder, MeetOrder, StopOrder
+from ..orders import AttemptOrder, ProcessOrder, StopOrder
 from ..runner import AttemptRunner
 from ..runner_state import GRACE_SECONDS
 from ..transport.file_requests import FilesNotBrought
@@ -100,12 +100,12 @@ class StudyAttempts:
         self.deliver(self.state.granted, order.attempt)
         task.ended.wait()
 
-    def tell(self, order: StopOrder | MeetOrder) -> None:
+    def tell(self, order: StopOrder | ProcessOrder) -> None:
         """Give an attempt an order."""
         if isinstance(order, StopOrder):
             self.deliver(self.state.stop, order.attempt, order.halt)
         elif self.runner is not None:
-            self.runner.meet(order)
+            self.runner.tell(order)
 
     def release(self, reason: str) -> None:
         """Accept no more attempts, and wait until those on this worker are released."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...config.model_file import UserCode, load
 from ...config.user_errors import storable
 from ...core.attempt import Ending, Halt
-from ...core.messages import AttemptEnded, AttemptStarted, Event, Measured, Reported
+from ...core.messages import AttemptEnded, AttemptStarted, Continue, Event, Measured, Reported
 from ...training import context
 from ...training.resume.checkpoint import room_needed
 from ..monitoring import memory, usage
@@ -147,6 +147,7 @@ class _Attempt:
             checkpoint_every=brief.limits.checkpoint_every,
             keeps_last=order.keep_last,
             stop_at=brief.limits.stop_at,
+            rungs=order.rungs,
             send=self._send,
         )
 
@@ -154,7 +155,9 @@ class _Attempt:
         # The order to stop is the last one; a closed channel means that the worker is gone.
         with contextlib.suppress(OSError, EOFError, UnreadableMessage):
             while not isinstance(order := self._channel.recv(), Halt):
-                if self._rank is not None:
+                if isinstance(order, Continue):
+                    trial.may_continue(order.step)
+                elif self._rank is not None:
                     self._rank.told(order)
             trial.request_stop(order)
 
