@@ -14,6 +14,7 @@ import click
 
 import hptune
 from hptune.cli import main
+from hptune.samplers.registry import SAMPLERS
 from hptune.training.context import TrialContext
 
 _STABLE = (Path(__file__).parent / "stability.md").read_text()
@@ -168,8 +169,22 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def searches() -> str:
+    """Return what each search can do, from its row in the registry."""
+    heads = ("search", "learns from results", "tries the defaults first",
+             "ends when all its configurations are tried", "needs")  # fmt: skip
+    rows = [heads, ("---",) * len(heads)]
+    for name, row in SAMPLERS.built_in.items():
+        if name != "auto":
+            can = (row.learns, row.tries_defaults, row.count is not None)
+            marks = ("yes" if each else "no" for each in can)
+            rows.append((f"`{name}`", *marks, row.needs or "nothing"))
+    return "\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/python": python_api,
     "docs/reference/commands": commands,
+    "docs/guide/how-search-decides": searches,
 }
 """What is added to a page of the site, by its name."""

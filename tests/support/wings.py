@@ -169,6 +169,7 @@ WINGS = {
     "replay": Wing(
         ("hptune.master.replay",), doors={"hptune.cli.reading": "the command `hptune replay`"}
     ),
+    "guide": Wing(("hptune.cli.guide",)),
     "optimizers": Wing(("hptune.optimizers",)),
     "testing": Wing(("hptune.testing",)),
 }
