@@ -28,6 +28,7 @@ from hptune.cli import main
 from hptune.core.attempt import Cause
 from hptune.core.messages import FinishReason
 from hptune.errors import UsageError
+from hptune.study import Study
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -232,3 +233,8 @@ def test_the_messages_that_are_explained_exist() -> None:
     quoted = words_in("A command refuses") | words_in("Workers do not come")
     assert len(quoted) > 10
     assert [each for each in quoted if each not in code] == []
+
+
+def test_the_gallery_has_every_figure() -> None:
+    shown = re.findall(r"\.(plot_\w+)\(", (ROOT / "docs/guide/gallery.md").read_text())
+    assert {*shown} == {name for name in dir(Study) if name.startswith("plot_")}
