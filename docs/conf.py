@@ -74,7 +74,8 @@ def _complete(_app: Sphinx, page: str, source: list[str]) -> None:
 
 def _with_figure(block: re.Match[str]) -> str:
     name = _figure_file(block)
-    return f'{block[1]}\n\n<iframe src="../../gallery/{name}" title="{block[2]}" loading="lazy"></iframe>'
+    frame = f'<iframe src="../../gallery/{name}" title="{block[2]}" loading="lazy"></iframe>'
+    return f"{block[1]}\n\n{frame}"
 
 
 def _figure_file(block: re.Match[str]) -> str:

@@ -18,7 +18,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import click
@@ -29,6 +29,7 @@ from hptune.core.attempt import Cause
 from hptune.core.messages import FinishReason
 from hptune.errors import UsageError
 from hptune.study import Study
+from hptune_jobqueue.config import Shape
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -238,3 +239,11 @@ def test_the_messages_that_are_explained_exist() -> None:
 def test_the_gallery_has_every_figure() -> None:
     shown = re.findall(r"\.(plot_\w+)\(", (ROOT / "docs/guide/gallery.md").read_text())
     assert {*shown} == {name for name in dir(Study) if name.startswith("plot_")}
+
+
+def test_the_keys_of_slurm_toml_are_described() -> None:
+    page = (ROOT / "docs/guide/slurm-toml.md").read_text()
+    cells = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    assert {key for cell in cells for key in re.findall(r"`(\w+)`", cell)} == {
+        each.name for each in fields(Shape)
+    }
