@@ -271,7 +271,7 @@ def packing() -> Figure:
 FIGURES: dict[str, Callable[[], Figure]] = {
     "model": model, "batch": batch, "tpe": tpe, "rungs": rungs, "packing": packing,
 }  # fmt: skip
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "hptune", "font.family": "sans-serif", "font.size": 10,
     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": FAINT, "axes.facecolor": PAPER,
     "xtick.color": INK, "ytick.color": INK, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
