@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,7 @@ INDEX = root_doc
 _WITH_LISTS = (INDEX, "docs/decisions/README")
 """Pages whose lists of pages are the navigation below them."""
 _FROM_ELSEWHERE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"(?:https?:)?//")
+_PICTURE = re.compile(r"!\[[^\]]*\]\(([^):]+)\)")
 _LISTED = re.compile(r"^- \[.*?\]\((.*?)\.md\)", re.MULTILINE)
 _GALLERY = "docs/guide/gallery"
 _CODE = re.compile(r"^```python\n(.*?)^```$|^<!-- setup sh\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
@@ -117,6 +119,10 @@ def _write_markdown(app: Sphinx, error: Exception | None) -> None:
     site = Path(app.outdir)
     for page, text in _markdown.items():
         site.joinpath(f"{page}.md").write_text(text)
+        for picture in _PICTURE.findall(text):
+            copy = site.joinpath(page).parent / picture
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path(app.srcdir, page).parent / picture, copy)
     folder = INDEX.rpartition("/")[0]
     site.joinpath("llms.txt").write_text(
         re.sub(r"(?<=\]\()(?!https?:)", f"{folder}/", _markdown[INDEX]).replace(f"{folder}/../", "")
