@@ -14,7 +14,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # hptune's modules, which takes a fifth of its processor time.
 COMPILE := compileall -q tuner jobqueue tests/support
 
-.PHONY: demo clip-demo test test-slow test-docs docs lint lines clean
+.PHONY: demo clip-demo test test-slow test-docs docs figures lint lines clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hptune needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which one to use: make PYTHON=python3.12 …")'
@@ -58,6 +58,10 @@ docs: $(VENV)/.installed
 	rm -rf build/site
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env -b html -c docs -d build/doctrees . build/site
 	@echo "build/site/index.html"
+
+# The figures of the explanation pages, after a change of a search, a pruner or packing.
+figures: $(VENV)/.installed
+	$(BIN)/python docs/figures.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

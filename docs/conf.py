@@ -1,14 +1,20 @@
 """The site of the documentation: `make docs` builds it into build/site.
 
 The pages are the Markdown files of the repository as they are. Added are the reference of Python
-and of the commands (`reference_pages`), the navigation from the lists of docs/index.md, each page
-as Markdown beside its HTML, and llms.txt, which lists them.
+and of the commands (`reference_pages`), the figures of a study that is run for them, the navigation
+from the lists of docs/index.md, each page as Markdown beside its HTML, and llms.txt, which lists
+them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +44,8 @@ smartquotes = False  # an option is --trials, not a dash
 
 html_theme = "furo"
 html_title = "hptune"
-html_static_path: list[str] = []
+html_static_path = ["theme/static"]
+html_css_files = ["figures.css"]
 templates_path = ["theme"]
 html_show_copyright = False
 html_show_sphinx = False
@@ -47,7 +54,11 @@ INDEX = root_doc
 _WITH_LISTS = (INDEX, "docs/decisions/README")
 """Pages whose lists of pages are the navigation below them."""
 _FROM_ELSEWHERE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"(?:https?:)?//")
+_PICTURE = re.compile(r"!\[[^\]]*\]\(([^):]+)\)")
 _LISTED = re.compile(r"^- \[.*?\]\((.*?)\.md\)", re.MULTILINE)
+_GALLERY = "docs/guide/gallery"
+_CODE = re.compile(r"^```python\n(.*?)^```$|^<!-- setup sh\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
+_FIGURE = re.compile(r"^(```python\nfigure = .*?\.plot_(\w+)\((.*?)\)\n```)$", re.MULTILINE)
 _logger = logging.getLogger(__name__)
 _markdown: dict[str, str] = {}
 
@@ -55,10 +66,44 @@ _markdown: dict[str, str] = {}
 def _complete(_app: Sphinx, page: str, source: list[str]) -> None:
     """Add what is made from the code, and to the index the navigation that follows its lists."""
     source[0] += reference_pages.PAGES.get(page, str)()
+    if page == _GALLERY:
+        source[0] = _FIGURE.sub(_with_figure, source[0])
     _markdown[page] = source[0]
     if page in _WITH_LISTS:
         title, *sections = source[0].split("\n## ")
         source[0] = "\n## ".join((title, *map(_with_navigation, sections)))
+
+
+def _with_figure(block: re.Match[str]) -> str:
+    name = _figure_file(block)
+    frame = f'<iframe src="../../gallery/{name}" title="{block[2]}" loading="lazy"></iframe>'
+    return f"{block[1]}\n\n{frame}"
+
+
+def _figure_file(block: re.Match[str]) -> str:
+    return f"{block[2]}{'-all' if block[3] else ''}.html"
+
+
+def _draw_gallery(app: Sphinx) -> None:
+    """Run the code of the page of figures, and save each figure."""
+    folder = Path(app.outdir) / "gallery"
+    folder.mkdir(parents=True, exist_ok=True)
+    page = DOCS.parent.joinpath(f"{_GALLERY}.md").read_text()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    names: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        for block in _CODE.finditer(page):
+            if block[2]:
+                subprocess.run(  # noqa: S602 (of our own page)
+                    block[2], shell=True, check=True, stdout=subprocess.DEVNULL,
+                    env=os.environ | {"PATH": path},
+                )  # fmt: skip
+            elif block[1].startswith("# network.py"):
+                Path("network.py").write_text(block[1])
+            else:
+                exec(block[1], names)  # noqa: S102 (likewise)
+                if figure := _FIGURE.match(block[0]):
+                    names["figure"].save(folder / _figure_file(figure))
 
 
 def _with_navigation(section: str) -> str:
@@ -74,6 +119,10 @@ def _write_markdown(app: Sphinx, error: Exception | None) -> None:
     site = Path(app.outdir)
     for page, text in _markdown.items():
         site.joinpath(f"{page}.md").write_text(text)
+        for picture in _PICTURE.findall(text):
+            copy = site.joinpath(page).parent / picture
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path(app.srcdir, page).parent / picture, copy)
     folder = INDEX.rpartition("/")[0]
     site.joinpath("llms.txt").write_text(
         re.sub(r"(?<=\]\()(?!https?:)", f"{folder}/", _markdown[INDEX]).replace(f"{folder}/../", "")
@@ -99,6 +148,7 @@ def _name_markdown(
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register what this site adds to Sphinx."""
+    app.connect("builder-inited", _draw_gallery)
     app.connect("source-read", _complete)
     app.connect("html-page-context", _name_markdown)
     app.connect("build-finished", _write_markdown)

@@ -9,16 +9,21 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 import hptune
 from hptune.cli import main
+from hptune.core.attempt import Usage
+from hptune.core.messages import Event
+from hptune.reporting.results import export
+from hptune.reporting.results.costs import Costs
+from hptune.samplers.registry import SAMPLERS
 from hptune.training.context import TrialContext
 
 _STABLE = (Path(__file__).parent / "stability.md").read_text()
-_SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Example|Examples)::?$")
+_SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Example|Examples|The columns)::?$")
 _ENTRY = re.compile(r"^(\*{0,2}[\w.]+(?: \([^)]*\))?): (.*)", re.DOTALL)
 _VALUES_OF_TRIAL = ("number", "params", "seed", "epochs", "resumed_from")
 _OF_TRIAL = ("report", "should_stop", "checkpoint_dir", "rank", "world_size", "local_rank")
@@ -179,9 +184,54 @@ def notebook() -> str:
     return "\n" + "\n\n".join(parts) + "\n"
 
 
+def searches() -> str:
+    """Return what each search can do, from its row in the registry."""
+    heads = ("search", "learns from results", "tries the defaults first",
+             "ends when all its configurations are tried", "needs")  # fmt: skip
+    rows = [heads, ("---",) * len(heads)]
+    for name, row in SAMPLERS.built_in.items():
+        if name != "auto":
+            can = (row.learns, row.tries_defaults, row.count is not None)
+            marks = ("yes" if each else "no" for each in can)
+            rows.append((f"`{name}`", *marks, row.needs or "nothing"))
+    return "\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def columns() -> str:
+    """Return the columns of exports, and what is measured of attempts, from the docstrings."""
+    parts = ["", "## Columns of `hptune export`", "", *_described(export.table, "The columns")]
+    names = ", ".join(f"`{each}`" for each in export.curves(()).columns)
+    parts += ["## Columns of `hptune export --curves`", "", f"{names}: a row for each report.", ""]
+    parts += ["## Costs of a trial", "", *_described(Costs, "Attributes")]
+    parts += ["## What an attempt used", "", *_described(Usage, "Attributes")]
+    return "\n".join(parts)
+
+
+def _described(thing: Any, section: str) -> list[str]:
+    entries = _entries(dict(_sections(inspect.cleandoc(thing.__doc__ or "")))[section])
+    return [*(re.sub(r"^- (.*?): ", _names, f"- {each}") for each in entries), ""]
+
+
+def _names(found: re.Match[str]) -> str:
+    return f"- {', '.join(f'`{each}`' for each in found[1].split(', '))}: "
+
+
+def events() -> str:
+    """Return all events with their fields, from their docstrings."""
+    parts = [""]
+    for event in get_args(Event):
+        parts += [f"## {event.__name__}", "", _as_markdown(inspect.cleandoc(event.__doc__ or ""))]
+        fields = ", ".join(f"`{each}`" for each in event.__dataclass_fields__)
+        parts += [f"Fields: {fields}.", ""]
+    return "\n".join(parts)
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/python": python_api,
     "docs/reference/commands": commands,
     "docs/guide/notebook": notebook,
+    "docs/reference/columns": columns,
+    "docs/reference/events": events,
+    "docs/guide/how-search-decides": searches,
 }
 """What is added to a page of the site, by its name."""

@@ -18,7 +18,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import click
@@ -28,6 +28,8 @@ from hptune.cli import main
 from hptune.core.attempt import Cause
 from hptune.core.messages import FinishReason
 from hptune.errors import UsageError
+from hptune.study import Study
+from hptune_jobqueue.config import Shape
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -51,10 +53,10 @@ SHORTER = (
 )
 """What makes the examples short when they are run, and names their newest study."""
 NOT_RUN = {
-    "GPUs": 2, "Hydra": 1, "Ray Tune": 1, "W&B": 1, "a Ray cluster": 1, "a Slurm cluster": 5,
-    "a batch system": 7, "a download": 2, "a module of yours": 1, "a running study": 2,
-    "a script of yours": 2, "a session": 5, "an environment of yours": 1, "an installation": 7,
-    "containers": 6, "long trainings": 5, "several machines": 3,
+    "GPUs": 2, "Hydra": 1, "Ray Tune": 1, "W&B": 1, "a Ray cluster": 1, "a Slurm cluster": 10,
+    "a batch system": 7, "a download": 2, "a module of yours": 1, "a release": 3,
+    "a running study": 2, "a script of yours": 2, "a session": 5, "an environment of yours": 1,
+    "an installation": 10, "containers": 11, "long trainings": 6, "several machines": 3,
 }  # fmt: skip
 """How many blocks cannot run in a test, by what they need."""
 
@@ -232,3 +234,16 @@ def test_the_messages_that_are_explained_exist() -> None:
     quoted = words_in("A command refuses") | words_in("Workers do not come")
     assert len(quoted) > 10
     assert [each for each in quoted if each not in code] == []
+
+
+def test_the_gallery_has_every_figure() -> None:
+    shown = re.findall(r"\.(plot_\w+)\(", (ROOT / "docs/guide/gallery.md").read_text())
+    assert {*shown} == {name for name in dir(Study) if name.startswith("plot_")}
+
+
+def test_the_keys_of_slurm_toml_are_described() -> None:
+    page = (ROOT / "docs/guide/slurm-toml.md").read_text()
+    cells = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    assert {key for cell in cells for key in re.findall(r"`(\w+)`", cell)} == {
+        each.name for each in fields(Shape)
+    }

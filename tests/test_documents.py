@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -47,3 +48,8 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text('# One\n[a](page.md#one) [b](no.md) [c](#two) `[d](no)` <img src="no.png">\n')
     assert broken(page) == ["no.md", "#two", "no.png"]
+
+
+def test_the_citation_has_the_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()

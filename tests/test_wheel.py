@@ -82,6 +82,7 @@ def test_a_plain_objective_is_tuned_without_a_framework(tmp_path: Path) -> None:
     ended = run(hptune, "run", "model.py", "--trials", "4", "--study", "study")
     assert ended.returncode == 0, ended.stderr
     assert "4 complete" in ended.stdout
+    assert run(hptune, "help", "faq").stdout.startswith("# ")
     assert "watch" not in ended.stderr, "a dashboard that nothing draws"
     (tmp_path / "keras_model.py").write_text("import keras\n" + MODEL)
     missing = run(hptune, "run", "keras_model.py", "--study", "keras")

@@ -64,7 +64,7 @@ class ClusterOrder:
         return workers
 
 
-def _scheduler_file(directory: Path) -> Path:
+def scheduler_file(directory: Path) -> Path:
     """Return the file with the scheduler's address, which is empty if no worker is needed now.
 
     A new master replaces it. It is removed when no job is left.
@@ -154,7 +154,7 @@ def _job_kind(
         suffix = suffix or f".{need.nodes}n"
         shape = replace(shape, nodes=need.nodes)
     name = f"{order.name}-{shape.name}{suffix}"
-    file = _scheduler_file(order.directory)
+    file = scheduler_file(order.directory)
     command = WorkerCommand(address=str(file), module=order.module, arguments=order.arguments)
     script = job_script(
         shape,
@@ -180,14 +180,14 @@ def may_have_jobs(directory: Path) -> bool:
     Args:
         directory: The directory of the order.
     """
-    return _scheduler_file(directory).exists()
+    return scheduler_file(directory).exists()
 
 
 def forget_jobs(directory: Path) -> None:
     """Remove what only jobs need; called when none is left."""
     remove_jobs(directory)
     with contextlib.suppress(OSError):
-        _scheduler_file(directory).unlink(missing_ok=True)
+        scheduler_file(directory).unlink(missing_ok=True)
 
 
 class SlurmCluster:
@@ -371,7 +371,7 @@ class SlurmCluster:
         self._scheduler.close()
 
     def _write_address(self, address: str, *, has_ended: bool = False) -> None:
-        file = _scheduler_file(self._order.directory)
+        file = scheduler_file(self._order.directory)
         new = file.with_suffix(f".{os.getpid()}")
         try:
             content = {"address": address, "has_ended": has_ended}

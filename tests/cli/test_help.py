@@ -49,3 +49,19 @@ def test_a_shell_may_complete_a_line_with_an_unknown_command() -> None:
     completion = BashComplete(main, {}, "hptune", "_HPTUNE_COMPLETE")
     assert "--trials" in [each.value for each in completion.get_completions(["run"], "--t")]
     assert completion.get_completions(["tune"], "--t") == []
+
+
+def test_help_shows_pages_of_the_guide_and_commands() -> None:
+    topics = re.findall(r"^- `([\w-]+)`: (.+)$", CliRunner().invoke(main, ["help"]).output, re.M)
+    assert {"faq", "slurm", "troubleshooting"} < {name for name, _ in topics}
+    for name, title in topics:
+        shown = CliRunner().invoke(main, ["help", name]).output
+        assert shown.startswith(f"# {title}\n")
+        assert "<!--" not in shown
+    assert "Show the best trial" in CliRunner().invoke(main, ["help", "best"]).output
+    assert "'troubleshooting'?" in CliRunner().invoke(main, ["help", "trubleshooting"]).stderr
+
+
+def test_a_shell_completes_the_names_of_pages() -> None:
+    completion = BashComplete(main, {}, "hptune", "_HPTUNE_COMPLETE")
+    assert [each.value for each in completion.get_completions(["help"], "fa")] == ["faq"]

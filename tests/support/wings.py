@@ -207,6 +207,7 @@ WINGS = {
         ("hptune.reporting.terminal.watch",),
         doors={"hptune.cli.reading": "`hptune status --watch`"},
     ),
+    "guide": Wing(("hptune.cli.guide",)),
     "optimizers": Wing(("hptune.optimizers",)),
     "testing": Wing(("hptune.testing",)),
 }

@@ -21,6 +21,7 @@ from .asking import enqueue, pause, stop
 from .dashboard import dashboard
 from .doctor import doctor
 from .exporting import export, report
+from .guide import guide
 from .joining import certs, scheduler, worker
 from .noting import note
 from .options import SectionedCommand
@@ -144,6 +145,7 @@ def main() -> None:
 _COMMANDS = (
     *(run, resume, stop, pause, enqueue, note, status, best, trials, show, log, list_studies),
     *(space, report, dashboard, export, replay, scaling, scheduler, worker, certs, slurm, doctor),
+    guide,
 )
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from hptune_jobqueue.cluster import ClusterOrder, job_kinds
+from hptune_jobqueue.cluster import ClusterOrder, job_kinds, scheduler_file
 from hptune_jobqueue.commands import Job
 from hptune_jobqueue.config import Shape, SlurmConfig, read_config
 from hptune_jobqueue.errors import ConfigError, JobQueueError, SlurmUnavailableError
@@ -81,6 +81,7 @@ def _examine_one(
     arguments += [] if gpus is None else ["--gpus-per-trial", f"{gpus:g}"]
     arguments += [subject.model_file] if subject.model_file else []
     command = f"-m hptune doctor {shlex.join(arguments)} > {shlex.quote(str(answer))}"
+    scheduler_file(folder).touch()  # a job ends early where its node does not see this file
     began = time.monotonic()
     job = run_one_off_job(kind, command, wait_seconds=wait_seconds)
     findings = _read(answer)

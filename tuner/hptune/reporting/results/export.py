@@ -43,9 +43,8 @@ def table(view: StudyView) -> Table:
         param.<name>: Each hyperparameter of any trial.
         metric.<name>: Each metric.
         attempts: How often the trial was started.
-        seconds: How long its attempts ran (`seconds_run`).
-        core_hours, gpu_hours, wait_seconds, idle_core_hours: Costs of its attempts that ended
-            (`costs.Costs`).
+        seconds: How long its attempts ran.
+        core_hours, gpu_hours, wait_seconds, idle_core_hours: Costs of its attempts that ended.
         peak_memory_bytes, peak_gpu_memory_bytes: The most memory that its last attempt used.
         cpu_share, gpu_share, memory_bytes: What the last attempt held: a share of each of its
             cores and GPUs, and memory.

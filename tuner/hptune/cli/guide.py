@@ -1,0 +1,72 @@
+"""`hptune help`: the guide in the terminal, without a network."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import click
+
+from ..core.spelling import did_you_mean
+from ..errors import UsageError
+from .output import echo, terminal_width
+
+_GUIDE = Path(__file__).parents[1] / "guide"
+"""In a checkout a link to docs/guide; a package has the files."""
+
+
+def _topics() -> list[str]:
+    return sorted(page.stem for page in _GUIDE.glob("*.md"))
+
+
+def _completed(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    return [topic for topic in _topics() if topic.startswith(begun)]
+
+
+@click.command("help")
+@click.argument("topic", default="", shell_complete=_completed)
+@click.pass_context
+def guide(ctx: click.Context, topic: str) -> None:
+    """Show a page of the guide, or the help of a command.
+
+    Without TOPIC, it lists the pages. In a pipe it prints their Markdown.
+    """
+    above = ctx.parent
+    assert above is not None
+    assert isinstance(above.command, click.Group)
+    command = above.command.commands.get(topic)
+    if topic in _topics():
+        _show(_text(topic))
+    elif command is not None:
+        echo(command.get_help(click.Context(command, info_name=topic, parent=above)))
+    elif not topic:
+        titles = (_text(each).partition("\n")[0].removeprefix("# ") for each in _topics())
+        rows = (f"- `{each}`: {title}" for each, title in zip(_topics(), titles, strict=True))
+        _show("\n".join(("# hptune help TOPIC", "", *rows, "")))
+    else:
+        known = (*_topics(), *above.command.commands)
+        raise UsageError(
+            f"there is no page and no command {topic!r}; `hptune help` lists the pages."
+            f"{did_you_mean(topic, known)}"
+        )
+
+
+def _text(topic: str) -> str:
+    """Return a page without its comments, which are for the tests of the documentation."""
+    text = _GUIDE.joinpath(f"{topic}.md").read_text(encoding="utf-8")
+    return re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)
+
+
+def _show(markdown: str) -> None:
+    width = terminal_width()
+    if width is None:
+        echo(markdown.rstrip("\n"))
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=min(width, 100), legacy_windows=False)
+    console.print(Markdown(markdown))
+    click.echo_via_pager(stream.getvalue())
