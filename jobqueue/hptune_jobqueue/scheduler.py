@@ -16,7 +16,7 @@ ALL = "0.0.0.0"  # noqa: S104 - where no network is named, and none leads to all
 
 _HTTP = {
     # By default the scheduler shows its logs and call stacks to everybody on its machine.
-    "distributed.scheduler.http.routes": ["distributed.http.health", "distributed.http.statics"]
+    "distributed.scheduler.http.routes": ["distributed.http.health"]
 }
 
 _DISMISS_SECONDS = 5.0
@@ -78,6 +78,7 @@ class OwnScheduler:
                     protocol="tcp://" if security is None else "tls://",
                     security=security,
                     dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},  # whose import takes a second and 20 MB
                     silence_logs=50,
                 )
         except (OSError, RuntimeError, ValueError) as error:

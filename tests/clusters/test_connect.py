@@ -67,7 +67,7 @@ def test_a_scheduler_that_ends_removes_its_own_file_only(tmp_path: Path) -> None
     file = tmp_path / "scheduler.json"
 
     def listen(successor: str) -> None:
-        def opened(address: str, _dashboard: str) -> None:
+        def opened(address: str) -> None:
             assert json.loads(file.read_text())["address"] == address
             if successor:
                 file.write_text(successor)

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from hptune.worker.addresses import outward, page_from_here, tunnel
+from hptune.worker.addresses import tunnel
 
 PAGE = "http://127.0.0.1:44819/status"
 LINE = f"ssh -N -L 44819:127.0.0.1:44819 ada@{socket.gethostname()}"
@@ -27,17 +27,3 @@ def test_a_page_of_a_remote_machine_is_shown_with_the_way_there(
     page: str, environment: dict[str, str], line: str
 ) -> None:
     assert tunnel(page, environment) == line
-
-
-def test_a_page_is_shown_where_it_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        here = f"http://127.0.0.1:{port}/status"
-        assert page_from_here(here) == here
-        if own := outward():
-            # What Dask says of a scheduler that listens on the network, but not its page.
-            assert page_from_here(f"http://{own}:{port}/status") == here
-        elsewhere = f"http://192.0.2.77:{port}/status"
-        assert page_from_here(elsewhere, timeout_seconds=0.2) == ""
-    assert page_from_here(here) == ""
-    assert page_from_here("") == ""

@@ -392,7 +392,6 @@ class Study(Reports, Exports):
             is_measuring=master is not None and bool(facts.get("measuring")),
             paused_by="" if master is None else run.paused_by,
             notes=run.notes,
-            dask_page="" if master is None else facts.get("dask_page", ""),
             created_at=float(facts["created_at"]),
             carrier=facts.get("carrier", ""),
             rungs=rungs,

@@ -25,7 +25,6 @@ HEADER = RunHeader(
     goal="val_accuracy (max)",
     trials=10,
     parallelism="2 trials at a time on 2 workers",
-    dashboard="http://127.0.0.1:8787",
     notes=("seed 7",),
     epochs=5,
 )
@@ -58,7 +57,7 @@ def test_a_log_has_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
         "hptune   tpe search for val_accuracy (max), 10 trials",
         "study    runs/digits",
         "runs     2 trials at a time on 2 workers",
-        "watch    hptune dashboard runs/digits (Dask's workers: http://127.0.0.1:8787)",
+        "watch    hptune dashboard runs/digits",
         "seed 7",
         "   30s  0/10 trials; running 0, 1 (2/5)",
         "   42s  trial 0 complete after 42s: val_accuracy 0.9123 at epoch 5; best so far; lr=0.001",

@@ -91,7 +91,6 @@ def scheduler(
     """
     from ..clusters.scheduler import check_file, serve
     from ..security.certificates import WORKER, default_folder, ensure
-    from ..worker.addresses import tunnel
 
     if scheduler_file is not None and not scheduler_file.absolute().parent.is_dir():
         raise UsageError(
@@ -104,15 +103,11 @@ def scheduler(
     certs = (folder or default_folder()).absolute()
     identity = None if insecure else ensure(certs)[0]
 
-    def opened(address: str, dashboard: str) -> None:
+    def opened(address: str) -> None:
         where = address if scheduler_file is None else shlex.quote(str(scheduler_file.absolute()))
         more = f" --certs {shlex.quote(str(certs))}" if folder else ""
         more = " --insecure" if insecure else more
         click.echo(f"The scheduler listens at {address}")
-        if dashboard:
-            click.echo(f"watch: {dashboard}")
-            if command := tunnel(dashboard):
-                click.echo(f"watch from your own machine: {command}")
         click.echo(f"join:  hptune worker {where}{more}")
         click.echo(f"use:   hptune run MODEL_FILE --connect {where}{more}")
         if "://127." in address:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import importlib.util
 import json
 import logging
 import math
@@ -133,7 +132,7 @@ def serve(
     port: int,
     scheduler_file: Path | None,
     identity: Identity | None,
-    opened: Callable[[str, str], None],
+    opened: Callable[[str], None],
     notify: Callable[[str], None] | None = None,
 ) -> None:
     """Run a scheduler until SIGINT or SIGTERM; a second signal ends the process at once.
@@ -144,7 +143,7 @@ def serve(
         scheduler_file: Where to write the address for machines that share the file system.
         identity: The scheduler's certificate; None for no encryption: then everybody who reaches
             the port can run code as this user.
-        opened: Called with the addresses of the scheduler and of its dashboard.
+        opened: Called with the scheduler's address.
         notify: Takes lines on connections for the user; None for no such lines.
 
     Raises:
@@ -169,11 +168,8 @@ def serve(
         try:
             if scheduler_file is not None:
                 _write(scheduler_file, announced)
-            dashboard = scheduler.services.get("dashboard")
-            has_pages = dashboard is not None and importlib.util.find_spec("bokeh") is not None
-            link = "" if not has_pages else f"http://127.0.0.1:{dashboard.port}/status"
             announce(folder, scheduler.http_server.port)
-            opened(scheduler.address, link)
+            opened(scheduler.address)
             if notify is not None:
                 scheduler.add_plugin(_ConnectionLog(notify), name="hptune-connection-log")
             closed = asyncio.ensure_future(scheduler.finished())
@@ -224,15 +220,16 @@ def _write(file: Path, contents: bytes) -> None:
 async def _listening(host: str, port: int, identity: Identity | None) -> Any:
     """Return Dask's scheduler, which listens."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Dask warns if its dashboard cannot listen
+        warnings.simplefilter("ignore")  # Dask warns if its HTTP server cannot listen
         try:
             return await Scheduler(
                 host=host,
                 port=port,
                 protocol="tcp://" if identity is None else "tls://",
                 security=security(identity),
-                # Dask's pages ask for no certificate.
+                # For `/health` alone, which asks for no certificate.
                 dashboard_address="127.0.0.1:0",
+                dashboard=False,
             )
         except (OSError, RuntimeError, ValueError) as error:
             cause = error.__cause__ or error

@@ -125,11 +125,6 @@ class Executor(abc.ABC):
         """The workers that asked to join, and why each was refused; empty for those that joined."""
         return {}
 
-    @property
-    def dashboard(self) -> str:
-        """Address of a page that shows the workers; empty if there is none."""
-        return ""
-
 
 class EventQueue:
     """Queue of events from many threads, stamped on arrival, for one reader."""

@@ -7,7 +7,6 @@ instructions.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import pickle
 import shlex
 import threading
@@ -19,7 +18,6 @@ from typing import Any, ParamSpec
 from ..core.attempt import AttemptId, Halt
 from ..core.messages import Event, WorkerLeft
 from ..core.notice import Notice
-from ..worker.addresses import page_from_here
 from ..worker.dask.announcement import Announcement
 from ..worker.dask.plugin import StudyPlugin
 from ..worker.dask.study_access import StudyAccess
@@ -41,7 +39,7 @@ class DaskExecutor(Executor):
     """Runs attempts on Dask workers.
 
     Each attempt is one Dask task on the worker that the engine chose, so Dask sees the worker as
-    busy and its dashboard shows the trials. Events come back on the study's own topic; Dask itself
+    busy. Events come back on the study's own topic; Dask itself
     reports the death of a worker. Nothing waits in Dask's queue: only attempts that fit into free
     places are submitted.
 
@@ -196,15 +194,6 @@ class DaskExecutor(Executor):
         """The workers that ask to be let in, and why each was refused; empty for those let in."""
         with self._lock:
             return self._state.refusals
-
-    @property
-    def dashboard(self) -> str:
-        """Address of Dask's dashboard; empty without Bokeh, which draws it, or from elsewhere."""
-        if importlib.util.find_spec("bokeh") is None:
-            return ""
-        with contextlib.suppress(Exception):  # the scheduler is gone, which `events` will report
-            return page_from_here(self._calls.client.dashboard_link or "")
-        return ""
 
     # --- called from Dask's threads -----------------------------------------------------------
 

@@ -82,6 +82,7 @@ def start_cluster(
                 # Every user of this machine reaches the ports, but not this certificate.
                 security=security(in_memory()),
                 dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},  # whose import takes a second and 20 MB
                 # Trials are separate processes, which Dask's limit does not measure.
                 memory_limit=0,
                 silence_logs=logging.CRITICAL,

@@ -109,8 +109,3 @@ class ParallelExecutor(Executor):
     def workers(self) -> Mapping[str, str]:
         """The workers that asked to join, and why each was refused."""
         return self._inner.workers
-
-    @property
-    def dashboard(self) -> str:
-        """Address of the inner executor's page; empty if there is none."""
-        return self._inner.dashboard

@@ -103,7 +103,6 @@ class RunPlan:
         study: str,
         *,
         parallelism: str,
-        dashboard: str,
         notes: Sequence[str],
         began_at: float,
     ) -> RunHeader:
@@ -112,7 +111,6 @@ class RunPlan:
         Args:
             study: The study's directory.
             parallelism: Where the trials run, and how many at once.
-            dashboard: Address of a page that shows the workers; empty if there is none.
             notes: Further lines for the user.
             began_at: When the user's command began, in seconds since the epoch.
         """
@@ -123,7 +121,6 @@ class RunPlan:
             goal=str(self.goals),
             trials=settings.budget_trials,
             parallelism=parallelism,
-            dashboard=dashboard,
             notes=(*self.notes, *notes),
             epochs=self.epochs,
             confirm=settings.confirm,

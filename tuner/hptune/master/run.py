@@ -265,11 +265,10 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             header = plan.header(
                 str(run.directory),
                 parallelism=cluster.text(plan.layout),
-                dashboard=executor.dashboard,
                 notes=cluster.notes,
                 began_at=display.began_at,
             )
-            run.ledger.set_facts({"dask_page": executor.dashboard, "measuring": False})
+            run.ledger.set_facts({"measuring": False})
             display.progress.start(header)
             earlier = split.measured(executor, requests) if split is not None else ()
             splits = split is not None and split.is_known

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -99,32 +98,6 @@ def interface_name(host: str) -> str:
     for name, addresses in psutil.net_if_addrs().items():
         if any(each.address.partition("%")[0] == host for each in addresses):
             return str(name)
-    return ""
-
-
-def page_from_here(page: str, *, timeout_seconds: float = 2.0) -> str:
-    """Return the address at which this machine shows a page; empty if it cannot be reached.
-
-    Schedulers of hptune show their pages on the loopback interface only, but Dask names the network
-    on which they listen.
-
-    Args:
-        page: The address that Dask names, such as `http://node1:40123/status`.
-        timeout_seconds: How long to wait for a connection.
-    """
-    found = re.match(r"(https?://)(\[.*?\]|[^:/]+):(\d+)(.*)", page)
-    if found is None:
-        return ""
-    scheme, host, port, path = found.groups()
-    if not refusal(f"tcp://{host}:{port}", timeout_seconds=timeout_seconds):
-        return page
-    with contextlib.suppress(OSError):
-        # Of another machine, 127.0.0.1 would be this one's.
-        address = socket.gethostbyname(host)
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.bind((address, 0))
-        if not refusal(f"tcp://127.0.0.1:{port}", timeout_seconds=timeout_seconds):
-            return f"{scheme}127.0.0.1:{port}{path}"
     return ""
 
 

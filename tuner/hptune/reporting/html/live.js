@@ -145,9 +145,6 @@ async function update() {
   document.getElementById("go-on").hidden = !state.is_running || !state.is_paused;
   document.getElementById("resume").hidden = state.is_running;
   document.getElementById("add").hidden = !state.is_running;
-  const dask = document.getElementById("dask");
-  dask.hidden = !/^https?:/.test(state.dask_page);
-  if (!dask.hidden) dask.firstElementChild.href = state.dask_page;
   if (told === before) {
     const of = `${state.is_running} ${state.is_paused}`;
     if (toldOf !== of && toldOf !== null) told = "";

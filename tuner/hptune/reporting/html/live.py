@@ -202,7 +202,6 @@ class LivePage:
             "has_pruned": contents.has_pruned,
             "is_running": contents.is_running,
             "is_paused": bool(contents.paused_by),
-            "dask_page": contents.dask_page,
             "seconds": _SECONDS if is_all else 0.0,
             "sections": {
                 name: {"version": each.version, "html": each.html, "figures": each.figures}

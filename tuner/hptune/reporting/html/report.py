@@ -50,7 +50,6 @@ class ReportContents:
         has_pruned: Whether there are pruned trials, so that the reader has a choice.
         is_running: Whether the study runs.
         paused_by: The user who paused it; empty if it is not paused.
-        dask_page: Address of Dask's own dashboard; empty if there is none.
         space: Its search space.
         mark: A text that changes whenever a trial's value or state does.
     """
@@ -62,7 +61,6 @@ class ReportContents:
     has_pruned: bool
     is_running: bool
     paused_by: str = ""
-    dask_page: str = ""
     space: SearchSpace = field(default_factory=SearchSpace)
     mark: str = ""
 
@@ -91,7 +89,6 @@ def make_report(
         bool(trials.pruned),
         view.master is not None,
         view.paused_by,
-        view.dask_page,
         trials.space,
         trials.mark,
     )

@@ -111,7 +111,6 @@ class StudyView:
         created_at: When it was created, in seconds since the epoch; 0 if unknown.
         carrier: What trains a trial on several devices, in words; empty for one device.
         paused_by: The user who paused the study; empty if it is not paused.
-        dask_page: Address of Dask's own dashboard; empty if there is none.
         space: The search space; None if unknown.
         rungs: The rungs of early stopping; empty without a pruner, and with one that is not built
             in.
@@ -140,7 +139,6 @@ class StudyView:
     created_at: float = 0.0
     carrier: str = ""
     paused_by: str = ""
-    dask_page: str = ""
     space: SearchSpace | None = None
     rungs: Sequence[int] = ()
     at_rungs: Mapping[int, Mapping[int, float]] = field(default_factory=dict)

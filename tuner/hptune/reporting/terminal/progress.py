@@ -25,7 +25,6 @@ class RunHeader:
         goal: What is optimised, in words.
         trials: The total number of trials; None for the whole (finite) space.
         parallelism: How much runs at once and where, in words.
-        dashboard: The address of Dask's own page; empty if there is none.
         notes: Further lines.
         epochs: Epochs of a trial; None if unknown or if its steps are not epochs.
         confirm: Number of best configurations that are trained again at the end.
@@ -42,7 +41,6 @@ class RunHeader:
     goal: str
     trials: int | None
     parallelism: str
-    dashboard: str = ""
     notes: Sequence[str] = ()
     epochs: int | None = None
     confirm: int = 0
@@ -68,13 +66,12 @@ class RunHeader:
             limits.append(f"{text.duration(self.timeout_seconds)} for the study")
         if self.trial_timeout_seconds is not None:
             limits.append(f"{text.duration(self.trial_timeout_seconds)} for each trial")
-        workers = f" (Dask's workers: {self.dashboard})" if self.dashboard else ""
         rows = [
             ("hptune", f"{self.search} search for {self.goal}, {trials}{again}"),
             ("study", text.clean(self.study)),
             ("runs", self.parallelism),
             ("limits", ", ".join(limits)),
-            ("watch", f"hptune dashboard {text.path(self.study)}{workers}"),
+            ("watch", f"hptune dashboard {text.path(self.study)}"),
         ]
         return [row for row in rows if row[1]] + [("", text.clean(note)) for note in self.notes]
 

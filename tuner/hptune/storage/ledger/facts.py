@@ -22,7 +22,6 @@ class StudyFacts(TypedDict):
         declared_space: The search space as the user's code declared it at the last run.
         carrier: What trains on several devices, in words; empty for one device.
         ended: How the last run ended, as `finish_reason` and `reason`; None while it has not.
-        dask_page: The address of the last run's dashboard.
         measuring: Whether training steps are being measured.
         scaling: The measured scaling curve (`ScalingCurve`).
         model_loader: The `trial` with the best model, and the `loader` that can read its file.
@@ -41,7 +40,6 @@ class StudyFacts(TypedDict):
     declared_space: list[dict[str, Any]]
     carrier: str
     ended: dict[str, str] | None
-    dask_page: NotRequired[str]
     measuring: NotRequired[bool]
     scaling: NotRequired[dict[str, Any]]
     model_loader: NotRequired[dict[str, Any]]

@@ -7,13 +7,10 @@ from typing import Final
 
 HTTP_SETTINGS: Final[dict[str, object]] = {
     # By default each server shows its logs and call stacks to everybody who reaches its port.
-    "distributed.scheduler.http.routes": ["distributed.http.health", "distributed.http.statics"],
+    "distributed.scheduler.http.routes": ["distributed.http.health"],
     "distributed.worker.http.routes": ["distributed.http.health"],
 }
-"""Settings with which Dask's servers answer `/health` on their HTTP port, and no more.
-
-`statics` are the pictures and styles of the dashboard.
-"""
+"""Settings with which Dask's servers answer `/health` on their HTTP port, and no more."""
 
 DASK_SETTINGS: Final[dict[str, object]] = {
     **HTTP_SETTINGS,
