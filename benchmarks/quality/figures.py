@@ -25,6 +25,7 @@ class Run:
         batch: How many trials ran at once.
         seed: The seed.
         scores: The best score so far, after each trial.
+        failures: Numbers of the trials that failed.
         cpu_seconds: CPU time of `ask` and `tell` for all trials together.
     """
 
@@ -34,6 +35,7 @@ class Run:
     batch: int
     seed: int
     scores: tuple[float, ...]
+    failures: tuple[int, ...]
     cpu_seconds: float
 
     @property

@@ -9,12 +9,12 @@ import numpy as np
 from ...core.space.space import SearchSpace
 from ...core.trial import Direction, Params, Suggestion
 from ..common.encoding import Encoding, Floats
+from ..common.kernel_features import KernelFeatures
 from ..common.learning import LearningSampler
 from ..common.observations import Observations
 from ..common.one_thread import one_thread
 from ..common.untried import Keyed
 from .acquisition_optimizer import AcquisitionOptimizer, perturbed_rows, uniform_rows
-from .kernel_features import KernelFeatures
 from .surrogate import Surrogate, SurrogateFitter
 
 # Measured (benchmarks/search_quality.py, benchmarks/search_with_stopping.py):
@@ -47,7 +47,8 @@ class BayesianSampler(LearningSampler):
       (`acquisition_optimizer`).
     - Running trials count with the predicted value (kriging believer), so that parallel
       suggestions differ.
-    - FAILED trials count as the worst one.
+    - FAILED trials have no value. The expected improvement is lower where others failed
+      (`success`).
     - Initial design: a scrambled Halton sequence.
     - With early stopping, half of the suggestions are random, as with `tpe`.
     - Of more than 1,000 finished trials the model contains 1,000: the best third, and evenly
@@ -62,16 +63,11 @@ class BayesianSampler(LearningSampler):
         directions: Sequence[Direction],
     ) -> None:
         super().__init__(space, seed, directions=directions)
-        self._kernel_features = KernelFeatures(self._encoding)
         self._fitter = SurrogateFitter(self._kernel_features)
 
-    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """Return a configuration for each number; those before it count as running."""
-        seen = self._history.observations()
+    def _suggestions(self, numbers: Sequence[int], seen: Observations) -> list[Suggestion]:
         if not self._is_enough(seen):
-            return self._untried.suggest(
-                numbers, self._seed, "bayesian (start)", self._start.propose
-            )
+            return self._initial(numbers, seen, "bayesian (start)")
         with one_thread():
             model = self._fitter.fit(seen)
             fantasies = _Fantasies(model, self._encoding, self._kernel_features)
@@ -99,6 +95,7 @@ class BayesianSampler(LearningSampler):
             self._kernel_features,
             model.process,
             model.incumbent - _MIN_IMPROVEMENT,
+            model.success,
         )
         best = model.best[:_BEST_TRIALS]
         random_rows = uniform_rows(encoding, rng, _CANDIDATES)
@@ -157,7 +154,7 @@ class _Fantasies:
     def of(self, pending: Mapping[Hashable, Params]) -> Surrogate:
         """Return the model with fantasies of `pending`; those of the last call come first in it."""
         rows = self._encoding.rows([*pending.values()][self._added :])
-        for features in self._kernel_features.features(np.nan_to_num(rows), ~np.isnan(rows)):
+        for features in self._kernel_features.of_observed(rows):
             self._model = self._model.with_fantasy(features)
         self._added = len(pending)
         return self._model

@@ -11,7 +11,8 @@ import numpy as np
 from ...core.trial import Params, Suggestion
 from ..common.encoding import Booleans, Floats, Integers
 from ..common.learning import LearningSampler
-from ..common.observations import Observations
+from ..common.observations import Observations, Tier
+from ..common.success import SuccessModel, success_model
 from ..common.untried import Keyed
 from .parzen_estimator import ParzenEstimator
 
@@ -40,19 +41,19 @@ class TpeSampler(LearningSampler):
     - Both densities are multivariate (Falkner et al. 2018; Watanabe 2023): `parzen_estimator`.
     - Good trials are weighted by their improvement on the best of the others ("EI" weights;
       Watanabe 2023, section 3.2).
-    - Running trials count as bad (a constant liar), so that parallel suggestions differ. So do
-      FAILED ones. PRUNED trials rank behind COMPLETE ones, by value.
+    - Running trials count as bad (a constant liar), so that parallel suggestions differ. PRUNED
+      trials rank behind COMPLETE ones, by value.
+    - FAILED trials are in neither density. The ratio is lower where others failed (`success`).
     - Initial design: a scrambled Halton sequence.
     - With early stopping, half of the suggestions are random, where BOHB has a third (Falkner et
       al. 2018, algorithm 2, rho). They take less than half of the epochs, because most are
       stopped at the first rung, and they explore regions without trials.
     """
 
-    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
-        """Return a configuration for each number; those before it count as running."""
-        model = self._model(self._history.observations())
+    def _suggestions(self, numbers: Sequence[int], seen: Observations) -> list[Suggestion]:
+        model = self._model(seen)
         if model is None:
-            return self._untried.suggest(numbers, self._seed, "tpe (start)", self._start.propose)
+            return self._initial(numbers, seen, "tpe (start)")
         return self._untried.suggest(
             numbers,
             self._seed,
@@ -70,10 +71,12 @@ class TpeSampler(LearningSampler):
         ranked = np.lexsort((past.losses, past.tiers))
         count = min(math.ceil(_GOOD_SHARE * finished), _MAX_GOOD, valued - 1)
         best, rest = ranked[:count], ranked[count:]
+        rest = rest[past.tiers[rest] != Tier.FAILED]
         weights = _improvements(past, best, rest[0])
         return _Model(
             good=ParzenEstimator(self._encoding, past.rows[best], weights),
             others=past.rows[np.sort(rest)],
+            success=success_model(past, self._kernel_features),
         )
 
     def _proposed(
@@ -83,7 +86,10 @@ class TpeSampler(LearningSampler):
         bad = ParzenEstimator(self._encoding, others, np.ones(len(others)))
 
         def gains(rows: Floats, active: Booleans) -> Floats:
-            return model.good.log(rows, active) - bad.log(rows, active)
+            found = model.good.log(rows, active) - bad.log(rows, active)
+            if model.success is None:
+                return found
+            return found + model.success.log_factor(self._kernel_features.features(rows, active))
 
         rows = model.good.sample(rng, _CANDIDATES)
         spare = rng.random(len(self._encoding))
@@ -104,10 +110,11 @@ class TpeSampler(LearningSampler):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Model:
-    """The density of the good trials, and the rows of the others."""
+    """The density of the good trials, the rows of the others, and where trials succeed."""
 
     good: ParzenEstimator
     others: Floats
+    success: SuccessModel | None
 
 
 def _improvements(past: Observations, best: Integers, threshold: np.intp) -> Floats:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common.encoding import Booleans, Column, Encoding, Floats, Integers
+from .encoding import Booleans, Column, Encoding, Floats, Integers
 
 _MAX_DIRECTIONS = 64
 """Features of an unordered parameter; with more values they are random directions."""
@@ -66,6 +66,10 @@ class KernelFeatures:
                 middle = len(table) - 1
                 parts.append(table[np.where(on, numbers, middle).astype(np.intp)])
         return np.concatenate(parts, axis=1)
+
+    def of_observed(self, rows: Floats) -> Floats:
+        """Return the features of rows from `Encoding.encode`, with NaN for inactive parameters."""
+        return self.features(np.nan_to_num(rows), ~np.isnan(rows))
 
 
 def _table(column: Column) -> Floats:
