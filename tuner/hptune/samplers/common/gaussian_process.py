@@ -200,7 +200,7 @@ class GaussianProcess:
         features: Floats,
         targets: Floats,
         *,
-        counts: Integers | None = None,
+        counts: Integers | Floats | None = None,
     ) -> None:
         self.kernel = kernel
         self._scales = 1.0 / kernel.lengths[groups]

@@ -60,20 +60,20 @@ class LearningSampler(Sampler, abc.ABC):
 
     def _initial(self, numbers: Sequence[int], seen: Observations, origin: str) -> list[Suggestion]:
         """Return suggestions of the initial design; after failures, those that likely succeed."""
-        success = success_model(seen, self._kernel_features)
+        success = success_model(seen, self._kernel_features, caution=1.0)
+        if success is None:
+            return self._untried.suggest(numbers, self._seed, origin, self._start.propose)
+
+        def losses(rows: Floats) -> Floats:
+            return -success.log_factor(self._kernel_features.of_observed(rows))
 
         def likely(
             number: int, rng: np.random.Generator, pending: Mapping[Hashable, Params]
         ) -> Keyed | None:
-            later = (number + k * _DESIGN_STRIDE for k in range(_DESIGN_CHOICES))
-            proposed = [self._start.propose(each, rng, pending) for each in later]
-            return self._best(
-                proposed,
-                lambda rows: -success.log_factor(self._kernel_features.of_observed(rows)),
-            )
+            points = range(number, number + _DESIGN_CHOICES * _DESIGN_STRIDE, _DESIGN_STRIDE)
+            return self._best([self._start.propose(each, rng, pending) for each in points], losses)
 
-        propose = self._start.propose if success is None else likely
-        return self._untried.suggest(numbers, self._seed, origin, propose)
+        return self._untried.suggest(numbers, self._seed, origin, likely)
 
     def _best_fresh(
         self,

@@ -20,6 +20,9 @@ _STEPS = 40
 _SINGLE_START = 64
 """Number of observations from which the fit starts only at the kernel of the first half of them."""
 _MAX_CACHED_KERNELS = 16
+_CAUTION = 60.0
+"""Power of the probability of success. Near the border of what fails the expected improvement is
+often larger by orders of magnitude than elsewhere, so that a power of 1 would prevent little."""
 _FARTHEST = 30.0
 """Largest loss that is modelled, above the median, in distances of the median from the best.
 
@@ -87,9 +90,9 @@ class SurrogateFitter:
         )
         best = rows[np.argsort(targets, kind="stable")]
         incumbent = float(process.predict(features)[0].min())
-        for failed in self._kernel_features.of_observed(seen.rows[seen.tiers == Tier.FAILED]):
-            process = process.with_fantasy(failed)
-        found = Surrogate(process, incumbent, best, success_model(seen, self._kernel_features))
+        found = Surrogate(
+            process, incumbent, best, success_model(seen, self._kernel_features, caution=_CAUTION)
+        )
         for running in self._kernel_features.of_observed(seen.rows[seen.tiers == Tier.UNFINISHED]):
             found = found.with_fantasy(running)
         return found

@@ -11,7 +11,7 @@ import numpy as np
 from ...core.trial import Params, Suggestion
 from ..common.encoding import Booleans, Floats, Integers
 from ..common.learning import LearningSampler
-from ..common.observations import Observations, Tier
+from ..common.observations import Observations
 from ..common.success import SuccessModel, success_model
 from ..common.untried import Keyed
 from .parzen_estimator import ParzenEstimator
@@ -27,6 +27,8 @@ _RANDOM_SHARE = 0.5
 """Share of random suggestions once trials are compared at rungs."""
 _FALLBACK_DRAWS = 16
 """Untried configurations that are compared if all candidates were tried."""
+_CAUTION = 3.0
+"""Power of the probability of success, by which the ratio of the densities is multiplied."""
 _MIN_WEIGHT = 1e-3
 """Weight of a good trial that does not improve on the others, where the mean is 1."""
 
@@ -41,9 +43,9 @@ class TpeSampler(LearningSampler):
     - Both densities are multivariate (Falkner et al. 2018; Watanabe 2023): `parzen_estimator`.
     - Good trials are weighted by their improvement on the best of the others ("EI" weights;
       Watanabe 2023, section 3.2).
-    - Running trials count as bad (a constant liar), so that parallel suggestions differ. PRUNED
-      trials rank behind COMPLETE ones, by value.
-    - FAILED trials are in neither density. The ratio is lower where others failed (`success`).
+    - Running trials count as bad (a constant liar), so that parallel suggestions differ. So do
+      FAILED ones. PRUNED trials rank behind COMPLETE ones, by value.
+    - The ratio is multiplied by the probability of success where trials failed (`success`).
     - Initial design: a scrambled Halton sequence.
     - With early stopping, half of the suggestions are random, where BOHB has a third (Falkner et
       al. 2018, algorithm 2, rho). They take less than half of the epochs, because most are
@@ -71,12 +73,11 @@ class TpeSampler(LearningSampler):
         ranked = np.lexsort((past.losses, past.tiers))
         count = min(math.ceil(_GOOD_SHARE * finished), _MAX_GOOD, valued - 1)
         best, rest = ranked[:count], ranked[count:]
-        rest = rest[past.tiers[rest] != Tier.FAILED]
         weights = _improvements(past, best, rest[0])
         return _Model(
             good=ParzenEstimator(self._encoding, past.rows[best], weights),
             others=past.rows[np.sort(rest)],
-            success=success_model(past, self._kernel_features),
+            success=success_model(past, self._kernel_features, caution=_CAUTION),
         )
 
     def _proposed(
