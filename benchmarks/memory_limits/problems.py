@@ -81,13 +81,13 @@ _DROPOUT = Parameter("dropout", "float", 0.0, 0.6)
 
 def _mlp(c: Config) -> float:
     weights = 784 * c["units"] + c["layers"] * c["units"] ** 2
-    return 16.0 * weights + 12.0 * c["batch_size"] * c["units"] * c["layers"]
+    return float(16 * weights + 12 * c["batch_size"] * c["units"] * c["layers"])
 
 
 def _cnn(c: Config) -> float:
     weights = sum(9 * (c["filters"] * 2**k) ** 2 for k in range(c["blocks"]))
     kept = sum(c["filters"] * c["image"] ** 2 / 2**k for k in range(c["blocks"]))
-    return 16.0 * weights + 12.0 * c["batch_size"] * kept
+    return float(16 * weights + 12 * c["batch_size"] * kept)
 
 
 def _transformer(c: Config) -> float:

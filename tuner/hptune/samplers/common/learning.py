@@ -21,8 +21,9 @@ from .untried import Keyed, Untried
 
 _DESIGN_CHOICES = 8
 """Points of the initial design that are compared once a trial failed."""
-_DESIGN_STRIDE = 1_000
-"""Distance of their numbers, larger than the number of trials of an initial design."""
+_DESIGN_STRIDE = 1_009
+"""Distance of their numbers: a prime, because points whose numbers differ by a multiple of a base are
+close together in its coordinate."""
 
 
 class LearningSampler(Sampler, abc.ABC):
