@@ -74,9 +74,13 @@ def main() -> None:
             / sum(len(run.scores) for run in of_batch if run.sampler == name)
             for name in options.samplers
         }
+        failed = {
+            name: [len(run.failures) for run in of_batch if run.sampler == name]
+            for name in options.samplers
+        }
         how = "One after the other" if batch == 1 else f"Batches of {batch}"
         print(f"\n**{how}**, {len(names)} problems, {options.seeds} seeds\n")
-        print(figures.table(by_sampler, cpu))
+        print(figures.table(by_sampler, cpu, failed))
         print()
         print(figures.problem_table(by_sampler, sorted(names)))
     if options.plot:

@@ -22,7 +22,7 @@ from .untried import Keyed, Untried
 _DESIGN_CHOICES = 8
 """Points of the initial design that are compared once a trial failed."""
 _DESIGN_STRIDE = 1_009
-"""Distance of their numbers: a prime, because points whose numbers differ by a multiple of a base are
+"""Distance of their numbers: a prime, since points whose numbers differ by a multiple of a base are
 close together in its coordinate."""
 
 
