@@ -1,9 +1,8 @@
 """Probability that a configuration succeeds, learned from the trials that failed.
 
 Models that need more memory than there is, and trainings that diverge, fail in a part of the space.
-A search that counts failures as poor values learns wrong values near that part. Here failures have
-no values; where they are is learned by a classifier, and searches avoid that part by its
-probabilities.
+A Gaussian process that counts failures as poor values learns wrong values near that part. A
+classifier learns where it is, and searches avoid it by the probabilities.
 
 Some failures have nothing to do with the configuration. They must not keep a search away from good
 values. So the classifier expects a few, and it counts only as far as it explains the failures
@@ -35,10 +34,12 @@ _LENGTH = 3.0
 nearly a plane, as the logarithm of a model's memory is."""
 _MEAN = 1.0
 """Latent value far from all trials: most configurations succeed."""
-_MAX_OBSERVATIONS = 300
+_MAX_OBSERVATIONS = 200
 _STEPS = 12
+"""Newton steps for the latent values."""
 _MAX_STEP = 2.0
-"""Newton steps for the latent values, and the largest change in one."""
+_NO_STEP = 1e-3
+"""Largest change of a latent value in a step, and the one after which no step follows."""
 _MIN_CURVATURE = 1e-3
 
 
@@ -79,7 +80,10 @@ class SuccessModel:
                 counts=curvature,
             )
             mean, _ = self._process.predict(features)
-            latent = latent + np.clip(mean - latent, -_MAX_STEP, _MAX_STEP)
+            change = np.clip(mean - latent, -_MAX_STEP, _MAX_STEP)
+            if np.abs(change).max() < _NO_STEP:
+                break
+            latent = latent + change
         volume = self._process.log_determinant + float(np.log(curvature).sum())
         evidence = fit - 0.5 * float(latent @ slope) - 0.5 * volume
         odds = math.log(_DEPENDENT_ODDS) + evidence - _independent_evidence(succeeded)
