@@ -88,31 +88,6 @@ class LearningSuite(SamplerSuite):
         proposed = xs(self.taught(LINE, half_fails), 30)
         assert sum(x > 0.55 for x in proposed) < 5
 
-    def test_the_start_keeps_away_from_failures_too(self) -> None:
-        def fails(params: Params) -> bool:
-            return float(str(params["x"])) > 2.5  # half of the space
-
-        failed = 0
-        for seed in range(10):
-            sampler = self.make(BRANIN, seed)
-            for number in range(5):
-                (suggestion,) = sampler.ask([number])
-                state = TrialState.FAILED if fails(suggestion.params) else TrialState.COMPLETE
-                value = None if state is TrialState.FAILED else 1.0
-                sampler.tell(Trial(number, suggestion.params, "test", state, value=value))
-                failed += state is TrialState.FAILED
-        assert failed < 20, "no fewer than of 50 random trials"
-
-    def test_failures_by_chance_do_not_keep_it_away(self) -> None:
-        rng = np.random.default_rng(2)
-
-        def value(params: Params) -> float | None:
-            x = float(str(params["x"]))
-            return None if abs(x - 0.3) < 0.02 or rng.random() < 0.1 else abs(x - 0.3)
-
-        proposed = xs(self.taught(LINE, value), 20)
-        assert sum(abs(x - 0.3) < 0.15 for x in proposed) >= 15
-
     def test_a_value_that_is_no_number_counts_as_a_failure(self) -> None:
         def of(bad: float | None) -> Sampler:
             return self.taught(

@@ -19,14 +19,14 @@ from hptune.core.space.space import (
 )
 from hptune.core.trial import Params
 from hptune.samplers.common.encoding import Encoding, Floats
-from hptune.samplers.common.gaussian_process import GaussianProcess, Kernel
-from hptune.samplers.common.kernel_features import KernelFeatures
 from hptune.samplers.gp.acquisition import derivatives, log_expected_improvement
 from hptune.samplers.gp.acquisition_optimizer import (
     AcquisitionOptimizer,
     perturbed_rows,
     uniform_rows,
 )
+from hptune.samplers.gp.gaussian_process import GaussianProcess, Kernel
+from hptune.samplers.gp.kernel_features import KernelFeatures
 from hptune.samplers.gp.local_search import maximize
 from hptune.testing.spaces import ALL_TYPES, CONDITIONAL_CONTINUUM
 

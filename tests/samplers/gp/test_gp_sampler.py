@@ -13,8 +13,8 @@ from hptune.core.sampler import Sampler
 from hptune.core.space.space import FloatParameter, IntParameter, Scale, SearchSpace
 from hptune.core.trial import Direction, Params, Trial, TrialState
 from hptune.samplers.common.encoding import Encoding
-from hptune.samplers.common.kernel_features import KernelFeatures
 from hptune.samplers.common.observations import History, Tier
+from hptune.samplers.gp.kernel_features import KernelFeatures
 from hptune.samplers.gp.sampler import BayesianSampler
 from hptune.samplers.gp.surrogate import SurrogateFitter, comparable, standardised
 from hptune.testing.sampler_cases import ended
@@ -93,6 +93,34 @@ def test_trainings_that_diverged_tell_where_not_to_search_and_nothing_else() -> 
 
     sampler = BayesianSampler(BRANIN, 1, directions=(Direction.MIN,))
     assert min(searched(sampler, value, range(30))) < 0.5  # the least is 0.398
+
+
+def test_after_a_failure_the_start_keeps_away_from_it() -> None:
+    failed = 0
+    for seed in range(10):
+        sampler = BayesianSampler(BRANIN, seed, directions=(Direction.MIN,))
+        for number in range(5):
+            (suggestion,) = sampler.ask([number])
+            fails = float(str(suggestion.params["x"])) > 2.5  # half of the space
+            state = TrialState.FAILED if fails else TrialState.COMPLETE
+            value = None if fails else 1.0
+            sampler.tell(Trial(number, suggestion.params, "test", state, value=value))
+            failed += fails
+    assert failed < 15  # of 50, with 25 by chance
+
+
+def test_failures_by_chance_keep_it_from_no_good_value() -> None:
+    rng = np.random.default_rng(2)
+    sampler = BayesianSampler(BRANIN, 0, directions=(Direction.MIN,))
+    best = math.inf
+    for number in range(35):
+        (suggestion,) = sampler.ask([number])
+        fails = rng.random() < 0.15
+        value = None if fails else branin(suggestion.params)
+        state = TrialState.FAILED if fails else TrialState.COMPLETE
+        sampler.tell(Trial(number, suggestion.params, "test", state, value=value))
+        best = best if value is None else min(best, value)
+    assert best < 0.41  # the least is 0.398
 
 
 _THREADS = """

@@ -66,7 +66,9 @@ class SkoptSampler(LearningSampler):
             [column.encode(column.parameter.default) for column in self._encoding.columns]
         )
 
-    def _suggestions(self, numbers: Sequence[int], seen: Observations) -> list[Suggestion]:
+    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+        """Return a configuration for each number; those before it count as running."""
+        seen = self._history.observations()
         has_model = bool(self._searched) and seen.finished >= _START and seen.valued > 1
 
         def propose(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..common.encoding import Encoding, Floats
-from ..common.gaussian_process import GaussianProcess
-from ..common.kernel_features import KernelFeatures
-from ..common.success import SuccessModel
 from . import acquisition
+from .gaussian_process import GaussianProcess
+from .kernel_features import KernelFeatures
 from .local_search import maximize
+from .success import SuccessModel
 
 _ROUNDS = 3
 """Alternations between listed and continuous columns in a local search."""

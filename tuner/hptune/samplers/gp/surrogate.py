@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..common.encoding import Floats, Integers
-from ..common.gaussian_process import GaussianProcess, Kernel, Posterior, starting_kernels
-from ..common.kernel_features import KernelFeatures
 from ..common.observations import Observations, Tier
-from ..common.success import SuccessModel, success_model
+from .gaussian_process import GaussianProcess, Kernel, Posterior, starting_kernels
+from .kernel_features import KernelFeatures
+from .success import SuccessModel, success_model
 
 _POWERS = np.linspace(-2.0, 4.0, 61)
 """Candidates for the power of Yeo and Johnson's transformation."""
@@ -20,9 +20,6 @@ _STEPS = 40
 _SINGLE_START = 64
 """Number of observations from which the fit starts only at the kernel of the first half of them."""
 _MAX_CACHED_KERNELS = 16
-_CAUTION = 60.0
-"""Power of the probability of success. Near the border of what fails the expected improvement is
-often larger by orders of magnitude than elsewhere, so that a power of 1 would prevent little."""
 _FARTHEST = 30.0
 """Largest loss that is modelled, above the median, in distances of the median from the best.
 
@@ -90,9 +87,7 @@ class SurrogateFitter:
         )
         best = rows[np.argsort(targets, kind="stable")]
         incumbent = float(process.predict(features)[0].min())
-        found = Surrogate(
-            process, incumbent, best, success_model(seen, self._kernel_features, caution=_CAUTION)
-        )
+        found = Surrogate(process, incumbent, best, success_model(seen, self._kernel_features))
         for running in self._kernel_features.of_observed(seen.rows[seen.tiers == Tier.UNFINISHED]):
             found = found.with_fantasy(running)
         return found

@@ -12,7 +12,6 @@ from ...core.trial import Params, Suggestion
 from ..common.encoding import Booleans, Floats, Integers
 from ..common.learning import LearningSampler
 from ..common.observations import Observations
-from ..common.success import SuccessModel, success_model
 from ..common.untried import Keyed
 from .parzen_estimator import ParzenEstimator
 
@@ -27,8 +26,6 @@ _RANDOM_SHARE = 0.5
 """Share of random suggestions once trials are compared at rungs."""
 _FALLBACK_DRAWS = 16
 """Untried configurations that are compared if all candidates were tried."""
-_CAUTION = 3.0
-"""Power of the probability of success, by which the ratio of the densities is multiplied."""
 _MIN_WEIGHT = 1e-3
 """Weight of a good trial that does not improve on the others, where the mean is 1."""
 
@@ -45,17 +42,17 @@ class TpeSampler(LearningSampler):
       Watanabe 2023, section 3.2).
     - Running trials count as bad (a constant liar), so that parallel suggestions differ. So do
       FAILED ones. PRUNED trials rank behind COMPLETE ones, by value.
-    - The ratio is multiplied by the probability of success where trials failed (`success`).
     - Initial design: a scrambled Halton sequence.
     - With early stopping, half of the suggestions are random, where BOHB has a third (Falkner et
       al. 2018, algorithm 2, rho). They take less than half of the epochs, because most are
       stopped at the first rung, and they explore regions without trials.
     """
 
-    def _suggestions(self, numbers: Sequence[int], seen: Observations) -> list[Suggestion]:
-        model = self._model(seen)
+    def ask(self, numbers: Sequence[int]) -> list[Suggestion]:
+        """Return a configuration for each number; those before it count as running."""
+        model = self._model(self._history.observations())
         if model is None:
-            return self._initial(numbers, seen, "tpe (start)")
+            return self._untried.suggest(numbers, self._seed, "tpe (start)", self._start.propose)
         return self._untried.suggest(
             numbers,
             self._seed,
@@ -77,7 +74,6 @@ class TpeSampler(LearningSampler):
         return _Model(
             good=ParzenEstimator(self._encoding, past.rows[best], weights),
             others=past.rows[np.sort(rest)],
-            success=success_model(past, self._kernel_features, caution=_CAUTION),
         )
 
     def _proposed(
@@ -87,10 +83,7 @@ class TpeSampler(LearningSampler):
         bad = ParzenEstimator(self._encoding, others, np.ones(len(others)))
 
         def gains(rows: Floats, active: Booleans) -> Floats:
-            found = model.good.log(rows, active) - bad.log(rows, active)
-            if model.success is None:
-                return found
-            return found + model.success.log_factor(self._kernel_features.features(rows, active))
+            return model.good.log(rows, active) - bad.log(rows, active)
 
         rows = model.good.sample(rng, _CANDIDATES)
         spare = rng.random(len(self._encoding))
@@ -111,11 +104,10 @@ class TpeSampler(LearningSampler):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Model:
-    """The density of the good trials, the rows of the others, and where trials succeed."""
+    """The density of the good trials, and the rows of the others."""
 
     good: ParzenEstimator
     others: Floats
-    success: SuccessModel | None
 
 
 def _improvements(past: Observations, best: Integers, threshold: np.intp) -> Floats:

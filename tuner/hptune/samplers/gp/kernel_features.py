@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .encoding import Booleans, Column, Encoding, Floats, Integers
+from ..common.encoding import Booleans, Column, Encoding, Floats, Integers
 
 _MAX_DIRECTIONS = 64
 """Features of an unordered parameter; with more values they are random directions."""

@@ -15,7 +15,7 @@ import numpy as np
 import scipy  # loads its parts when they are used: a study begins without them
 from numpy.typing import NDArray
 
-from .encoding import Floats, Integers
+from ..common.encoding import Floats, Integers
 
 _ROOT5 = math.sqrt(5.0)
 _MIN_VARIANCE = 1e-12

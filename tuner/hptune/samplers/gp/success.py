@@ -16,12 +16,16 @@ import math
 import numpy as np
 import scipy  # loads its parts when they are used: a study begins without them
 
-from .encoding import Booleans, Floats
+from ..common.encoding import Booleans, Floats
+from ..common.observations import Observations, Tier
 from .gaussian_process import GaussianProcess, Kernel
 from .kernel_features import KernelFeatures
-from .observations import Observations, Tier
 
 # Measured (benchmarks/search_quality.py with benchmarks/memory_limits):
+_CAUTION = 60.0
+"""Power of the probability in the factor, if failures depend on the configuration. Near the border
+of what fails the expected improvement is often larger by orders of magnitude than elsewhere, so
+that a power of 1 would prevent little."""
 _DEPENDENT_ODDS = 10.0
 """Prior odds that failures depend on the configuration."""
 _INDEPENDENT_RATE = (1.0, 9.0)
@@ -53,7 +57,6 @@ class SuccessModel:
         kernel_features: Features of the space's rows.
         rows: Rows of the finished configurations (n x columns); NaN for inactive parameters.
         succeeded: Which of them succeeded (n).
-        caution: Power of the probability in the factor, if failures depend on the configuration.
     """
 
     def __init__(
@@ -61,8 +64,6 @@ class SuccessModel:
         kernel_features: KernelFeatures,
         rows: Floats,
         succeeded: Booleans,
-        *,
-        caution: float,
     ) -> None:
         features = kernel_features.of_observed(rows)
         scale = math.sqrt(max(1.0, kernel_features.parameters / 2))
@@ -87,7 +88,7 @@ class SuccessModel:
         volume = self._process.log_determinant + float(np.log(curvature).sum())
         evidence = fit - 0.5 * float(latent @ slope) - 0.5 * volume
         odds = math.log(_DEPENDENT_ODDS) + evidence - _independent_evidence(succeeded)
-        self._power = caution * float(scipy.special.expit(odds))
+        self._power = _CAUTION * float(scipy.special.expit(odds))
 
     def log_factor(self, features: Floats) -> Floats:
         """Return the logarithm of the factor for the gain expected at each point."""
@@ -107,9 +108,7 @@ class SuccessModel:
         return self._power * logs, (self._power * slopes)[:, None] * gradients
 
 
-def success_model(
-    seen: Observations, kernel_features: KernelFeatures, *, caution: float
-) -> SuccessModel | None:
+def success_model(seen: Observations, kernel_features: KernelFeatures) -> SuccessModel | None:
     """Return the model of these observations; None if nothing failed or there is no parameter."""
     if not seen.failed or not kernel_features.parameters:
         return None
@@ -121,7 +120,6 @@ def success_model(
         kernel_features,
         seen.rows[finished],
         seen.tiers[finished] < Tier.FAILED,
-        caution=caution,
     )
 
 

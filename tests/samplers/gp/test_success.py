@@ -7,9 +7,9 @@ import pytest
 
 from hptune.core.trial import Direction, Trial, TrialState
 from hptune.samplers.common.encoding import Encoding, Floats
-from hptune.samplers.common.kernel_features import KernelFeatures
 from hptune.samplers.common.observations import History
-from hptune.samplers.common.success import SuccessModel, success_model
+from hptune.samplers.gp.kernel_features import KernelFeatures
+from hptune.samplers.gp.success import SuccessModel, success_model
 from hptune.testing.spaces import BRANIN
 
 ENCODING = Encoding(BRANIN)
@@ -18,10 +18,10 @@ SAFE, UNSAFE = np.array([[0.2, 0.2]]), np.array([[0.8, 0.8]])
 
 
 def learned(rows: Floats, succeeded: Floats) -> SuccessModel:
-    return SuccessModel(FEATURES, rows, succeeded > 0, caution=1.0)
+    return SuccessModel(FEATURES, rows, succeeded > 0)
 
 
-def probability(model: SuccessModel, row: Floats) -> float:
+def factor(model: SuccessModel, row: Floats) -> float:
     return math.exp(float(model.log_factor(row)[0]))
 
 
@@ -33,14 +33,13 @@ def rows() -> Floats:
 def test_the_border_of_what_fails_is_learned_from_a_few_trials(rows: Floats) -> None:
     few = rows[:15]
     model = learned(few, few.sum(axis=1) < 1.2)
-    assert probability(model, SAFE) > 0.8
-    assert probability(model, UNSAFE) < 0.2
+    assert factor(model, SAFE) > 1e6 * factor(model, UNSAFE)
 
 
 def test_failures_in_the_middle_of_what_succeeds_are_learned(rows: Floats) -> None:
     model = learned(rows, np.abs(rows - 0.5).max(axis=1) > 0.3)
-    assert probability(model, np.array([[0.1, 0.5]])) > 0.5
-    assert probability(model, np.array([[0.5, 0.5]])) < 0.2
+    for around in ([0.1, 0.5], [0.9, 0.5], [0.5, 0.1], [0.5, 0.9]):
+        assert factor(model, np.array([around])) > 1e6 * factor(model, np.array([[0.5, 0.5]]))
 
 
 def test_failures_without_a_pattern_change_little(rows: Floats) -> None:
@@ -49,7 +48,7 @@ def test_failures_without_a_pattern_change_little(rows: Floats) -> None:
     model = learned(rows, chance)
     everywhere = np.random.default_rng(1).random((200, 2))
     assert np.exp(model.log_factor(everywhere)).min() > 0.9
-    assert probability(model, rows[[3]]) > 0.9
+    assert factor(model, rows[[3]]) > 0.9
 
 
 def test_the_gradients_are_those_of_the_factor(rows: Floats) -> None:
@@ -70,9 +69,9 @@ def test_without_failures_there_is_no_model() -> None:
     for number, state in enumerate(states):
         value = None if state is TrialState.FAILED else 1.0
         seen = history.observations()
-        assert success_model(seen, FEATURES, caution=1.0) is None
+        assert success_model(seen, FEATURES) is None
         history.tell(Trial(number, BRANIN.sample(rng), "test", state, value=value))
-    assert success_model(history.observations(), FEATURES, caution=1.0) is not None
+    assert success_model(history.observations(), FEATURES) is not None
 
 
 def test_of_thousands_of_trials_some_are_enough() -> None:
@@ -84,7 +83,7 @@ def test_of_thousands_of_trials_some_are_enough() -> None:
         state = TrialState.FAILED if failed else TrialState.COMPLETE
         value = None if failed else 1.0
         history.tell(Trial(number, params, "test", state, value=value))
-    model = success_model(history.observations(), FEATURES, caution=1.0)
+    model = success_model(history.observations(), FEATURES)
     assert model is not None
-    assert probability(model, np.array([[0.1, 0.5]])) > 0.9
-    assert probability(model, np.array([[0.9, 0.5]])) < 0.01
+    assert factor(model, np.array([[0.1, 0.5]])) > 0.9
+    assert factor(model, np.array([[0.9, 0.5]])) < 0.01

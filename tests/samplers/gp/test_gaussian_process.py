@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import cho_factor, cho_solve
 
 from hptune.samplers.common.encoding import Floats, Integers
-from hptune.samplers.common.gaussian_process import (
+from hptune.samplers.gp.gaussian_process import (
     GaussianProcess,
     Kernel,
     Posterior,
