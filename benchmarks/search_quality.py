@@ -26,7 +26,6 @@ sys.path.insert(0, str(HERE.parent))  # the peers' environment does not have the
 
 from quality import figures, opponents, problems
 
-TRIALS = 100
 FIRST_SEED = 1000
 
 
@@ -40,6 +39,7 @@ class Task:
     problem: str
     batch: int
     seed: int
+    trials: int
 
 
 def main() -> None:
@@ -48,7 +48,15 @@ def main() -> None:
     # Once, at the start: what runs is the code as it was then, even if its files change.
     versions = {sampler: opponents.version(sampler) for sampler in options.samplers}
     wanted = [
-        Task(options.data, sampler, versions[sampler], problem, batch, FIRST_SEED + seed)
+        Task(
+            options.data,
+            sampler,
+            versions[sampler],
+            problem,
+            batch,
+            FIRST_SEED + seed,
+            options.trials,
+        )
         # Seed by seed, so that an interrupted run has compared everything with everything.
         for seed, batch, problem, sampler in itertools.product(
             range(options.seeds), options.batch, names, options.samplers
@@ -66,9 +74,13 @@ def main() -> None:
             / sum(len(run.scores) for run in of_batch if run.sampler == name)
             for name in options.samplers
         }
+        failed = {
+            name: [len(run.failures) for run in of_batch if run.sampler == name]
+            for name in options.samplers
+        }
         how = "One after the other" if batch == 1 else f"Batches of {batch}"
         print(f"\n**{how}**, {len(names)} problems, {options.seeds} seeds\n")
-        print(figures.table(by_sampler, cpu))
+        print(figures.table(by_sampler, cpu, failed))
         print()
         print(figures.problem_table(by_sampler, sorted(names)))
     if options.plot:
@@ -107,7 +119,13 @@ def _read(path: Path) -> Iterator[figures.Run]:
             fields = json.loads(line)
         except json.JSONDecodeError:
             continue  # cut off when a run was interrupted
-        yield figures.Run(**{**fields, "scores": tuple(fields["scores"])})
+        yield figures.Run(
+            **{
+                **fields,
+                "scores": tuple(fields["scores"]),
+                "failures": tuple(fields.get("failures", ())),
+            }
+        )
 
 
 def _run(task: Task) -> figures.Run:
@@ -115,15 +133,18 @@ def _run(task: Task) -> figures.Run:
     space = problems.space_of(problem)
     best, spent = math.inf, 0.0
     scores: list[float] = []
+    failures: list[int] = []
     begin = time.process_time()
     search = opponents.opponent(task.sampler, problem, space, seed=task.seed)
-    while len(scores) < TRIALS:
-        asked = search.ask(min(task.batch, TRIALS - len(scores)))
+    while len(scores) < task.trials:
+        asked = search.ask(min(task.batch, task.trials - len(scores)))
         spent += time.process_time() - begin
         values = [float(problem(dict(params))) for params in asked]
         begin = time.process_time()
         search.tell(values)
         for value in values:
+            if math.isnan(value):
+                failures.append(len(scores))
             best = min(best, value)
             scores.append(round(problems.score(problem, best), 4))
     spent += time.process_time() - begin
@@ -134,6 +155,7 @@ def _run(task: Task) -> figures.Run:
         batch=task.batch,
         seed=task.seed,
         scores=tuple(scores),
+        failures=tuple(failures),
         cpu_seconds=round(spent, 5),
     )
 
@@ -151,6 +173,7 @@ def _options() -> argparse.Namespace:
         "--problems", type=lambda text: text.split(","), help="default: SEARCH of the folder"
     )
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--trials", type=int, default=100, help="in each run")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="trials at once")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--out", type=Path, default=HERE / "results/search_quality.jsonl")

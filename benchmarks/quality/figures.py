@@ -25,6 +25,7 @@ class Run:
         batch: How many trials ran at once.
         seed: The seed.
         scores: The best score so far, after each trial.
+        failures: Numbers of the trials that failed.
         cpu_seconds: CPU time of `ask` and `tell` for all trials together.
     """
 
@@ -34,6 +35,7 @@ class Run:
     batch: int
     seed: int
     scores: tuple[float, ...]
+    failures: tuple[int, ...]
     cpu_seconds: float
 
     @property
@@ -73,7 +75,9 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def table(by_sampler: Mapping[str, Cube], cpu: Mapping[str, float]) -> str:
+def table(
+    by_sampler: Mapping[str, Cube], cpu: Mapping[str, float], failed: Mapping[str, Sequence[int]]
+) -> str:
     """Return scores, ranks and costs as Markdown."""
     trials = next(iter(by_sampler.values())).shape[2]
     marks = [mark for mark in CHECKPOINTS if mark <= trials] or [trials]
@@ -82,8 +86,8 @@ def table(by_sampler: Mapping[str, Cube], cpu: Mapping[str, float]) -> str:
     ranks = (last[:, None] > last[None]).sum(1) + ((last[:, None] == last[None]).sum(1) + 1) / 2
     lines = [
         "| search | " + " | ".join(f"score @{mark}" for mark in marks) + f" | rank @{marks[-1]} | "
-        f"worse than {first} @{marks[-1]} | CPU ms per trial |",
-        "|---" * (len(marks) + 4) + "|",
+        f"worse than {first} @{marks[-1]} | CPU ms per trial | failed | after the second |",
+        "|---" * (len(marks) + 6) + "|",
     ]
     for place, (name, cube) in enumerate(by_sampler.items()):
         cells = []
@@ -94,6 +98,8 @@ def table(by_sampler: Mapping[str, Cube], cpu: Mapping[str, float]) -> str:
         low, high = interval(difference)
         paired = f"{difference.mean():+.2f} ({low:+.2f} to {high:+.2f})" if place else "-"
         cells += [f"{ranks[place].mean():.2f}", paired, f"{1000 * cpu[name]:.2f}"]
+        counts = np.array(failed[name])
+        cells += [f"{counts.mean():.2f}", f"{np.maximum(counts - 2, 0).mean():.2f}"]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import hashlib
 import importlib.metadata
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -51,7 +53,10 @@ class Own(Opponent):
         for number, (asked, value) in enumerate(
             zip(self._asked, values, strict=True), start=self._ended
         ):
-            self._sampler.tell(Trial(number, asked.params, asked.origin, state, value=value))
+            trial = Trial(number, asked.params, asked.origin, state, value=value)
+            if value is not None and math.isnan(value):
+                trial = dataclasses.replace(trial, state=TrialState.FAILED, value=None)
+            self._sampler.tell(trial)
 
 
 class Optuna(Opponent):

@@ -13,7 +13,7 @@ from hptune.core.sampler import Sampler
 from hptune.core.space.space import FloatParameter, IntParameter, Scale, SearchSpace
 from hptune.core.trial import Direction, Params, Trial, TrialState
 from hptune.samplers.common.encoding import Encoding
-from hptune.samplers.common.observations import History
+from hptune.samplers.common.observations import History, Tier
 from hptune.samplers.gp.kernel_features import KernelFeatures
 from hptune.samplers.gp.sampler import BayesianSampler
 from hptune.samplers.gp.surrogate import SurrogateFitter, comparable, standardised
@@ -95,6 +95,34 @@ def test_trainings_that_diverged_tell_where_not_to_search_and_nothing_else() -> 
     assert min(searched(sampler, value, range(30))) < 0.5  # the least is 0.398
 
 
+def test_after_a_failure_the_start_keeps_away_from_it() -> None:
+    failed = 0
+    for seed in range(10):
+        sampler = BayesianSampler(BRANIN, seed, directions=(Direction.MIN,))
+        for number in range(5):
+            (suggestion,) = sampler.ask([number])
+            fails = float(str(suggestion.params["x"])) > 2.5  # half of the space
+            state = TrialState.FAILED if fails else TrialState.COMPLETE
+            value = None if fails else 1.0
+            sampler.tell(Trial(number, suggestion.params, "test", state, value=value))
+            failed += fails
+    assert failed < 15  # of 50, with 25 by chance
+
+
+def test_failures_by_chance_keep_it_from_no_good_value() -> None:
+    rng = np.random.default_rng(2)
+    sampler = BayesianSampler(BRANIN, 0, directions=(Direction.MIN,))
+    best = math.inf
+    for number in range(35):
+        (suggestion,) = sampler.ask([number])
+        fails = rng.random() < 0.15
+        value = None if fails else branin(suggestion.params)
+        state = TrialState.FAILED if fails else TrialState.COMPLETE
+        sampler.tell(Trial(number, suggestion.params, "test", state, value=value))
+        best = best if value is None else min(best, value)
+    assert best < 0.41  # the least is 0.398
+
+
 _THREADS = """
 from threadpoolctl import threadpool_info
 from hptune.core.space.space import FloatParameter, SearchSpace
@@ -144,7 +172,7 @@ def test_targets_keep_the_order_and_are_even_however_skewed_the_losses_are() -> 
     np.testing.assert_array_equal(standardised(np.full(5, 3.0)), np.zeros(5))
 
 
-def test_what_was_stopped_or_failed_is_no_better_than_what_ended_well() -> None:
+def test_what_was_stopped_is_no_better_than_what_ended_well_and_failures_have_no_value() -> None:
     encoding = Encoding(LINE)
     history = History(encoding, directions=(Direction.MIN,))
     for number, (state, value) in enumerate(
@@ -159,7 +187,7 @@ def test_what_was_stopped_or_failed_is_no_better_than_what_ended_well() -> None:
         ]
     ):
         history.tell(Trial(number, {"x": number / 10}, "test", state, value=value))
-    assert comparable(history.observations()).tolist() == [1.0, 3.0, 2.0, 2.0, 9.0, 9.0]
+    assert comparable(history.observations()).tolist() == [1.0, 3.0, 2.0, 2.0, 9.0]
 
 
 def test_of_many_trials_the_model_knows_the_best_and_some_of_all_others() -> None:
@@ -172,7 +200,8 @@ def test_of_many_trials_the_model_knows_the_best_and_some_of_all_others() -> Non
     fitter = SurrogateFitter(KernelFeatures(encoding), max_modelled=30, max_fitted=20)
     best = fitter.fit(seen).best
     assert len(best) == 30
-    ranked = seen.rows[np.argsort(comparable(seen), kind="stable")].tolist()
+    measured = seen.rows[seen.tiers < Tier.FAILED]
+    ranked = measured[np.argsort(comparable(seen), kind="stable")].tolist()
     places = [ranked.index(row) for row in best.tolist()]
     assert places[:10] == list(range(10))
     assert max(places) > 60

@@ -83,12 +83,14 @@ class SkoptSampler(LearningSampler):
     def _proposed(
         self, seen: Observations, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
-        over = seen.tiers != Tier.UNFINISHED
+        measured, failed = seen.tiers < Tier.FAILED, seen.tiers == Tier.FAILED
         known = np.clip(comparable(seen), -_LARGEST, _LARGEST)
-        taken = self._encoding.rows(pending.values())
-        rows = np.vstack([seen.rows[over], seen.rows[~over], taken])
-        lies = np.full(len(rows) - len(known), known.min())
-        losses = np.concatenate([known, lies])
+        worst = np.full(seen.failed, known.max())
+        running = np.vstack(
+            [seen.rows[seen.tiers == Tier.UNFINISHED], self._encoding.rows(pending.values())]
+        )
+        rows = np.vstack([seen.rows[measured], seen.rows[failed], running])
+        losses = np.concatenate([known, worst, np.full(len(running), known.min())])
         with warnings.catch_warnings(), one_thread():
             warnings.simplefilter("ignore")
             optimizer = self._optimizer(rng)

@@ -81,6 +81,11 @@ class Observations:
         """Number of observations with a finite loss."""
         return int((self.tiers < Tier.FAILED).sum())
 
+    @property
+    def failed(self) -> int:
+        """Number of observations that are FAILED."""
+        return int((self.tiers == Tier.FAILED).sum())
+
     def __len__(self) -> int:
         return len(self.tiers)
 

@@ -9,6 +9,7 @@ from . import acquisition
 from .gaussian_process import GaussianProcess
 from .kernel_features import KernelFeatures
 from .local_search import maximize
+from .success import SuccessModel
 
 _ROUNDS = 3
 """Alternations between listed and continuous columns in a local search."""
@@ -26,6 +27,7 @@ class AcquisitionOptimizer:
         kernel_features: Features of the rows.
         process: Model of the values; lower is better.
         incumbent: The value to improve on.
+        success: Where configurations succeed; None if none failed.
     """
 
     def __init__(
@@ -34,17 +36,20 @@ class AcquisitionOptimizer:
         kernel_features: KernelFeatures,
         process: GaussianProcess,
         incumbent: float,
+        success: SuccessModel | None = None,
     ) -> None:
         self._encoding = encoding
         self._kernel_features = kernel_features
         self._process = process
         self._incumbent = incumbent
+        self._success = success
 
     def values(self, rows: Floats) -> Floats:
-        """Return the log expected improvement at each of these full rows."""
+        """Return the log expected improvement at each of these full rows, less where some fail."""
         features = self._kernel_features.features(rows, self._encoding.active(rows))
         mean, deviation = self._process.predict(features)
-        return acquisition.log_expected_improvement(mean, deviation, self._incumbent)
+        found = acquisition.log_expected_improvement(mean, deviation, self._incumbent)
+        return found if self._success is None else found + self._success.log_factor(features)
 
     def local_search(self, rows: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Improve each row, alternately by one listed value and along all continuous columns.
@@ -77,6 +82,9 @@ class AcquisitionOptimizer:
             by_mean, by_deviation = acquisition.derivatives(mean, deviation, self._incumbent)
             found = by_mean[:, None] * mean_gradients + by_deviation[:, None] * deviation_gradients
             values = acquisition.log_expected_improvement(mean, deviation, self._incumbent)
+            if self._success is not None:
+                log, gradients = self._success.log_factor_with_gradients(features)
+                values, found = values + log, found + gradients
             return values, np.where(active[:, positions], found[:, places], 0.0)
 
         points, values = maximize(objective, rows[:, positions], steps=_STEPS)

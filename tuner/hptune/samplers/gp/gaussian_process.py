@@ -200,7 +200,7 @@ class GaussianProcess:
         features: Floats,
         targets: Floats,
         *,
-        counts: Integers | None = None,
+        counts: Integers | Floats | None = None,
     ) -> None:
         self.kernel = kernel
         self._scales = 1.0 / kernel.lengths[groups]
@@ -209,6 +209,11 @@ class GaussianProcess:
         self._whitener = _whitener(kernel, self._points, shares)
         self._constant_mean = _constant_mean(self._whitener.T @ self._whitener.sum(axis=1), targets)
         self._weights = self._whitener.T @ (self._whitener @ (targets - self._constant_mean))
+
+    @property
+    def log_determinant(self) -> float:
+        """Logarithm of the determinant of the points' covariance with noise."""
+        return -2.0 * float(np.log(np.diag(self._whitener)).sum())
 
     def predict(self, features: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the function at each point, without the noise."""

@@ -67,6 +67,10 @@ class KernelFeatures:
                 parts.append(table[np.where(on, numbers, middle).astype(np.intp)])
         return np.concatenate(parts, axis=1)
 
+    def of_observed(self, rows: Floats) -> Floats:
+        """Return the features of rows from `Encoding.encode`, with NaN for inactive parameters."""
+        return self.features(np.nan_to_num(rows), ~np.isnan(rows))
+
 
 def _table(column: Column) -> Floats:
     """Return the features of each listed value; in the last row those of an inactive parameter."""

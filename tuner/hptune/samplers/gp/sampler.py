@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
@@ -15,11 +16,17 @@ from ..common.one_thread import one_thread
 from ..common.untried import Keyed
 from .acquisition_optimizer import AcquisitionOptimizer, perturbed_rows, uniform_rows
 from .kernel_features import KernelFeatures
+from .success import SuccessModel, success_model
 from .surrogate import Surrogate, SurrogateFitter
 
 # Measured (benchmarks/search_quality.py, benchmarks/search_with_stopping.py):
 _START = 5
 """Finished trials from which on the model is used."""
+_DESIGN_CHOICES = 8
+"""Points of the initial design that are compared once a trial failed."""
+_DESIGN_STRIDE = 1_009
+"""Distance of their numbers: a prime, since points whose numbers differ by a multiple of a base are
+close together in its coordinate."""
 _CANDIDATES = 512
 """Random candidates in the whole space; half as many more are drawn near the best trials."""
 _LOCAL_SEARCHES = 5
@@ -47,7 +54,8 @@ class BayesianSampler(LearningSampler):
       (`acquisition_optimizer`).
     - Running trials count with the predicted value (kriging believer), so that parallel
       suggestions differ.
-    - FAILED trials count as the worst one.
+    - FAILED trials have no value. The expected improvement is lower where others failed
+      (`success`).
     - Initial design: a scrambled Halton sequence.
     - With early stopping, half of the suggestions are random, as with `tpe`.
     - Of more than 1,000 finished trials the model contains 1,000: the best third, and evenly
@@ -69,9 +77,7 @@ class BayesianSampler(LearningSampler):
         """Return a configuration for each number; those before it count as running."""
         seen = self._history.observations()
         if not self._is_enough(seen):
-            return self._untried.suggest(
-                numbers, self._seed, "bayesian (start)", self._start.propose
-            )
+            return self._initial(numbers, seen)
         with one_thread():
             model = self._fitter.fit(seen)
             fantasies = _Fantasies(model, self._encoding, self._kernel_features)
@@ -82,6 +88,35 @@ class BayesianSampler(LearningSampler):
                 lambda _, rng, pending: self._proposed(fantasies.of(pending), rng, pending),
                 random_share=_RANDOM_SHARE if self._history.has_rungs else 0.0,
             )
+
+    def _initial(self, numbers: Sequence[int], seen: Observations) -> list[Suggestion]:
+        """Return suggestions of the initial design; after failures, those that likely succeed."""
+        with one_thread() if seen.failed else contextlib.nullcontext():
+            success = success_model(seen, self._kernel_features)
+            return self._untried.suggest(
+                numbers,
+                self._seed,
+                "bayesian (start)",
+                self._start.propose
+                if success is None
+                else lambda number, rng, pending: self._likely(success, number, rng, pending),
+            )
+
+    def _likely(
+        self,
+        success: SuccessModel,
+        number: int,
+        rng: np.random.Generator,
+        pending: Mapping[Hashable, Params],
+    ) -> Keyed | None:
+        points = range(number, number + _DESIGN_CHOICES * _DESIGN_STRIDE, _DESIGN_STRIDE)
+        proposed = [self._start.propose(each, rng, pending) for each in points]
+        fresh = [each for each in proposed if each is not None]
+        if not fresh:
+            return None
+        rows = self._encoding.rows(params for _, params in fresh)
+        features = self._kernel_features.of_observed(rows)
+        return fresh[int(success.log_factor(features).argmax())]
 
     def _is_enough(self, seen: Observations) -> bool:
         """Return whether there is enough to learn from, and something to search."""
@@ -99,6 +134,7 @@ class BayesianSampler(LearningSampler):
             self._kernel_features,
             model.process,
             model.incumbent - _MIN_IMPROVEMENT,
+            model.success,
         )
         best = model.best[:_BEST_TRIALS]
         random_rows = uniform_rows(encoding, rng, _CANDIDATES)
@@ -157,7 +193,7 @@ class _Fantasies:
     def of(self, pending: Mapping[Hashable, Params]) -> Surrogate:
         """Return the model with fantasies of `pending`; those of the last call come first in it."""
         rows = self._encoding.rows([*pending.values()][self._added :])
-        for features in self._kernel_features.features(np.nan_to_num(rows), ~np.isnan(rows)):
+        for features in self._kernel_features.of_observed(rows):
             self._model = self._model.with_fantasy(features)
         self._added = len(pending)
         return self._model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ..common.encoding import Floats, Integers
 from ..common.observations import Observations, Tier
 from .gaussian_process import GaussianProcess, Kernel, Posterior, starting_kernels
 from .kernel_features import KernelFeatures
+from .success import SuccessModel, success_model
 
 _POWERS = np.linspace(-2.0, 4.0, 61)
 """Candidates for the power of Yeo and Johnson's transformation."""
@@ -34,18 +35,20 @@ class Surrogate:
         process: The Gaussian process; lower values are better.
         incumbent: The value to improve on: the lowest predicted mean at the finished and running
             configurations.
-        best: Rows of the finished configurations, best first.
+        best: Rows of the measured configurations, best first.
+        success: Probability that a configuration succeeds; None if none failed.
     """
 
     process: GaussianProcess
     incumbent: float
     best: Floats
+    success: SuccessModel | None
 
     def with_fantasy(self, features: Floats) -> Surrogate:
         """Return the surrogate while a configuration with these features runs."""
         mean, _ = self.process.predict(features[None])
         incumbent = min(self.incumbent, float(mean[0]))
-        return Surrogate(self.process.with_fantasy(features), incumbent, self.best)
+        return replace(self, process=self.process.with_fantasy(features), incumbent=incumbent)
 
 
 class SurrogateFitter:
@@ -66,15 +69,15 @@ class SurrogateFitter:
         self._kernels: dict[bytes, Kernel] = {}
 
     def fit(self, seen: Observations) -> Surrogate:
-        """Return the surrogate of these observations, at least one of which is finished."""
-        over = seen.tiers != Tier.UNFINISHED
+        """Return the surrogate of these observations, at least one of which has a loss."""
+        over = seen.tiers < Tier.FAILED
         rows, losses, counts = seen.rows[over], comparable(seen), seen.counts[over]
         until = _on_schedule(len(rows))
         kernel = self._kernel(rows[:until], losses[:until], counts[:until])
         targets = standardised(losses)
         kept = _subset(losses, self._max_modelled)
         rows, targets = rows[kept], targets[kept]
-        features = self._features(rows)
+        features = self._kernel_features.of_observed(rows)
         process = GaussianProcess(
             kernel,
             self._kernel_features.groups,
@@ -83,13 +86,11 @@ class SurrogateFitter:
             counts=counts[kept],
         )
         best = rows[np.argsort(targets, kind="stable")]
-        found = Surrogate(process, float(process.predict(features)[0].min()), best)
-        for running in self._features(seen.rows[~over]):
+        incumbent = float(process.predict(features)[0].min())
+        found = Surrogate(process, incumbent, best, success_model(seen, self._kernel_features))
+        for running in self._kernel_features.of_observed(seen.rows[seen.tiers == Tier.UNFINISHED]):
             found = found.with_fantasy(running)
         return found
-
-    def _features(self, rows: Floats) -> Floats:
-        return self._kernel_features.features(np.nan_to_num(rows), ~np.isnan(rows))
 
     def _kernel(self, rows: Floats, losses: Floats, counts: Integers) -> Kernel:
         """Return the most probable kernel.
@@ -103,7 +104,7 @@ class SurrogateFitter:
             return self._kernels[key]
         kept = _subset(losses, self._max_fitted)
         posterior = Posterior(
-            self._features(rows[kept]),
+            self._kernel_features.of_observed(rows[kept]),
             self._kernel_features.groups,
             standardised(losses)[kept],
             counts=counts[kept],
@@ -136,24 +137,20 @@ def _subset(losses: Floats, most: int) -> Integers:
 
 
 def comparable(seen: Observations) -> Floats:
-    """Return comparable losses of all finished observations.
+    """Return comparable losses of all measured observations.
 
     The losses of PRUNED trials are of an earlier step, and these trials were stopped because they
-    were poor: they count as no better than the median of the complete ones. FAILED trials count
-    as the worst one. Losses far beyond all others (`_FARTHEST`) count as the limit.
+    were poor: they count as no better than the median of the complete ones. FAILED trials have
+    none. Losses far beyond all others (`_FARTHEST`) count as the limit.
     """
-    over = seen.tiers != Tier.UNFINISHED
+    over = seen.tiers < Tier.FAILED
     tiers = seen.tiers[over]
     losses: Floats = seen.losses[over].copy()
     complete = losses[tiers == Tier.COMPLETE]
     if len(complete):
         early = tiers == Tier.PRUNED
         losses[early] = np.maximum(losses[early], np.median(complete))
-    failed = tiers == Tier.FAILED
-    if not failed.all():
-        losses[~failed] = _limited(losses[~failed])
-    losses[failed] = 0.0 if failed.all() else losses[~failed].max()
-    return losses
+    return _limited(losses)
 
 
 def _limited(losses: Floats) -> Floats:
