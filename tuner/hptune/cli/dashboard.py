@@ -15,6 +15,7 @@ import click
 
 from ..core.user_requests import UserAction
 from ..errors import StudyError, UsageError
+from ..storage.files import open_plain
 from .asking import pause_text
 from .options import newest_study, setting_option
 from .output import echo
@@ -117,7 +118,7 @@ def _directory(place: str | None, certs: str, *, insecure: bool) -> Path:
 def follow_log(path: Path, start: int) -> tuple[str, int]:
     """Return what a log has from a byte on, at most its end, and from where to read on."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             # A log that became too long was cut.
             file.seek(max(start if start <= size else 0, size - _LOG_BYTES))
