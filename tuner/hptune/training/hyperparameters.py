@@ -287,7 +287,7 @@ class HyperParameters(OtherTuners):
     def _declare(
         self,
         kind: Callable[..., Parameter],
-        name: str,
+        name: Any,
         parent: tuple[str | None, Any],
         **fields: Any,
     ) -> Any:
