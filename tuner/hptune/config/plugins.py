@@ -71,7 +71,13 @@ def cluster_options(settings: StudySettings, row: ClusterRow) -> dict[str, Any]:
     return {n: v for n, v in settings.own_options(row.what).items() if n in known}
 
 
-def made(row: Row, kind: type[Any], *arguments: object, given: Mapping[str, object]) -> Any:
+def made(
+    row: Row,
+    kind: type[Any],
+    *arguments: object,
+    given: Mapping[str, object],
+    **keywords: object,
+) -> Any:
     """Return what the row's factory makes.
 
     Args:
@@ -79,13 +85,14 @@ def made(row: Row, kind: type[Any], *arguments: object, given: Mapping[str, obje
         kind: The class that it must have.
         arguments: The arguments of its factory.
         given: The options that the user gave.
+        keywords: The values of the row's `keywords`.
 
     Raises:
         UsageError: The factory failed, or made something else.
     """
     name = f"--{row.what} is {row.name}, which"
     with faults_of_others(lambda words, more: UsageError(f"{name} failed: {words}", more)):
-        thing = row.make(*arguments, given=given)
+        thing = row.make(*arguments, given=given, **keywords)
     if not isinstance(thing, kind):
         raise UsageError(f"{name} is no {kind.__name__}, but made {thing!r}")
     return thing
