@@ -11,7 +11,7 @@ from ..clusters.layout import WorkerLayout
 from ..config.model_file import Found, SourceKind
 from ..config.objectives import goals_to_json, resolve_goals
 from ..config.parallel_trials import carrier_of, check_splits
-from ..config.plugins import check_place, find_pruner, find_sampler, made
+from ..config.plugins import check_place
 from ..config.resolved import (
     PLENTY,
     check_search,
@@ -22,18 +22,16 @@ from ..config.resolved import (
 )
 from ..config.settings import StudySettings
 from ..core.goals import Goals
-from ..core.pruner import Pruner, PrunerSettings
-from ..core.sampler import Sampler
+from ..core.pruner import PrunerSettings
 from ..core.space.completion import completed_points
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
 from ..core.trial import Direction, Goal, Suggestion
-from ..pruners.registry import PRUNERS
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..samplers.auto import choose
-from ..samplers.registry import AUTO, SAMPLERS
+from ..samplers.registry import AUTO
 from .workforce import Workforce
 
 if TYPE_CHECKING:
@@ -208,22 +206,6 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
             *(each.note for each in earlier),
         ),
     )
-
-
-def check_plug_ins(plan: RunPlan) -> None:
-    """Make a sampler and a pruner of others once, before there is a study that needs them.
-
-    Raises:
-        UsageError: One of them cannot be made, such as because it refuses its options.
-    """
-    sampler, pruner = find_sampler(plan.settings), find_pruner(plan.settings)
-    directions = tuple(goal.direction for goal in plan.goals.objectives)
-    if sampler.name not in SAMPLERS.built_in:
-        own = plan.settings.own_options(SAMPLERS.what)
-        made(sampler, Sampler, plan.space, plan.seed, given=own, directions=directions)
-    if pruner.name not in PRUNERS.built_in:
-        own = plan.pruner.options
-        made(pruner, Pruner, given=own, directions=directions, epochs=plan.pruner.epochs)
 
 
 def with_entry(settings: StudySettings, found: Found) -> StudySettings:

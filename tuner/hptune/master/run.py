@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..clusters.choice import choose_cluster
 from ..config.model_file import SourceKind
-from ..config.plugins import find_cluster, pruner_maker
+from ..config.plugins import check_plug_ins, find_cluster, pruner_maker
 from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
@@ -32,7 +32,7 @@ from ..worker.dask.versions import installed
 from .compose import Run, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
-from .plan import check_plug_ins, check_request, plan_start
+from .plan import check_request, plan_start
 from .recovery import collect, discard_journals
 from .resume_checks import Past, check_same
 from .resume_plan import ResumeRequest, check_resume, nothing_left, plan_resume
@@ -121,7 +121,7 @@ def _start(
         with lock.beating():
             found = workers.code.read(directory.path)
             plan = plan_start(settings, found, workers)
-            check_plug_ins(plan)
+            check_plug_ins(settings, plan.pruner, plan.goals, space=plan.space, seed=plan.seed)
         facts = {
             "hptune_version": installed().get("hptune", "unknown"),
             "created_at": workers.clock.now(),
