@@ -138,6 +138,23 @@ def test_calls_mean_what_they_mean_in_keras_tuner(hptune: Hptune) -> None:
     assert units == [1, 2, 3], "the second search has replaced the first"
 
 
+AFTER_SEARCH = """
+import keras_tuner as kt
+
+class Model(kt.HyperModel):
+    def build(self, hp):
+        return hp.Int("units", 1, 9)
+
+    def fit(self, hp, model, x, **kwargs):
+        return float(model)
+
+if __name__ == "__main__":
+    tuner = kt.RandomSearch(Model(), max_trials=1, executor="joblib")
+    tuner.search([1.0], verbose=0)
+    print(1 / 0)
+"""
+
+
 def test_what_a_script_lacks_is_said(hptune: Hptune) -> None:
     script = hptune.directory / "script.py"
     begin = "def run():\n    import keras_tuner as kt\n    kt.RandomSearch(print).search()\n"
@@ -150,5 +167,10 @@ def test_what_a_script_lacks_is_said(hptune: Hptune) -> None:
         assert ended.code == 2
         assert words in ended.err
         assert "tuner/hptune" not in ended.err
+    script.write_text(AFTER_SEARCH)
+    failed = hptune.start("run", "script.py").wait()
+    assert failed.code == 1, "the search is over, so the script is not to blame as a whole"
+    assert "script.py: ZeroDivisionError" in failed.err
+    assert "print(1 / 0)" in failed.err
     refused = hptune.start("run", "script.py", "--detach").wait()
     assert (refused.code, "--detach is given, but script.py" in refused.err) == (2, True)

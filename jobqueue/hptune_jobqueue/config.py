@@ -18,14 +18,18 @@ Keys at the top apply to all kinds of jobs, those in a `[[shape]]` to one kind::
     partition = "cpu"
 
 `[master]` describes the job of a study's master (`--detach`).
+
+A file of the site has defaults for the keys at the top and those of `[master]`.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +39,12 @@ from .values import READERS, duration_seconds
 
 ANY_PARTITION = "*"
 """The partition of jobs that name none: Slurm, or a plug-in of the site, chooses it."""
+
+SITE_FILE = Path("/etc/hptune/slurm.toml")
+"""The file of the site, if the environment variable `SITE_VARIABLE` names no other."""
+
+SITE_VARIABLE = "HPTUNE_SITE_CONFIG"
+"""Names the file of the site; empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +134,13 @@ class SlurmConfig:
     Attributes:
         shapes: At least one kind of job, each with its own name.
         master: The fields of `Shape` that are given for the master's job.
+        files: The files that it was read from: the slurm.toml, and that of the site if there is
+            one.
     """
 
     shapes: tuple[Shape, ...]
     master: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
 
     @property
     def interface(self) -> str | None:
@@ -146,24 +159,59 @@ class SlurmConfig:
 
 
 def read_config(path: Path) -> SlurmConfig:
-    """Read a slurm.toml.
+    """Read a slurm.toml, and the file of the site for what it does not say.
 
     Raises:
-        ConfigError: It cannot be read, or asks for something that does not exist.
+        ConfigError: One of them cannot be read, or asks for something that does not exist.
     """
+    named = os.environ.get(SITE_VARIABLE, SITE_FILE if SITE_FILE.exists() else "")
+    site = Path(named) if named else None
+    defaults = {} if site is None else _defaults(site)
+    text = _text(path, "`hptune slurm init` writes a slurm.toml")
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise ConfigError(
-            f"{path} cannot be read: {reason}. `hptune slurm init` writes a slurm.toml"
-        ) from error
-    try:
-        config = parse_config(text)
+        config = parse_config(text, defaults)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     shapes = (_with_image_in(path.absolute().parent, each) for each in config.shapes)
-    return replace(config, shapes=tuple(shapes))
+    files = (path,) if site is None else (path, site)
+    return replace(config, shapes=tuple(shapes), files=files)
+
+
+def _text(path: Path, remedy: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise ConfigError(f"{path} cannot be read: {reason}. {remedy}") from error
+
+
+def _defaults(path: Path) -> dict[str, Any]:
+    """Return what the file of a site says."""
+    text = _text(path, f"It is the site's; {SITE_VARIABLE} names another one, or is empty for none")
+    try:
+        with _located(text):
+            plain = tomllib.loads(f"{text}\n")
+            master = plain.pop("master", {})
+            _check_keys(plain, [key for key in _KEYS if key != "name"])
+            _values(plain)
+            _master(master, {})
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if "://" not in plain.get("image", "://"):
+        plain["image"] = str(path.absolute().parent / Path(plain["image"]).expanduser())
+    return {**plain, "master": master}
+
+
+def _completed(given: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the user's file says, and else what the site's says."""
+    complete = {**defaults, **given}
+    shapes = given.get("shape")
+    tables = [given, *(shapes if isinstance(shapes, list) else ())]
+    if any(isinstance(each, dict) and not each.keys().isdisjoint(_RIVALS) for each in tables):
+        complete = {key: complete[key] for key in complete if key in given or key not in _RIVALS}
+    if isinstance(given.get("master"), dict):
+        complete["master"] = {**defaults.get("master", {}), **given["master"]}
+    return complete
 
 
 def _with_image_in(folder: Path, shape: Shape) -> Shape:
@@ -179,18 +227,29 @@ def _with_image_in(folder: Path, shape: Shape) -> Shape:
     )
 
 
-def parse_config(text: str) -> SlurmConfig:
+def parse_config(text: str, defaults: Mapping[str, Any] | None = None) -> SlurmConfig:
     r"""Parse the text of a slurm.toml.
 
     >>> parse_config('partition = "gpu"\nwalltime = "04:00:00"').shapes[0].walltime_seconds
     14400
 
+    Args:
+        text: The text.
+        defaults: What the file of the site says.
+
     Raises:
         ConfigError: Something in it is unknown, missing or of the wrong kind.
     """
-    try:
+    with _located(text):
         # If the last line has no end, tomllib names no line for an error in it.
-        return _config(tomllib.loads(f"{text}\n"))
+        return _config(_completed(tomllib.loads(f"{text}\n"), defaults or {}))
+
+
+@contextmanager
+def _located(text: str) -> Iterator[None]:
+    """Add to an error the line of the text that it is about."""
+    try:
+        yield
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_no_toml(text, str(error))) from error
     except _WrongKeyError as error:
@@ -254,6 +313,9 @@ _MASTER_KEYS = (
     "partition", "walltime", "account", "qos", "cpus", "memory", "directives", "modules",
     "environment", "prologue", "python", "launcher", "notice_seconds",
 )  # fmt: skip
+
+_RIVALS = ("image", "launcher")
+"""Keys of which a shape has one at most: either of the user's replaces both of the site's."""
 
 _SHARED_KEYS = ("account", "modules", "environment", "prologue")
 """The keys at the top that apply to the master as well; the others concern its workers' nodes."""

@@ -59,8 +59,11 @@ def remove_jobs(directory: Path) -> None:
 
 def read_jobs(directory: Path) -> ShownJobs | None:
     """Return the contents of the file; None if there is none."""
+    file = directory / _FILE_NAME
+    if not file.is_file():  # others may have put a pipe there, which would be waited for
+        return None
     try:
-        plain = json.loads((directory / _FILE_NAME).read_text(encoding="utf-8"))
+        plain = json.loads(file.read_text(encoding="utf-8"))
         jobs = [Job(**{**job, "state": JobState(job["state"])}) for job in plain["jobs"]]
         problems = tuple(Problem(**each) for each in plain["problems"])
         return ShownJobs(plain["at"], tuple(jobs), problems)

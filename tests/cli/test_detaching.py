@@ -78,6 +78,11 @@ def test_a_run_waits_for_a_slurm_that_is_silent(
     monkeypatch.setattr(slurm_jobs, "_PATIENCE_SECONDS", -1.0)
     ended = cli("resume", study, "--trials", 20)
     assert (ended.code, "Run this again when Slurm answers" in ended.err) == (2, True), ended.err
+    (cli.directory / "asked").unlink()
+    monkeypatch.setattr(slurm_jobs, "_PATIENCE_SECONDS", 60.0)
+    ended = cli("resume", study, "--trials", 20, "--detach")
+    assert (ended.code, "there is no partition 'cpu'" in ended.err) == (2, True), ended.err
+    assert " ".join(ended.err.split()).count(f"{said} until it does for 1 minutes at most") == 1
     monkeypatch.setenv(MASTER_NOTICE, "60")
     (cli.directory / "asked").unlink()
     ended = cli("resume", study, "--trials", 20)

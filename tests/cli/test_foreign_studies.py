@@ -118,7 +118,7 @@ def _socket(path: Path) -> None:
 
 
 @pytest.mark.parametrize("put", [_pipe, Path.mkdir, _socket], ids=["pipe", "directory", "socket"])
-@pytest.mark.parametrize("name", ["lock", "lease", "requests", "study.db"])
+@pytest.mark.parametrize("name", ["lock", "lease", "requests", "study.db", "scaling.json"])
 @pytest.mark.timeout(60)
 def test_whatever_lies_in_one_study_the_commands_answer_and_list_the_others(
     cli: InProcess, study: Path, name: str, put: Callable[[Path], None]
@@ -136,6 +136,24 @@ def test_whatever_lies_in_one_study_the_commands_answer_and_list_the_others(
         ended = cli(*command)
         assert "Traceback" not in ended.err
         assert ended.code in (0, 1, 2)
+
+
+@pytest.mark.timeout(60)
+def test_no_command_waits_for_a_pipe_in_the_place_of_a_trials_file(
+    cli: InProcess, study: Path
+) -> None:
+    places = ("best/best.json", "trials/2/log.txt", "jobs/shown.json", "scaling.json")
+    for place in places:
+        (study / place).parent.mkdir(exist_ok=True)
+        (study / place).unlink(missing_ok=True)
+        os.mkfifo(study / place)
+    for command in ("status", "best", "report", "trials", "export"):
+        assert cli(command, study).code in (0, 1), command
+    assert cli("show", study, 2).code == 0
+    assert "4/10" in cli("list", cli.directory).out
+    log = cli("log", study, 2)
+    assert log.code == 1
+    assert "log.txt is a link, a pipe or a directory" in log.err
 
 
 def test_a_request_is_not_written_through_a_link(cli: InProcess, study: Path) -> None:

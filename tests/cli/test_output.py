@@ -69,7 +69,7 @@ def test_a_log_that_cannot_be_read(cli: InProcess, study: Path) -> None:
     (study / "trials" / "0" / "log.txt").mkdir(parents=True)
     ended = cli("log", study, 0)
     assert ended.code == 1
-    assert "log.txt cannot be read: Is a directory" in ended.err
+    assert "log.txt is a link, a pipe or a directory" in ended.err
 
 
 def test_a_character_that_is_half_written_is_shown_when_it_is_whole(tmp_path: Path) -> None:

@@ -121,8 +121,9 @@ def test_what_makes_no_sampler_is_refused(cli: InProcess) -> None:
     cli.file("model.py", MODEL)
     cli.file("no_sampler.py", "def make(space, seed, *, directions):\n    return 3\n")
     ended = cli("run", "model.py", "--search", "no_sampler:make", *FAST)
-    assert ended.code == 1
-    assert "search no_sampler:make failed: its factory returned 3; it must be a Sam" in ended.err
+    assert ended.code == 2
+    assert "--search is no_sampler:make, which is no Sampler, but made 3" in ended.err
+    assert not cli.study().exists()
     cli.file("too_few.py", "def make(space):\n    return 3\n")
     ended = cli("run", "model.py", "--search", "too_few:make", "--study", "other")
     assert ended.code == 2
@@ -161,6 +162,19 @@ def test_a_faulty_pruner_is_named(cli: InProcess, method: str, said: str) -> Non
     assert (ended.code, f"the pruner {name}:Own failed: {said}" in ended.err) == (1, True), (
         ended.err
     )
+
+
+@pytest.mark.parametrize("what", ["search", "pruner"])
+def test_one_that_refuses_its_options_leaves_no_study(cli: InProcess, what: str) -> None:
+    text, before = (SAMPLER, "self.seed, ") if what == "search" else (PRUNER, "self.limit")
+    cli.file("model.py", MODEL)
+    cli.file(
+        f"strict_{what}.py", text.replace(before, f"raise ValueError('no')\n        {before}", 1)
+    )
+    ended = cli("run", "model.py", f"--{what}", f"strict_{what}:Own", "--trials", 2, *FAST)
+    assert ended.code == 2
+    assert f"--{what} is strict_{what}:Own, which failed: ValueError: no" in ended.err
+    assert not cli.study().exists()
 
 
 def test_the_example_of_the_guide_runs(cli: InProcess) -> None:

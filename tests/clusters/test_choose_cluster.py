@@ -55,9 +55,9 @@ def test_what_the_model_file_may_say_is_not_refused_before_it_is_read(
     monkeypatch.setattr(Slurm, "check", lambda *_: None)
     slurm = tmp_path / "slurm.toml"
     slurm.write_text('partition = "main"\nwalltime = "10"')
-    check_jobs(slurm, tmp_path, None, Resources(8))
+    check_jobs(slurm, tmp_path, None, Resources(8), notify=pytest.fail)
     with pytest.raises(UsageError, match="a trial needs 8 cores and 1 GPU"):
-        check_jobs(slurm, tmp_path, None, Resources(8, gpus=1))
+        check_jobs(slurm, tmp_path, None, Resources(8, gpus=1), notify=pytest.fail)
     with pytest.raises(UsageError, match="Only its nodes without GPUs hold a trial"):
         script_texts(slurm, tmp_path, Resources(8))
 

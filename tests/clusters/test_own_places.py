@@ -104,8 +104,13 @@ def test_a_local_cluster_of_ones_own_takes_local_options(cli: InProcess) -> None
     model = cli.file("model.py", MODEL.format(here=str(cli.directory)))
     (cli.directory / "go").touch()
     place = ("--cluster", "mine:HERE", "--workers", 2, "--executor", "joblib")
-    ended = cli("run", model, "--objective", "score:max", "--trials", 2, *place)
+    study = ("--study", cli.study())
+    ended = cli("run", model, "--objective", "score:max", "--trials", 2, *place, *study)
     assert ended.code == 0, ended
+    ended = cli("resume", cli.study(), "--trials", 3, "--workers", 1)
+    assert ended.code == 0, ended
+    said = "--cluster mine:HERE is not used any more, since other workers are asked for"
+    assert said in " ".join(ended.err.split())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hptune_jobqueue.config import Shape, parse_config, read_config
+from hptune_jobqueue.config import SITE_VARIABLE, Shape, parse_config, read_config
 from hptune_jobqueue.errors import ConfigError
 from hptune_jobqueue.values import duration_seconds
 
@@ -159,6 +159,56 @@ def test_the_file_is_named_in_every_complaint(tmp_path: Path) -> None:
         read_config(path)
     path.write_text(THREE_LINES)
     assert read_config(path).shapes[0].partition == "gpu"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "etc" / "site.toml"
+    path.parent.mkdir()
+    monkeypatch.setenv(SITE_VARIABLE, str(path))
+    return path
+
+
+def test_a_site_gives_defaults_that_the_user_replaces(tmp_path: Path, site: Path) -> None:
+    site.write_text(
+        'partition = "all"\naccount = "site"\nmodules = ["site"]\nimage = "own.sif"\n'
+        '[master]\npartition = "service"\nwalltime = "2-0"\n'
+    )
+    path = tmp_path / "slurm.toml"
+    path.write_text(
+        'walltime = "10"\nmodules = ["mine"]\n[master]\nwalltime = "1-0"\n'
+        '[[shape]]\nname = "a"\n[[shape]]\nname = "b"\npartition = "gpu"\n'
+    )
+    config = read_config(path)
+    assert config.files == (path, site)
+    first, second = config.shapes
+    assert (first.partition, second.partition, first.account) == ("all", "gpu", "site")
+    assert first.modules == ("mine",)
+    assert first.image == str(site.parent / "own.sif")
+    assert (config.master["partition"], config.master["walltime"]) == ("service", "1-0")
+    path.write_text('walltime = "10"\nlauncher = "numactl"\n')
+    (shape,) = read_config(path).shapes
+    assert (shape.image, shape.launcher) == (None, "numactl")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("max_jobs = 0", r"site\.toml: line 1: max_jobs is 0"),
+        ("[[shape]]", r"site\.toml: unknown key 'shape'"),
+        ("[master]\nnodes = 2", r"site\.toml: line 2: \[master\]: unknown key 'nodes'"),
+        ("partition = gpu", r"site\.toml: line 1, .* is no TOML"),
+    ],
+)
+def test_what_is_wrong_in_the_file_of_a_site_is_said_of_it(
+    tmp_path: Path, site: Path, text: str, said: str
+) -> None:
+    (tmp_path / "slurm.toml").write_text(THREE_LINES)
+    with pytest.raises(ConfigError, match=r"site\.toml cannot be read: .*HPTUNE_SITE_CONFIG"):
+        read_config(tmp_path / "slurm.toml")
+    site.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read_config(tmp_path / "slurm.toml")
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import re
+import resource
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -21,7 +23,7 @@ from authority import Authority
 from hptune.security.certificates import Identity, in_memory, read
 from hptune.worker.dask.encryption import security
 from in_process import InProcess
-from real_runs import Hptune, Started, trials, wait_for
+from real_runs import Hptune, Started, rows, trials, wait_for
 from requirements import require_root
 
 NOBODY = 65534
@@ -167,6 +169,65 @@ def test_strangers_are_refused_and_told_why_while_the_study_goes_on(
     assert 1 <= told.out.count("refused a connection from 127.0.0.1: ") <= 1 + minutes, told.out
     # A worker that only looks whether there is a scheduler closes its connection, as others may.
     assert "EOF" not in told.out
+
+
+FEW_FILES = 256
+"""Limit of open files of a process that strangers attack; many systems allow 1024."""
+
+
+@contextlib.contextmanager
+def flooded(*there: int) -> Iterator[None]:
+    """Keep more connections open to each port than a process may have files."""
+    over = threading.Event()
+
+    def flood(port: int) -> None:
+        opened: list[socket.socket] = []
+        while not over.wait(0.001 if len(opened) < 2 * FEW_FILES else 0.02):
+            with contextlib.suppress(OSError):
+                opened.append(socket.create_connection(("127.0.0.1", port), 1))
+            if len(opened) > 2 * FEW_FILES:
+                opened.pop(0).close()
+        for each in opened:
+            each.close()
+
+    threads = [threading.Thread(target=flood, args=(port,)) for port in there]
+    for each in threads:
+        each.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for each in threads:
+            each.join()
+
+
+@pytest.mark.slow
+def test_a_flood_of_connections_fails_no_trial(hptune: Hptune, tmp_path: Path) -> None:
+    authority = Authority()
+    certs = authority.write(tmp_path / "certs" / "scheduler.pem").parent
+    member = authority.write(certs / "worker.pem")
+    scheduler = hptune.start("scheduler", "--port", 0, "--certs", certs)
+    assert scheduler.process.stdout is not None
+    found = re.search(r"tls://\S+", scheduler.process.stdout.readline())
+    assert found
+    worker = hptune.start("worker", found[0], "--certs", member, "--cpus", 1)
+    model = hptune.file("model.py", WAITING.format(go=str(tmp_path / "go")))
+    arguments = ("--connect", found[0], "--certs", certs, "--trials", 6)
+    run = hptune.start("run", model, *arguments, "--study", hptune.study())
+    wait_for((hptune.study() / "trials" / "0" / "log.txt").exists, "the first trial to begin")
+    for each in (scheduler, worker):
+        resource.prlimit(each.pid, resource.RLIMIT_NOFILE, (FEW_FILES, FEW_FILES))
+    with flooded(*ports(scheduler), *ports(worker)):
+        wait_for(lambda: psutil.Process(worker.pid).num_fds() > 70, "the flood")
+        (tmp_path / "go").touch()
+        ended = run.wait()
+    assert ended.code == 0, ended
+    attempts = rows(hptune.study(), "SELECT * FROM attempts")
+    assert [each["outcome"] for each in attempts] == ["FINISHED"] * 6
+    for started in (worker, scheduler):
+        started.process.terminate()
+        left = started.wait()
+        assert (left.code, left.err) == (0, ""), left
 
 
 def as_nobody(what: Callable[[], object]) -> object:

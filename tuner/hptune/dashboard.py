@@ -22,6 +22,7 @@ from .reporting.html.live_server import PageServer
 from .reporting.html.reports import Reports
 from .reporting.results.listing import ListedStudy
 from .storage.directory import StudyDirectory
+from .storage.files import open_plain
 from .storage.ledger import FollowedReports, LedgerReader
 from .worker.addresses import tunnel
 
@@ -135,7 +136,7 @@ def _stamp(path: Path) -> object:
 def follow_log(path: Path, start: int) -> tuple[str, int]:
     """Return what a log has from a byte on, at most its end, and from where to read on."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             # A log that became too long was cut.
             file.seek(max(start if start <= size else 0, size - _LOG_BYTES))

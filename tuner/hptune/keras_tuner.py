@@ -465,7 +465,8 @@ def run_script(path: Path, settings: Mapping[str, Any]) -> None:
         settings: Settings of `hptune.Tuner` that come before those of the script.
 
     Raises:
-        UsageError: The script has failed, or has not searched.
+        ModelFileError: The script has failed before its first search, or has not searched.
+        StudyError: It has failed later.
         BaseException: What a search raised, or the script to end itself.
     """
     _asked.update(settings)
@@ -476,7 +477,8 @@ def run_script(path: Path, settings: Mapping[str, Any]) -> None:
     except HptuneError:
         raise
     except Exception as error:
-        raise ModelFileError(f"{path.name}: {one_line(error)}", user_traceback(error)) from error
+        kind = ModelFileError if len(_started) == before else StudyError
+        raise kind(f"{path.name}: {one_line(error)}", user_traceback(error)) from error
     finally:
         _asked.clear()
     if len(_started) == before:

@@ -366,6 +366,16 @@ def test_a_worker_that_is_about_to_leave_gets_no_more_attempts(driver: EngineDri
     assert driver.engine.snapshot.counts[TrialState.RUNNING] == 2
 
 
+def test_what_came_to_a_worker_that_was_about_to_leave_is_released(driver: EngineDriver) -> None:
+    driver.go(2, cores=2)
+    second = AttemptId(1, 0)
+    driver.started(second)
+    driver.about_to_leave("w")
+    driver.leave("w")
+    outcomes = [driver.attempt(each).outcome for each in (FIRST, second)]
+    assert outcomes == [Outcome.RELEASED, Outcome.LOST]
+
+
 # --- what cannot be -------------------------------------------------------------------------
 
 

@@ -260,6 +260,7 @@ def objective(hp, trial):
     hp.Int("units", 1, 8, default=3)
     hp.Int("units", 2, 16)
     hp.Choice("size", [1, 2, 2])
+    hp.Float(5, 0, 1)
     hp.Boolean("again")
     trial.should_stop()
 """)
@@ -267,6 +268,10 @@ def objective(hp, trial):
     assert first.startswith("units is declared as Int 1..8, and again as Int 2..16, which has no")
     assert others == [
         "size: 2 is given twice; it counts once",
+        (
+            "the name of a hyperparameter is 5, which is no text; it is called '5' (the name "
+            "comes first, then its values)"
+        ),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import sys
 import time
@@ -209,6 +210,7 @@ def log(where: tuple[Path, ...], number: str, rank: int) -> None:
     The path of the file is printed to stderr.
     """
     from .. import text
+    from ..storage.files import open_plain
 
     study, trial = _study_and_number(where, number)
     path = study.log_path(trial, rank)
@@ -219,7 +221,7 @@ def log(where: tuple[Path, ...], number: str, rank: int) -> None:
             "of it"
         )
     try:
-        stream = path.open("rb")
+        stream = os.fdopen(open_plain(path, os.O_RDONLY), "rb")
     except OSError as error:
         raise StudyError(f"{text.path(path)} cannot be read: {error.strerror}") from error
     click.echo(f"log: {text.path(path)}", err=True)

@@ -274,7 +274,7 @@ def _start(
         from ..master.detached import detach_new
 
         where = [] if study else ["--study", str(directory.path)]
-        echo(detach_new(settings, directory, _arguments(*where)))
+        echo(detach_new(settings, directory, _arguments(*where), notify=_note))
         return
     _run_and_close(
         directory,
@@ -352,6 +352,7 @@ def resume(
                 changes,
                 study,
                 arguments,
+                notify=_note,
                 accept_space=accept_space,
                 tries=tries,
                 retry_failed=retry_failed,
@@ -370,6 +371,10 @@ def resume(
         ),
         quiet=quiet,
     )
+
+
+def _note(line: str) -> None:
+    click.echo(line, err=True)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

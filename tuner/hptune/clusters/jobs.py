@@ -89,6 +89,7 @@ class JobWorkers(SchedulerCluster, Generic[C]):
         Raises:
             UsageError: The slurm.toml is wrong, or Slurm would refuse a job (in its words).
         """
+        from ..worker.dask.connection_limit import limit_at_scheduler
         from ..worker.dask.encryption import security
 
         folder, scheduler = certificates_folder(self._study), None
@@ -100,6 +101,7 @@ class JobWorkers(SchedulerCluster, Generic[C]):
             self._jobs = self._make(security(scheduler))
         self._stack.callback(self._jobs.close)
         super().open(run)
+        self._client.run_on_scheduler(limit_at_scheduler)
 
     def _forget(self) -> None:
         """Remove the certificates if no study was made; those of a study stay for a later run."""

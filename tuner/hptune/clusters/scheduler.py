@@ -24,6 +24,7 @@ from ..errors import StudyError, UsageError
 from ..security.certificates import Identity
 from ..text import plural
 from ..worker.addresses import holds_address
+from ..worker.dask.connection_limit import limit_connections
 from ..worker.dask.dask_settings import HTTP_SETTINGS, SCRATCH, silence
 from ..worker.dask.encryption import security
 from ..worker.health import announce
@@ -163,6 +164,7 @@ def serve(
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, end)
         scheduler = await _listening(host, port, identity)
+        limit_connections(scheduler)
         # Dask would remove the file at its end, even if another scheduler has replaced it.
         announced = json.dumps({"address": scheduler.address, "id": scheduler.id}).encode()
         try:

@@ -224,14 +224,21 @@ def script_texts(config: Path, study: Path, resources: Resources) -> list[str]:
         return [kind.script for kind in job_kinds(_order(config, study, None), _need(resources))]
 
 
-def check_jobs(config: Path, study: Path, max_jobs: int | None, resources: Resources) -> None:
-    """Check the jobs; nothing is submitted.
+def check_jobs(
+    config: Path,
+    study: Path,
+    max_jobs: int | None,
+    resources: Resources,
+    notify: Callable[[str], None],
+) -> None:
+    """Check the jobs, and wait while Slurm does not answer; nothing is submitted.
 
     Args:
         config: The slurm.toml.
         study: The study's directory.
         max_jobs: How many jobs there may be at once.
         resources: What a trial holds; what only the model file states may be missing.
+        notify: Takes a line for the user if Slurm does not answer.
 
     Raises:
         UsageError: The slurm.toml is wrong, no job holds a trial, or Slurm would refuse a job (in
@@ -240,7 +247,7 @@ def check_jobs(config: Path, study: Path, max_jobs: int | None, resources: Resou
     order, need = _order(config, study, max_jobs), _need(resources)
     with translated_errors():
         try:
-            check(order, need)
+            answer_of(lambda: check(order, need), notify=notify, seconds=_PATIENCE_SECONDS)
         except ConfigError:
             # The model file, which is not read yet, may say that a trial needs no GPU.
             if need.gpus is not None or not _is_accepted(order, replace(need, gpus=0.0)):

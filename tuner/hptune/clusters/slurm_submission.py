@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hptune_jobqueue.config import read_config
@@ -20,13 +20,19 @@ RETRY_FAILED = "--retry-failed"
 """The option that a requeued job leaves out once its master has written to the study."""
 
 
-def submit(settings: StudySettings, directory: StudyDirectory, arguments: Sequence[str]) -> str:
+def submit(
+    settings: StudySettings,
+    directory: StudyDirectory,
+    arguments: Sequence[str],
+    notify: Callable[[str], None],
+) -> str:
     """Submit the master of a study as a job; returns where to look, as text for the user.
 
     Args:
         settings: What the user asked for.
         directory: Where the study is, or is to be.
         arguments: The arguments of `hptune` for the same run in the foreground.
+        notify: Takes a line for the user if Slurm does not answer, which is waited for.
 
     Raises:
         UsageError: Slurm would refuse a job (in its words). Nothing was submitted.
@@ -37,7 +43,7 @@ def submit(settings: StudySettings, directory: StudyDirectory, arguments: Sequen
     path = Path(settings.slurm)
     with translated_errors(), storage_errors(directory.path):
         resources = trial_resources(settings, None, UNLIMITED, is_certain=False)
-        check_jobs(path, directory.path, settings.max_jobs, resources)
+        check_jobs(path, directory.path, settings.max_jobs, resources, notify)
         directory.make()
         order = MasterOrder(
             config=read_config(path),

@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..core.goals import Goals
 from ..core.kinds import enumerated
 from ..core.pruner import Pruner, PrunerMaker, PrunerSettings
+from ..core.sampler import Sampler
+from ..core.space.space import SearchSpace
 from ..core.trial import Goal
 from ..errors import StudyError, UsageError, faults_of_others
 from ..pruners.registry import PRUNERS, PrunerRow, make_pruner
@@ -71,7 +74,13 @@ def cluster_options(settings: StudySettings, row: ClusterRow) -> dict[str, Any]:
     return {n: v for n, v in settings.own_options(row.what).items() if n in known}
 
 
-def made(row: Row, kind: type[Any], *arguments: object, given: Mapping[str, object]) -> Any:
+def made(
+    row: Row,
+    kind: type[Any],
+    *arguments: object,
+    given: Mapping[str, object],
+    **keywords: object,
+) -> Any:
     """Return what the row's factory makes.
 
     Args:
@@ -79,13 +88,14 @@ def made(row: Row, kind: type[Any], *arguments: object, given: Mapping[str, obje
         kind: The class that it must have.
         arguments: The arguments of its factory.
         given: The options that the user gave.
+        keywords: The values of the row's `keywords`.
 
     Raises:
         UsageError: The factory failed, or made something else.
     """
     name = f"--{row.what} is {row.name}, which"
     with faults_of_others(lambda words, more: UsageError(f"{name} failed: {words}", more)):
-        thing = row.make(*arguments, given=given)
+        thing = row.make(*arguments, given=given, **keywords)
     if not isinstance(thing, kind):
         raise UsageError(f"{name} is no {kind.__name__}, but made {thing!r}")
     return thing
@@ -134,6 +144,23 @@ def pruner_maker(settings: StudySettings) -> PrunerMaker:
         return make_pruner(asked, objectives, row)
 
     return make
+
+
+def check_plug_ins(
+    settings: StudySettings, asked: PrunerSettings, goals: Goals, *, space: SearchSpace, seed: int
+) -> None:
+    """Make a sampler and a pruner of others once, before there is a study that needs them.
+
+    Raises:
+        UsageError: One of them cannot be made, such as because it refuses its options.
+    """
+    sampler, pruner = find_sampler(settings), find_pruner(settings)
+    directions = tuple(goal.direction for goal in goals.objectives)
+    if sampler.name not in SAMPLERS.built_in:
+        own = settings.own_options(SAMPLERS.what)
+        made(sampler, Sampler, space, seed, given=own, directions=directions)
+    if pruner.name not in PRUNERS.built_in:
+        made(pruner, Pruner, given=asked.options, directions=directions, epochs=asked.epochs)
 
 
 def check_own_options(settings: StudySettings, row: Row) -> None:

@@ -48,6 +48,7 @@ def examine_jobs(
     A job waits in the queue for `wait_seconds` at most.
     No job is left after the generator has ended or was closed.
     """
+    yield passed("slurm.toml", f"read from {' and '.join(map(str, config.files))}")
     for shape in config.shapes:
         where = "in a Slurm job"
         where += f" ({shape.name})" if len(config.shapes) > 1 else ""

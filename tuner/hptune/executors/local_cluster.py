@@ -20,6 +20,7 @@ from distributed import Client, LocalCluster, Nanny, Status, Worker, WorkerPlugi
 
 from ..errors import DISK_FULL, StudyError
 from ..security.certificates import in_memory
+from ..worker.dask.connection_limit import limit_connections
 from ..worker.dask.dask_settings import DASK_SETTINGS, SCRATCH, silence
 from ..worker.dask.encryption import security
 from ..worker.gpus.machine import GIVEN
@@ -73,7 +74,7 @@ def start_cluster(
     silence()
     try:
         with dask.config.set({**DASK_SETTINGS, SCRATCH: str(scratch)}):
-            return LocalCluster(
+            cluster = LocalCluster(
                 n_workers=len(cores),
                 threads_per_worker=len(cores[0]),
                 processes=True,
@@ -86,12 +87,15 @@ def start_cluster(
                 # Trials are separate processes, which Dask's limit does not measure.
                 memory_limit=0,
                 silence_logs=logging.CRITICAL,
-                plugins=(_IgnoresSigterm(),),
+                plugins=(_OfMaster(),),
                 # Other studies on this machine may use other GPUs.
                 env={GIVEN: ",".join(gpus)} if gpus else {},
             )
     except (OSError, RuntimeError, TimeoutError) as error:
         raise StudyError(f"the Dask cluster cannot be started: {_cause(error)}") from error
+    for each in (cluster.scheduler, *cluster.workers.values()):
+        limit_connections(each)
+    return cluster
 
 
 def _cause(error: BaseException) -> str:
@@ -132,17 +136,18 @@ class _Nanny(Nanny):
                 main.update({k: v for k, v in _Nanny._script.items() if v or k == "__spec__"})
 
 
-class _IgnoresSigterm(WorkerPlugin):
-    """Plugin with which a worker ignores SIGTERM, which `timeout` sends to all processes.
+class _OfMaster(WorkerPlugin):
+    """Plugin of a master's own workers, which strangers cannot flood, and which ignore SIGTERM.
 
-    The master handles it: it tells the trials to write checkpoints, and then its workers to leave.
+    `timeout` sends SIGTERM to all processes. The master handles it: it tells the trials to write
+    checkpoints, and then its workers to leave.
     """
 
-    name = "hptune-ignores-sigterm"
+    name = "hptune-of-master"
 
     def setup(self, worker: Worker) -> None:
         """Leave only if the master has not stopped the worker long after the signal."""
-        del worker
+        limit_connections(worker)
         silence()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..config.places import CLUSTERS
@@ -13,13 +13,20 @@ from ..registry import loaded
 from ..storage.directory import StudyDirectory
 
 
-def detach_new(settings: StudySettings, directory: StudyDirectory, arguments: Sequence[str]) -> str:
+def detach_new(
+    settings: StudySettings,
+    directory: StudyDirectory,
+    arguments: Sequence[str],
+    *,
+    notify: Callable[[str], None],
+) -> str:
     """Submit the master of a new study as a job; returns where to look, as text for the user.
 
     Args:
         settings: What the user asked for.
         directory: Where the study is to be; must not hold one yet.
         arguments: The arguments of `hptune` for the same run in the foreground.
+        notify: Takes a line for the user, such as on a batch system that does not answer.
 
     Raises:
         UsageError: The settings are wrong, there can be no study here, or the job would be refused.
@@ -30,7 +37,7 @@ def detach_new(settings: StudySettings, directory: StudyDirectory, arguments: Se
     directory.check_place()
     check_request(settings)
     try:
-        return _submit(settings, directory, arguments)
+        return _submit(settings, directory, arguments, notify)
     finally:
         directory.give_up()  # if nothing was submitted
 
@@ -40,6 +47,7 @@ def detach_again(
     directory: StudyDirectory,
     arguments: Sequence[str],
     *,
+    notify: Callable[[str], None],
     accept_space: bool = False,
     tries: Sequence[Mapping[str, object]] = (),
     retry_failed: bool = False,
@@ -50,6 +58,7 @@ def detach_again(
         changes: Fields of `StudySettings` to change.
         directory: Where the study is.
         arguments: As for `detach_new`.
+        notify: As for `detach_new`.
         accept_space: Whether the study may continue in another search space.
         tries: Configurations, given in part, to try next.
         retry_failed: Whether failed trials begin again.
@@ -72,10 +81,15 @@ def detach_again(
             f"with `hptune stop {directory}`"
         )
     check_resume(request, past)
-    return _submit(request.settings, directory, arguments)
+    return _submit(request.settings, directory, arguments, notify)
 
 
-def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Sequence[str]) -> str:
+def _submit(
+    settings: StudySettings,
+    directory: StudyDirectory,
+    arguments: Sequence[str],
+    notify: Callable[[str], None],
+) -> str:
     row = find_cluster(settings)
     if row.detaches is None:
         able = [each for each in CLUSTERS.rows.values() if each.detaches is not None]
@@ -84,5 +98,5 @@ def _submit(settings: StudySettings, directory: StudyDirectory, arguments: Seque
             f"--detach submits the master to a batch system, and --cluster is {row.name}; "
             f"allowed are {names}"
         )
-    text: str = loaded(row.detaches)(settings, directory, arguments)
+    text: str = loaded(row.detaches)(settings, directory, arguments, notify)
     return text

@@ -12,6 +12,7 @@ from .. import text
 from ..config.model_file import Found
 from ..config.objectives import goals_of
 from ..config.parallel_trials import carrier_of, check_splits
+from ..config.places import AUTO
 from ..config.plugins import check_place
 from ..config.resolved import checked_pruner
 from ..config.settings import SETTINGS, StudySettings
@@ -23,6 +24,7 @@ from ..core.space.space import SearchSpace
 from ..core.table import Section
 from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
+from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
 from .plan import RunPlan, layout_for, with_entry
 from .resume_checks import Past, check_changes, check_room
@@ -140,6 +142,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
         backend=found.backend,
         notes=(
             *found.warnings,
+            *_place_notes(request),
             *_resume_notes(engine, retried),
             *changed,
             *known,
@@ -147,6 +150,14 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
             *carrier.notes,
         ),
     )
+
+
+def _place_notes(request: ResumeRequest) -> list[str]:
+    before, now = request.stored.cluster, request.settings.cluster
+    if before in (now, AUTO):  # the options that choose it are in the command
+        return []
+    name = f"--cluster {shown_name(before)}"
+    return [f"{name} is not used any more, since other workers are asked for; give it to return"]
 
 
 def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..clusters.choice import choose_cluster
 from ..config.model_file import SourceKind
-from ..config.plugins import find_cluster, pruner_maker
+from ..config.plugins import check_plug_ins, find_cluster, pruner_maker
 from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
@@ -120,6 +120,7 @@ def _start(
         with lock.beating():
             found = workers.code.read(directory.path)
             plan = plan_start(settings, found, workers)
+            check_plug_ins(settings, plan.pruner, plan.goals, space=plan.space, seed=plan.seed)
         facts = {
             "hptune_version": installed().get("hptune", "unknown"),
             "created_at": workers.clock.now(),

@@ -13,7 +13,8 @@ from typing import Any, Self
 import cattrs
 
 from ..core.attempt import Cause, Ending
-from ..storage.files import atomic_write
+from ..errors import NotAFileError
+from ..storage.files import atomic_write, read_whole
 
 FILE = "scaling.json"
 """The file in a study's directory with its model's curves."""
@@ -231,7 +232,8 @@ def write_curves(study: Path, curves: Sequence[ScalingCurve]) -> None:
 def read_curves(study: Path) -> tuple[ScalingCurve, ...]:
     """Return the curves in a study's directory; empty if it has none that can be read."""
     try:
-        content = json.loads((study / FILE).read_text(encoding="utf-8"))
+        content = json.loads(read_whole(study / FILE))
         return tuple(map(ScalingCurve.from_json, content))
-    except (OSError, ValueError, LookupError, TypeError):  # written by another version, or by hand
+    # Written by another version, or by hand.
+    except (OSError, ValueError, LookupError, TypeError, NotAFileError):
         return ()

@@ -17,10 +17,11 @@ from pathlib import Path
 from .. import text
 from ..core.goals import Goals
 from ..core.trial import Trial
+from ..errors import NotAFileError
 from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory
 from .file_errors import storage_errors
-from .files import atomic_write, replacing
+from .files import atomic_write, read_whole, replacing
 
 logger = logging.getLogger(__name__)
 
@@ -219,8 +220,8 @@ def _number_in(folder: Path) -> int | None:
 
 def _summary_in(folder: Path) -> dict[str, object] | None:
     try:
-        found = json.loads((folder / SUMMARY).read_bytes())
-    except (OSError, ValueError):
+        found = json.loads(read_whole(folder / SUMMARY))
+    except (OSError, ValueError, NotAFileError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -238,6 +239,8 @@ def _model_in(folder: Path) -> str | None:
 
 def _is_whole(model: Path) -> bool:
     """Return whether a model is there, and whole by its first and last bytes."""
+    if model.suffix and not model.is_file():
+        return False  # a pipe, say, which would be waited for
     if model.suffix == ".keras":
         return zipfile.is_zipfile(model)
     if model.suffix == ".h5":

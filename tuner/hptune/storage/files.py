@@ -62,6 +62,17 @@ def read_part(path: Path, *, begin: int = 0, most_bytes: int = 65_536) -> bytes:
         os.close(file)
 
 
+def read_whole(path: Path) -> bytes:
+    """Return a file's contents, without waiting.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        NotAFileError: It is a link, a pipe, a directory or a device.
+    """
+    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
 def mapped(load: Callable[[Literal["c", "r"]], _Data]) -> _Data:
     """Return data whose arrays are mapped from a file, copy-on-write or else read-only.
 

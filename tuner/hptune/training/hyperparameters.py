@@ -287,12 +287,17 @@ class HyperParameters(OtherTuners):
     def _declare(
         self,
         kind: Callable[..., Parameter],
-        name: str,
+        name: Any,
         parent: tuple[str | None, Any],
         **fields: Any,
     ) -> Any:
         parent_name, values = parent
         with self.conditional_scope(parent_name, values) if parent_name else nullcontext():
+            if self.on_conflict and not isinstance(name, str):
+                self.on_conflict(
+                    f"the name of a hyperparameter is {name!r}, which is no text; it is called "
+                    f"{str(name)!r} (the name comes first, then its values)"
+                )
             name, conditions = self._full_name(name), tuple(self._conditions)
             if any(condition.name == name for condition in conditions):
                 raise SpaceError(f"{name} depends on itself; give it another name")

@@ -250,9 +250,12 @@ class Engine:
     def _worker_left(self, worker: Worker, reason: str) -> list[Command]:
         commands: list[Command] = []
         for name in self._records.running_on(worker.name):
-            placement = self._records.running[name].attempt.placement
-            if not any(each in self.workers for each in placement.workers):
-                ending = Ending(Cause.WORKER_LOST, reason=reason)
+            attempt = self._records.running[name].attempt
+            if not any(each in self.workers for each in attempt.placement.workers):
+                # The order for it came to a worker that was about to leave.
+                never_ran = worker.was_drained and attempt.started_at is None
+                cause = Cause.RELEASED if never_ran else Cause.WORKER_LOST
+                ending = Ending(cause, reason=reason)
                 commands += self._end_attempt(worker.since, name, ending)
             # Else the executor ends the processes on the other workers, and then the attempt.
         self._dispatch.worker_left(worker)

@@ -2,7 +2,8 @@
 
 Offers: `plugin.StudyPlugin`, `announcement.Announcement`, `calls` (of the master to a worker),
 `offer.offered` and `worker.join` (`hptune worker`), `study_access.StudyAccess`,
-`encryption.security`, `versions`; `plugin_state` decides, `study_attempts` has the threads.
+`encryption.security`, `connection_limit.limit_connections`, `versions`; `plugin_state` decides,
+`study_attempts` has the threads.
 
 May import: `errors`, `text`, `core`, `security`, `config`, `worker`, `worker.monitoring`,
 `worker.transport`.

@@ -22,6 +22,7 @@ from .. import devices
 from ..addresses import address_of, has_ended, is_over, reach
 from ..health import announce
 from ..private_folder import dask_folder
+from .connection_limit import limit_connections
 from .dask_settings import DASK_SETTINGS, silence
 from .encryption import security
 from .offer import Offer, WorkerOptions
@@ -267,6 +268,7 @@ class _Joining:
             if isinstance(cause, OSError | TimeoutError):
                 return None
             raise StudyError(f"the scheduler at {address} takes no such worker: {cause}") from error
+        limit_connections(worker)
         announce(self._scratch, worker.http_server.port)  # type: ignore[attr-defined]  # Dask's
         return worker
 
