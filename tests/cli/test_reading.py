@@ -28,8 +28,8 @@ from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError
-from hptune.master.user_requests import ask
 from hptune.reporting.results.trials import ranked, trials_text
+from hptune.storage.asking import ask
 from hptune.storage.ledger import Ledger
 from hptune.study import Study
 from hptune.text import NOTHING

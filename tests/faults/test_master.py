@@ -16,7 +16,7 @@ import pytest
 
 from hptune.cli.output import INTERRUPTED
 from hptune.core.user_requests import UserAction
-from hptune.master.user_requests import send
+from hptune.storage.asking import send
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.file_errors import storage_full
 from hptune.storage.ledger import Ledger

@@ -46,7 +46,7 @@ WINGS = {
         uses=("remote", "other tools", "notes"),
     ),
     "notes": Wing(
-        ("hptune.cli.noting", "hptune.master.notes", "hptune.reporting.results.notes"),
+        ("hptune.cli.noting", "hptune.storage.notes", "hptune.reporting.results.notes"),
         doors={"hptune.study": "Study.note writes one"},
         open_doors={
             "hptune.reporting.results.export": "a trial is exported with its notes",

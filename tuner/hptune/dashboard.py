@@ -13,14 +13,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from .config.plugins import pause_text
 from .core.user_requests import UserAction
 from .errors import HptuneError, StudyError
-from .master.user_requests import ask, check, pause_text, send
 from .reporting.html.folder import Folder, FolderPage
 from .reporting.html.live import LivePage, LiveStudy
 from .reporting.html.live_server import PageServer
 from .reporting.html.reports import Reports
 from .reporting.results.listing import ListedStudy
+from .storage.asking import ask, check, send
 from .storage.directory import StudyDirectory
 from .storage.files import open_plain
 from .storage.ledger import FollowedReports, LedgerReader
@@ -170,6 +171,7 @@ def _asked(
         case UserAction.ADD:
             return "The trial is added; it runs next."
         case UserAction.PAUSE:
-            return f"The study is paused: {pause_text(directory)}."
+            stored = LedgerReader(directory).facts()["settings"]
+            return f"The study is paused: {pause_text(directory.path, stored)}."
         case _:
             return "Trials start again."

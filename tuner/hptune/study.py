@@ -266,7 +266,7 @@ class Study(Reports, Exports):
             UsageError: There is no such trial, or a tag is no word.
             StudyError: This user may not write to the study.
         """
-        from .master.notes import write_note
+        from .storage.notes import write_note
 
         note = Note(words, tuple(tags), tuple(remove_tags))
         write_note(self._directory, note, trial=trial, tool="Python")

@@ -56,7 +56,7 @@ def stop(directory: Path, trial: int | None, wait_seconds: float) -> None:
 
 def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
     from ..clusters.slurm_master import cancel_jobs
-    from ..master.user_requests import send
+    from ..storage.asking import send
 
     owner = study.owner()
     if owner is None and cancel_jobs(study):
@@ -79,7 +79,7 @@ def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
 
 def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None:
     from .. import text
-    from ..master.user_requests import ask
+    from ..storage.asking import ask
     from ..study import Study
 
     deadline = time.monotonic() + wait_seconds
@@ -114,17 +114,20 @@ def pause(directory: Path) -> None:
     them, and submitted again by `hptune resume`. Other workers stay, with their devices; `hptune
     stop` frees them.
     """
-    from ..master.user_requests import ask, pause_text
+    from ..config.plugins import pause_text
+    from ..storage.asking import ask
     from ..storage.directory import StudyDirectory
+    from ..storage.ledger import LedgerReader
 
     study = StudyDirectory(directory)
     ask(study, UserAction.PAUSE, tool="hptune pause")
-    echo(f"The study is paused: {pause_text(study)}. Start more trials with: hptune resume {study}")
+    follows = pause_text(directory, LedgerReader(study).facts()["settings"])
+    echo(f"The study is paused: {follows}. Start more trials with: hptune resume {study}")
 
 
 def go_on(directory: Path) -> bool:
     """Let a running study that is paused start trials again; return whether it was."""
-    from ..master.user_requests import ask
+    from ..storage.asking import ask
     from ..storage.directory import StudyDirectory
     from ..storage.ledger import LedgerReader
 
@@ -178,7 +181,7 @@ def enqueue(words: tuple[str, ...]) -> None:
     --trials; when all of them exist, the study runs it in addition.
     """
     from ..core.space.space import SearchSpace
-    from ..master.user_requests import ask
+    from ..storage.asking import ask
     from ..storage.directory import StudyDirectory
     from ..storage.ledger import LedgerReader
 

@@ -33,9 +33,9 @@ def note(
     them.
     """
     from ..core.user_requests import Note
-    from ..master.notes import write_note
     from ..reporting.results.notes import notes_text
     from ..storage.directory import StudyDirectory
+    from ..storage.notes import write_note
     from ..study import Study
 
     has_directory = bool(words) and os.path.isdir(words[0])  # noqa: PTH112 - as in enqueue

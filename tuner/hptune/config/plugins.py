@@ -68,6 +68,18 @@ def find_cluster(settings: StudySettings) -> ClusterRow:
     return _find(CLUSTERS, settings.cluster, settings)
 
 
+def pause_text(directory: Path, stored: Mapping[str, Any]) -> str:
+    """Return what becomes of the trials and workers of a paused study, in words.
+
+    Args:
+        directory: The study's directory.
+        stored: Its settings, as the ledger has them.
+    """
+    cluster = find_cluster(StudySettings.from_json(stored).found_in(directory))
+    stay = f"the workers keep their devices (`hptune stop {directory}` frees them)"
+    return f"running trials go on, and {cluster.pauses or stay}"
+
+
 def cluster_options(settings: StudySettings, row: ClusterRow) -> dict[str, Any]:
     """Return the options given to a cluster, without those of others that have a flag."""
     known = {each.name for each in row.options} | settings.cluster_options.keys()

@@ -8,9 +8,9 @@ import time
 from ..core.messages import UserRequested
 from ..core.user_requests import Note, UserAction
 from ..errors import StudyLockedError, UsageError
-from ..storage.directory import StudyDirectory
-from ..storage.ledger import Ledger, LedgerReader
-from .user_requests import ask, check_exists, new_request
+from .asking import ask, check_exists, new_request
+from .directory import StudyDirectory
+from .ledger import Ledger, LedgerReader
 
 _MOST_CHARACTERS = 10_000
 """Longest note."""
