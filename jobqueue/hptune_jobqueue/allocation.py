@@ -269,7 +269,7 @@ class AllocationCluster:
             # Signals go to the steps: srun itself would kill the workers on one.
             nodes = self._slurm.signal_steps(self._allocation.job, self._name) if workers else ()
             # Workers on other nodes are not waited for: these may have failed.
-            _wait([each for each in workers if each.node in nodes], deadline)
+            _wait([worker for worker in workers if worker.node in nodes], deadline)
         self._terminate()
         _wait(workers, time.monotonic() + _SHUTDOWN_SECONDS)
         self._workers = []

@@ -313,7 +313,7 @@ class SlurmCluster:
         """Return the addresses of the workers that must take no more trials."""
         ids = self._jobs.drained() if self._jobs is not None else frozenset()
         workers = self._scheduler.workers() if ids else ()
-        return [each.address for each in workers if job_of(each.name) in ids]
+        return [worker.address for worker in workers if job_of(worker.name) in ids]
 
     def exclude_node(self, node: str, why: str) -> None:
         """Run no more jobs on a node; may also be called before `scale_up`."""

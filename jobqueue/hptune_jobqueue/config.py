@@ -118,7 +118,9 @@ class Shape:
     @property
     def excluded(self) -> tuple[str, ...]:
         """The nodes that its directives exclude, in Slurm's form."""
-        found = (re.match(r"(?:--exclude[=\s]|-x)\s*(\S+)", each) for each in self.directives)
+        found = (
+            re.match(r"(?:--exclude[=\s]|-x)\s*(\S+)", directive) for directive in self.directives
+        )
         return tuple(each[1] for each in found if each)
 
     @property
@@ -150,7 +152,7 @@ class SlurmConfig:
     def showing(self, *directories: Path) -> SlurmConfig:
         """Return the same with these directories visible in the images of all shapes."""
         more = tuple(map(str, directories))
-        shapes = (replace(each, mounts=(*each.mounts, *more)) for each in self.shapes)
+        shapes = (replace(shape, mounts=(*shape.mounts, *more)) for shape in self.shapes)
         return replace(self, shapes=tuple(shapes))
 
     def prefix(self, shape: Shape) -> str:
@@ -172,7 +174,7 @@ def read_config(path: Path) -> SlurmConfig:
         config = parse_config(text, defaults)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    shapes = (_with_image_in(path.absolute().parent, each) for each in config.shapes)
+    shapes = (_with_image_in(path.absolute().parent, shape) for shape in config.shapes)
     files = (path,) if site is None else (path, site)
     return replace(config, shapes=tuple(shapes), files=files)
 
@@ -207,7 +209,7 @@ def _completed(given: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, 
     complete = {**defaults, **given}
     shapes = given.get("shape")
     tables = [given, *(shapes if isinstance(shapes, list) else ())]
-    if any(isinstance(each, dict) and not each.keys().isdisjoint(_RIVALS) for each in tables):
+    if any(isinstance(table, dict) and not table.keys().isdisjoint(_RIVALS) for table in tables):
         complete = {key: complete[key] for key in complete if key in given or key not in _RIVALS}
     if isinstance(given.get("master"), dict):
         complete["master"] = {**defaults.get("master", {}), **given["master"]}

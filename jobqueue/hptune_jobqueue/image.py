@@ -115,7 +115,7 @@ def python_command(shape: Shape, image: str, *, has_gpus: bool) -> str:
     """
     program = program_of(shape)
     python = f"{shlex.quote(shape.python or 'python3')} -P"
-    own = "".join(f" {each}" for each in shape.image_options)
+    own = "".join(f" {option}" for option in shape.image_options)
     image = shlex.quote(image)
     mounted = [shlex.quote(str(each)) for each in _mounted(shape)]
     if program is ImageProgram.CH_RUN:

@@ -222,7 +222,7 @@ class Jobs:
         return before != self._states()
 
     def _states(self) -> list[tuple[str, JobState, bool]]:
-        return [(each.job.id, each.job.state, each.was_idle) for each in self._records]
+        return [(record.job.id, record.job.state, record.was_idle) for record in self._records]
 
     def _on_silence(self, line: str) -> None:
         self._news.problem(line, about=_SILENCE)

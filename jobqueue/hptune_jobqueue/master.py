@@ -131,11 +131,9 @@ def cancel_study(study: str, *, is_master: bool = False) -> int:
     """
     slurm = Slurm()
     name, prefix = master_name(study), f"{study}-"
-    jobs = [each for each in slurm.jobs(None) if each.state is not JobState.OVER]
+    jobs = [job for job in slurm.jobs(None) if job.state is not JobState.OVER]
     ours = [
-        each
-        for each in jobs
-        if each.name.startswith(prefix) or (each.name == name and not is_master)
+        job for job in jobs if job.name.startswith(prefix) or (job.name == name and not is_master)
     ]
     ours.sort(key=lambda each: each.name != name)
     slurm.cancel([each.id for each in ours])

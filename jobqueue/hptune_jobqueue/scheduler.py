@@ -97,7 +97,7 @@ class OwnScheduler:
 
     def dismiss(self) -> None:
         """Have the workers close; returns at once if there is none."""
-        if not (addresses := [each.address for each in self.workers()]):
+        if not (addresses := [worker.address for worker in self.workers()]):
             return
         with contextlib.suppress(OSError, RuntimeError, TimeoutError):
             self._dask.sync(

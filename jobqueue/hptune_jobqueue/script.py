@@ -205,7 +205,7 @@ def _rendered(
             job_script_prologue=prologue,
             python=f"exec {_python(shape, worker)}",
             worker_command=command.module,
-            worker_extra_args=[shlex.quote(each) for each in command.arguments],
+            worker_extra_args=[shlex.quote(argument) for argument in command.arguments],
             interface=shape.interface,
             local_directory=_shell_word(shape.scratch),
             death_timeout=shape.grace_seconds,
@@ -309,7 +309,7 @@ def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
     if shape.nodes > 1:
         lines += [f"--ntasks={shape.nodes}", "--ntasks-per-node=1"]
     # In one directive, because sbatch obeys only the last one of its kind.
-    others = [gres_of(each) for each in shape.directives]
+    others = [gres_of(directive) for directive in shape.directives]
     kind = f"{shape.gpu_type}:" if shape.gpu_type else ""
     gres = [f"gpu:{kind}{worker.gpus}"] if worker.gpus else []
     if gres := [*gres, *filter(None, others)]:
@@ -334,7 +334,7 @@ def _file_name(path: Path, pattern: str = "") -> str:
 
 def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
     lines = [*prepare_lines(shape), *(_LOAD_MODULE if shape.modules else ())]
-    lines += [f"hptune_load {shlex.quote(each)}" for each in shape.modules]
+    lines += [f"hptune_load {shlex.quote(module)}" for module in shape.modules]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in shape.environment]
     if shape.prologue:
         lines += [*_TRAP, *shape.prologue, "trap - ERR"]

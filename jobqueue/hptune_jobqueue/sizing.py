@@ -248,8 +248,8 @@ def are_nodes_up(partitions: Sequence[Partition], shape: Shape, worker: WorkerSh
     """Return whether enough nodes that hold a shape's worker are neither down nor drained."""
     up = sum(
         count
-        for each in chosen_partitions(shape.partition, partitions)
-        for node, count in each.nodes
+        for partition in chosen_partitions(shape.partition, partitions)
+        for node, count in partition.nodes
         if node.cpus >= worker.cpus
         and node.memory_bytes >= worker.memory_bytes
         and node.gpu_count(shape.gpu_type) >= worker.gpus
@@ -276,9 +276,9 @@ def _check_gpu_type(
 def _gpus_elsewhere(partitions: Sequence[Partition]) -> str:
     """Return in which partitions the GPUs are, to be added to a message."""
     found = [
-        f"{each.name} ({', '.join(kind or 'no type' for kind in each.gpu_types())})"
-        for each in partitions
-        if each.gpu_types()
+        f"{partition.name} ({', '.join(kind or 'no type' for kind in partition.gpu_types())})"
+        for partition in partitions
+        if partition.gpu_types()
     ]
     return f"; GPUs are in {', '.join(found)}" if found else "; Slurm shows GPUs in no partition"
 

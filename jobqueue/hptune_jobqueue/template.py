@@ -54,12 +54,16 @@ def template_text(partitions: Sequence[Partition], *, account: str | None = None
         partitions: The partitions of the cluster.
         account: The user's account; None if unknown.
     """
-    usable = [each for each in partitions if each.is_up and any(count for _, count in each.nodes)]
+    usable = [
+        partition
+        for partition in partitions
+        if partition.is_up and any(count for _, count in partition.nodes)
+    ]
     chosen = min(usable or partitions, key=lambda each: (not each.gpu_types(), not each.is_default))
     limit = min(_LONGEST_SECONDS, chosen.limit_seconds or _LONGEST_SECONDS)
     says = f'account = "{account}"' if account else '# account = "project"'
     parts = [_HEAD.format(walltime=clock(limit), account=says)]
-    parts += [_shape(each, is_chosen=each is chosen) for each in partitions]
+    parts += [_shape(partition, is_chosen=partition is chosen) for partition in partitions]
     return "\n".join(parts)
 
 

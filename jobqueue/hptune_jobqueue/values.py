@@ -82,9 +82,9 @@ def gres_of(directive: str) -> str:
 
 def _paths(key: str, value: object) -> tuple[str, ...]:
     paths = tuple(map(os.path.expanduser, _lines(key, value)))
-    for each in paths:
-        if not each.startswith("/"):
-            raise ConfigError(f"{key} has {each!r}; allowed are directories as whole paths")
+    for path in paths:
+        if not path.startswith("/"):
+            raise ConfigError(f"{key} has {path!r}; allowed are directories as whole paths")
     return paths
 
 

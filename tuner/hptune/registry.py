@@ -204,7 +204,7 @@ class Registry(Generic[R]):
         self._row = row
         self.what = row.what
         self.built_in = {each.name: each for each in built_in}
-        self._families = {each.row.name: each for each in families}
+        self._families = {family.row.name: family for family in families}
 
     @property
     def rows(self) -> Mapping[str, R]:
@@ -271,7 +271,9 @@ class Registry(Generic[R]):
         """
         if (row := self._row_of(thing, name)) is not None:
             return row
-        call = ", ".join((*self._row.arguments, *(f"{each}=…" for each in self._row.keywords)))
+        call = ", ".join(
+            (*self._row.arguments, *(f"{keyword}=…" for keyword in self._row.keywords))
+        )
         raise UsageError(
             f"--{self.what} is {name or repr(thing)}; allowed are {', '.join(self.summaries)}, "
             f"module:Name, and a class or function that is called as factory({call})"

@@ -242,7 +242,7 @@ class Tuner:
         if exists and not self._resume:
             raise study_exists(directory)
         things = self._things.values()
-        with replacing(directory, CODE_AND_DATA, [each.file(directory.path) for each in things]):
+        with replacing(directory, CODE_AND_DATA, [thing.file(directory.path) for thing in things]):
             # A model that is resumed without data uses the code and the data that are stored.
             if not exists or has_data or self._code.objective is not None:
                 if exists:
@@ -252,8 +252,8 @@ class Tuner:
                 with storage_errors(directory.path):
                     save(code(directory), directory.path / OBJECTIVE_FILE)
             with storage_errors(directory.path):
-                for each in things:
-                    each.store(directory.path)
+                for thing in things:
+                    thing.store(directory.path)
             if not (exists or has_data or self._code.objective or self._code.owns_fit):
                 raise UsageError(
                     f"fit has no data, and there is no study in {directory} whose data it could "
@@ -354,7 +354,7 @@ class _PythonProgress:
 
     def start(self, header: RunHeader) -> None:
         """Show what the run is about."""
-        self._shown.start(replace(header, notes=[self._in_python(each) for each in header.notes]))
+        self._shown.start(replace(header, notes=[self._in_python(note) for note in header.notes]))
 
     def note(self, notice: Notice) -> None:
         """Show one line that stays."""
@@ -405,8 +405,12 @@ def _changes(
 def _show_settings() -> None:
     """Put all settings into the docstring and the signature of `Tuner`."""
     own = inspect.signature(Tuner.__init__)
-    first = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    more = [each for each in parameters() if each.name not in own.parameters]
+    first = [
+        parameter
+        for parameter in own.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    more = [parameter for parameter in parameters() if parameter.name not in own.parameters]
     signature = own.replace(parameters=[*first, *more])
     Tuner.__init__.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
     Tuner.__doc__ = f"{Tuner.__doc__}\n{textwrap.indent(arguments_text(), '    ')}"

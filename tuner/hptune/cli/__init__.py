@@ -95,7 +95,7 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     given = error.option_name.lstrip("-")
     command = None if error.ctx is None else error.ctx.command
     params = [] if command is None else command.params
-    shown = [each for each in params if isinstance(each, click.Option) and not each.hidden]
+    shown = [param for param in params if isinstance(param, click.Option) and not param.hidden]
     names = [name[2:] for each in shown for name in each.opts if name.startswith("--")]
     argument = given.replace("-", "_")
     ours = (our_name(argument) or argument).replace("_", "-")

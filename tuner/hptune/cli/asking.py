@@ -195,8 +195,8 @@ def enqueue(words: tuple[str, ...]) -> None:
             "units=64`. `hptune space DIR` shows the names"
         )
     # Pairs are one configuration; each other argument has its own.
-    pairs = [each for each in values if "=" in each and not each.startswith(("@", "{"))]
-    texts = filter(None, [",".join(pairs), *(each for each in values if each not in pairs)])
+    pairs = [value for value in values if "=" in value and not value.startswith(("@", "{"))]
+    texts = filter(None, [",".join(pairs), *(value for value in values if value not in pairs)])
     study = StudyDirectory(newest_study() if directory is None else Path(directory))
     points = [point for each in texts for point in _read(each, study)]
     answer = ask(study, UserAction.ADD, tool="hptune enqueue", points=points)

@@ -110,6 +110,6 @@ def _shown(findings: Iterator[Finding]) -> Iterator[Finding]:
     from ..doctor.report import DoctorReport
 
     with DoctorReport(sys.stdout) as report:
-        for each in findings:
-            report.show(each)
-            yield each
+        for finding in findings:
+            report.show(finding)
+            yield finding

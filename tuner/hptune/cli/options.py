@@ -94,10 +94,10 @@ class SectionedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections in their order."""
         found: dict[str, list[tuple[str, str]]] = {section: [] for section in Section}
-        for each in self.get_params(ctx):
-            record = each.get_help_record(ctx) if isinstance(each, click.Option) else None
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
-                found[getattr(each, "section", Section.OTHERS)].append(record)
+                found[getattr(param, "section", Section.OTHERS)].append(record)
         for section, records in found.items():
             if records:
                 with formatter.section(section):

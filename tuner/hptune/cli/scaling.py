@@ -38,7 +38,7 @@ def _devices(given: str | tuple[int, ...]) -> tuple[int, ...]:
     if isinstance(given, tuple):
         return given
     parts = [each.strip() for each in given.split(",")]
-    numbers = [int(each) for each in parts if each.isdecimal()]
+    numbers = [int(part) for part in parts if part.isdecimal()]
     is_increasing = all(a < b for a, b in zip([0, *numbers], numbers, strict=False))
     if len(numbers) < len(parts) or not is_increasing:
         raise ValueError

@@ -395,9 +395,9 @@ class BatchCluster:
         """Return the workers that have joined the study, or were refused, by their names."""
         known = self._known
         return {
-            each.name: Seen(each.is_busy, known[each.address])
-            for each in self._scheduler.workers()
-            if each.address in known
+            worker.name: Seen(worker.is_busy, known[worker.address])
+            for worker in self._scheduler.workers()
+            if worker.address in known
         }
 
     # --- in the thread ----------------------------------------------------------------------

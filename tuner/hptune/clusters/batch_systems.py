@@ -243,7 +243,7 @@ class JobMaker:
     def output(self, job_id: str) -> Path:
         """Return the file that a job has written; the folder if there is none."""
         pattern = re.compile(rf"(^|\.[oe]|-){job_id.partition('.')[0]}(\.|$)")
-        found = [each for each in self.logs.iterdir() if pattern.search(each.name)]
+        found = [path for path in self.logs.iterdir() if pattern.search(path.name)]
         return max(found, key=lambda each: each.stat().st_size, default=self.logs)
 
     def _end_of_job(self) -> list[str]:

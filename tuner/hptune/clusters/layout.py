@@ -144,7 +144,7 @@ def fitting(resources: Resources, cores: Iterable[int]) -> int:
     (3, 1)
     """
     share = resources.of_one_node.cpus
-    return sum(int(each // share) for each in cores) // resources.nodes
+    return sum(int(core // share) for core in cores) // resources.nodes
 
 
 def _measured(settings: StudySettings, declared: object) -> tuple[Amount, ...]:

@@ -38,7 +38,10 @@ def jobs_text(study: Path, *, now: float) -> str:
         more = sum(map(len, [*alike.values()][_JOBS_SHOWN:]))
         rows[_JOBS_SHOWN:] = [f"and {text.plural(more, 'other')}: hptune status --json"]
     lines = [f"jobs     {counts or 'none'}, as Slurm showed them {ago} ago"]
-    rows += [f"since {_clock(each.since, now)}: {text.clean(each.text)}" for each in shown.problems]
+    rows += [
+        f"since {_clock(problem.since, now)}: {text.clean(problem.text)}"
+        for problem in shown.problems
+    ]
     return "\n".join([*lines, *(f"         {row}" for row in rows)])
 
 
@@ -99,7 +102,9 @@ def jobs_json(study: Path) -> dict[str, object] | None:
         return None
     return {
         "at": shown.at,
-        "problems": [{"reason": each.text, "since": each.since} for each in shown.problems],
+        "problems": [
+            {"reason": problem.text, "since": problem.since} for problem in shown.problems
+        ],
         "jobs": [
             {
                 "id": job.id,

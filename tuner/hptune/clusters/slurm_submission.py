@@ -70,7 +70,7 @@ def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:
         # A trial that fails again is not retried whenever the job's time is up; one whose
         # job was requeued before its master began is.
         script = shlex.quote(str(directory.path / "jobs" / "master.sbatch"))
-        others = [each for each in arguments if each != RETRY_FAILED]
+        others = [argument for argument in arguments if argument != RETRY_FAILED]
         requeued = _requeued(f"[ {database} -nt {script} ]", shlex.join(others))
     return [
         f"cd {shlex.quote(str(Path.cwd()))} || exit",

@@ -119,11 +119,11 @@ def _defined(path: Path) -> list[str]:
 
 
 def _top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    for each in statements:
-        yield each
-        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    for statement in statements:
+        yield statement
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for block in ("body", "handlers", "orelse", "finalbody"):
-                yield from _top_level(getattr(each, block, ()))
+                yield from _top_level(getattr(statement, block, ()))
 
 
 def _used_by(name: str, path: Path) -> set[str]:
@@ -134,7 +134,9 @@ def _used_by(name: str, path: Path) -> set[str]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             mentioned[node.name] = names
         elif isinstance(node, ast.Assign):
-            mentioned |= {each.id: names for each in node.targets if isinstance(each, ast.Name)}
+            mentioned |= {
+                target.id: names for target in node.targets if isinstance(target, ast.Name)
+            }
     found, left = {name}, [name]
     while left:
         new = mentioned.get(left.pop(), set()) - found
@@ -158,7 +160,7 @@ def _kinds(candidates: Iterable[str], names: Mapping[str, Any]) -> dict[str, Ent
     return {
         name: kind
         for name, kind in kinds.items()
-        if not any(_is_class_of(names[name], each) for each in values)
+        if not any(_is_class_of(names[name], value) for value in values)
     }
 
 
@@ -207,9 +209,10 @@ def _takes(function: Any, count: int) -> bool:
 def _required(function: Any) -> list[str]:
     """Return the arguments that a call must give."""
     return [
-        each.name
-        for each in _signature(function).parameters.values()
-        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        parameter.name
+        for parameter in _signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
 
 
@@ -288,7 +291,7 @@ def _refuse_inner(outer: ast.FunctionDef, file: str) -> None:
     """Raise the error for a function that would be an entry point outside of another one."""
     for inner in ast.walk(outer):
         if isinstance(inner, ast.FunctionDef) and inner is not outer and inner.args.args:
-            arguments = [each.arg for each in inner.args.args]
+            arguments = [arg.arg for arg in inner.args.args]
             if arguments[0] in _HP:
                 raise ModelFileError(
                     f"{file} has {inner.name}({', '.join(arguments)}) inside of {outer.name}(), "

@@ -51,7 +51,7 @@ def result_of(fit: Callable[..., Any]) -> FitResult:
         for one in assigned.get(ast.unparse(each), [each])
         if not (isinstance(one, ast.Constant) and one.value is None)  # as before a loop
     ]
-    if values and all(_calls(each, "fit") for each in values):
+    if values and all(_calls(value, "fit") for value in values):
         return FitResult.HISTORY
     unknown = not values or any(map(_is_dict, values))
     return FitResult.METRICS if unknown else FitResult.NUMBER
@@ -65,7 +65,9 @@ def _of_function(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_dict(node: ast.expr) -> bool:
-    if isinstance(node, ast.Call) and any(each.arg == "return_dict" for each in node.keywords):
+    if isinstance(node, ast.Call) and any(
+        keyword.arg == "return_dict" for keyword in node.keywords
+    ):
         return True  # of model.evaluate
     return isinstance(node, ast.Dict | ast.DictComp) or _calls(node, "dict")
 

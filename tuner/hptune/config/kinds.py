@@ -231,7 +231,7 @@ def start_points() -> Kind:
 
 
 def _shown_points(points: Iterable[Point]) -> str:
-    return ", ".join(json.dumps(dict(each), ensure_ascii=False) for each in points)
+    return ", ".join(json.dumps(dict(point), ensure_ascii=False) for point in points)
 
 
 def _points(given: object) -> list[Point]:

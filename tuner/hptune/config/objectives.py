@@ -90,7 +90,7 @@ def check_objectives(
     Raises:
         UsageError: One is not valid, or they contradict each other.
     """
-    read = [read_objective(each) for each in objectives]
+    read = [read_objective(objective) for objective in objectives]
     metrics = [metric for metric, _ in read]
     if len(set(metrics)) < len(metrics):
         raise UsageError(f"an objective is named twice: {', '.join(metrics)}; name each once")
@@ -103,8 +103,8 @@ def check_objectives(
         raise UsageError(
             f"the objective is {objectives[0]!r}, but the direction is {direction}; give only one"
         )
-    for each in constraints:
-        read_constraint(each)
+    for constraint in constraints:
+        read_constraint(constraint)
 
 
 def resolve_goals(
@@ -140,9 +140,9 @@ def resolve_goals(
         chosen = [_default_goal(found, direction, notes)]
     else:
         other_way = _other_way(constants, of_the_file=of_the_file) if len(named) == 1 else ""
-        own = [read_objective(each)[0] for each in _texts(constants.get("OBJECTIVE"))]
+        own = [read_objective(text)[0] for text in _texts(constants.get("OBJECTIVE"))]
         chosen = [_goal(each, direction, other_way, unknown, own) for each in named]
-    goals = Goals(tuple(chosen), tuple(read_constraint(each) for each in conditions))
+    goals = Goals(tuple(chosen), tuple(read_constraint(condition) for condition in conditions))
     return goals, [*notes, *_training_notes(goals.goal.metric, found)]
 
 
@@ -155,7 +155,7 @@ def _unknown_metrics(
         UnknownMetricError: Trials cannot report it.
     """
     asked = [read_objective(each)[0] for each in named]
-    asked += [read_constraint(each).metric for each in conditions]
+    asked += [read_constraint(condition).metric for condition in conditions]
     what = "no metric of the model is" if found.is_keras else "objective() returns no metric"
     notes, known = dict[str, str](), found.metrics
     for metric in asked if known else ():

@@ -33,7 +33,9 @@ def pickled(value: object) -> bytes:
 
     def code(of: CodeType) -> tuple[Any, ...]:
         make, arguments = known[CodeType](of)
-        named = (of.co_filename if each == "<dynamic-code>" else each for each in arguments)
+        named = (
+            of.co_filename if argument == "<dynamic-code>" else argument for argument in arguments
+        )
         return make, tuple(named)
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not typed

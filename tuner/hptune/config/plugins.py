@@ -82,7 +82,7 @@ def pause_text(directory: Path, stored: Mapping[str, Any]) -> str:
 
 def cluster_options(settings: StudySettings, row: ClusterRow) -> dict[str, Any]:
     """Return the options given to a cluster, without those of others that have a flag."""
-    known = {each.name for each in row.options} | settings.cluster_options.keys()
+    known = {option.name for option in row.options} | settings.cluster_options.keys()
     return {n: v for n, v in settings.own_options(row.what).items() if n in known}
 
 
@@ -181,7 +181,7 @@ def check_own_options(settings: StudySettings, row: Row) -> None:
     Raises:
         UsageError: One is for others.
     """
-    known = {each.name for each in row.options}
+    known = {option.name for option in row.options}
     for each in SETTINGS:
         is_given = each.owner == row.what and getattr(settings, each.name) is not None
         if is_given and each.name not in known:

@@ -210,8 +210,8 @@ def _conditions(name: str, when: object, tables: Mapping[str, Any], path: Path) 
 
 def _check_names(arguments: Sequence[str], names: Sequence[str]) -> None:
     """Check that the command and the space name the same hyperparameters."""
-    used = {name for each in arguments for name in placeholders(each)}
-    facts = [f"trial.{each}" for each in FACTS]
+    used = {name for argument in arguments for name in placeholders(argument)}
+    facts = [f"trial.{fact}" for fact in FACTS]
     if unknown := sorted(used - {*names, *facts}):
         hint = did_you_mean(unknown[0], [*names, *facts], "{{{}}}")
         raise UsageError(

@@ -172,7 +172,9 @@ def summaries(registry: Registry[Any]) -> dict[str, str]:
     for name, row in registry.rows.items():
         if name in registry.built_in:
             continue
-        options = [f"{each.flag}={each.kind.metavar} ({_explained(each)})" for each in row.options]
+        options = [
+            f"{option.flag}={option.kind.metavar} ({_explained(option)})" for option in row.options
+        ]
         found[name] = "; ".join((found[name], *options))
     return found
 
@@ -191,7 +193,7 @@ def _row(setting: Setting) -> str:
         "yes" if setting.resumable else "no",
         f"{setting.help}{more} Allowed: {setting.kind.allowed}.",
     )
-    return f"| {' | '.join(each.replace('|', chr(92) + '|') for each in cells)} |"
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
         return []
     note = f"the {settings.search} has {size:,} configurations"
     if space.size() is None:
-        words = (f"{each.flag} {own.get(each.name, each.default_text)}" for each in options)
+        words = (f"{option.flag} {own.get(option.name, option.default_text)}" for option in options)
         note += f" ({', '.join(words)})"
     trials = settings.budget_trials
     if trials is not None and trials < size:

@@ -104,18 +104,18 @@ def refuse_other_searches(tree: ast.Module, file: str) -> None:
 def _takes_hp(node: ast.AST) -> bool:
     """Return whether this is a function for hptune: of `hp`, or a HyperModel's `build`."""
     return isinstance(node, ast.FunctionDef | ast.Lambda) and any(
-        each.arg.strip("_").startswith("hp") for each in node.args.args
+        arg.arg.strip("_").startswith("hp") for arg in node.args.args
     )
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             yield module.removeprefix("hptune.")
-            yield from (each.name for each in node.names if module == "hptune")
+            yield from (alias.name for alias in node.names if module == "hptune")
 
 
 def _called(tree: ast.AST) -> Iterator[str]:

@@ -40,7 +40,7 @@ def check_fit_arguments(names: Iterable[str], hypermodel: Any, *, given_to: str)
     known = list(FIT_ARGUMENTS)
     if has_own_fit(hypermodel):
         takes = inspect.signature(hypermodel.fit).parameters
-        if any(each.kind is each.VAR_KEYWORD for each in takes.values()):
+        if any(take.kind is take.VAR_KEYWORD for take in takes.values()):
             return
         known = [*known, *takes]
     for name in names:

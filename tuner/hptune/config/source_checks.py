@@ -128,8 +128,8 @@ def _first_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield line and module of the imports before the first statement that may change them."""
     for node in tree.body:
         if isinstance(node, ast.Import):
-            for each in node.names:
-                yield node.lineno, each.name.partition(".")[0]
+            for alias in node.names:
+                yield node.lineno, alias.name.partition(".")[0]
         elif isinstance(node, ast.ImportFrom):
             if node.module and not node.level:
                 yield node.lineno, node.module.partition(".")[0]
@@ -162,7 +162,7 @@ def _lacks_load_data(tree: ast.Module) -> bool:
                 builds = builds or (first.arg == "hp" and not more and node not in within)
             case ast.ClassDef(bases=bases):
                 # One that is derived from another class may inherit a `fit`.
-                names = [ast.unparse(each).rpartition(".")[2] for each in bases]
+                names = [ast.unparse(base).rpartition(".")[2] for base in bases]
                 builds = builds or "HyperModel" in names
             case ast.FunctionDef(name=name) | ast.alias(name=name, asname=None):
                 if name in (*_NEED_NO_LOAD_DATA, "*"):

@@ -89,4 +89,4 @@ def held_seconds(attempt: Attempt, device: Device, *, now: float) -> float:
 
 def hours_of(attempts: Iterable[Attempt], device: Device, *, now: float) -> float:
     """Return the device hours that attempts have held until now."""
-    return sum(held_seconds(each, device, now=now) for each in attempts) / _HOUR
+    return sum(held_seconds(attempt, device, now=now) for attempt in attempts) / _HOUR

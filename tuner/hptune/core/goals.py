@@ -125,7 +125,9 @@ class Goals:
     def metrics(self) -> tuple[str, ...]:
         """All metrics that a result needs, those of the objectives first."""
         goals = [goal.metric for goal in self.objectives]
-        return tuple(dict.fromkeys([*goals, *(each.metric for each in self.constraints)]))
+        return tuple(
+            dict.fromkeys([*goals, *(constraint.metric for constraint in self.constraints)])
+        )
 
     @property
     def trained(self) -> Goal | None:
@@ -137,7 +139,9 @@ class Goals:
         """The goals that decide which epoch is best: those that the training measures."""
         return Goals(
             () if self.trained is None else (self.trained,),
-            tuple(each for each in self.constraints if each.metric not in MEASURED),
+            tuple(
+                constraint for constraint in self.constraints if constraint.metric not in MEASURED
+            ),
         )
 
     def is_better_epoch(self, values: Sequence[float], than: Sequence[float]) -> bool:
@@ -158,7 +162,9 @@ class Goals:
         """Return the score of a result that has all `metrics`."""
         return Score(
             tuple(metrics[goal.metric] for goal in self.objectives),
-            sum(each.violation(metrics[each.metric]) for each in self.constraints),
+            sum(
+                constraint.violation(metrics[constraint.metric]) for constraint in self.constraints
+            ),
         )
 
     def judged(self, trial: Trial) -> Trial:
@@ -184,10 +190,10 @@ class Goals:
     def broken(self, metrics: Mapping[str, float]) -> list[str]:
         """Return a message for each constraint that a result breaks."""
         return [
-            f"{each.metric} is {_shown(metrics[each.metric])}, allowed is {each.comparison} "
-            f"{each.bound:.12g}"
-            for each in self.constraints
-            if each.metric in metrics and each.violation(metrics[each.metric])
+            f"{constraint.metric} is {_shown(metrics[constraint.metric])}, allowed is "
+            f"{constraint.comparison} {constraint.bound:.12g}"
+            for constraint in self.constraints
+            if constraint.metric in metrics and constraint.violation(metrics[constraint.metric])
         ]
 
     def first_goal_key(self, score: Score) -> float:

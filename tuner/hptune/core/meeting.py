@@ -43,7 +43,7 @@ def nodes_of(members: Sequence[Member]) -> tuple[str, ...]:
     >>> nodes_of([Member(0, "::1", "a", (1, 2)), Member(1, "::1", "a", (3, 4))])
     ('a',)
     """
-    return tuple(dict.fromkeys(each.node for each in members))
+    return tuple(dict.fromkeys(member.node for member in members))
 
 
 def log_name(rank: int = 0) -> str:

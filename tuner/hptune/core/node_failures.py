@@ -84,7 +84,7 @@ class NodeFailures:
         failures = self._failures.get(node, [])
         if len(failures) < MAX_NODE_FAILURES:
             return False
-        losses = [loss for each in failures for loss in each]
+        losses = [loss for failure in failures for loss in failure]
         return len({each.trial for each in losses}) > 1 or any(
             each.cause is not Cause.KILLED for each in losses
         )

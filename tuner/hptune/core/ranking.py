@@ -110,12 +110,12 @@ class Ranking:
             self._pending.add(trial.number)
         if len(repeats) < len(self._expected.get(of, ())):
             return
-        measured = [each for each in repeats if each.state is TrialState.COMPLETE]
+        measured = [repeat for repeat in repeats if repeat.state is TrialState.COMPLETE]
         self._confirmed[of] = _confirmation(
             self._complete[of], measured, failed=len(repeats) - len(measured)
         )
         kept = self.kept
-        self._pending.difference_update(each.number for each in repeats)
+        self._pending.difference_update(repeat.number for repeat in repeats)
         if not self._is_by_means:
             return  # no repeat is complete yet
         means = [each for each in self._confirmed.values() if len(each.trials) > 1]

@@ -175,7 +175,7 @@ class Workers:
 
     def __iter__(self) -> Iterator[Worker]:
         """Iterate over the workers that are there, in the order in which they first joined."""
-        return (each for each in self._workers.values() if each.is_there)
+        return (worker for worker in self._workers.values() if worker.is_there)
 
     def __len__(self) -> int:
         return self._on_node.total()
@@ -218,7 +218,7 @@ class Workers:
 
         What fails everywhere, such as a file server, is no fault of the nodes.
         """
-        found = next((each for each in self._failures.nodes if each not in self._excluded), "")
+        found = next((node for node in self._failures.nodes if node not in self._excluded), "")
         return "" if all(map(self._failures.any_on, self._on_node)) else found
 
     def losses_on(self, node: str) -> tuple[Loss, ...]:

@@ -90,8 +90,8 @@ def examine(subject: Subject, checks: Sequence[Check] = CHECKS) -> Iterator[Find
 
 
 def _start(checks: Sequence[_RunningCheck], subject: Subject) -> None:
-    for each in checks:
-        each.start(subject)
+    for check in checks:
+        check.start(subject)
 
 
 class _RunningCheck:

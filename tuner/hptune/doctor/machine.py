@@ -91,7 +91,7 @@ def check_machine(subject: Subject) -> Iterator[Finding]:
         yield passed("GPUs", f"{len(granted.gpus)} available: {names} ({gpus.way})")
     elif subject.gpus_per_trial == 0:
         yield passed("GPUs", "none used; trials train on cores")
-    elif set_here := [each for each in gpus.vendor.variables() if each in os.environ]:
+    elif set_here := [variable for variable in gpus.vendor.variables() if variable in os.environ]:
         yield warned(
             "GPUs",
             f"none available: {' and '.join(set_here)} is set and names none",

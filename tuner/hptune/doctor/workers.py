@@ -140,7 +140,7 @@ def _versions(client: Any, addresses: list[str]) -> Finding:
             return failed(name, f"hptune is not installed at {address}: {found}", advice)
         if different := versions.differences(here, found, needed):
             wrong.append(versions.text(different, here="this machine", there=address))
-        frameworks[tuple(found.get(each) for each in versions.OF_FRAMEWORKS)] = address
+        frameworks[tuple(found.get(framework) for framework in versions.OF_FRAMEWORKS)] = address
     if wrong:
         return failed(name, "; ".join(wrong[:_NAMED]), advice)
     if len(frameworks) > 1:

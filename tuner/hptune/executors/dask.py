@@ -187,7 +187,7 @@ class DaskExecutor(Executor):
 
     def notices(self) -> Sequence[Notice]:
         """Return how files get to the workers, if that is news."""
-        return () if self._files is None else [Notice(each) for each in self._files.lines()]
+        return () if self._files is None else [Notice(line) for line in self._files.lines()]
 
     @property
     def workers(self) -> Mapping[str, str]:

@@ -172,7 +172,7 @@ class StudyCalls:
             case Tell(worker, order):
                 later(self._tell, worker, order)
             case Cancel(attempts):
-                found = [self._futures.pop(each, None) for each in attempts]
+                found = [self._futures.pop(attempt, None) for attempt in attempts]
                 later(self.client.cancel, [each for each in found if each], force=True)
 
     def remove_plugin(self) -> None:

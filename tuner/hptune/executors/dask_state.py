@@ -169,7 +169,7 @@ class DaskState:
 
     def listed(self, workers: Iterable[str]) -> Instructions:
         """Note the workers of Dask, now or a moment ago; what `removed` has told counts more."""
-        return self.added(*(each for each in workers if each not in self._workers))
+        return self.added(*(worker for worker in workers if worker not in self._workers))
 
     def added(self, *names: str) -> Instructions:
         """Note that Dask has new workers."""

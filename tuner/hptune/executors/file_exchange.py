@@ -221,9 +221,9 @@ class FileExchange:
             states = await asyncio.to_thread(self._wanted, wanted)
             what = "the code" if wanted.trial is None else f"files of trial {wanted.trial}"
             node = self._nodes.get(wanted.worker, wanted.worker)
-            total = sum(each.size_bytes for each in states)
+            total = sum(state.size_bytes for state in states)
             progress = Progress(f"{what} to {node}", total, self._lines.append)
-            groups = groups_of([Change(each) for each in states])
+            groups = groups_of([Change(state) for state in states])
             async with contextlib.aclosing(
                 read_ahead(groups, self._read_own, self._places)
             ) as groups_read:
@@ -257,15 +257,15 @@ class FileExchange:
                 each for each in files_below(self._root, path) if not is_unfinished(each.path)
             ]
             # An objective's own files belong together.
-            whole = sum(each.size_bytes for each in states)
+            whole = sum(state.size_bytes for state in states)
             if folder == CHECKPOINT and whole > limit:
                 self._left_out(wanted.trial, LeftOut(path, whole))
                 continue
-            for each in states:
-                if each.size_bytes > limit:
-                    self._left_out(wanted.trial, LeftOut(each.path, each.size_bytes))
+            for state in states:
+                if state.size_bytes > limit:
+                    self._left_out(wanted.trial, LeftOut(state.path, state.size_bytes))
                 else:
-                    found.append(each)
+                    found.append(state)
         return found
 
     def _code(self) -> list[FileState]:

@@ -201,7 +201,11 @@ class ParallelState:
     @property
     def next_deadline(self) -> float | None:
         """When `tick` is needed next; None if it is not."""
-        times = (at for each in self._attempts.values() for at in (each.ready_until, each.end_at))
+        times = (
+            at
+            for attempt in self._attempts.values()
+            for at in (attempt.ready_until, attempt.end_at)
+        )
         return min((at for at in times if at is not None), default=None)
 
     # --- orders -------------------------------------------------------------------------------
@@ -217,7 +221,7 @@ class ParallelState:
         ranks = [_Rank(each) for each in placements]
         attempt = _Attempt(order.attempt, ranks, _give_way_seconds(secret))
         workers = {each.worker for each in placements}
-        if gone := {each for each in workers if self._has_left(each)}:
+        if gone := {worker for worker in workers if self._has_left(worker)}:
             # Nothing starts. The engine ends attempts all of whose workers are gone.
             if gone == workers:
                 return []
@@ -228,7 +232,7 @@ class ParallelState:
         parallel = RankOrder(
             world_size=len(placements),
             secret=secret,
-            is_on_one_node=len({self._workers.node(each) for each in workers}) == 1,
+            is_on_one_node=len({self._workers.node(worker) for worker in workers}) == 1,
         )
         # The ranks need the master to end together.
         limits = replace(order.brief.limits, master_grace_seconds=0.0)
@@ -373,7 +377,7 @@ class ParallelState:
         if first is None or attempt.is_measured:
             return []
         attempt.is_measured = True
-        usages = [each.measured.usage for each in attempt.ranks if each.measured is not None]
+        usages = [rank.measured.usage for rank in attempt.ranks if rank.measured is not None]
         total = Measured(at, attempt.name, _total(first.usage, usages), first.free_share)
         return [total]
 
@@ -381,13 +385,13 @@ class ParallelState:
 def _total(first: Usage, usages: Iterable[Usage]) -> Usage:
     """Return what all ranks have used; times are rank 0's."""
     usages = [*usages]
-    of_gpu = [each.peak_gpu_memory_bytes for each in usages]
+    of_gpu = [usage.peak_gpu_memory_bytes for usage in usages]
     return replace(
         first,
-        peak_memory_bytes=sum(each.peak_memory_bytes for each in usages),
+        peak_memory_bytes=sum(usage.peak_memory_bytes for usage in usages),
         peak_gpu_memory_bytes=max((each for each in of_gpu if each is not None), default=None),
-        cpu_seconds=sum(each.cpu_seconds for each in usages),
-        starved_seconds=sum(each.starved_seconds for each in usages),
+        cpu_seconds=sum(usage.cpu_seconds for usage in usages),
+        starved_seconds=sum(usage.starved_seconds for usage in usages),
     )
 
 

@@ -188,10 +188,10 @@ def _curve(runner: StepRunner, mode: Mode, backend: str, note: Notify) -> Scalin
         is_for_trials=True,
     )
     curve, _ = measure_curve(runner, plan, backend=backend, told=lambda _point, _result: None)
-    for each in sizes:
-        if not plan.can_divide(curve.batch, each):
-            reason = f"the batch of {curve.batch} does not divide by {each}"
-            curve = curve.with_result(Failure(mode.point(curve.batch, each), reason))
+    for size in sizes:
+        if not plan.can_divide(curve.batch, size):
+            reason = f"the batch of {curve.batch} does not divide by {size}"
+            curve = curve.with_result(Failure(mode.point(curve.batch, size), reason))
     for failure in curve.failures:
         note(
             Notice(f"leaving out {plural(failure.point.devices, runner.device)}: {failure.reason}")

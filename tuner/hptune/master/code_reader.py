@@ -101,7 +101,7 @@ class CodeReader:
         """
         if not self.is_sized or not suggestions:
             return list(suggestions)
-        sizes = self._sizes(space, [each.params for each in suggestions])
+        sizes = self._sizes(space, [suggestion.params for suggestion in suggestions])
         return [
             replace(each, resources=size) for each, size in zip(suggestions, sizes, strict=True)
         ]

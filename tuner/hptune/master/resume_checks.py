@@ -70,7 +70,9 @@ class Past:
             self.reports[event.attempt] += 1
         elif isinstance(event, StudyOpened):
             self.found_later.clear()  # the event has the whole space
-        self.found_later.extend(each.declared for each in commands if isinstance(each, GrowSpace))
+        self.found_later.extend(
+            command.declared for command in commands if isinstance(command, GrowSpace)
+        )
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -154,7 +156,7 @@ def _is_same(name: str, asked: StudySettings, past: Past) -> bool:
     match name:
         case "objectives" | "direction":
             known = [(goal.metric, goal.direction) for goal in goals.objectives]
-            objectives = [read_objective(each) for each in asked.objectives]
+            objectives = [read_objective(objective) for objective in asked.objectives]
             wanted = objectives or [(metric, None) for metric, _ in known]
             return len(known) == len(wanted) and all(
                 metric == other and (direction or asked.direction) in (None, way)

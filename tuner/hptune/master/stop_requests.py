@@ -75,10 +75,10 @@ class StopRequests:
         if now >= self._next_poll:
             self._next_poll = now + STOP_POLL_SECONDS
             events += self._users(now)
-        others = tuple(each for each in events if not isinstance(each, StopRequested))
+        others = tuple(event for event in events if not isinstance(event, StopRequested))
         if self._is_reported:
             return others
-        stop = next((each for each in events if isinstance(each, StopRequested)), None)
+        stop = next((event for event in events if isinstance(event, StopRequested)), None)
         stop = stop or self._own(now)
         self._is_reported = stop is not None
         return others if stop is None else (*others, stop)
@@ -185,16 +185,16 @@ def _ignore_late_signals() -> None:
 
     Python forgets its handlers some milliseconds before the end.
     """
-    for each in _REASONS:
-        signal.signal(each, signal.SIG_IGN)
+    for reason in _REASONS:
+        signal.signal(reason, signal.SIG_IGN)
 
 
 def _handle(on_signal: Callable[[int], None]) -> dict[signal.Signals, Any]:
     """Handle the signals that stop a study, except ignored ones; return the handlers before."""
     return {
-        each: signal.signal(each, lambda number, _: on_signal(number))
-        for each in _REASONS
-        if signal.getsignal(each) is not signal.SIG_IGN
+        reason: signal.signal(reason, lambda number, _: on_signal(number))
+        for reason in _REASONS
+        if signal.getsignal(reason) is not signal.SIG_IGN
     }
 
 

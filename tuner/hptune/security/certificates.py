@@ -224,8 +224,10 @@ def _parsed(text: str, path: Path) -> Identity:
         key = load_pem_private_key(text.encode(), None)
         certificates = x509.load_pem_x509_certificates(text.encode())
         public = key.public_key()
-        own = next(each for each in certificates if each.public_key() == public)
-        (authority,) = (each for each in certificates if each != own)
+        own = next(
+            certificate for certificate in certificates if certificate.public_key() == public
+        )
+        (authority,) = (certificate for certificate in certificates if certificate != own)
     except (ValueError, TypeError, StopIteration) as error:
         raise _damaged(path) from error
     name = authority.subject.rfc4514_string().removeprefix("CN=")

@@ -281,7 +281,7 @@ def _copy_directory(source: Path, target: Path) -> bool:
         return False
     before = _linked_from(target)
     copies = (target.with_name(f".{target.name}-{which}") for which in itertools.count())
-    fresh = next(each for each in copies if each != before and _remove_tree(each))
+    fresh = next(copy for copy in copies if copy != before and _remove_tree(copy))
     if left_out := _copy_files(source, fresh):
         logger.warning(
             "%s: %d entries are not kept in best/, as they are no files, or cannot be read",

@@ -141,7 +141,7 @@ class StudyDirectory:
             StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path):
-            missing = [each for each in self._path.parents if not each.exists()]
+            missing = [parent for parent in self._path.parents if not parent.exists()]
             self._make(self._path, mode=_PRIVATE)
             self._new_parents += missing
 
@@ -321,8 +321,8 @@ class StudyDirectory:
             StorageFullError: Writing is forbidden.
         """
         with storage_errors(self._path):
-            for each in self.trials.glob("[0-9]*"):
-                shutil.rmtree(each, ignore_errors=True)
+            for path in self.trials.glob("[0-9]*"):
+                shutil.rmtree(path, ignore_errors=True)
             for name in (self.database.name, self._requests_file.name, "lock", "lease"):
                 (self._path / name).unlink(missing_ok=True)
             for folder in (self.best, self.trials):

@@ -257,7 +257,7 @@ class Driver:
 
     def reports(self, name: AttemptId) -> list[tuple[int, Mapping[str, float]]]:
         """What an attempt has reported so far: steps and metrics."""
-        return [(each.report.step, each.report.metrics) for each in self._known[name].reports]
+        return [(report.report.step, report.report.metrics) for report in self._known[name].reports]
 
     def pid(self, name: AttemptId) -> int:
         """The process of an attempt that has started."""

@@ -42,7 +42,7 @@ class Memory:
     ) -> None:
         """Keep the events and the attempts."""
         self.events.extend(events)
-        self.attempts.update((each.id, each) for each in attempts)
+        self.attempts.update((attempt.id, attempt) for attempt in attempts)
 
     def set_facts(self, facts: Mapping[str, object]) -> None:
         """Fail: only trials that declare parameters change facts, and simulated ones do not."""

@@ -174,7 +174,7 @@ class TrialContext(OtherTuners):
             ValueError: The step has more than 63 bits.
         """
         measured = as_metrics(metrics)
-        for name in (each for each in metrics if each not in measured):
+        for name in (metric for metric in metrics if metric not in measured):
             raise TypeError(f"trial.report: {name} is {metrics[name]!r}; a metric is a number")
         if not isinstance(step, SupportsInt):
             raise TypeError(f"trial.report: the step is {step!r}; a step is a whole number")

@@ -96,7 +96,7 @@ def interface_name(host: str) -> str:
     import psutil
 
     for name, addresses in psutil.net_if_addrs().items():
-        if any(each.address.partition("%")[0] == host for each in addresses):
+        if any(address.address.partition("%")[0] == host for address in addresses):
             return str(name)
     return ""
 

@@ -40,7 +40,7 @@ def capacity() -> Capacity:
     """
     total, gpus, cores = total_bytes(), Gpus(), cpus()
     names, groups = gpus.names, near(cores, NODES)
-    beside = {each: set(cpu_list(gpus.cores_near(each))) for each in names} if groups else {}
+    beside = {name: set(cpu_list(gpus.cores_near(name))) for name in names} if groups else {}
     return Capacity(
         cpus=cores,
         gpus=names,

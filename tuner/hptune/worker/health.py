@@ -37,12 +37,12 @@ def check(parent: Path | None = None) -> str:
         parent: The directory of the servers' folders; None for the temporary directory.
     """
     folders = (parent or Path(tempfile.gettempdir())).glob(f"dask-{NAME}*")
-    servers = [each for each in folders if is_in_use(each)]
+    servers = [folder for folder in folders if is_in_use(folder)]
     if not servers:
         return "no scheduler or worker runs here"
-    for each in servers:
+    for server in servers:
         try:
-            url = (each / _FILE).read_text()
+            url = (server / _FILE).read_text()
         except FileNotFoundError:
             return "the worker has not joined a scheduler"
         try:

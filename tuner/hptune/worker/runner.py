@@ -317,7 +317,7 @@ class AttemptRunner:
                 # No attempt may wait forever: they end, and the study runs them again.
                 logger.exception("the attempts of this worker are lost; they run again")
                 with self._lock:
-                    for client in {each.client for each in self._processes.values()}:
+                    for client in {process.client for process in self._processes.values()}:
                         self._lose(client)
                 time.sleep(0.1)
 

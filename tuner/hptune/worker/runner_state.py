@@ -188,7 +188,11 @@ class RunnerState:
     @property
     def next_deadline(self) -> float | None:
         """When `tick` is needed next; None if it is not."""
-        times = (at for each in self._attempts.values() for at in (each.kill_at, each.timeout_at))
+        times = (
+            at
+            for attempt in self._attempts.values()
+            for at in (attempt.kill_at, attempt.timeout_at)
+        )
         return min((at for at in times if at is not None), default=None)
 
     # --- orders -------------------------------------------------------------------------------

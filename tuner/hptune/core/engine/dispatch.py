@@ -280,7 +280,7 @@ class Dispatch:
         usual = self._lifecycle.config.resources
         records = [self._records[number] for number in numbers]
         return Counter(
-            each.wants(each.resources or usual, most_memory_bytes=most) for each in records
+            record.wants(record.resources or usual, most_memory_bytes=most) for record in records
         )
 
     @property

@@ -322,7 +322,7 @@ class Engine:
             return ExcludeNode(node)
         if not self._is_split_due:
             return None
-        joined = (each.capacity for each in self.workers if each.phase is Phase.JOINED)
+        joined = (worker.capacity for worker in self.workers if worker.phase is Phase.JOINED)
         return DecideSplit(tuple(joined), self._trials_left, self._lifecycle.config.resources)
 
     @property

@@ -52,7 +52,9 @@ class Retention:
         ranking.ended(trial)
         commands: list[Command] = [KeepBest(ranking.best)] if ranking.best != best else []
         if trial.state is TrialState.COMPLETE and trial.confirms is None:
-            self._checkpoints = [each for each in self._checkpoints if each[-1] != trial.number]
+            self._checkpoints = [
+                checkpoint for checkpoint in self._checkpoints if checkpoint[-1] != trial.number
+            ]
             if ended_early:
                 self.ended_early.add(trial.number)
             else:

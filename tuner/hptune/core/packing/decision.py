@@ -39,8 +39,10 @@ _WORTHWHILE = 1.05
 def decide(evidence: PackingEvidence) -> PackingPlan:
     """Return the plan that follows from the plan in force and the observations."""
     before, observations = evidence.plan, evidence.observations
-    memory = _memory((each.params, each.memory_bytes) for each in observations)
-    gpu_memory = _memory((each.params, each.gpu_memory_bytes) for each in observations)
+    memory = _memory((observation.params, observation.memory_bytes) for observation in observations)
+    gpu_memory = _memory(
+        (observation.params, observation.gpu_memory_bytes) for observation in observations
+    )
     cores = _sharing(Amount.CPUS, before.cores, evidence)
     gpus = _sharing(Amount.GPUS, before.gpus, evidence, gpu_memory=gpu_memory)
     plan = PackingPlan(memory, gpu_memory, cores, gpus, before.reason, before.advice)
@@ -72,9 +74,9 @@ def _sharing(
     gpu_memory: Estimate | None = None,
 ) -> SharingPlan:
     trained = [
-        (each.params, each.training)
-        for each in evidence.observations
-        if each.training is not None and each.training.device is device
+        (observation.params, observation.training)
+        for observation in evidence.observations
+        if observation.training is not None and observation.training.device is device
     ]
     if not trained:
         return _limited(before, evidence.limit)

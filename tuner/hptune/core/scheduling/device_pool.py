@@ -112,14 +112,14 @@ class DevicePool(Generic[Device]):
     def hold(self, devices: Iterable[Device], amount: float) -> None:
         """Hold an amount of each of these devices, free or not."""
         parts = WHOLE if amount >= 1 else parts_of(amount)
-        for each in devices:
-            self._put(each, -parts)
+        for device in devices:
+            self._put(device, -parts)
 
     def give_back(self, devices: Iterable[Device], amount: float) -> None:
         """Free an amount of each of these devices."""
         parts = WHOLE if amount >= 1 else parts_of(amount)
-        for each in devices:
-            self._put(each, parts)
+        for device in devices:
+            self._put(device, parts)
 
     def _put(self, device: Device, parts: int) -> None:
         before = self._free[device]

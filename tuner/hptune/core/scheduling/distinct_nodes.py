@@ -67,10 +67,10 @@ def _best(
 ) -> list[WorkerState]:
     """Return the workers with the most free, one on each node; empty if there are too few nodes."""
     on_node = dict[str, WorkerState]()
-    for each in workers:
-        known = on_node.setdefault(each.node, each)
-        if known is not each and free(each) > free(known):
-            on_node[each.node] = each
+    for worker in workers:
+        known = on_node.setdefault(worker.node, worker)
+        if known is not worker and free(worker) > free(known):
+            on_node[worker.node] = worker
     if len(on_node) < count:
         return []
     return sorted(on_node.values(), key=free, reverse=True)[:count]
@@ -83,6 +83,6 @@ def _groups(free_slots: Sequence[int], size: int) -> int:
     (2, 3)
     """
     most = sum(free_slots)
-    while (fitting := sum(min(most, each) for each in free_slots) // size) < most:
+    while (fitting := sum(min(most, slot) for slot in free_slots) // size) < most:
         most = fitting
     return most

@@ -152,7 +152,9 @@ class SearchSpace:
             return f"{name} is unknown; {has}{hint and '.'}{hint}"
         scopes = ", or ".join(" and ".join(map(str, each.conditions)) for each in mine)
         parents = dict.fromkeys(c.name for each in mine for c in each.conditions)
-        present = ", ".join(f"{each} is {params[each]!r}" for each in parents if each in params)
+        present = ", ".join(
+            f"{parent} is {params[parent]!r}" for parent in parents if parent in params
+        )
         has = f" (here {present})" if present else ""
         return f"{name} is given but not active: it needs {scopes}{has}"
 

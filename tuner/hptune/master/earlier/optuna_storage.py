@@ -90,7 +90,7 @@ def _chosen(names: list[str], wanted: str, place: str) -> str:
 
 def _found(optuna: Any, study: Any) -> FoundTrials:
     trials = study.get_trials(deepcopy=False)
-    complete = [each for each in trials if each.state is optuna.trial.TrialState.COMPLETE]
+    complete = [trial for trial in trials if trial.state is optuna.trial.TrialState.COMPLETE]
     metrics = study.metric_names or [""] * len(study.directions)
     is_max = study.directions[0] is optuna.study.StudyDirection.MAXIMIZE
     return FoundTrials(

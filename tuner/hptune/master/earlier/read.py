@@ -108,8 +108,10 @@ def _typed(
 
 def _value(given: ParamValue, candidates: Sequence[Parameter]) -> ParamValue:
     """Return the value that is allowed, of those that a text or a number may stand for."""
-    read = [given, *(each.read(str(given)) for each in candidates)]
-    allowed = (value for value in read if not all(each.explain(value) for each in candidates))
+    read = [given, *(candidate.read(str(given)) for candidate in candidates)]
+    allowed = (
+        value for value in read if not all(candidate.explain(value) for candidate in candidates)
+    )
     return next(allowed, given)
 
 

@@ -114,14 +114,14 @@ def _write(optuna: Any, study: ExportedStudy, storage: Any) -> str:
     trials = [_frozen(optuna, study, trial, columns) for trial in study.trials]
     digest = hashlib.sha256(repr((trials, study.facts)).encode()).hexdigest()[:16]
     taken = set()
-    for each in optuna.get_all_study_summaries(storage, include_best_trial=False):
-        if each.user_attrs.get(_IDENTITY) != study.identity:
-            taken.add(each.study_name)
-        elif each.user_attrs.get(_DIGEST) == digest:
-            return str(each.study_name)
+    for summary in optuna.get_all_study_summaries(storage, include_best_trial=False):
+        if summary.user_attrs.get(_IDENTITY) != study.identity:
+            taken.add(summary.study_name)
+        elif summary.user_attrs.get(_DIGEST) == digest:
+            return str(summary.study_name)
         else:
             # Optuna changes no finished trial and deletes none, so the whole study is replaced.
-            optuna.delete_study(study_name=each.study_name, storage=storage)
+            optuna.delete_study(study_name=summary.study_name, storage=storage)
     numbered = (f"{study.name} ({number})" for number in itertools.count(2))
     name = next(each for each in itertools.chain([study.name], numbered) if each not in taken)
     goals = study.view.goals.objectives
@@ -268,7 +268,7 @@ class _Columns:
         numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
         if len(numbers) < len(values):
             return self._kinds.CategoricalDistribution([*dict.fromkeys(values)])
-        if all(isinstance(each, int) for each in numbers):
+        if all(isinstance(number, int) for number in numbers):
             return self._kinds.IntDistribution(min(numbers), max(numbers))
         return self._kinds.FloatDistribution(min(numbers), max(numbers))
 

@@ -110,8 +110,8 @@ class ExportedStudy:
         or the study's beginning.
         """
         attempts = self._attempts.get(trial.number, [])
-        begun = [each.started_at or each.placed_at for each in attempts]
-        ended = [each.ended_at for each in attempts if each.ended_at is not None]
+        begun = [attempt.started_at or attempt.placed_at for attempt in attempts]
+        ended = [attempt.ended_at for attempt in attempts if attempt.ended_at is not None]
         heard = [step.time for _, step in self.steps(trial)]
         started = min([*begun, *heard], default=self.view.created_at)
         return started, max([*ended, *heard, started])
@@ -136,9 +136,12 @@ class ExportedStudy:
         Empty if it did not measure all of them.
         """
         constraints = self.view.goals.constraints
-        if not {each.metric for each in constraints} <= trial.metrics.keys():
+        if not {constraint.metric for constraint in constraints} <= trial.metrics.keys():
             return {}
-        return {str(each): _signed(each, trial.metrics[each.metric]) for each in constraints}
+        return {
+            str(constraint): _signed(constraint, trial.metrics[constraint.metric])
+            for constraint in constraints
+        }
 
 
 def _signed(constraint: Constraint, value: float) -> float:

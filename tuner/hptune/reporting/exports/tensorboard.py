@@ -70,15 +70,15 @@ def export_tensorboard(study: ExportedStudy, folder: Path) -> None:
 def _make_empty(folder: Path, study: ExportedStudy) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / _MARK
-    names = {each.name for each in folder.iterdir()}
+    names = {path.name for path in folder.iterdir()}
     if names and not (mark.is_file() and mark.read_text("utf-8").strip() == study.identity):
         raise UsageError(
             f"{text.path(folder)} holds something else than an export of this study; give a new "
             "folder, such as one below it"
         )
     mark.write_text(f"{study.identity}\n", "utf-8")
-    for each in folder.glob("trial-*"):
-        shutil.rmtree(each)
+    for path in folder.glob("trial-*"):
+        shutil.rmtree(path)
 
 
 def _write_trial(study: ExportedStudy, trial: Trial, path: Path) -> None:
@@ -161,15 +161,15 @@ def _hparam_info(api: Any, declarations: Sequence[Parameter]) -> Any:
         info.domain_interval.min_value = first.low
         info.domain_interval.max_value = first.high
     else:
-        info.domain_discrete.extend([_plain(each) for each in first.values])
+        info.domain_discrete.extend([_plain(value) for value in first.values])
     return info
 
 
 def _type(api: Any, declarations: Sequence[Parameter]) -> Any:
     kinds: set[type] = set()
-    for each in declarations:
-        numbers = isinstance(each, FloatParameter | IntParameter)
-        kinds |= {float} if numbers else {type(_plain(value)) for value in each.values or ()}
+    for declaration in declarations:
+        numbers = isinstance(declaration, FloatParameter | IntParameter)
+        kinds |= {float} if numbers else {type(_plain(value)) for value in declaration.values or ()}
     names = {bool: "DATA_TYPE_BOOL", float: "DATA_TYPE_FLOAT64", str: "DATA_TYPE_STRING"}
     name = names[kinds.pop()] if len(kinds) == 1 else "DATA_TYPE_UNSET"
     return api.DataType.Value(name)

@@ -37,7 +37,7 @@ def advice(view: StudyView) -> list[str]:
     remarks = [stopping_warning(view)]
     if len(view.goals.objectives) == 1:
         remarks += [*_edges(view), _stagnation(view)]
-    return [each for each in remarks if each]
+    return [remark for remark in remarks if remark]
 
 
 def _edges(view: StudyView) -> list[str]:
@@ -54,7 +54,7 @@ def _edges(view: StudyView) -> list[str]:
     complete.sort(key=lambda each: each[0])
     best = [trial for _, trial in complete[: max(_LEAST_BEST, len(complete) // _BEST_PART)]]
     numbers = (each for each in view.space or () if isinstance(each, FloatParameter | IntParameter))
-    return [line for each in numbers if (line := _edge_line(each, best))]
+    return [line for number in numbers if (line := _edge_line(number, best))]
 
 
 def _edge_line(parameter: _Number, best: Sequence[Trial]) -> str:
@@ -101,7 +101,9 @@ def _widened(parameter: _Number, *, is_low: bool) -> float:
 def _stagnation(view: StudyView) -> str:
     """Return that the search has found nothing better for long; empty if it has."""
     best = view.best
-    ended = [each.number for each in view.trials if each.state.is_final and each.confirms is None]
+    ended = [
+        trial.number for trial in view.trials if trial.state.is_final and trial.confirms is None
+    ]
     if best is None or best.violation:
         return ""
     number = best.number if best.confirms is None else best.confirms

@@ -102,7 +102,7 @@ def goals_json(view: StudyView) -> dict[str, object]:
             for goal in view.goals.objectives
         ]
     if view.goals.constraints:
-        found["constraints"] = [str(each) for each in view.goals.constraints]
+        found["constraints"] = [str(constraint) for constraint in view.goals.constraints]
     return found
 
 

@@ -47,7 +47,7 @@ def costs_of(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:
         now: The time in seconds since the epoch; None leaves out attempts without a known end,
             because it is unknown whether they still run.
     """
-    counted = [each for each in attempts if each.ended_at is not None or now is not None]
+    counted = [attempt for attempt in attempts if attempt.ended_at is not None or now is not None]
     until = 0.0 if now is None else now
     return Costs(
         core_hours=hours_of(counted, Device.CORE, now=until),

@@ -68,7 +68,7 @@ def table(view: StudyView) -> Table:
         special["violation"] = lambda trial: trial.violation if trial.values else None
     if view.confirmations:
         special["confirms"] = lambda trial: trial.confirms
-    if any(each.trial is not None for each in view.notes):
+    if any(note.trial is not None for note in view.notes):
         special["tags"] = lambda trial: " ".join(view.tags_of(trial.number)) or None
         special["notes"] = lambda trial: "; ".join(view.texts_on(trial.number)) or None
     columns = [

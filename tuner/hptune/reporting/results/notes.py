@@ -16,7 +16,7 @@ def note_lines(view: StudyView, trial: int | None = None) -> list[tuple[str, str
         f"{text.moment(each.at)[:-3]})"
         for each in view.notes_on(trial)
     ]
-    return [("tags", tags)] * bool(tags) + [("note", each) for each in notes]
+    return [("tags", tags)] * bool(tags) + [("note", note) for note in notes]
 
 
 def note_words(view: StudyView, trial: int) -> str:
@@ -27,7 +27,7 @@ def note_words(view: StudyView, trial: int) -> str:
 
 def notes_text(view: StudyView, trial: int | None = None) -> str:
     """Return the output of `hptune note`: all notes and tags, or those of one trial."""
-    numbers = sorted({each.trial for each in view.notes if each.trial is not None})
+    numbers = sorted({note.trial for note in view.notes if note.trial is not None})
     of: list[int | None] = [None, *numbers] if trial is None else [trial]
     lines = [
         f"{'study' if number is None else f'trial {number}'}, {label}: {words}"

@@ -91,7 +91,7 @@ def stopped_at(view: StudyView) -> Counter[int]:
     count, unless the rungs are unknown or it has not reached one.
     """
     states = (TrialState.PRUNED, TrialState.PAUSED)
-    ends = [each.step for each in view.trials if each.state in states and each.step]
+    ends = [trial.step for trial in view.trials if trial.state in states and trial.step]
     return Counter(max((rung for rung in view.rungs if rung <= end), default=end) for end in ends)
 
 
@@ -133,7 +133,7 @@ def stopping_warning(view: StudyView) -> str:
 
     Only for one objective: with several, trials are ordered by their fronts.
     """
-    known = [each for each in rung_agreements(view) if each.correlation is not None]
+    known = [agreement for agreement in rung_agreements(view) if agreement.correlation is not None]
     if known and known[0].is_low:
         return _low_text(view, known)
     complete = view.counts[TrialState.COMPLETE]

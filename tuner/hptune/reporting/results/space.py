@@ -28,7 +28,7 @@ def space_text(
         lines += ["", *table(rows, left=("name", "tried first", "type"), width=width)]
     if is_complete is False:
         lines += ["", "Trials may declare more: not every branch of the code was tried."]
-    return "\n".join([*lines, *(f"warning: {each}" for each in warnings)])
+    return "\n".join([*lines, *(f"warning: {warning}" for warning in warnings)])
 
 
 def space_json(

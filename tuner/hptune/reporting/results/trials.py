@@ -299,7 +299,7 @@ def _latest(view: StudyView, trial: Trial) -> Report | None:
     if trial.state not in TO_CONTINUE:
         return None
     attempts = (AttemptId(trial.number, number) for number in reversed(range(trial.attempts)))
-    return next((view.latest[each] for each in attempts if each in view.latest), None)
+    return next((view.latest[attempt] for attempt in attempts if attempt in view.latest), None)
 
 
 def _value(view: StudyView, trial: Trial) -> float | None:

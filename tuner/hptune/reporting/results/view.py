@@ -226,10 +226,11 @@ class StudyView:
         """How many complete trials break each constraint."""
         complete = [trial for trial in self.trials if trial.state is TrialState.COMPLETE]
         return Counter(
-            str(each)
-            for each in self.goals.constraints
+            str(constraint)
+            for constraint in self.goals.constraints
             for trial in complete
-            if each.metric in trial.metrics and each.violation(trial.metrics[each.metric])
+            if constraint.metric in trial.metrics
+            and constraint.violation(trial.metrics[constraint.metric])
         )
 
     @property
@@ -252,7 +253,7 @@ class StudyView:
     @property
     def pruned_failures(self) -> Counter[str]:
         """How many trials `--on-failure` made PRUNED, by how they failed."""
-        pruned = (each for each in self.attempts if each.outcome is Outcome.PRUNED)
+        pruned = (attempt for attempt in self.attempts if attempt.outcome is Outcome.PRUNED)
         return Counter(str(e.cause) for e in pruned if e.cause not in (None, Cause.PRUNED))
 
     @property
@@ -273,9 +274,9 @@ class StudyView:
     def notes_on(self, trial: int | None = None) -> list[WrittenNote]:
         """Return the notes on a trial, or those on the study as a whole, in their order."""
         return [
-            WrittenNote(each.note.text, each.by, each.at)
-            for each in self.notes
-            if each.trial == trial and each.note is not None and each.note.text
+            WrittenNote(note.note.text, note.by, note.at)
+            for note in self.notes
+            if note.trial == trial and note.note is not None and note.note.text
         ]
 
     def texts_on(self, trial: int | None = None) -> list[str]:
@@ -303,4 +304,4 @@ class StudyView:
             if trial.state is TrialState.FAILED:
                 reason = text.shorten(text.without_numbers(trial.reason), text.FAILURE_CHARACTERS)
                 groups.setdefault(reason, []).append(trial)
-        return [FailureGroup(each) for each in sorted(groups.values(), key=len, reverse=True)]
+        return [FailureGroup(group) for group in sorted(groups.values(), key=len, reverse=True)]

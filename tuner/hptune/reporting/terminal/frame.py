@@ -289,7 +289,7 @@ def _foot_lines(snapshot: StudySnapshot, width: int) -> list[Text]:
         lines += paragraph(text.shorten(snapshot.jobs, most), label="jobs", width=width)
     if reason:
         words = paragraph(text.shorten(reason, most), label=label, width=width)
-        lines += [Text(each.plain, _WARN) for each in words]
+        lines += [Text(word.plain, _WARN) for word in words]
     return lines
 
 

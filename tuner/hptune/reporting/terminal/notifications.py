@@ -213,9 +213,9 @@ class Notifications:
             return []
         since, self._stays_until = self._stays_until, now - _LEAVES_WITHIN_SECONDS
         staying: dict[str, list[str]] = {}
-        for each in self._workers:
-            if each.phase is Phase.DRAINING and since <= each.since < self._stays_until:
-                staying.setdefault(each.reason, []).append(each.node)
+        for worker in self._workers:
+            if worker.phase is Phase.DRAINING and since <= worker.since < self._stays_until:
+                staying.setdefault(worker.reason, []).append(worker.node)
         return [
             f"{_workers(nodes)} {'takes' if len(nodes) == 1 else 'take'} no more trials: {reason}"
             for reason, nodes in staying.items()
@@ -252,7 +252,7 @@ class Notifications:
         words = [f"{text.plural(known, 'trial')} {resume} last checkpoint"] if known else []
         start = "starts" if unknown == 1 else "start"
         words += [f"{text.plural(unknown, 'trial')} {start} again"] if unknown else []
-        return "".join(f"; {each}" for each in words)
+        return "".join(f"; {word}" for word in words)
 
     def _retry_lines(self) -> list[str]:
         """Return one line for each cause of attempts that are retried."""
@@ -265,7 +265,7 @@ class Notifications:
 
     def _retry_line(self, cause: Cause | None, attempts: Sequence[Attempt]) -> str:
         first = attempts[0]
-        following = [self._next[each.id] for each in attempts if each.id in self._next]
+        following = [self._next[attempt.id] for attempt in attempts if attempt.id in self._next]
         given = _given(cause, following, first)
         reason = text.shorten(first.reason, _REASON_CHARACTERS)
         trial = f"trial {first.id.trial} on {'+'.join(first.nodes)}: {reason}"

@@ -116,12 +116,12 @@ def _header(view: StudyView) -> RunHeader:
 def _snapshot(view: StudyView, jobs: str) -> StudySnapshot:
     trials = {trial.number: trial for trial in view.trials}
     earlier: defaultdict[int, float] = defaultdict(float)
-    for each in view.attempts:
-        earlier[each.id.trial] += 0.0 if each.outcome is None else each.seconds(0.0) or 0.0
+    for attempt in view.attempts:
+        earlier[attempt.id.trial] += 0.0 if attempt.outcome is None else attempt.seconds(0.0) or 0.0
     running = [
-        RunningAttempt(trials[number], each, view.latest.get(each.id), earlier[number])
-        for each in view.open_attempts
-        if (number := each.id.trial) in trials  # it may have begun after the trials were read
+        RunningAttempt(trials[number], attempt, view.latest.get(attempt.id), earlier[number])
+        for attempt in view.open_attempts
+        if (number := attempt.id.trial) in trials  # it may have begun after the trials were read
     ]
     held = [run.attempt.placement for run in running]
     return StudySnapshot(

@@ -79,7 +79,7 @@ class OptunaSampler(Sampler):
         self._is_stateless = _is_optunas(adapted) and self._name in _STATELESS
         self._seed = seed
         self._directions = [
-            "minimize" if each is Direction.MIN else "maximize" for each in directions
+            "minimize" if direction is Direction.MIN else "maximize" for direction in directions
         ]
         self._encoding = Encoding(space)
         self._distributions = [self._distribution(column) for column in self._encoding.columns]
@@ -141,8 +141,8 @@ class OptunaSampler(Sampler):
     def _sampler(self, rng: np.random.Generator) -> Any:
         if not inspect.isclass(self._adapted):
             copied = copy.deepcopy(self._adapted)
-            for each in _random_states(copied, set()):
-                each.rng.seed(int(rng.integers(2**31)))
+            for state in _random_states(copied, set()):
+                state.rng.seed(int(rng.integers(2**31)))
             return copied
         options: dict[str, Any] = {"seed": int(rng.integers(2**31))}
         if self._is_constrained:

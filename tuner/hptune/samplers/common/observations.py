@@ -95,7 +95,7 @@ class History:
 
     def __init__(self, encoding: Encoding, *, directions: Sequence[Direction]) -> None:
         self._encoding = encoding
-        self._signs = np.array([each.sign for each in directions])
+        self._signs = np.array([direction.sign for direction in directions])
         self._slots: dict[int, int] = {}
         self._groups: dict[bytes, int] = {}
         self._trials = np.zeros(

@@ -110,7 +110,7 @@ class BayesianSampler(LearningSampler):
         pending: Mapping[Hashable, Params],
     ) -> Keyed | None:
         points = range(number, number + _DESIGN_CHOICES * _DESIGN_STRIDE, _DESIGN_STRIDE)
-        proposed = [self._start.propose(each, rng, pending) for each in points]
+        proposed = [self._start.propose(point, rng, pending) for point in points]
         fresh = [each for each in proposed if each is not None]
         if not fresh:
             return None

@@ -73,7 +73,7 @@ class WarmStart(Sampler):
     ) -> None:
         self._inner = inner
         self._space = space
-        self._signs = np.array([each.sign for each in directions])
+        self._signs = np.array([direction.sign for direction in directions])
         self._studies = [
             results for study in studies if (results := self._results(study)) is not None
         ]

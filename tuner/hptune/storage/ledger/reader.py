@@ -174,7 +174,7 @@ class LedgerReader:
         """Return the answers to users' requests, in the order of the answers."""
         with self._reading() as connection:
             events = list(read_events(connection, (UserRequested,)))
-        return [each for each in events if isinstance(each, UserRequested)]
+        return [event for event in events if isinstance(event, UserRequested)]
 
     def _rows(
         self, query: str, *values: object, read: Callable[[tuple[Any, ...]], _Row]

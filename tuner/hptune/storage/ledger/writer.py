@@ -217,7 +217,9 @@ class Ledger:
         if written == replayed:
             return
         numbers = written.keys() | replayed.keys()
-        differing = [each for each in sorted(numbers) if written.get(each) != replayed.get(each)]
+        differing = [
+            number for number in sorted(numbers) if written.get(number) != replayed.get(number)
+        ]
         first = differing[0]
         writer = read_facts(self._connection).get("hptune_version", "unknown")
         raise StudyError(
@@ -329,13 +331,13 @@ _Comparable = tuple[str, int, float | None, int | None]
 def _comparable(trials: Iterable[Trial]) -> dict[int, _Comparable]:
     """Return the state, the attempts, the value and the step of each trial, with None for NaN."""
     return {
-        each.number: (
-            each.state,
-            each.attempts,
-            None if each.value is None or math.isnan(each.value) else each.value,
-            each.step,
+        trial.number: (
+            trial.state,
+            trial.attempts,
+            None if trial.value is None or math.isnan(trial.value) else trial.value,
+            trial.step,
         )
-        for each in trials
+        for trial in trials
     }
 
 

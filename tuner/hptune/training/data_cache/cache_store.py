@@ -110,7 +110,7 @@ class CacheStore:
 
     def find(self, values: Mapping[str, object]) -> Entry | None:
         """Return the result for these hyperparameters; None if there is none."""
-        return next((each for each in self._entries() if each.reads.match(values)), None)
+        return next((entry for entry in self._entries() if entry.reads.match(values)), None)
 
     @contextlib.contextmanager
     def loading(self, values: Mapping[str, object]) -> Iterator[bool]:
@@ -118,7 +118,7 @@ class CacheStore:
 
         Calls that return different results, by what earlier calls have read, have different locks.
         """
-        names = sorted({name for each in self._entries() for name in each.reads.values})
+        names = sorted({name for entry in self._entries() for name in entry.reads.values})
         name = _digest(repr([(each, values.get(each)) for each in names]))
         with _open(self._folder / f"loading-{name}") as file:
             is_ours = _try_lock(file)
@@ -171,10 +171,10 @@ class CacheStore:
         (self._folder / "refused").touch()
 
     def _entries(self) -> list[Entry]:
-        return [Entry.read(each) for each in self._folder.iterdir() if each.name.isdigit()]
+        return [Entry.read(path) for path in self._folder.iterdir() if path.name.isdigit()]
 
     def _check_space(self, needed_bytes: int) -> None:
-        kept = sum(each.stat().st_size for each in self._folder.glob("*/*"))
+        kept = sum(path.stat().st_size for path in self._folder.glob("*/*"))
         free = shutil.disk_usage(self._folder).free
         if mount_of(self._folder).is_memory:
             free = min(free, self._free_memory_bytes())

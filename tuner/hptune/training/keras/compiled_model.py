@@ -94,8 +94,8 @@ def normalises_parts(model: Any) -> bool:
 
     layers: Iterable[Any] = getattr(model, "_flatten_layers", tuple)()
     return bool(keras.config.backend() != "jax") and any(
-        isinstance(each, keras.layers.BatchNormalization) and not each.synchronized
-        for each in layers
+        isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized
+        for layer in layers
     )
 
 

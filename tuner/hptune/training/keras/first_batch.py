@@ -60,7 +60,7 @@ def _gpus(backend: str) -> int:
     if backend == "jax":
         import jax
 
-        return sum(each.platform != "cpu" for each in jax.devices())
+        return sum(device.platform != "cpu" for device in jax.devices())
     return 0
 
 
@@ -117,7 +117,7 @@ def train_one_batch(code: UserCode, directory: Path) -> str:
     data = load_data(code, hp)
     with contextlib.suppress(_Enough):
         train(code, hp, model, data, callback=AfterOneBatch(), epochs=1)
-    weights = sum(int(each.size) for each in model.get_weights())
+    weights = sum(int(weight.size) for weight in model.get_weights())
     return f"{type(model).__name__} of {weights:,} weights"
 
 

@@ -109,7 +109,7 @@ def _trained(built: Any, last: Any) -> Any:
             built model, and share its weights.
     """
     own = {id(each) for each in getattr(built, "variables", ())}
-    is_other = last is not None and not own & {id(each) for each in last.variables}
+    is_other = last is not None and not own & {id(variable) for variable in last.variables}
     return last if is_other else built
 
 
@@ -244,7 +244,7 @@ def own_fit(
     if all(name in takes for name in ("x", "y")[: len(arguments)]):  # in any order
         keywords = {**dict(zip(("x", "y"), arguments, strict=False)), **keywords}
         arguments = ()
-    if not any(each.kind is each.VAR_KEYWORD for each in takes.values()):
+    if not any(take.kind is take.VAR_KEYWORD for take in takes.values()):
         keywords = {
             name: value for name, value in keywords.items() if name in takes or name not in optional
         }

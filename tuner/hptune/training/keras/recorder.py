@@ -80,7 +80,7 @@ class Recorder:
         """Keep the weights that were validated, if the model has them for the validation only."""
         import keras
 
-        if any(isinstance(each, keras.callbacks.SwapEMAWeights) for each in callbacks):
+        if any(isinstance(callback, keras.callbacks.SwapEMAWeights) for callback in callbacks):
             self._validated = weights_of(model)
 
     def epoch_ends(self, model: Any, epoch: int, logs: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class Recorder:
                 best.step,
                 best.metrics,
                 best.weights,
-                [id(each) for each in models].index(id(best.model)),
+                [id(model) for model in models].index(id(best.model)),
             ),
         }
 

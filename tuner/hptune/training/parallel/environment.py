@@ -26,7 +26,7 @@ def variables(
     """
     chosen = {name: interface for name in _INTERFACES if interface and name not in (given or {})}
     first = ranks.members[0]
-    workers = [each.address for each in ranks.members]
+    workers = [member.address for member in ranks.members]
     return {
         "MASTER_ADDR": first.host,
         "MASTER_PORT": str(first.ports[1]),

@@ -80,7 +80,7 @@ class Ranks:
         gpus: tuple[str, ...] = (),
     ) -> None:
         own = members[rank]
-        on_node = [each.rank for each in members if each.node == own.node]
+        on_node = [member.rank for member in members if member.node == own.node]
         self.rank = rank
         self.world_size = len(members)
         self.local_rank = on_node.index(rank)

@@ -50,7 +50,7 @@ def _extended(
 
 
 def _has(callback_list: Any, resumption: Resumption) -> bool:
-    found = (getattr(each, "resumption", None) for each in callback_list.callbacks)
+    found = (getattr(callback, "resumption", None) for callback in callback_list.callbacks)
     return any(each is resumption for each in found)
 
 

@@ -33,9 +33,10 @@ def with_state(callbacks: Iterable[Any]) -> list[Any]:
         if isinstance(kind, type) and kind not in (keras.callbacks.Callback, *others)
     )
     return [
-        each
-        for each in callbacks
-        if _has_own_state(each) or (isinstance(each, own) and not isinstance(each, others))
+        callback
+        for callback in callbacks
+        if _has_own_state(callback)
+        or (isinstance(callback, own) and not isinstance(callback, others))
     ]
 
 

@@ -41,7 +41,7 @@ def capture(model: Any) -> ModelState:
     return ModelState(
         _copies(variables_of(model)),
         _copies(_variables(optimizers)),
-        [_trained_places(each, places) for each in optimizers],
+        [_trained_places(optimizer, places) for optimizer in optimizers],
     )
 
 
@@ -130,11 +130,15 @@ def _unknown_to_keras(model: Any) -> list[_UnknownToKeras]:
     layers = getattr(model, "_flatten_layers", None)  # a `fit` may train an object of its own
     for part in () if layers is None else layers():
         if backend == "torch":
-            found |= {id(each): each for each in part.buffers()}
+            found |= {id(buffer): buffer for buffer in part.buffers()}
         elif backend == "tensorflow":
             variable = sys.modules["tensorflow"].Variable
             for value in vars(part).values():
-                found |= {id(each): each for each in _elements(value) if isinstance(each, variable)}
+                found |= {
+                    id(element): element
+                    for element in _elements(value)
+                    if isinstance(element, variable)
+                }
     return [_UnknownToKeras(each) for each in found.values()]
 
 
@@ -148,8 +152,11 @@ def build_optimizer(model: Any) -> None:
 def _copies(variables: Iterable[Any]) -> list[Any]:
     from keras import ops
 
-    values = (each.value if isinstance(each, _UnknownToKeras) else each for each in variables)
-    return [np.array(ops.convert_to_numpy(each)) for each in values]
+    values = (
+        variable.value if isinstance(variable, _UnknownToKeras) else variable
+        for variable in variables
+    )
+    return [np.array(ops.convert_to_numpy(value)) for value in values]
 
 
 def _optimizers(model: Any) -> list[Any]:
@@ -162,9 +169,9 @@ def _optimizers(model: Any) -> list[Any]:
     found = {} if model.optimizer is None else {id(model.optimizer): model.optimizer}
     for part in (model, *model._flatten_layers(include_self=False)):
         for value in vars(part).values():
-            for each in _elements(value):
-                if isinstance(each, keras.optimizers.Optimizer):
-                    found.setdefault(id(each), each)
+            for element in _elements(value):
+                if isinstance(element, keras.optimizers.Optimizer):
+                    found.setdefault(id(element), element)
     return list(found.values())
 
 
@@ -178,13 +185,13 @@ def _elements(value: Any) -> Iterator[Any]:
 
 
 def _variables(optimizers: Iterable[Any]) -> list[Any]:
-    return [each for optimizer in optimizers for each in optimizer.variables]
+    return [variable for optimizer in optimizers for variable in optimizer.variables]
 
 
 def _trained_places(optimizer: Any, places: Mapping[int, int]) -> list[int] | None:
     if not optimizer.built:
         return None
-    trained = [places.get(id(each), -1) for each in optimizer._trainable_variables]
+    trained = [places.get(id(variable), -1) for variable in optimizer._trainable_variables]
     return None if -1 in trained else trained
 
 

@@ -397,7 +397,9 @@ class Resumption:
 
 
 def _contains(model: Any, earlier: Any) -> bool:
-    return {id(each) for each in earlier.variables} <= {id(each) for each in model.variables}
+    return {id(variable) for variable in earlier.variables} <= {
+        id(variable) for variable in model.variables
+    }
 
 
 class _Budget:

@@ -28,9 +28,9 @@ def check(strategy: Strategy, model: Any, when: str) -> None:
     Raises:
         ParallelTrainingError: They are not.
     """
-    copies = [_digests(each) for each in strategy.copies(model)]
+    copies = [_digests(copy) for copy in strategy.copies(model)]
     names = list(copies[0])
-    known = [list(each.values()) for each in copies]
+    known = [list(copy.values()) for copy in copies]
     if strategy.ranks is not None:
         packed = b"".join(digest for each in known for digest in each)
         gathered = strategy.ranks.gather(packed)

@@ -108,7 +108,7 @@ class JaxDataParallel(Strategy):
         """Yield the weights on each device of this process."""
         # During an epoch, Keras's variables are empty: the state is with its training loop.
         model.jax_state_sync()
-        values = {each.path: each.value for each in model.trainable_variables}
+        values = {variable.path: variable.value for variable in model.trainable_variables}
         for device in range(self.devices):
             yield {
                 path: np.asarray(value.addressable_shards[device].data)

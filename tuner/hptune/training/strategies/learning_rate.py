@@ -31,7 +31,7 @@ def check_rate(strategy: Strategy, model: Any, callbacks: Iterable[Any]) -> None
             f"--batch-rule {strategy.asked.rule} multiplies the learning rate, but that of the "
             "model follows a schedule; use --batch-rule global, or a number as learning rate"
         )
-    if any(isinstance(each, keras.callbacks.LearningRateScheduler) for each in callbacks):
+    if any(isinstance(callback, keras.callbacks.LearningRateScheduler) for callback in callbacks):
         raise ModelFileError(
             f"--batch-rule {strategy.asked.rule} multiplies the learning rate, but a "
             "LearningRateScheduler sets it; use --batch-rule global, or ReduceLROnPlateau"
@@ -40,9 +40,9 @@ def check_rate(strategy: Strategy, model: Any, callbacks: Iterable[Any]) -> None
 
 def restore_rate(callbacks: Iterable[Any]) -> None:
     """Undo what a `ScaledRate` among these has multiplied: the next `fit` does it again."""
-    for each in callbacks:
-        if isinstance(each, ScaledRate):
-            each.multiply(1.0)
+    for callback in callbacks:
+        if isinstance(callback, ScaledRate):
+            callback.multiply(1.0)
 
 
 def is_scaled(strategy: Strategy) -> bool:

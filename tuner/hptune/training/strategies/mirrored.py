@@ -66,8 +66,8 @@ class Mirrored(Strategy):
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights on each device."""
         values = {
-            each.path: self._mirrored.experimental_local_results(each.value)
-            for each in model.trainable_variables
+            variable.path: self._mirrored.experimental_local_results(variable.value)
+            for variable in model.trainable_variables
         }
         for device in range(self.devices):
             yield {path: copies[device].numpy() for path, copies in values.items()}

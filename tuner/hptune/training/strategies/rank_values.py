@@ -28,9 +28,9 @@ def average_statistics(ranks: Ranks, model: Any) -> None:
     The variance of BatchNormalization is that of the parts then, as each rank normalises its own.
     """
     known = [
-        each
-        for each in model.non_trainable_variables
-        if keras.backend.is_float_dtype(keras.backend.standardize_dtype(each.dtype))
+        variable
+        for variable in model.non_trainable_variables
+        if keras.backend.is_float_dtype(keras.backend.standardize_dtype(variable.dtype))
     ]
     digests = b"".join(hashlib.blake2b(_array(each).tobytes(), digest_size=8).digest()
                        for each in known)  # fmt: skip
@@ -44,8 +44,10 @@ def average_statistics(ranks: Ranks, model: Any) -> None:
 @contextlib.contextmanager
 def global_metrics(ranks: Ranks, model: Any) -> Iterator[None]:
     """Let the model's metrics hold the counts of all ranks; afterwards those of this rank again."""
-    variables = [each for each in model.metrics_variables if each.aggregation in ("sum", "mean")]
-    own = [_array(each) for each in variables]
+    variables = [
+        variable for variable in model.metrics_variables if variable.aggregation in ("sum", "mean")
+    ]
+    own = [_array(variable) for variable in variables]
     _assign(variables, _reduced(ranks, variables, [x.aggregation == "mean" for x in variables]))
     try:
         yield
@@ -76,17 +78,19 @@ def any_true(ranks: Ranks, *, own: bool) -> bool:
 
 def draw_differently(ranks: Ranks, model: Any) -> None:
     """Let each rank draw other random numbers, such as Dropout's, for its part of the batches."""
-    for each in model.non_trainable_variables:
-        if each.path.endswith("seed_generator_state"):
-            seed, count = _array(each)
-            each.assign([(int(seed) + ranks.rank * _SEED_STEP) % 2**31, int(count)])
+    for variable in model.non_trainable_variables:
+        if variable.path.endswith("seed_generator_state"):
+            seed, count = _array(variable)
+            variable.assign([(int(seed) + ranks.rank * _SEED_STEP) % 2**31, int(count)])
 
 
 def _reduced(ranks: Ranks, variables: Sequence[Any], are_means: Iterable[bool]) -> list[Any]:
     """Return the sum or the mean of each variable over the ranks."""
     if not variables:
         return []
-    flat = np.concatenate([np.asarray(_array(each), "float64").ravel() for each in variables])
+    flat = np.concatenate(
+        [np.asarray(_array(variable), "float64").ravel() for variable in variables]
+    )
     given = [np.frombuffer(each, "float64") for each in ranks.gather(flat.tobytes())]
     if any(len(each) != len(flat) for each in given):
         raise ParallelTrainingError(

@@ -52,12 +52,12 @@ def weighted_gradients(optimizer: Any) -> Iterator[Share]:
             called = called.inner_optimizer
         elif called.loss_scale_factor is not None:
             scale = called.loss_scale_factor
-        found = [_multiplied(each, factor) for each in gradients if each is not None]
+        found = [_multiplied(gradient, factor) for gradient in gradients if gradient is not None]
         limits = [getattr(called, name) for name in _LIMITS]
         if any(limits):
             found = _clipped(found, limits, scale)
         rest = iter(found)
-        return [None if each is None else next(rest) for each in gradients]
+        return [None if gradient is None else next(rest) for gradient in gradients]
 
     with replaced_apply(optimizer, weighted):
         yield share
@@ -90,7 +90,9 @@ def _multiplied(gradient: Any, factor: Any) -> Any:
 
 def _finite_on_all(factor: Any, gradients: list[Any]) -> Any:
     """Return NaN if the gradients of any replica are not finite, so that all skip the step."""
-    finite = [tf.reduce_all(tf.math.is_finite(each)) for each in gradients if each is not None]
+    finite = [
+        tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients if gradient is not None
+    ]
     others = tf.cast(tf.logical_not(tf.reduce_all(finite)), "float32")
     total = tf.distribute.get_replica_context().all_reduce("SUM", others)
     return tf.where(total > 0, float("nan"), factor)
@@ -108,14 +110,14 @@ def _clipped(gradients: list[Any], limits: Sequence[Any], scale: Any) -> list[An
     """
     replica = tf.distribute.get_replica_context()
     # Equal shares of a list of rows would be several lists to Keras, which squares each alone.
-    whole = [tf.convert_to_tensor(each) for each in gradients]
+    whole = [tf.convert_to_tensor(gradient) for gradient in gradients]
     gradients = replica.all_reduce("SUM", whole)
     # Keras takes 0 for no limit.
-    norm, global_norm, value = (each and each * tf.cast(scale, "float32") for each in limits)
+    norm, global_norm, value = (limit and limit * tf.cast(scale, "float32") for limit in limits)
     if limits[0]:
-        gradients = [tf.clip_by_norm(each, norm) for each in gradients]
+        gradients = [tf.clip_by_norm(gradient, norm) for gradient in gradients]
     elif limits[1]:
         gradients, _ = tf.clip_by_global_norm(gradients, global_norm)
     else:
-        gradients = [tf.clip_by_value(each, -value, value) for each in gradients]
-    return [each / replica.num_replicas_in_sync for each in gradients]
+        gradients = [tf.clip_by_value(gradient, -value, value) for gradient in gradients]
+    return [gradient / replica.num_replicas_in_sync for gradient in gradients]

@@ -120,8 +120,8 @@ class TensorFlowProcesses(Strategy):
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights of this process."""
         yield {
-            each.path: self._all.experimental_local_results(each.value)[0].numpy()
-            for each in model.trainable_variables
+            variable.path: self._all.experimental_local_results(variable.value)[0].numpy()
+            for variable in model.trainable_variables
         }
 
 

@@ -55,7 +55,7 @@ class GradientAverage:
         self._wait()
         # Outside of a `train_step`, all ranks count alike.
         share = 1.0 / dist.get_world_size() if self._sum is None else self._rows / self._sum[0]
-        found = [each for each in gradients if each is not None]
+        found = [gradient for gradient in gradients if gradient is not None]
         sent = []
         for bucket in _buckets(found):
             flat = torch.cat([each.reshape(-1) for each in bucket]).mul_(share)
@@ -68,19 +68,19 @@ class GradientAverage:
             averaged |= {
                 id(each): part.view(each.shape) for each, part in zip(bucket, parts, strict=True)
             }
-        return [None if each is None else averaged[id(each)] for each in gradients]
+        return [None if gradient is None else averaged[id(gradient)] for gradient in gradients]
 
 
 def _buckets(gradients: Sequence[Any]) -> list[list[Any]]:
     """Return the gradients in groups of one type and of limited size."""
     groups: dict[Any, list[list[Any]]] = {}
     sizes: dict[Any, int] = {}
-    for each in gradients:
-        size = each.numel() * each.element_size()
-        buckets = groups.setdefault(each.dtype, [])
-        if not buckets or sizes[each.dtype] + size > _BUCKET_BYTES:
+    for gradient in gradients:
+        size = gradient.numel() * gradient.element_size()
+        buckets = groups.setdefault(gradient.dtype, [])
+        if not buckets or sizes[gradient.dtype] + size > _BUCKET_BYTES:
             buckets.append([])
-            sizes[each.dtype] = 0
-        buckets[-1].append(each)
-        sizes[each.dtype] += size
+            sizes[gradient.dtype] = 0
+        buckets[-1].append(gradient)
+        sizes[gradient.dtype] += size
     return [bucket for buckets in groups.values() for bucket in buckets]

@@ -134,7 +134,10 @@ class TorchProcesses(Strategy):
 
     def copies(self, model: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the weights of this process."""
-        yield {each.path: keras.ops.convert_to_numpy(each) for each in model.trainable_variables}
+        yield {
+            variable.path: keras.ops.convert_to_numpy(variable)
+            for variable in model.trainable_variables
+        }
 
     def disconnect(self) -> None:
         """Disconnect from the other ranks."""

@@ -31,9 +31,9 @@ def limit_connections(server: Any) -> None:
         server: A scheduler, a nanny or a worker. One without certificates is open to everybody, so
             that only its port for `/health` has a limit.
     """
-    for each in server.listeners:
-        if each.prefix == "tls://":
-            _limit(each.tcp_server)
+    for listener in server.listeners:
+        if listener.prefix == "tls://":
+            _limit(listener.tcp_server)
     if hasattr(server, "http_server"):
         _limit(server.http_server)
 

@@ -150,11 +150,11 @@ class StudyAttempts:
         """Deliver an event, a method of the state; carry out and return its instructions."""
         with self._lock:
             instructions = event(*given, **named)
-            for each in instructions:
-                self._carry_out_at_once(each)
+            for instruction in instructions:
+                self._carry_out_at_once(instruction)
         # Without the lock, for which Dask's event loop may wait: a runner or a disk may be slow.
-        for each in instructions:
-            self._carry_out(each)
+        for instruction in instructions:
+            self._carry_out(instruction)
         return instructions
 
     def _carry_out_at_once(self, instruction: Instruction) -> None:

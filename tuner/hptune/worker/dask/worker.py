@@ -118,7 +118,7 @@ class _Worker(Worker):
 
     def _look_for_studies(self) -> None:
         # Not if one still joins: its files may be on their way.
-        if all(each.announcement and not each.is_accepted for each in self.study_plugins):
+        if all(plugin.announcement and not plugin.is_accepted for plugin in self.study_plugins):
             self.is_useless.set()
 
 
@@ -179,8 +179,8 @@ class _Joining:
             self._say(f"{self._why}: trials here are released, to continue elsewhere")
             await asyncio.gather(
                 *(
-                    asyncio.to_thread(each.attempts.release, self._why)
-                    for each in worker.study_plugins
+                    asyncio.to_thread(plugin.attempts.release, self._why)
+                    for plugin in worker.study_plugins
                 )
             )
         await worker.close()

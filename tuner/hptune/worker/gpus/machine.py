@@ -27,7 +27,7 @@ class Gpus:
     """
 
     def __init__(self) -> None:
-        self._vendors = tuple(each() for each in VENDORS)
+        self._vendors = tuple(vendor() for vendor in VENDORS)
 
     @property
     def vendor(self) -> Vendor:
@@ -104,7 +104,7 @@ def confine(gpus: Sequence[str], environment: MutableMapping[str, str]) -> None:
     """Change variables so that a framework which reads them sees these GPUs alone, or none."""
     environment.pop(GIVEN, None)
     for vendor in VENDORS:
-        own = [each.removeprefix(vendor.prefix) for each in gpus if _prefix(each) == vendor.prefix]
+        own = [gpu.removeprefix(vendor.prefix) for gpu in gpus if _prefix(gpu) == vendor.prefix]
         if own:
             vendor.confine(own, environment)
         elif not gpus:

@@ -84,20 +84,20 @@ class Nvidia(Vendor):
         return next((each for each in every if each.identity == name), None)
 
     def _are_numbers_known(self, environment: Mapping[str, str]) -> bool:
-        are_equal = all(each.name != each.identity for each in self.devices)
+        are_equal = all(device.name != device.identity for device in self.devices)
         return are_equal or environment.get(_ORDER) == _BY_BUS
 
     def notes(self, environment: Mapping[str, str]) -> Iterator[Note]:
         """Yield what is wrong with the variables, or unknown of the visible devices."""
         yield from super().notes(environment)
         names = self.visible(dict(environment))
-        if any(each.isdecimal() for each in names) and not self._are_numbers_known(environment):
+        if any(name.isdecimal() for name in names) and not self._are_numbers_known(environment):
             yield Note(
                 f"the GPUs are unequal, and {_VISIBLE} has CUDA's own numbers: which GPU is meant, "
                 "and its memory, are unknown",
                 f"set {_ORDER}={_BY_BUS}, or name the GPUs by their UUIDs (nvidia-smi -L)",
             )
-        if any(each.startswith("MIG-") for each in names):
+        if any(name.startswith("MIG-") for name in names):
             yield Note(
                 "the driver does not tell whether a MIG slice computes; a trial there "
                 "counts as hanging if it neither reports nor uses a processor",
@@ -106,15 +106,15 @@ class Nvidia(Vendor):
 
     def _find(self) -> Iterator[Gpu]:
         cards = list(self._cards_by_smi() if self._nvml is None else self._cards_by_nvml())
-        self._uuids = {each.number: each.uuid for each in cards}
-        are_equal = len({each.model for each in cards}) == 1
-        has_numbers = are_equal and not any(each.slices for each in cards)
-        for each in cards:
-            if each.uuid and not each.slices:
-                name = each.number if has_numbers else each.uuid
-                yield Gpu(name, each.uuid, each.address, each.memory_bytes)
-            for uuid, memory_bytes in each.slices:
-                yield Gpu(uuid, uuid, each.address, memory_bytes)
+        self._uuids = {card.number: card.uuid for card in cards}
+        are_equal = len({card.model for card in cards}) == 1
+        has_numbers = are_equal and not any(card.slices for card in cards)
+        for card in cards:
+            if card.uuid and not card.slices:
+                name = card.number if has_numbers else card.uuid
+                yield Gpu(name, card.uuid, card.address, card.memory_bytes)
+            for uuid, memory_bytes in card.slices:
+                yield Gpu(uuid, uuid, card.address, memory_bytes)
 
     def used_bytes(self, name: str, pids: Collection[int] | None) -> int | None:
         """Return the memory that these processes, or all (None), hold on a device.

@@ -159,7 +159,7 @@ def _selected(text: str) -> list[str] | None:
     (['1', '0'], None, [])
     """
     terms = [each.strip().partition(":") for each in text.split(";")]
-    accepted = [each for each in terms if not each[0].startswith("!")]
+    accepted = [term for term in terms if not term[0].startswith("!")]
     names = [
         name.strip()
         for backend, _, devices in accepted
@@ -181,14 +181,14 @@ def _is_on_first_bus(address: str) -> bool:
 def _tiles(card: Path) -> list[int]:
     """Return the memory of each tile of a card, as the driver xe or else i915 shows them."""
     if tiles := sorted((card / "device").glob("tile[0-9]*")):
-        return [number(read(each / "physical_vram_size_bytes")) or 0 for each in tiles]
+        return [number(read(tile / "physical_vram_size_bytes")) or 0 for tile in tiles]
     count = len(list(card.glob("gt/gt[0-9]*"))) or 1
     return [(number(read(card / "lmem_total_bytes")) or 0) // count] * count
 
 
 def _facts(file: Path) -> dict[str, str]:
     """Return the names and values in a file of KFD's; none if it cannot be read."""
-    return dict(each.split(maxsplit=1) for each in read(file).splitlines() if " " in each)
+    return dict(line.split(maxsplit=1) for line in read(file).splitlines() if " " in line)
 
 
 def _address(domain: int, location: int) -> str:

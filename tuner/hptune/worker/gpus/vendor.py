@@ -119,7 +119,7 @@ class Vendor(abc.ABC):
 
     def gpu(self, name: str) -> Gpu | None:
         """Return what is known of a device."""
-        return next((each for each in self.devices if each.name == name), None)
+        return next((device for device in self.devices if device.name == name), None)
 
     @classmethod
     def variables(cls) -> tuple[str, ...]:
@@ -161,8 +161,8 @@ class Vendor(abc.ABC):
         """
         applied = self.applied(environment)
         if not applied:
-            return [each.name for each in self.devices if not each.is_integrated]
-        left: Sequence[str] = [each.name for each in self.devices]
+            return [device.name for device in self.devices if not device.is_integrated]
+        left: Sequence[str] = [device.name for device in self.devices]
         for place, (_, names) in enumerate(applied):
             if place and names == applied[0][1]:
                 continue
@@ -172,8 +172,8 @@ class Vendor(abc.ABC):
     def _chosen(self, left: Sequence[str], names: Sequence[str]) -> list[str]:
         """Return the devices that are named, up to a name that is wrong or a repeated one."""
         chosen = list[str]()
-        for each in names:
-            found = self._match(left, each)
+        for name in names:
+            found = self._match(left, name)
             if found is None or found in chosen:
                 break
             chosen.append(found)

@@ -82,7 +82,7 @@ class LocalStudy:
 
     def brought(self, trial: int) -> None:
         """Note that the study has all files that the trial has here now."""
-        self._trials[trial].known = {each.path: each for each in self._files(trial)}
+        self._trials[trial].known = {file.path: file for file in self._files(trial)}
 
     def forget(self, trial: int) -> None:
         """Remove the trial's directory."""
@@ -98,7 +98,7 @@ class LocalStudy:
             with_logs: Whether to include logs.
         """
         own = self._trials[trial]
-        found = {each.path: each for each in self._files(trial)}
+        found = {file.path: file for file in self._files(trial)}
         now = self._clock()
         own.seen = {path: _since(own.seen.get(path), state, now) for path, state in found.items()}
         own.unsent_since = {path: at for path, at in own.unsent_since.items() if path in found}

@@ -192,10 +192,10 @@ class RemoteStudy:
         now = time.monotonic()
         with self._lock:
             return any(
-                now - (self._heard_at if each.ticket is None else each.touched_at)
+                now - (self._heard_at if session.ticket is None else session.touched_at)
                 < file_requests.SILENT_SECONDS
-                for each in self._sessions.values()
-                if each.ticket is not None or (each.ending and not each.is_abandoned)
+                for session in self._sessions.values()
+                if session.ticket is not None or (session.ending and not session.is_abandoned)
             )
 
     def close(self) -> None:

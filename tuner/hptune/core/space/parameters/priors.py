@@ -41,7 +41,7 @@ class Prior:
 
     def __post_init__(self) -> None:
         total, count = sum(self.weights), len(self.weights)
-        masses = ((1 - EVEN_SHARE) * each / total + EVEN_SHARE / count for each in self.weights)
+        masses = ((1 - EVEN_SHARE) * weight / total + EVEN_SHARE / count for weight in self.weights)
         sums = (0.0, *itertools.accumulate(masses))
         object.__setattr__(self, "_sums", (*sums[:-1], 1.0))
 
