@@ -157,7 +157,7 @@ def _run_script(
 ) -> None:
     """Run a script of KerasTuner, with what the user gave in place of what the script says."""
     from ..config.settings import BY_NAME
-    from ..keras_tuner import run_script
+    from ..keras_tuner.script import run_script
 
     if detach:
         raise UsageError(

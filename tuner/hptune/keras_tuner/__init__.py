@@ -7,6 +7,11 @@ the arguments. So a script changes one import, or none with `hptune run script.p
 
 Nothing here imports KerasTuner, and with it Keras, before a script uses one of these names. The
 models are built and trained in the trials' processes alone.
+
+Offers: these names, and `script.run_script`.
+
+May import: `errors`, `config`, `core`, `keras_tuner`, `master`, `reporting`, `storage`, `study`,
+`training`, `tuner`.
 """
 
 from __future__ import annotations
@@ -15,23 +20,19 @@ import copy
 import inspect
 import math
 import os
-import runpy
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .config.foreign_searches import replaced_on_import
-from .config.user_errors import one_line, user_traceback
-from .errors import HptuneError, ModelFileError, StudyError, UsageError
+from ..errors import HptuneError, StudyError, UsageError
 
 if TYPE_CHECKING:  # a trial's process loads this module for its names, and needs no study
-    from .study import Study
-    from .tuner import Tuner as HptuneTuner
+    from ..study import Study
+    from ..tuner import Tuner as HptuneTuner
 
 __all__ = [
     "BayesianOptimization", "GridSearch", "Hyperband", "RandomSearch", "SklearnTuner", "Tuner",
@@ -41,9 +42,9 @@ _FIT = ("x", "y", "batch_size", "epochs", "verbose", "callbacks", "validation_sp
 """The first arguments of Keras's `fit`, in their order."""
 _IGNORED = {"alpha": 1e-4, "beta": 2.6, "num_initial_points": None, "allow_new_entries": True}
 """Attributes of oracles that have no counterpart, with their defaults."""
-_asked: dict[str, Any] = {}
+script_settings: dict[str, Any] = {}
 """Settings given to `hptune run`, which come before those of the script."""
-_started: list[Tuner] = []
+searched: list[Tuner] = []
 """The tuners that have searched in this process."""
 
 
@@ -105,7 +106,7 @@ class Tuner:
     ) -> None:
         del tuner_id, logger
         _check_overrides(self, hypermodel)
-        from .config.model_file import BuildFunction
+        from ..config.model_file import BuildFunction
 
         self.oracle = oracle
         self.hypermodel = hypermodel if hasattr(hypermodel, "build") else BuildFunction(hypermodel)
@@ -114,7 +115,7 @@ class Tuner:
         self._path = Path(directory or ".", project_name or "untitled_project")
         if max_model_size:
             settings.setdefault("constraints", [f"params<={max_model_size}"])
-        given = {**settings, **_asked}
+        given = {**settings, **script_settings}
         self._path = Path(given.pop("directory", self._path))
         self._settings = {**_settings_of(oracle, given), **given}
         unused = [name for name, value in _IGNORED.items() if getattr(oracle, name, value) != value]
@@ -148,7 +149,7 @@ class Tuner:
         Raises:
             NoStudyError: `search` has not been called.
         """
-        from .study import Study
+        from ..study import Study
 
         return Study(self._path)
 
@@ -167,7 +168,7 @@ class Tuner:
             epochs = None
         elif epochs is None and not self._trains_by_itself():
             epochs = 1  # Keras's default
-        _started.append(self)
+        searched.append(self)
         try:
             self._tuner(is_quiet=is_quiet).fit(
                 given.pop("x", None), given.pop("y", None), epochs=epochs, **given
@@ -183,11 +184,11 @@ class Tuner:
     def search_space_summary(self, extended: object = None) -> None:
         """Print the hyperparameters, which a process of its own finds by building the model."""
         del extended
-        from .config.model_file import ObjectiveSource, SourceKind, UserCode, save
-        from .config.search_arguments import read_hyperparameters
-        from .core.space.space import SearchSpace
-        from .master.code_reader import read_code
-        from .reporting.results.space import space_text
+        from ..config.model_file import ObjectiveSource, SourceKind, UserCode, save
+        from ..config.search_arguments import read_hyperparameters
+        from ..core.space.space import SearchSpace
+        from ..master.code_reader import read_code
+        from ..reporting.results.space import space_text
 
         build = self.hypermodel.build
 
@@ -213,7 +214,7 @@ class Tuner:
         """Print the best trials as a table."""
         import time
 
-        from .reporting.results.trials import ranked, trials_text
+        from ..reporting.results.trials import ranked, trials_text
 
         view = self.study.view()
         _show(trials_text(view, ranked(view)[:num_trials], now=time.time(), width=None))
@@ -235,15 +236,15 @@ class Tuner:
 
     def get_best_hyperparameters(self, num_trials: int = 1) -> list[Any]:
         """Return the configurations of the best trials, the best first, each as an `hp`."""
-        from .training.hyperparameters import make_hyperparameters
+        from ..training.hyperparameters import make_hyperparameters
 
         space = self.study.space.to_json()
         best = self.study.complete_trials[:num_trials]
         return [make_hyperparameters(space, dict(trial.params)) for trial in best]
 
     def _tuner(self, *, is_quiet: bool = False) -> HptuneTuner:
-        from .storage.directory import StudyDirectory
-        from .tuner import Tuner as HptuneTuner
+        from ..storage.directory import StudyDirectory
+        from ..tuner import Tuner as HptuneTuner
 
         class TunerOfScript(HptuneTuner):
             """Shows commands at the end of a run: a script of KerasTuner has no call to change."""
@@ -257,14 +258,14 @@ class Tuner:
         return TunerOfScript(self._tuned, directory=self._path, resume=True, **settings)
 
     def _trains_by_itself(self) -> bool:
-        from .config.search_arguments import has_own_fit
+        from ..config.search_arguments import has_own_fit
 
         return has_own_fit(self.hypermodel)
 
     def _show_oracle(self) -> None:
         """Let the oracle have the trials, for scripts that ask it and not the tuner."""
         kind, space = _library().engine.trial.Trial, self.study.space.to_json()
-        from .training.hyperparameters import make_hyperparameters
+        from ..training.hyperparameters import make_hyperparameters
 
         for trial in self.study.complete_trials:
             shown = kind(make_hyperparameters(space, dict(trial.params)), str(trial.number))
@@ -340,8 +341,8 @@ class _Repeated:
         return self._hypermodel.build(hp)
 
     def fit(self, hp: Any, model: Any, *data: Any, callbacks: Any = (), **keywords: Any) -> Any:
-        from .config.search_arguments import has_own_fit
-        from .training.keras.objective import own_fit
+        from ..config.search_arguments import has_own_fit
+        from ..training.keras.objective import own_fit
 
         results = []
         for number in range(self._count):
@@ -356,7 +357,7 @@ class _Repeated:
 
 def _check_overrides(tuner: Tuner, hypermodel: Any) -> None:
     """Check that nothing is overridden that hptune would not call."""
-    from .config.entry_points import RUN_TRIAL
+    from ..config.entry_points import RUN_TRIAL
 
     name = type(tuner).__name__
     if hasattr(type(tuner), "run_trial"):
@@ -446,61 +447,9 @@ def _remove_study(path: Path) -> None:
     Raises:
         StudyLockedError: Another process runs it.
     """
-    from .storage.directory import StudyDirectory
+    from ..storage.directory import StudyDirectory
 
     directory = StudyDirectory(path)
     if directory.has_ledger:
         directory.acquire().release()
         shutil.rmtree(path)
-
-
-# --- whole scripts ----------------------------------------------------------------------------
-
-
-def run_script(path: Path, settings: Mapping[str, Any]) -> None:
-    """Run a script of KerasTuner as it is, with these tuners in place of KerasTuner's.
-
-    Args:
-        path: The script.
-        settings: Settings of `hptune.Tuner` that come before those of the script.
-
-    Raises:
-        ModelFileError: The script has failed before its first search, or has not searched.
-        StudyError: It has failed later.
-        BaseException: What a search raised, or the script to end itself.
-    """
-    _asked.update(settings)
-    before = len(_started)
-    try:
-        with _as_main(path), replaced_on_import(_ours):
-            runpy.run_path(str(path), run_name="__main__")
-    except HptuneError:
-        raise
-    except Exception as error:
-        kind = ModelFileError if len(_started) == before else StudyError
-        raise kind(f"{path.name}: {one_line(error)}", user_traceback(error)) from error
-    finally:
-        _asked.clear()
-    if len(_started) == before:
-        raise ModelFileError(
-            f"{path.name} has ended without a search: no tuner's search(…) was called"
-        )
-
-
-@contextmanager
-def _as_main(path: Path) -> Iterator[None]:
-    """Let a script see what it sees when Python runs it."""
-    arguments, folders = sys.argv, [*sys.path]
-    sys.argv, sys.path[:0] = [str(path)], [str(path.parent.resolve())]
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = arguments, folders
-
-
-def _ours(modules: Mapping[str, Any]) -> list[tuple[Any, str, Any]]:
-    """Return what replaces KerasTuner's tuners, once it is imported."""
-    if not all(hasattr(modules.get("keras_tuner"), name) for name in __all__):
-        return []
-    names = ("keras_tuner", "keras_tuner.tuners")
-    return [(modules[each], name, globals()[name]) for each in names for name in __all__]
