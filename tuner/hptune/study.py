@@ -281,8 +281,10 @@ class Study(Reports, Exports):
         seeded = [*without_seed, ("--seed", str(facts["seed"]))]
         options = shlex.join(filter(None, itertools.chain.from_iterable(seeded)))
         command = f"hptune run {path(settings.source.path)} {options}"
+        of_search = itertools.chain.from_iterable(p for p in given if p[0] not in _OF_SEARCH)
+        run_one = f"hptune run {path(settings.source.path)} {shlex.join(filter(None, of_search))}"
         if settings.source.kind is SourceKind.PICKLE:
-            command = "in Python, with Tuner(...) and the settings below"
+            command, run_one = "in Python, with Tuner(...) and the settings below", ""
         return Setup(
             command,
             [
@@ -291,6 +293,7 @@ class Study(Reports, Exports):
                 ("hptune", facts["hptune_version"]),
                 ("begun", moment(facts["created_at"])),
             ],
+            run_one=run_one and f"{run_one.rstrip()} --trials 1",
             scaling=lambda: kept_panel(self._directory.path),
             requests=self._reader.user_requests(),
         )
@@ -361,6 +364,16 @@ class Study(Reports, Exports):
         """Return what a trial reported, in all its attempts."""
         return self._reader.reports(number)
 
+
+_OF_SEARCH = frozenset(
+    f"--{name}"
+    for name in (
+        *("trials", "seed", "search", "search-option", "grid-points", "try", "prior"),
+        *("warm-start", "pruner", "pruner-option", "pruner-mode", "min-epochs", "brackets"),
+        *("reduction-factor", "confirm", "confirm-repeats", "budget", "timeout"),
+    )
+)
+"""Options that the command for one trial leaves out."""
 
 _MOST_TRIALS = 2**63 - 1
 """Largest number that SQLite holds."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hptune.reporting.html.space_figures import slices
 
 from browser import browser
 from fake_study import attempt, trial
@@ -25,7 +26,6 @@ from hptune.reporting.html.panel import Panel, Shown, blank_figure
 from hptune.reporting.html.report import make_report, page_of
 from hptune.reporting.html.run_figures import all_trials, timeline
 from hptune.reporting.html.search_figures import history, importance
-from hptune.reporting.html.space_figures import slices
 from hptune.reporting.html.trials import StudyTrials
 from hptune.reporting.results.view import StudyView
 from hptune.storage.lease import LockOwner

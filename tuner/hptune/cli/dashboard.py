@@ -6,7 +6,7 @@ import codecs
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from .options import newest_study, setting_option
 from .output import echo
 
 if TYPE_CHECKING:
+    from ..core.attempt import ReportedValue
     from ..storage.directory import StudyDirectory
 
 _LOG_BYTES = 200_000
@@ -49,31 +50,36 @@ def dashboard(
 ) -> None:
     """Show the study in DIR live in a browser, also while it runs.
 
-    The page has the figures of `hptune report`. It stops the study or one of its trials, pauses it,
+    The page is that of `hptune report`. It stops the study or one of its trials, pauses it,
     adds trials, and follows the logs of trials. Only this machine can reach it, and only who has
     the address that is printed.
 
     ADDRESS is that of a scheduler, or its file: the page shows the study that runs there.
     """
-    from ..errors import check_installed
+    from ..reporting.html.live import LivePage, LiveStudy
     from ..storage.directory import StudyDirectory
     from ..storage.ledger import FollowedReports, LedgerReader
     from ..study import Study
     from ..worker.addresses import tunnel
-
-    check_installed("bokeh", "the dashboard")
-    from ..reporting.html.live import LivePage, LiveStudy
 
     directory = _directory(place, certs or "", insecure=insecure)
     found, study = StudyDirectory(directory), Study(directory)
     study.view()  # an error of the study comes now, not in the browser
 
     reader = LedgerReader(found)
-    reports = FollowedReports(reader, study.goal.metric)
+    first = study.goal.metric
+    followed = {first: FollowedReports(reader, first)}
+
+    def reports(metric: str, trial: int | None) -> Sequence[ReportedValue]:
+        if trial is not None:
+            return study.reports(trial)
+        return followed.setdefault(metric, FollowedReports(reader, metric)).rows()
+
     shown = LiveStudy(
-        read=lambda: study.report(known=reports.rows()),
+        read=lambda: study.report(known=reports(first, None)),
         version=reader.event_count,
         log=lambda trial, start: follow_log(found.log(trial), start),
+        reports=reports,
         act=partial(_asked, found),
         resume_command=f"hptune resume {found}",
     )

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import html
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import StudyError, UsageError, check_installed
+from ...errors import StudyError, UsageError
 from ...storage.output_files import write_output
-from .panel import Panel, Shown, begin_with
-from .trials import StudyTrials
+from .panel import Panel
+from .trials import Shown, StudyTrials
 
 if TYPE_CHECKING:
     from ...core.attempt import ReportedValue
@@ -26,27 +23,26 @@ if TYPE_CHECKING:
 class Plot:
     """A figure of the report. It shows itself in a notebook.
 
-    Attributes:
-        figures: The Bokeh figures, to change or to lay out.
+    Its picture, a vector graphic (SVG), is saved by the button in its corner.
     """
 
-    def __init__(self, title: str, panel: Panel) -> None:
-        self._title, self._words = title, panel.words
-        self.figures = list(panel.figures)
+    def __init__(self, title: str, panel: Panel, data: Mapping[str, object], shown: Shown) -> None:
+        self._title, self._panel, self._data, self._shown = title, panel, data, shown
 
     def __repr__(self) -> str:
         return f"Plot({self._title!r})"
 
     def _repr_html_(self) -> str:
-        from bokeh.embed import components
+        from .page_data import script_json
+        from .report import FIGURE_SCRIPTS, figure_html, page_file
 
-        script, places = components(self.figures, wrap_script=False)
-        label = html.escape(f"{self._title}. {self._words}")
-        columns = "repeat(auto-fit, minmax(20rem, 1fr))" if len(self.figures) > 1 else "1fr"
+        places = "".join(map(figure_html, self._panel.figures))
+        parts = [page_file(each) for each in (*FIGURE_SCRIPTS, "plot.js")]
+        given = html.escape(script_json({"data": self._data, "shown": str(self._shown)}))
         return (
-            f'<div role="img" aria-label="{label}" style="display: grid; '
-            f'grid-template-columns: {columns}">{"".join(places)}</div>'
-            f"<script>{_LOADING.replace('$CODE', _bokeh())}.then(() => {{{script}}});</script>"
+            f"<style>{page_file('figures.css')}</style>"
+            f'<div class="hptune-plot" data-study="{given}">{places}</div>'
+            f"<script>{''.join(parts)}</script>"
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -59,7 +55,7 @@ class Plot:
         if file.suffix.lower() != ".html":
             raise UsageError(
                 f"{file} ends with {file.suffix or 'nothing'}; a figure is written as .html, and "
-                "its save tool gives a PNG file"
+                "the button in its corner saves it as SVG"
             )
         page = f"<!DOCTYPE html><meta charset=utf-8><body>{self._repr_html_()}"
         write_output(file, page.encode())
@@ -69,11 +65,7 @@ class Reports(ABC):
     """The figures and the report of a study; a base class of `Study`.
 
     Most take `complete_only`: whether to leave out the trials that were stopped early, which are
-    shown at their last step. None, the default, leaves them out if five or more are complete. The
-    HTML page begins with this choice, and Markdown has the importance for it.
-
-    Each raises a MissingPackageError if Bokeh is not installed. A figure raises a StudyError if the
-    study has too few trials for it.
+    shown at their last step. A figure raises a StudyError if the study has too few trials for it.
     """
 
     @abstractmethod
@@ -84,33 +76,33 @@ class Reports(ABC):
             known: The reports of the first objective; None to read all reports.
         """
 
-    def plot_history(self, *, complete_only: bool | None = None) -> Plot:
+    def plot_history(self, *, complete_only: bool = False) -> Plot:
         """Return the value of each trial, and the best one so far."""
         return self._plot("history", "no trial has a value yet", complete_only=complete_only)
 
-    def plot_curves(self, *, complete_only: bool | None = None) -> Plot:
+    def plot_curves(self, *, complete_only: bool = False) -> Plot:
         """Return the learning curves."""
         none = "no trial has reported more than one step"
         return self._plot("curves", none, complete_only=complete_only)
 
-    def plot_importance(self, *, complete_only: bool | None = None) -> Plot:
+    def plot_importance(self, *, complete_only: bool = False) -> Plot:
         """Return the importance of the hyperparameters, with 80 % intervals."""
         from ..results.importance import MIN_TRIALS
 
         none = f"at least {MIN_TRIALS} trials with a value are needed to estimate importance"
         return self._plot("importance", none, complete_only=complete_only)
 
-    def plot_parallel(self, *, complete_only: bool | None = None) -> Plot:
+    def plot_parallel(self, *, complete_only: bool = False) -> Plot:
         """Return all configurations as lines across one axis for each hyperparameter."""
         none = "two hyperparameters and a trial with a value are needed"
         return self._plot("parallel", none, complete_only=complete_only)
 
-    def plot_slices(self, *, complete_only: bool | None = None) -> Plot:
+    def plot_slices(self, *, complete_only: bool = False) -> Plot:
         """Return the values over each of six hyperparameters, the most important first."""
         none = "a hyperparameter and a trial with a value are needed"
         return self._plot("slices", none, complete_only=complete_only)
 
-    def plot_contour(self, *, complete_only: bool | None = None) -> Plot:
+    def plot_contour(self, *, complete_only: bool = False) -> Plot:
         """Return the values over the first two numbers, the most important first, smoothed."""
         none = "two numbers among the hyperparameters and ten complete trials are needed"
         return self._plot("contour", none, complete_only=complete_only)
@@ -128,77 +120,39 @@ class Reports(ABC):
     def setup(self) -> Setup:
         """Return how the study was started."""
 
-    def report_html(self, *, complete_only: bool | None = None) -> str:
+    def report_html(self) -> str:
         """Return the report: one HTML page that needs no other file and no network."""
         from .report import page_of
 
-        return page_of(self.report(complete_only=complete_only))
+        return page_of(self.report())
 
-    def report(
-        self,
-        *,
-        complete_only: bool | None = None,
-        known: Sequence[ReportedValue] | None = None,
-    ) -> ReportContents:
+    def report(self, *, known: Sequence[ReportedValue] | None = None) -> ReportContents:
         """Return the contents of the report: figures, tables and words, as the study stands now.
 
         With `known`, the reports of the first objective, the reports are not read.
         """
-        check_installed("bokeh", "the report")
         from .report import make_report
 
-        trials = self.study_trials(known)
-        shown = shown_with(trials, complete_only=complete_only)
-        return make_report(trials, self.setup(), now=time.time(), shown=shown)
+        return make_report(self.study_trials(known), self.setup(), now=time.time())
 
-    def report_markdown(self, *, complete_only: bool | None = None) -> str:
+    def report_markdown(self) -> str:
         """Return the report in short as Markdown: the best trials, what matters, what was asked."""
-        check_installed("bokeh", "the report")
         from .markdown import report_markdown
 
-        trials = self.study_trials()
-        shown = shown_with(trials, complete_only=complete_only)
-        return report_markdown(trials, self.setup(), shown=shown, now=time.time())
+        return report_markdown(self.study_trials(), self.setup(), now=time.time())
 
-    def _plot(self, name: str, none: str, *, complete_only: bool | None = None) -> Plot:
+    def _plot(self, name: str, none: str, *, complete_only: bool = False) -> Plot:
         """Return the figures of a section of the report; `none` says when there are none."""
-        check_installed("bokeh", "a figure")
+        from .page_data import facts_of, rows_of
         from .report import sections
 
-        trials = self.study_trials()
-        shown = shown_with(trials, complete_only=complete_only)
-        found = {each.name: each for each in sections(trials, self.setup(), time.time())}[name]
-        has_trials = bool(trials.of(shown)) or complete_only is None
-        panel = found.make() if has_trials else None
-        if panel is None or not panel.has_marks:
+        trials, now = self.study_trials(), time.time()
+        shown = Shown.COMPLETE if complete_only else Shown.ALL
+        found = {each.name: each for each in sections(trials, self.setup(), now)}[name]
+        panel = found.make()
+        if panel is None or not panel.figures or (complete_only and not trials.of(shown)):
             raise StudyError(f"there is nothing to plot: {none}")
-        begin_with(panel, shown)
-        return Plot(found.title, panel)
-
-
-def shown_with(trials: StudyTrials, *, complete_only: bool | None) -> Shown:
-    """Return the choice of trials that `complete_only` means."""
-    if complete_only is None:
-        return trials.first_shown
-    return Shown.COMPLETE_ONLY if complete_only else Shown.WITH_PRUNED
-
-
-# A cell's output has all that it needs, and is shown alike in Jupyter, VS Code and Colab. It is
-# packed, because Jupyter drops the output of a kernel that sends more than 1 MB a second.
-_LOADING = """
-(window.hptuneBokeh ??= window.Bokeh ? Promise.resolve() : (async () => {
-  const packed = Uint8Array.from(atob("$CODE"), each => each.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const script = document.createElement("script");
-  script.textContent = await new Response(stream).text();
-  document.head.append(script);
-})())"""
-
-
-@cache
-def _bokeh() -> str:
-    """Return Bokeh's own script, packed."""
-    from bokeh.resources import Resources
-
-    code = "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
-    return base64.b64encode(gzip.compress(code.encode(), mtime=0)).decode()
+        rows = rows_of(trials).values()
+        keeps = {"curves": "c", "timeline": "a"}.get(name, "")
+        kept = [{k: v for k, v in row.items() if k not in "ac" or k == keeps} for row in rows]
+        return Plot(found.title, panel, {**facts_of(trials, now=now), "trials": kept}, shown)
