@@ -5,6 +5,7 @@ const hptunePage = (() => {
   const { studyOf, firstChoice, isShown, isBrushed, brushText, pairs, axisOf } = hptuneTrials;
   const { duration, shown } = hptuneTable;
   const by = id => document.getElementById(id);
+  const main = document.querySelector("main");
   const given = by("data").textContent;
   let study = given ? studyOf(JSON.parse(given)) : { trials: [], byNumber: new Map(), space: [], metrics: [], direction: {}, order: { all: [], complete: [] } };
   let chosen = null;
@@ -51,7 +52,7 @@ const hptunePage = (() => {
   // Draws what can be seen and is not up to date. What is under the pointer or has the focus waits,
   // unless the reader asked for the change.
   function drawSeen({ isAsked = false, isAll = false } = {}) {
-    const wanted = isAll ? figuresIn(document.querySelector("main")) : seen;
+    const wanted = isAll ? figuresIn(main) : seen;
     for (const place of wanted) {
       if (drawn.get(place)?.version === version || !place.isConnected) continue;
       const isHeld = place.matches(":hover") || place.contains(document.activeElement) || isSelected(place);
@@ -76,15 +77,20 @@ const hptunePage = (() => {
     if (kind === "contour" && isDrawn) place.prepend(pairChoice());
     if (!isDrawn) place.replaceChildren(element("p", { class: "note" }, "Nothing to show for this choice."));
     drawn.set(place, { version, width: place.getBoundingClientRect().width });
-    place.dataset.trials = study.trials.length;
+    place.dataset.drawn = version;
   }
 
   // --- choices -----------------------------------------------------------------------------------------
 
+  function setVersion() {
+    version += 1;
+    main.dataset.version = version;
+  }
+
   function changed() {
     const { test, unknown } = hptuneTable.filterOf(by("filter").value, study, chosen.metric);
     chosen.test = test;
-    version += 1;
+    setVersion();
     const told = by("filter-told");
     told.dataset.first ||= told.innerHTML;
     told.classList.toggle("wrong", unknown.length > 0);
@@ -120,13 +126,14 @@ const hptunePage = (() => {
   function pairChoice() {
     const numbers = pairs(study, chosen);
     const names = numbers.map(each => each.name), pair = [...(chosen.pair || []), ...names.filter(each => !(chosen.pair || []).includes(each))].slice(0, 2);
-    const select = index => element("select", { onchange: event => {
+    const select = (index, id) => element("select", { id, onchange: event => {
       pair[index] = event.target.value;
       if (pair[0] === pair[1]) pair[1 - index] = names.find(each => each !== pair[0]);
       chosen.pair = pair;
       changed();
     } }, ...numbers.map(each => element("option", { value: each.name, selected: each.name === pair[index] }, each.label)));
-    return element("div", { class: "pair" }, element("label", {}, "Across ", select(0)), element("label", {}, "Up ", select(1)));
+    const field = (label, index, id) => element("span", {}, element("label", { for: id }, label), " ", select(index, id));
+    return element("div", { class: "pair" }, field("Across", 0, "across"), field("Up", 1, "up"));
   }
 
   function listen() {
@@ -263,11 +270,11 @@ const hptunePage = (() => {
     const isWide = matchMedia("(min-width: 1200px)");
     by("choices").open = isWide.matches;
     isWide.addEventListener("change", () => { by("choices").open = isWide.matches; });
-    watch(document.querySelector("main"));
+    watch(main);
     addEventListener("hashchange", route);
     addEventListener("beforeprint", () => drawSeen({ isAll: true }));
+    setVersion();
     route();
-    version = 1;
   }
 
   // Takes over data of the study and of the trials that have changed.
@@ -281,7 +288,7 @@ const hptunePage = (() => {
     study = studyOf({ ...facts, trials: all, version: (study.version || 0) + 1 });
     if (!chosen.metric) chosen.metric = study.metric;
     fillChoices();
-    version += 1;
+    setVersion();
     showTrial();
     drawSeen();
   }
@@ -291,7 +298,7 @@ const hptunePage = (() => {
       const of = study.byNumber.get(Number(number));
       if (of) of.c = { ...of.c, ...curves };
     }
-    version += 1;
+    setVersion();
     showTrial();
     drawSeen();
   }
