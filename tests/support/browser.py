@@ -36,7 +36,7 @@ class Browser:
     def figure(self, name: str) -> Any:
         """Return the first figure of a section, once it is drawn of what is chosen."""
         section = self.page.locator(f"#{name}")
-        section.scroll_into_view_if_needed()
+        self.page.evaluate("name => document.getElementById(name).scrollIntoView()", name)
         version = self.page.locator("main").get_attribute("data-version")
         section.locator(f'[data-drawn="{version}"]').first.wait_for()
         return section.locator(".figure").first

@@ -160,9 +160,9 @@ def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
     return [
         made("best", "Best trial", partial(winner, trials)),
         made("history", "Values", partial(search.history, trials)),
-        made("trials", "All trials", partial(all_trials, trials), is_wide=True),
         made("running", "Running", partial(run.running, trials, now=now), follows=everything,
              is_wide=True),
+        made("trials", "All trials", partial(all_trials, trials), is_wide=True),
         made("front", "Pareto front", partial(search.front, trials)),
         made("curves", "Learning curves", partial(search.curves, trials), follows=everything),
         made("importance", "Importance", partial(search.importance, trials)),
