@@ -73,7 +73,7 @@ def scaling_report(
         return title
     if not as_html:
         return markdown.page(title, head, [("Scaling", panel)])
-    sections = [Section("scaling", "Scaling", lambda: panel)]
+    sections = [Section("scaling", "Scaling", lambda: panel, is_wide=True)]
     return page_of(ReportContents(title, head, sections))
 
 

@@ -143,7 +143,7 @@ window.hptuneCharts ??= (() => {
     const width = Math.max(place.clientWidth || 600, 200);
     const yTicks = y.ticks(Math.max(3, Math.floor(height / 50)));
     const left = 12 + (yLabel ? 18 : 0) + 6.3 * Math.max(0, ...yTicks.map(([, text]) => short(text, 24).length));
-    const right = 12, top = 8;
+    const right = 12, top = legend.length || gradient ? 8 : 20;
     const inner = width - left - right;
     let xTicks = x.ticks(Math.max(2, Math.floor(inner / 75))).map(([at, text]) => [at, short(text, 24)]);
     const longest = Math.max(0, ...xTicks.map(([, text]) => text.length));
