@@ -7,6 +7,7 @@
   const seen = new Set();
   const SECONDS = 2;  // until it asks again after an error
   const METRIC_SECONDS = 5;  // between two requests for the curves of another metric
+  const AT_ONCE = 3;  // sections out of sight that are asked for together
   const MOST = 1000000;  // characters of a log that are kept
   const AFTER = { "pause": "true true", "go on": "true false" };  // whether it runs, is paused, after an action
   const data = JSON.parse(by("data").textContent);
@@ -33,6 +34,14 @@
     for (const each of entries) each.isIntersecting ? seen.add(each.target.id) : seen.delete(each.target.id);
     if (entries.some(each => each.isIntersecting && !known[each.target.id])) askSoon();
   }, { rootMargin: "100px" });
+
+  // Sections that had nothing to show may have by now; of the others each is asked for once, so that
+  // the page soon has those of the study alone.
+  function unseen() {
+    const all = [...document.querySelectorAll("main > section:not(#trial)")];
+    const next = all.filter(each => !known[each.id]).slice(0, AT_ONCE);
+    return [...all.filter(each => each.hidden), ...next].map(each => each.id);
+  }
 
   // Trials that run, wait or are paused can be stopped.
   function addButtons(section) {
@@ -82,7 +91,7 @@
 
   async function update() {
     const before = told;
-    const wanted = [...seen].filter(name => by(name) && !(known[name] && isHeld(by(name))));
+    const wanted = [...seen, ...unseen()].filter(name => by(name) && !(known[name] && isHeld(by(name))));
     const state = await (await post("state", { known, seen: wanted, since })).json();
     for (const [id, html] of [["head", state.head], ["tiles", state.tiles]]) {
       if (by(id).dataset.of !== html && !hptunePage.isSelected(by(id)) && !by(id).contains(document.activeElement)) {

@@ -63,6 +63,7 @@ class ReportContents:
         dask_page: Address of Dask's own dashboard; empty if there is none.
         space: Its search space.
         mark: A text that changes whenever a trial's value or state does.
+        written: When it was made, in words.
     """
 
     title: str
@@ -76,6 +77,7 @@ class ReportContents:
     dask_page: str = ""
     space: SearchSpace = field(default_factory=SearchSpace)
     mark: str = ""
+    written: str = ""
 
     def data(self) -> dict[str, Any]:
         """Return what the page's scripts know."""
@@ -86,10 +88,10 @@ def make_report(trials: StudyTrials, setup: Setup, *, now: float) -> ReportConte
     """Return the contents of the report of a study."""
     view = trials.view
     seen = now if view.master is not None else run_figures.last_seen(trials)
-    search, _, *state = head_lines(view, now)  # the headline has the progress
+    search, _, state, written = head_lines(view, now)  # the headline has the progress
     return ReportContents(
         f"hptune: {text.clean(view.directory.rstrip('/').rpartition('/')[2])}",
-        [search, *state],
+        [search, state],
         sections(trials, setup, now),
         headline(view, now=now),
         facts_of(trials, now=seen, run_one=setup.run_one),
@@ -99,6 +101,7 @@ def make_report(trials: StudyTrials, setup: Setup, *, now: float) -> ReportConte
         view.dask_page,
         trials.space,
         trials.mark,
+        written,
     )
 
 
@@ -109,6 +112,7 @@ def page_of(report: ReportContents) -> str:
         "LINKS": links(each for each, _ in panels),
         "SECTIONS": "\n".join(section_html(each, panel) for each, panel in panels),
         "DATA": script_json(report.data()) if report.facts else "",
+        "HEAD": " · ".join(filter(None, (head_html(report), report.written))),
     }
     return filled_page(report, parts)
 
