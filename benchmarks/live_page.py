@@ -7,7 +7,8 @@ A study of that many trials (a third of them pruned, 10 epochs each, 7 hyperpara
 into a ledger. This process is its master: it holds the lock and ends trials. `hptune dashboard`
 serves the page, and a headless Chromium shows it. An update begins when the trial's end is on disk
 in the ledger. It ends when the page's head counts the trial, and when the section's first figure or
-table is drawn of it. Updates begin at random times, so they meet the page at any point of its cycle.
+table is drawn of it. Updates begin at random times, so they meet the page at any point of its
+cycle.
 
 Each view is scrolled to first, and the page shows the sections that fit into the window, as for a
 user: `top` is the page as it opens.

@@ -13,7 +13,7 @@ from typing import Any
 from ... import text
 from ...core.attempt import Attempt
 from ...core.resources import size
-from ...core.space.space import Parameter, Scale
+from ...core.space.space import FloatParameter, IntParameter, Parameter, Scale
 from ...core.trial import Trial
 from ..results.best import finite
 from ..results.export import by_trial, seconds_run
@@ -66,8 +66,8 @@ def _metrics_of(trials: Sequence[Trial]) -> list[str]:
 
 def _space_of(declared: Sequence[Parameter]) -> dict[str, Any]:
     """Return the range of a hyperparameter over all its declarations."""
-    low = [each.low for each in declared if hasattr(each, "low")]
-    high = [each.high for each in declared if hasattr(each, "high")]
+    ranges = [each for each in declared if isinstance(each, FloatParameter | IntParameter)]
+    low, high = [each.low for each in ranges], [each.high for each in ranges]
     listed: list[object] | None = []
     for each in declared:
         values = each.values
@@ -75,7 +75,9 @@ def _space_of(declared: Sequence[Parameter]) -> dict[str, Any]:
             listed = None
         else:
             listed += [value for value in values if not _has(listed, value)]
-    numbers = [each for each in listed or [] if type(each) in (int, float)]
+    numbers = [
+        each for each in listed or [] if isinstance(each, int | float) and type(each) is not bool
+    ]
     is_words = listed is not None and len(numbers) < len(listed)
     return {
         "text": "; or ".join(each.bounds for each in declared),
@@ -83,7 +85,7 @@ def _space_of(declared: Sequence[Parameter]) -> dict[str, Any]:
         "values": listed if listed is None or is_words else sorted(numbers),
         "low": None if is_words else min([*low, *numbers], default=None),
         "high": None if is_words else max([*high, *numbers], default=None),
-        "log": any(getattr(each, "scale", None) is Scale.LOG for each in declared),
+        "log": any(each.scale is Scale.LOG for each in ranges),
     }
 
 

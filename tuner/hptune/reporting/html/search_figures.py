@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ... import text
 from ...core.trial import TrialState
@@ -107,7 +107,7 @@ def importance(trials: StudyTrials) -> Panel | None:
     )
 
 
-def _whiskers(sets: dict[Shown, list[Importance]], metric: str) -> Figure:
+def _whiskers(sets: Mapping[Shown, list[Importance]], metric: str) -> Figure:
     rows = {}
     for shown, ranked in sets.items():
         names = text.distinct(
@@ -121,7 +121,7 @@ def _whiskers(sets: dict[Shown, list[Importance]], metric: str) -> Figure:
     return Figure("whiskers", {"sets": rows, "label": label, "xLabel": "share of the importance"})
 
 
-def _importance_table(sets: dict[Shown, list[Importance]]) -> Table:
+def _importance_table(sets: Mapping[Shown, list[Importance]]) -> Table:
     first, *others = sets.values()
     names = text.distinct([text.clean(each.name) for each in first])
     by_name = [{each.name: each for each in ranked} for ranked in others]
