@@ -281,8 +281,9 @@ class Study(Reports, Exports):
         seeded = [*without_seed, ("--seed", str(facts["seed"]))]
         options = shlex.join(filter(None, itertools.chain.from_iterable(seeded)))
         command = f"hptune run {path(settings.source.path)} {options}"
-        of_search = itertools.chain.from_iterable(p for p in given if p[0] not in _OF_SEARCH)
-        run_one = f"hptune run {path(settings.source.path)} {shlex.join(filter(None, of_search))}"
+        of_trial = itertools.chain.from_iterable(p for p in given if p[0] in _OF_TRIAL)
+        parts = ("hptune run", path(settings.source.path), shlex.join(of_trial), "--trials 1")
+        run_one = " ".join(filter(None, parts))
         if settings.source.kind is SourceKind.PICKLE:
             command, run_one = "in Python, with Tuner(...) and the settings below", ""
         return Setup(
@@ -293,7 +294,7 @@ class Study(Reports, Exports):
                 ("hptune", facts["hptune_version"]),
                 ("begun", moment(facts["created_at"])),
             ],
-            run_one=run_one and f"{run_one.rstrip()} --trials 1",
+            run_one=run_one,
             scaling=lambda: kept_panel(self._directory.path),
             requests=self._reader.user_requests(),
         )
@@ -365,15 +366,8 @@ class Study(Reports, Exports):
         return self._reader.reports(number)
 
 
-_OF_SEARCH = frozenset(
-    f"--{name}"
-    for name in (
-        *("trials", "seed", "search", "search-option", "grid-points", "try", "prior"),
-        *("warm-start", "pruner", "pruner-option", "pruner-mode", "min-epochs", "brackets"),
-        *("reduction-factor", "confirm", "confirm-repeats", "budget", "timeout"),
-    )
-)
-"""Options that the command for one trial leaves out."""
+_OF_TRIAL = {"--entry", "--objective", "--direction", "--epochs", "--strategy", "--python"}
+"""Options that the command for one trial has."""
 
 _MOST_TRIALS = 2**63 - 1
 """Largest number that SQLite holds."""

@@ -24,6 +24,7 @@ from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError, UsageError
 from hptune.reporting.html.live import LivePage, LiveStudy
+from hptune.reporting.html.page_data import TrialRows
 from hptune.reporting.html.report import ReportContents, make_report
 from hptune.reporting.html.trials import StudyTrials
 from hptune.storage.lease import LockOwner
@@ -41,6 +42,7 @@ class Source:
         self.asked: list[tuple[UserAction, int | None, Mapping[str, object]]] = []
         self.log = "log of 7 <b>"
         self.readings = 0
+        self.rows = TrialRows()
 
     def version(self) -> int:
         return hash((self.trials, self.is_running, self.paused_by))
@@ -60,7 +62,10 @@ class Source:
             attempts=[*found.attempts, attempt(self.trials + 1)],
         )
         return make_report(
-            StudyTrials(changed, SPACE, reports), SETUP, now=2000.0 + time.monotonic()
+            StudyTrials(changed, SPACE, reports),
+            SETUP,
+            now=2000.0 + time.monotonic(),
+            rows=self.rows,
         )
 
     def act(self, action: UserAction, number: int | None, values: Mapping[str, object]) -> str:

@@ -28,7 +28,7 @@ from hptune.core.space.space import (
     SearchSpace,
 )
 from hptune.core.trial import Direction, Goal, TrialState
-from hptune.reporting.html.page_data import rows_of
+from hptune.reporting.html.page_data import TrialRows
 from hptune.reporting.html.panel import Panel
 from hptune.reporting.html.report import make_report, page_of
 from hptune.reporting.html.run_figures import timeline
@@ -389,7 +389,7 @@ def test_what_a_dead_master_left_is_interrupted_when_it_was_last_seen() -> None:
     ]
     ran = [attempt(0), attempt(1, ended_at=1010.0, outcome=Outcome.FINISHED)]
     of = StudyTrials(view(left, ran, two), SPACE, [])
-    found = [(each["s"], each["v"]) for each in rows_of(of).values()]
+    found = [(each["s"], each["v"]) for each in TrialRows().of(of).values()]
     assert found == [
         ("interrupted", {}),
         ("complete", {"val_accuracy": 0.5, "size": 7.0}),
@@ -470,7 +470,7 @@ def test_values_that_do_not_differ_have_no_importance() -> None:
 
 def test_values_whose_distance_overflows_are_not_drawn() -> None:
     of = trials_of(sys.float_info.max, -sys.float_info.max, math.nan, 0.25)
-    shown = [each["v"]["val_accuracy"] for each in rows_of(of).values()]
+    shown = [each["v"]["val_accuracy"] for each in TrialRows().of(of).values()]
     assert shown == [None, None, None, 0.25]
 
 

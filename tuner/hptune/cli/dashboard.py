@@ -57,6 +57,7 @@ def dashboard(
     ADDRESS is that of a scheduler, or its file: the page shows the study that runs there.
     """
     from ..reporting.html.live import LivePage, LiveStudy
+    from ..reporting.html.page_data import TrialRows
     from ..storage.directory import StudyDirectory
     from ..storage.ledger import FollowedReports, LedgerReader
     from ..study import Study
@@ -75,8 +76,9 @@ def dashboard(
             return study.reports(trial)
         return followed.setdefault(metric, FollowedReports(reader, metric)).rows()
 
+    rows = TrialRows()
     shown = LiveStudy(
-        read=lambda: study.report(known=reports(first, None)),
+        read=lambda: study.report(known=reports(first, None), rows=rows),
         version=reader.event_count,
         log=lambda trial, start: follow_log(found.log(trial), start),
         reports=reports,

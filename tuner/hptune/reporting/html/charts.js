@@ -168,15 +168,13 @@ window.hptuneCharts ??= (() => {
     if (xLabel) axes.append(svg("text", { x: left + inner / 2, y: height - 4, "text-anchor": "middle" }, short(xLabel, 40)));
     if (yLabel) axes.append(svg("text", { transform: `translate(12 ${top + down / 2}) rotate(-90)`, "text-anchor": "middle" }, short(yLabel, 40)));
 
-    const drawn = svg("g"), hits = [];
+    const drawn = svg("g"), found = [];  // what can be pointed at; found when somebody points
     for (const mark of marks) {
       if (mark.points) {
         const points = mark.points.map(each => ({ ...each, px: px(x.place(each.x) + (each.shift || 0)), py: py(y.place(each.y)) }))
           .filter(each => Number.isFinite(each.px) && each.py >= top - 1 && each.py <= top + down + 1);
-        for (const each of points) {
-          each.path = SHAPES[each.shape || "dot"](each.px, each.py);
-          hits.push(each);
-        }
+        for (const each of points) each.path = SHAPES[each.shape || "dot"](each.px, each.py);
+        found.push(() => points);
         drawn.append(...pointPaths(points));
       } else if (mark.lines) {
         const lines = [];
@@ -187,17 +185,19 @@ window.hptuneCharts ??= (() => {
             if (!Number.isFinite(lx) || !Number.isFinite(ly)) { before = null; continue; }
             path += before === null ? `M${lx} ${ly}` : mark.isStep ? `H${lx}V${ly}` : `L${lx} ${ly}`;
             before = ly;
-            if (line.trial !== undefined && !line.dim) hits.push({ px: lx, py: ly, trial: line.trial, text: line.text });
           }
           lines.push({ ...line, path });
         }
+        const known = mark.lines.filter(each => each.trial !== undefined && !each.dim);
+        found.push(() => known.flatMap(({ at, trial }) => at.map(([ax, ay]) => ({ px: px(x.place(ax)), py: py(y.place(ay)), trial }))));
         drawn.append(...linePaths(lines, mark));
       } else if (mark.bars) {
-        for (const bar of mark.bars) {
+        const bars = mark.bars.map(bar => {
           const box = { x: px(bar.left), y: py(bar.top), width: Math.max(1, px(bar.right) - px(bar.left)), height: Math.max(1, py(bar.bottom) - py(bar.top)) };
           drawn.append(svg("rect", { ...box, fill: bar.dim ? COLORS.muted : bar.color, opacity: bar.dim ? 0.2 : bar.opacity ?? 0.85 }));
-          hits.push({ px: box.x + box.width / 2, py: box.y + box.height / 2, box, ...bar });
-        }
+          return { px: box.x + box.width / 2, py: box.y + box.height / 2, box, ...bar };
+        });
+        found.push(() => bars);
       } else if (mark.image) {
         const { left: x0, right: x1, bottom: y0, top: y1 } = mark;
         drawn.append(svg("image", { href: mark.image, x: px(x0), y: py(y1), width: px(x1) - px(x0), height: py(y0) - py(y1), preserveAspectRatio: "none" }));
@@ -209,7 +209,7 @@ window.hptuneCharts ??= (() => {
     const ring = svg("circle", { r: 7, class: "ring", visibility: "hidden" });
     const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, room, axes, drawn, ring);
     present(place, { picture, label, legend, gradient, note, name });
-    follow(place, { picture, ring, hits, tip, pick });
+    follow(place, { picture, ring, find: () => found.flatMap(each => each()), tip, pick });
   }
 
   // Puts a picture into its element, with its legend outside of the data.
@@ -258,17 +258,24 @@ window.hptuneCharts ??= (() => {
   }
 
   // Says what the pointer is near; a click or Enter opens its trial. Arrow keys go from mark to mark.
-  function follow(place, { picture, ring, hits, tip = () => "", pick = () => {} }) {
-    if (!hits.length) return;
+  function follow(place, { picture, ring, find, tip = () => "", pick = () => {} }) {
+    let known = null;
+    const all = () => known ||= find();
     const told = element("div", { class: "tip", role: "status", hidden: true });
     place.append(told);
     place.tabIndex = 0;
-    const order = [...hits.keys()].sort((one, other) => hits[one].px - hits[other].px || hits[one].py - hits[other].py);
     let current = -1;
+
+    // The next mark from left to right.
+    function next(step) {
+      const hits = all();
+      const order = [...hits.keys()].sort((one, other) => hits[one].px - hits[other].px || hits[one].py - hits[other].py);
+      return order.length ? order[(order.indexOf(current) + step + order.length) % order.length] : -1;
+    }
 
     function show(index) {
       current = index;
-      const hit = hits[index];
+      const hit = all()[index];
       told.hidden = !hit;
       ring.setAttribute("visibility", hit && !hit.box ? "visible" : "hidden");
       picture.style.cursor = hit && hit.trial !== undefined ? "pointer" : "";
@@ -286,7 +293,7 @@ window.hptuneCharts ??= (() => {
       const from = picture.getBoundingClientRect();
       const [ex, ey] = [event.clientX - from.left, event.clientY - from.top];
       let found = -1, least = NEAR ** 2;
-      hits.forEach((hit, index) => {
+      all().forEach((hit, index) => {
         const isIn = hit.box && ex >= hit.box.x && ex <= hit.box.x + hit.box.width && ey >= hit.box.y && ey <= hit.box.y + hit.box.height;
         const far = isIn ? 0 : (hit.px - ex) ** 2 + (hit.py - ey) ** 2;
         if (far < least) [found, least] = [index, far];
@@ -297,7 +304,7 @@ window.hptuneCharts ??= (() => {
     picture.addEventListener("pointermove", event => show(nearest(event)));
     picture.addEventListener("pointerleave", () => show(-1));
     picture.addEventListener("click", event => {
-      const hit = hits[nearest(event)];
+      const hit = all()[nearest(event)];
       if (hit && hit.trial !== undefined) pick(hit.trial);
     });
     place.addEventListener("blur", () => show(-1));
@@ -306,8 +313,8 @@ window.hptuneCharts ??= (() => {
       if (event.target !== place) return;
       if (step) {
         event.preventDefault();
-        show(order[(order.indexOf(current) + step + order.length) % order.length]);
-      } else if (event.key === "Enter" && hits[current]?.trial !== undefined) pick(hits[current].trial);
+        show(current < 0 && step < 0 ? next(0) : next(step));
+      } else if (event.key === "Enter" && all()[current]?.trial !== undefined) pick(all()[current].trial);
       else if (event.key === "Escape") show(-1);
     };
   }

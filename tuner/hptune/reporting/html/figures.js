@@ -217,13 +217,11 @@ window.hptuneFigures ??= (() => {
     const xs = axes.map((_, index) => left + index * gap), y = unit => top + (1 - unit) * down;
     const color = colours(study, chosen.color === "state" ? { ...chosen, color: "value" } : chosen, trials);
     const sorted = study.direction[chosen.metric] ? [...trials].sort((one, other) => isBetter(study, chosen.metric, one.v[chosen.metric], other.v[chosen.metric]) ? 1 : -1) : trials;
-    const hits = [], lines = sorted.map(trial => {
+    const low = height - bottom + 14;  // of a trial that has no value
+    const units = sorted.map(trial => axes.map(axis => axis.unit(trial)));
+    const lines = sorted.map((trial, number) => {
       const dim = !isBrushed(study, chosen, trial);
-      const path = axes.map((axis, index) => {
-        const at = axis.unit(trial), py = at === null ? height - bottom + 14 : y(at);
-        if (!dim) hits.push({ px: xs[index], py, trial: trial.n });
-        return `${index ? "L" : "M"}${xs[index].toFixed(1)} ${py.toFixed(1)}`;
-      }).join("");
+      const path = units[number].map((at, index) => `${index ? "L" : "M"}${Math.round(xs[index])} ${at === null ? low : Math.round(10 * y(at)) / 10}`).join("");
       return { path, dim, color: color.of(trial) };
     });
     const drawn = svg("g", {}, ...paths(lines, { width: 1.3, opacity: Math.min(0.8, Math.max(0.35, 40 / lines.length)) }));
@@ -233,7 +231,8 @@ window.hptuneFigures ??= (() => {
     const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "parallel" }, drawn, over, ring);
     const shared = common(study, chosen, "All configurations, one line for each trial", "parallel");
     present(place, { picture, ...shared, legend: color.legend, gradient: color.gradient });
-    follow(place, { picture, ring, hits, ...shared });
+    const find = () => sorted.flatMap((trial, number) => lines[number].dim ? [] : units[number].map((at, index) => ({ px: xs[index], py: at === null ? low : y(at), trial: trial.n })));
+    follow(place, { picture, ring, find, ...shared });
     return true;
   }
 

@@ -253,7 +253,7 @@ class LivePage(PageServer):
             self._version = version
             self._reading += 1
             for number, row in self._contents.rows.items():
-                if self._rows.get(number) != row:
+                if self._rows.get(number) is not row:
                     self._rows[number], self._changed[number] = row, self._reading
             self._read_at = time.monotonic()
             self._read_seconds = self._read_at - began

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +20,14 @@ from ..results.summary import state_without_master
 from ..results.view import StudyView
 from . import run_figures, search_figures
 from .headline import headline
-from .page_data import facts_of, rows_of, script_json
+from .page_data import TrialRows, facts_of, script_json
 from .panel import Figure, Follows, Panel, Section, Table
 from .trials import StudyTrials
 
 FIGURE_SCRIPTS = ("charts.js", "trial_sets.js", "figures.js")
 """The scripts that draw figures; each uses those before it."""
+_OF_TRIALS = ("trial", "which")
+"""Columns with the numbers of trials, which lead to their pages."""
 _PAGE_SCRIPTS = ("trial_table.js", "page.js")
 
 
@@ -84,8 +87,10 @@ class ReportContents:
         return {**self.facts, "trials": list(self.rows.values())}
 
 
-def make_report(trials: StudyTrials, setup: Setup, *, now: float) -> ReportContents:
-    """Return the contents of the report of a study."""
+def make_report(
+    trials: StudyTrials, setup: Setup, *, now: float, rows: TrialRows | None = None
+) -> ReportContents:
+    """Return the contents of the report of a study; `rows` has those of an earlier one."""
     view = trials.view
     seen = now if view.master is not None else run_figures.last_seen(trials)
     search, _, state, written = head_lines(view, now)  # the headline has the progress
@@ -95,7 +100,7 @@ def make_report(trials: StudyTrials, setup: Setup, *, now: float) -> ReportConte
         sections(trials, setup, now),
         headline(view, now=now),
         facts_of(trials, now=seen, run_one=setup.run_one),
-        rows_of(trials),
+        (rows or TrialRows()).of(trials),
         view.master is not None,
         view.paused_by,
         view.dask_page,
@@ -285,18 +290,15 @@ def figure_html(figure: Figure) -> str:
 def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{html.escape(each)}</th>' for each in table.columns)
     head = f"<thead><tr>{head}</tr></thead>" if any(table.columns) else ""
-    first = _trial_cell if table.columns[0] == "trial" else _cell
-    rows = "".join(f"<tr>{first(row[0])}{''.join(map(_cell, row[1:]))}</tr>" for row in table.rows)
+    rows = "".join(f"<tr>{''.join(map(_cell, row, table.columns))}</tr>" for row in table.rows)
     return f'<div class="scroll" tabindex="0"><table>{head}<tbody>{rows}</tbody></table></div>'
 
 
-def _cell(words: str) -> str:
+def _cell(words: str, column: str) -> str:
     shown = html.escape(words)
+    if column in _OF_TRIALS:
+        shown = re.sub(r"(\d+)", r'<a href="#trial-\1">\1</a>', shown)
     return f"<td><pre>{shown}</pre></td>" if "\n" in words else f"<td>{shown}</td>"
-
-
-def _trial_cell(number: str) -> str:
-    return f'<td><a href="#trial-{number}">{number}</a></td>'
 
 
 def page_file(name: str) -> str:

@@ -17,6 +17,7 @@ from .trials import Shown, StudyTrials
 
 if TYPE_CHECKING:
     from ...core.attempt import ReportedValue
+    from .page_data import TrialRows
     from .report import ReportContents, Setup
 
 
@@ -126,14 +127,20 @@ class Reports(ABC):
 
         return page_of(self.report())
 
-    def report(self, *, known: Sequence[ReportedValue] | None = None) -> ReportContents:
+    def report(
+        self,
+        *,
+        known: Sequence[ReportedValue] | None = None,
+        rows: TrialRows | None = None,
+    ) -> ReportContents:
         """Return the contents of the report: figures, tables and words, as the study stands now.
 
-        With `known`, the reports of the first objective, the reports are not read.
+        With `known`, the reports of the first objective, the reports are not read; `rows` has the
+        trials of an earlier report.
         """
         from .report import make_report
 
-        return make_report(self.study_trials(known), self.setup(), now=time.time())
+        return make_report(self.study_trials(known), self.setup(), now=time.time(), rows=rows)
 
     def report_markdown(self) -> str:
         """Return the report in short as Markdown: the best trials, what matters, what was asked."""
@@ -143,7 +150,7 @@ class Reports(ABC):
 
     def _plot(self, name: str, none: str, *, complete_only: bool = False) -> Plot:
         """Return the figures of a section of the report; `none` says when there are none."""
-        from .page_data import facts_of, rows_of
+        from .page_data import TrialRows, facts_of
         from .report import sections
 
         trials, now = self.study_trials(), time.time()
@@ -152,7 +159,7 @@ class Reports(ABC):
         panel = found.make()
         if panel is None or not panel.figures or (complete_only and not trials.of(shown)):
             raise StudyError(f"there is nothing to plot: {none}")
-        rows = rows_of(trials).values()
+        rows = TrialRows().of(trials).values()
         keeps = {"curves": "c", "timeline": "a"}.get(name, "")
         kept = [{k: v for k, v in row.items() if k not in "ac" or k == keeps} for row in rows]
         return Plot(found.title, panel, {**facts_of(trials, now=now), "trials": kept}, shown)
