@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from real_runs import wait_for
 from requirements import unavailable
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -37,8 +38,7 @@ class Browser:
         """Return the first figure of a section, once it is drawn of what is chosen."""
         section = self.page.locator(f"#{name}")
         self.page.evaluate("name => document.getElementById(name).scrollIntoView()", name)
-        version = self.page.locator("main").get_attribute("data-version")
-        section.locator(f'[data-drawn="{version}"]').first.wait_for()
+        wait_for(lambda: self.page.evaluate(_DRAWN, name), f"the figure of {name}", seconds=60.0)
         return section.locator(".figure").first
 
     def points(self, name: str) -> int:
@@ -47,6 +47,12 @@ class Browser:
         count: int = self.page.evaluate(_POINTS, name)
         return count
 
+
+# Whether a figure of a section is drawn of what is chosen now.
+_DRAWN = """
+name => [...document.querySelectorAll(`#${name} [data-drawn]`)]
+  .some(each => each.dataset.drawn === document.querySelector("main").dataset.version)
+"""
 
 # Points that look alike are parts of one path; parts of other marks look different.
 _POINTS = r"""
