@@ -37,7 +37,7 @@ def test_extras_bring_the_frameworks_and_are_described() -> None:
     extras = project["optional-dependencies"]
     names = {re.split(r"[\[>=]", each)[0] for each in project["dependencies"]}
     assert names.isdisjoint(FRAMEWORKS)
-    assert {"tensorflow", "jax", "torch", "skopt", "optuna", "dashboard", "all"} <= extras.keys()
+    assert {"tensorflow", "jax", "torch", "skopt", "optuna", "all"} <= extras.keys()
     described = (ROOT / "docs/dependencies.md").read_text()
     assert [each for each in (*extras, *names) if not re.search(rf"\b{each}\b", described)] == []
     suggested = {extra for several in errors._EXTRAS.values() for extra in several}
