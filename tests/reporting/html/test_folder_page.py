@@ -68,6 +68,8 @@ def test_studies_are_found_opened_and_compared(tmp_path: Path) -> None:
         assert names == ["deep/<b>two", "one", "empty", "broken"]
         assert "damaged or no study" in rows.nth(3).inner_text()
         assert page.locator("#comparison tbody").first.locator("tr").count() == 2
+        link = page.locator("#comparison tbody").first.get_by_role("link", name="2")
+        assert str(link.first.get_attribute("href")).startswith("study/")
         violations = Axe().run(page).response["violations"]
         assert [e["id"] for e in violations if e["impact"] in ("serious", "critical")] == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -21,6 +21,7 @@ from browser import Browser, browser
 from fake_study import attempt, trial
 from hptune.core.attempt import Outcome, ReportedValue
 from hptune.core.goals import Goals
+from hptune.core.messages import UserRequested
 from hptune.core.space.space import (
     ChoiceParameter,
     Condition,
@@ -28,6 +29,7 @@ from hptune.core.space.space import (
     SearchSpace,
 )
 from hptune.core.trial import Direction, Goal, TrialState
+from hptune.core.user_requests import Note, UserAction
 from hptune.reporting.html.page_data import TrialRows
 from hptune.reporting.html.panel import Panel
 from hptune.reporting.html.report import make_report, page_of
@@ -36,6 +38,7 @@ from hptune.reporting.html.search_figures import importance
 from hptune.reporting.html.trials import Shown, StudyTrials
 from hptune.reporting.results.view import StudyView
 from hptune.storage.lease import LockOwner
+from real_runs import wait_for
 from report_study import SETUP, SPACE, study, view
 
 
@@ -378,6 +381,39 @@ def test_the_headline_of_a_study_that_runs_estimates_the_rest() -> None:
     paused = replace(running, paused_by="ada")
     report = make_report(StudyTrials(paused, SPACE, reports), SETUP, now=1063.0)
     assert "about" not in report.headline
+
+
+def test_notes_and_advice_are_on_the_page(window: Browser, tmp_path: Path) -> None:
+    of, reports = study(39)
+    written = ((None, Note("the baseline", ("paper",))), (3, Note("<b>odd", ("outlier",))))
+    notes = [
+        UserRequested(1.0, "1", UserAction.NOTE, "ann (run 1)", trial=number, note=note)
+        for number, note in written
+    ]
+    low = [
+        replace(each, params={**each.params, "learning_rate": 1.01e-4 + 1e-6 * (1 - each.value)})
+        if each.state is TrialState.COMPLETE and each.value is not None
+        else each
+        for each in of.trials
+    ]
+    path = tmp_path / "notes.html"
+    path.write_text(page_text(replace(of, trials=low, space=SPACE, notes=notes), reports))
+    window.open(path)
+    remarks = window.page.locator("#tiles .remarks").inner_text()
+    for words in (
+        "learning_rate at the lower end of its range",
+        "tags: paper",
+        "the baseline (ann",
+    ):
+        assert words in remarks
+    assert grave_faults(window.page) == []
+    window.page.get_by_label("Filter").fill("outlier")
+    wait_for(lambda: shown(window) == 1, "the trial with the tag")
+    assert "<b>odd" in rows(window).inner_text()
+    rows(window).get_by_role("link", name="3").click()
+    facts = window.page.locator("#trial .facts").inner_text()
+    assert "outlier" in facts
+    assert "<b>odd" in facts
 
 
 def test_what_a_dead_master_left_is_interrupted_when_it_was_last_seen() -> None:

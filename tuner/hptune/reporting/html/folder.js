@@ -101,7 +101,11 @@ function showComparison(found) {
   else place.innerHTML = NONE;
   lines = found.lines;
   const first = place.querySelector("table");
-  lines.forEach((id, i) => first.tBodies[0].rows[i].cells[0].prepend(lineOf(id)));
+  lines.forEach((id, i) => {
+    const row = first.tBodies[0].rows[i];
+    row.cells[0].prepend(lineOf(id));
+    for (const link of row.querySelectorAll("a")) link.href = `study/${id}/${link.hash}`;
+  });
   drawFigures();
 }
 
