@@ -6,9 +6,9 @@
 A study of that many trials (a third of them pruned, 10 epochs each, 7 hyperparameters) is written
 into a ledger. This process is its master: it holds the lock and ends trials. `hptune dashboard`
 serves the page, and a headless Chromium shows it. An update begins when the trial's end is on disk
-in the ledger. It ends when the page's head counts the trial, and, for sections with a figure that
-has a point for each trial, when that figure has its point and Bokeh is idle. Updates begin at
-random times, so they meet the page at any point of its cycle.
+in the ledger. It ends when the page's head counts the trial, and when the section's first figure or
+table is drawn of it. Updates begin at random times, so they meet the page at any point of its
+cycle.
 
 Each view is scrolled to first, and the page shows the sections that fit into the window, as for a
 user: `top` is the page as it opens.
@@ -148,35 +148,15 @@ def dashboard(directory: StudyDirectory) -> Iterator[str]:
             process.terminate()
 
 
-# Whether the page shows this many trials: in its head, and in the figure with one point a trial.
+# Whether the page shows this many trials: in its head, and in the section's figure or table.
 SHOWN = """
 ([name, count]) => {
-  const head = document.querySelector("header p").textContent;
-  const ended = [...head.matchAll(/(\\d+) (complete|pruned)/g)];
+  const tiles = document.getElementById("tiles").textContent;
+  const ended = [...tiles.matchAll(/(\\d+) (complete|pruned)/g)];
   if (ended.reduce((sum, each) => sum + Number(each[1]), 0) !== count) return false;
-  const section = document.getElementById(name);
-  if (!section || !window.Bokeh) return true;
-  const ids = [...section.querySelectorAll("[data-root-id]")].map(each => each.dataset.rootId);
-  if (section.classList.contains("coming")) return false;
-  if (!Bokeh.documents.every(each => each.is_idle)) return false;
-  const drawnIds = Bokeh.documents.flatMap(each => each.roots().map(root => root.id));
-  if (!ids.every(each => drawnIds.includes(each))) return false;
-  if (name !== "history") return section.dataset.was !== "seen";
-  let points = 0;
-  for (const drawn of Bokeh.documents)
-    for (const root of drawn.roots().filter(each => ids.includes(each.id)))
-      for (const model of root.references())
-        if (model.type === "GlyphRenderer" && model.glyph.type === "Scatter")
-          points += model.data_source.get_length();
-  if (window.before === undefined) window.before = points;
-  return points > window.before;
-}
-"""
-MARK = """
-name => {
-  window.before = undefined;
-  const section = document.getElementById(name);
-  if (section) section.dataset.was = "seen";
+  const place = name && document.querySelector(`#${name} [data-figure]`);
+  const { version } = document.querySelector("main").dataset;
+  return !name || Boolean(place) && place.dataset.drawn === version;
 }
 """
 
@@ -207,8 +187,6 @@ def measured(trials: int, updates: int, views: Sequence[str]) -> Iterator[dict[s
             head, whole = [], []
             for _ in range(updates):
                 time.sleep(chance.uniform(2.0, 5.0))
-                page.evaluate(MARK, section)
-                page.evaluate(SHOWN, [section, study.count])
                 study.end_one()
                 began = time.monotonic()
                 head.append(_wait(page, "", study.count, began))

@@ -81,7 +81,7 @@ def _with_figure(block: re.Match[str]) -> str:
 
 
 def _figure_file(block: re.Match[str]) -> str:
-    return f"{block[2]}{'-all' if block[3] else ''}.html"
+    return f"{block[2]}{'-complete' if block[3] else ''}.html"
 
 
 def _draw_gallery(app: Sphinx) -> None:

@@ -37,7 +37,7 @@ def test_extras_bring_the_frameworks_and_are_described() -> None:
     extras = project["optional-dependencies"]
     names = {re.split(r"[\[>=]", each)[0] for each in project["dependencies"]}
     assert names.isdisjoint(FRAMEWORKS)
-    assert {"tensorflow", "jax", "torch", "skopt", "optuna", "dashboard", "all"} <= extras.keys()
+    assert {"tensorflow", "jax", "torch", "skopt", "optuna", "all"} <= extras.keys()
     described = (ROOT / "docs/dependencies.md").read_text()
     assert [each for each in (*extras, *names) if not re.search(rf"\b{each}\b", described)] == []
     suggested = {extra for several in errors._EXTRAS.values() for extra in several}
@@ -88,8 +88,6 @@ def test_a_plain_objective_is_tuned_without_a_framework(tmp_path: Path) -> None:
     missing = run(hptune, "run", "keras_model.py", "--study", "keras")
     assert missing.returncode == 2
     assert f"{wheel}[tensorflow]" in missing.stderr.splitlines()[-1], missing.stderr
-    missing = run(hptune, "report", "study")
-    assert (missing.returncode, f"{wheel}[dashboard]" in missing.stderr) == (2, True)
     # Another environment's hptune has its trials run here, with a framework that only this one has.
     (tmp_path / "jax_model.py").write_text(JAX_MODEL.format(here=str(tmp_path / "env")))
     run(python, "-m", "pip", "install", "--quiet", "jax")
@@ -97,6 +95,5 @@ def test_a_plain_objective_is_tuned_without_a_framework(tmp_path: Path) -> None:
     ended = run(sys.executable, "-m", "hptune", "run", "jax_model.py", *there)
     assert (ended.returncode, "2 complete" in ended.stdout) == (0, True), ended.stderr
     # The parts of the report that are not Python are in the wheel.
-    run(python, "-m", "pip", "install", "--quiet", "bokeh")
     assert run(hptune, "report", "study").returncode == 0
     assert (tmp_path / "study/report.html").read_text().count("<section") > 5

@@ -168,10 +168,10 @@ def test_the_file(cli: InProcess, text: str, words: list[str]) -> None:
 
 
 def test_a_package_that_is_not_installed_is_named_with_its_extra(
-    cli: InProcess, finished_study: Path, monkeypatch: pytest.MonkeyPatch
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find_spec = importlib.util.find_spec
-    missing = {"skopt", "optuna", "bokeh"}
+    missing = {"skopt", "optuna"}
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in missing else find_spec(name)
     )
@@ -179,7 +179,6 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
     for arguments, extra in (
         ((*RUN, *LIGHT, "--search", "skopt"), "skopt"),
         ((*RUN, *LIGHT, "--search", "optuna:TPESampler"), "optuna"),
-        (("report", finished_study), "dashboard"),
     ):
         refused(cli(*arguments), cli.directory, "pip install ", f"[{extra}]'")
     file = "raise ModuleNotFoundError(\"No module named 'jax'\", name='jax')"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from real_runs import wait_for
 from requirements import unavailable
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -18,6 +19,7 @@ class Browser:
 
     def __init__(self, context: Any) -> None:
         self.page = context.new_page()
+        self.page.set_default_timeout(15_000)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", self._on_console)
@@ -29,32 +31,35 @@ class Browser:
             self.complaints.append(message.text)
 
     def open(self, path: Path) -> None:
-        """Open a page, and wait until its figures are drawn."""
+        """Open a page."""
         self.page.goto(path.as_uri())
-        self.page.wait_for_function(
-            "!window.Bokeh || (Bokeh.documents.length && Bokeh.documents.every(d => d.is_idle))"
-        )
+
+    def figure(self, name: str) -> Any:
+        """Return the first figure of a section, once it is drawn of what is chosen."""
+        section = self.page.locator(f"#{name}")
+        self.page.evaluate("name => document.getElementById(name).scrollIntoView()", name)
+        wait_for(lambda: self.page.evaluate(_DRAWN, name), f"the figure of {name}", seconds=60.0)
+        return section.locator(".figure").first
 
     def points(self, name: str) -> int:
-        """Return how many points the visible scatter plots of a section have."""
+        """Return how many points the figures of a section have."""
+        self.figure(name)
         count: int = self.page.evaluate(_POINTS, name)
         return count
 
 
-# The figures of a section, found by the elements that they are drawn in.
-_POINTS = """
-name => {
-  const ids = [...document.querySelectorAll("#" + name + " [data-root-id]")]
-    .map(each => each.dataset.rootId);
-  let count = 0;
-  for (const drawn of Bokeh.documents)
-    for (const root of drawn.roots().filter(each => ids.includes(each.id)))
-      for (const model of root.references())
-        if (model.type === "GlyphRenderer" && model.visible && model.glyph.type === "Scatter")
-          count += model.data_source.get_length();
-  return count;
-}
+# Whether a figure of a section is drawn of what is chosen now.
+_DRAWN = """
+name => [...document.querySelectorAll(`#${name} [data-drawn]`)]
+  .some(each => each.dataset.drawn === document.querySelector("main").dataset.version)
 """
+
+# Points that look alike are parts of one path; parts of other marks look different.
+_POINTS = r"""
+name => [...document.querySelectorAll(`#${name} svg:not(.legend svg) path`)]
+  .map(each => (each.getAttribute("d").match(/h0|l4 -7l4 7z|l7 7m0 -7l-7 7|a3.5 3.5 0 1 0 7 0/g) || []).length)
+  .reduce((sum, count) => sum + count, 0)
+"""  # noqa: E501
 
 
 @contextlib.contextmanager

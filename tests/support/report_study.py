@@ -34,7 +34,11 @@ SPACE = SearchSpace(
     )
 )
 EPOCHS = 9
-SETUP = Setup("hptune run model.py --trials 40", [("--trials", "40"), ("seed", "7")])
+SETUP = Setup(
+    "hptune run model.py --trials 40",
+    [("--trials", "40"), ("seed", "7")],
+    run_one="hptune run model.py --trials 1",
+)
 NASTY = "</script><script>document.title = 'hacked'</script> $$LINKS$$ \x1b[31m"
 
 

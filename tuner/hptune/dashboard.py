@@ -9,16 +9,18 @@ import codecs
 import html
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from .config.plugins import pause_text
+from .core.attempt import ReportedValue
 from .core.user_requests import UserAction
 from .errors import HptuneError, StudyError
 from .reporting.html.folder import Folder, FolderPage
 from .reporting.html.live import LivePage, LiveStudy
 from .reporting.html.live_server import PageServer
+from .reporting.html.page_data import TrialRows
 from .reporting.html.reports import Reports
 from .reporting.results.listing import ListedStudy
 from .storage.asking import ask, check, send
@@ -114,11 +116,20 @@ def folder_server(
 def _live(study: Reports) -> LiveStudy:
     directory = StudyDirectory(study.directory)
     reader = LedgerReader(directory)
-    reports = FollowedReports(reader, study.goal.metric)
+    first = study.goal.metric
+    followed = {first: FollowedReports(reader, first)}
+    rows = TrialRows()
+
+    def reports(metric: str, trial: int | None) -> Sequence[ReportedValue]:
+        if trial is not None:
+            return reader.reports(trial)
+        return followed.setdefault(metric, FollowedReports(reader, metric)).rows()
+
     return LiveStudy(
-        read=lambda: study.report(known=reports.rows()),
+        read=lambda: study.report(known=reports(first, None), rows=rows),
         version=reader.event_count,
         log=lambda trial, start: follow_log(directory.log(trial), start),
+        reports=reports,
         act=partial(_asked, directory),
         resume_command=f"hptune resume {directory}",
     )

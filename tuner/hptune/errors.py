@@ -152,7 +152,6 @@ class InvalidTransition(RuntimeError):
 _FRAMEWORKS = ("tensorflow", "jax", "torch")
 _EXTRAS = {
     "PIL": ("examples",),
-    "bokeh": ("dashboard",),
     "jax": ("jax",),
     "keras": _FRAMEWORKS,
     "keras_tuner": _FRAMEWORKS,

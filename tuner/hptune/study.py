@@ -25,7 +25,7 @@ from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
 from .core.trial import Goal, Trial, TrialState
 from .core.user_requests import Note
-from .errors import HptuneError, StudyError, UsageError, check_installed
+from .errors import HptuneError, StudyError, UsageError
 from .registry import shown_name
 from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy
@@ -281,10 +281,8 @@ class Study(Reports, Exports):
             The page's `address`; a notebook shows it as a link.
 
         Raises:
-            MissingPackageError: Bokeh is not installed.
             OSError: The port cannot be had.
         """
-        check_installed("bokeh", "the dashboard")
         from .dashboard import Dashboard, study_server
 
         self.view()  # an error of the study comes now, not in the browser
@@ -341,8 +339,11 @@ class Study(Reports, Exports):
         seeded = [*without_seed, ("--seed", str(facts["seed"]))]
         options = shlex.join(filter(None, itertools.chain.from_iterable(seeded)))
         command = f"hptune run {path(settings.source.path)} {options}"
+        of_trial = itertools.chain.from_iterable(p for p in given if p[0] in _OF_TRIAL)
+        parts = ("hptune run", path(settings.source.path), shlex.join(of_trial), "--trials 1")
+        run_one = " ".join(filter(None, parts))
         if settings.source.kind is SourceKind.PICKLE:
-            command = "in Python, with Tuner(...) and the settings below"
+            command, run_one = "in Python, with Tuner(...) and the settings below", ""
         return Setup(
             command,
             [
@@ -351,6 +352,7 @@ class Study(Reports, Exports):
                 ("hptune", facts["hptune_version"]),
                 ("begun", moment(facts["created_at"])),
             ],
+            run_one=run_one,
             scaling=lambda: kept_panel(self._directory.path),
             requests=[e for e in self._reader.user_requests() if e.note is None],
         )
@@ -424,6 +426,9 @@ class Study(Reports, Exports):
         """Return what a trial reported, in all its attempts."""
         return self._reader.reports(number)
 
+
+_OF_TRIAL = {"--entry", "--objective", "--direction", "--epochs", "--strategy", "--python"}
+"""Options that the command for one trial has."""
 
 _MOST_TRIALS = 2**63 - 1
 """Largest number that SQLite holds."""

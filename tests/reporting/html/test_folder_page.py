@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -24,6 +25,7 @@ from hptune.dashboard import folder_server
 from hptune.reporting.html.comparison import comparison
 from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.html.live_server import PageServer
+from hptune.reporting.html.panel import Figure
 from hptune.reporting.results.listing import ListedStudy
 from hptune.reporting.results.view import StudyView
 from hptune.study import Study, find_directories, listed
@@ -32,7 +34,6 @@ from real_runs import wait_for
 from stored_study import stored, typical
 
 HOUR = 3600.0
-DRAWN = "window.Bokeh && Bokeh.documents.length === 2 && Bokeh.documents.every(d => d.is_idle)"
 
 
 @contextmanager
@@ -61,14 +62,14 @@ def test_studies_are_found_opened_and_compared(tmp_path: Path) -> None:
         rows = page.locator("#rows tr")
         wait_for(lambda: rows.count() == 4, "the studies")
         # Two have a result, and are compared at once.
-        drawn = (
-            "window.Bokeh && Bokeh.documents.length === 2 && Bokeh.documents.every(d => d.is_idle)"
-        )
-        wait_for(lambda: page.evaluate(drawn), "the figures")
+        drawn = page.locator("#comparison .figure > svg")
+        wait_for(lambda: drawn.count() == 2, "the figures")
         names = [each.inner_text() for each in page.locator("#rows td:nth-child(2)").all()]
         assert names == ["deep/<b>two", "one", "empty", "broken"]
         assert "damaged or no study" in rows.nth(3).inner_text()
         assert page.locator("#comparison tbody").first.locator("tr").count() == 2
+        link = page.locator("#comparison tbody").first.get_by_role("link", name="2")
+        assert str(link.first.get_attribute("href")).startswith("study/")
         violations = Axe().run(page).response["violations"]
         assert [e["id"] for e in violations if e["impact"] in ("serious", "critical")] == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -128,6 +129,10 @@ def view(
     return StudyView("study", "tpe", goals, 9, trials, attempts)
 
 
+def lines(figure: Figure) -> Any:
+    return figure.given["series"]
+
+
 def test_the_best_values_follow_the_ends_of_trials() -> None:
     # Trial 1 ends first, and half of trial 2 is used when trial 0 ends.
     ends = {0: (2.0, 0.7), 1: (1.0, 0.5), 2: (2.5, None), 3: (4.0, 0.6)}
@@ -141,11 +146,11 @@ def test_the_best_values_follow_the_ends_of_trials() -> None:
     assert first[:6] == ("a", "0.7000", "0", "4/9", f"{4 * cores:g}", f"{2.5 * cores:g}")
     assert second[:4] == ("b", "0.4000", "0", "1/9")
     assert panel.tables[1].rows == [("--search", "tpe", NOTHING)]
-    steps, points, *_ = panel.figures[0].renderers
-    assert list(points.data_source.data["trial"]) == [1, 0]
-    assert list(steps.data_source.data["x"]) == [1, 2, 4]
-    assert list(panel.figures[1].renderers[0].data_source.data["x"]) == [
-        cores * each for each in (1.0, 2.5, 4.0)
+    by_trials, by_hours = (lines(each)[0] for each in panel.figures)
+    assert by_trials["texts"] == ["a\ntrial 1: 0.5000", "a\ntrial 0: 0.7000"]
+    assert by_trials["at"] == [(1, 0.5), (2, 0.7), (4, 0.7)]
+    assert by_hours["at"] == [
+        (cores * each, value) for each, value in ((1.0, 0.5), (2.5, 0.7), (4.0, 0.7))
     ]
 
 
@@ -156,7 +161,7 @@ def test_gpu_hours_count_where_all_studies_have_some() -> None:
         ({"a": with_gpus, "b": without}, "core hours"),
     ):
         panel = comparison(studies, {"a": {}, "b": {}}, now=0.0)
-        assert panel.figures[1].xaxis.axis_label == unit
+        assert panel.figures[1].given["xLabel"] == unit
 
 
 def test_a_study_serves_its_page_from_python(tmp_path: Path) -> None:

@@ -17,13 +17,15 @@ from urllib.parse import urlsplit
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from browser import browser
+from browser import Browser, browser
 from fake_study import attempt, trial
+from hptune.core.attempt import ReportedValue
 from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError, UsageError
 from hptune.reporting.html.live import LivePage, LiveStudy
 from hptune.reporting.html.live_server import PageServer
+from hptune.reporting.html.page_data import TrialRows
 from hptune.reporting.html.report import ReportContents, make_report
 from hptune.reporting.html.trials import StudyTrials
 from hptune.storage.lease import LockOwner
@@ -41,6 +43,7 @@ class Source:
         self.asked: list[tuple[UserAction, int | None, Mapping[str, object]]] = []
         self.log = "log of 7 <b>"
         self.readings = 0
+        self.rows = TrialRows()
 
     def version(self) -> int:
         return hash((self.trials, self.is_running, self.paused_by))
@@ -60,7 +63,10 @@ class Source:
             attempts=[*found.attempts, attempt(self.trials + 1)],
         )
         return make_report(
-            StudyTrials(changed, SPACE, reports), SETUP, now=2000.0 + time.monotonic()
+            StudyTrials(changed, SPACE, reports),
+            SETUP,
+            now=2000.0 + time.monotonic(),
+            rows=self.rows,
         )
 
     def act(self, action: UserAction, number: int | None, values: Mapping[str, object]) -> str:
@@ -75,11 +81,19 @@ class Source:
         return self.asked[-1]
 
     def page(self) -> PageServer:
-        read_log = lambda _, start: (self.log[start:], len(self.log))  # noqa: E731
         shown = LiveStudy(
-            self.read, self.version, read_log, self.act, "hptune resume studies/digits"
+            read=self.read,
+            version=self.version,
+            log=lambda _, start: (self.log[start:], len(self.log)),
+            reports=self.reports,
+            act=self.act,
+            resume_command="hptune resume studies/digits",
         )
         return PageServer(LivePage(shown).answer)
+
+    def reports(self, metric: str, number: int | None) -> list[ReportedValue]:
+        of = 7 if number is None else number
+        return [ReportedValue(of, 0, step, metric or "loss", 0.1, 1.0) for step in (1, 2, 3)]
 
 
 @contextmanager
@@ -94,8 +108,8 @@ def live(source: Source) -> Iterator[PageServer]:
         thread.join()
 
 
-# A function that polls in the page would need what its policy forbids.
-DRAWN = "!!window.Bokeh && document.querySelectorAll('#history .bk-Figure').length === 1"
+def label_of(window: Browser, name: str) -> str:
+    return window.figure(name).get_attribute("aria-label") or ""
 
 
 def grave_faults(page: Any) -> list[str]:
@@ -112,31 +126,23 @@ def test_a_trial_appears_without_a_reload() -> None:
         page.evaluate("address => document.querySelector('a').href = address", served.address)
         page.locator("a").click()
         page.wait_for_url("**/")
-        page.locator("#history").scroll_into_view_if_needed()
-        wait_for(lambda: page.evaluate(DRAWN), "the figures")
-        assert "token" not in page.url
         before = window.points("history")
+        assert "token" not in page.url
         page.evaluate("window.wasNotReloaded = true")
         source.trials = 15
         wait_for(lambda: window.points("history") > before, "their points")
-        # The pointer is on the figure, which waits, but not the table.
-        page.locator("#history summary").click()
-        wait_for(lambda: page.locator("#history tbody tr").count() > 0, "its table")
-        page.locator("#trials").scroll_into_view_if_needed()
-        page.locator("#trials summary").click()
         wait_for(lambda: page.locator("#trials tbody tr").count() == 19, "the new trials")
-        # Those of figures that were replaced are gone.
-        figures = "document.querySelectorAll('.bk-Figure').length === Bokeh.documents.length"
-        wait_for(lambda: page.evaluate(figures), "the documents")
-        assert page.evaluate("window.wasNotReloaded")
-        with page.expect_popup() as opened:
-            page.locator("#trials td a").last.click()
-        follows = opened.value.locator("#log")
+        # The curves of another metric are fetched when it is chosen.
+        page.get_by_label("Metric", exact=True).select_option("loss")
+        wait_for(lambda: "loss" in label_of(window, "curves"), "the curves of another metric")
+        page.get_by_role("link", name="7", exact=True).first.click()
+        follows = page.locator("#log")
         wait_for(lambda: follows.inner_text() == "log of 7 <b>", "the log")
         source.log += " and more"
         wait_for(lambda: follows.inner_text().endswith("and more"), "the rest")
-        assert grave_faults(opened.value) == []
-        opened.value.close()
+        wait_for(lambda: page.locator("#trial .figure svg").count() == 2, "its curves")
+        assert grave_faults(page) == []
+        page.get_by_role("link", name="Running", exact=True).click()
         # A button that is pressed stays where it is.
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Stop trial 16", exact=True).hover()
@@ -148,6 +154,7 @@ def test_a_trial_appears_without_a_reload() -> None:
         page.mouse.up()
         wait_for(lambda: source.asked, "the click")
         assert source.last() == (UserAction.STOP_TRIAL, 16, {})
+        assert page.evaluate("window.wasNotReloaded")
         own = f"http://127.0.0.1:{served.port}/"
         assert all(each.startswith((own, "data:", "blob:")) for each in window.requests)
         assert window.complaints == []
@@ -159,7 +166,7 @@ def test_text_that_is_selected_stays_until_it_is_not() -> None:
     with live(source) as served, browser() as window:
         page = window.page
         page.goto(served.address)
-        for place in ("#best > p", "header > h1 + p"):
+        for place in ("#best > p", "#tiles"):
             wait_for(page.locator(place).is_visible, place)
             page.evaluate(select % place)
             chosen = page.evaluate("String(getSelection())")
@@ -169,8 +176,8 @@ def test_text_that_is_selected_stays_until_it_is_not() -> None:
             wait_for(page.get_by_role("button", name=stop, exact=True).is_visible, "a new trial")
             assert page.evaluate("String(getSelection())") == chosen
         page.evaluate("getSelection().empty()")
-        head = page.locator("header > h1 + p")
-        wait_for(lambda: "19/40 trials" in head.inner_text(), "the new state")
+        tiles = page.locator("#tiles")
+        wait_for(lambda: "19/40" in tiles.inner_text(), "the new state")
         assert window.complaints == []
 
 
@@ -188,17 +195,16 @@ def test_a_section_that_nobody_sees_is_not_made(monkeypatch: pytest.MonkeyPatch)
 
         first = state(seen=["best", "history"])
         assert set(first["sections"]) == {"best", "history"}
-        assert first["tables"] == {}
+        assert len(first["data"]["trials"]) == 64
         known = {name: each["version"] for name, each in first["sections"].items()}
-        again = state(seen=["best", "history"], open=["history"], known=known)
-        readings = source.readings
-        assert (again["sections"], set(again["tables"])) == ({}, {"history"})
-        held = state(seen=[], open=["history"])
-        assert (held["sections"], set(held["tables"])) == ({}, {"history"})
+        readings, since = source.readings, first["reading"]
+        again = state(seen=["best", "history"], known=known, since=since)
+        assert (again["sections"], again["data"]) == ({}, None)
         source.trials = 61
         wait_for(lambda: state(seen=["history"], known=known)["sections"], "the trial")
         assert source.readings == readings + 1  # nothing else had changed
-        assert "<tr>" not in state(seen=["trials"])["sections"]["trials"]["html"]
+        changed = state(since=since)["data"]["trials"]
+        assert {each["n"] for each in changed} == {60, 61, 62, 63, 64}, "those of before are known"
 
 
 def test_what_is_asked_on_the_page_by_keyboard() -> None:
@@ -224,14 +230,15 @@ def test_what_is_asked_on_the_page_by_keyboard() -> None:
         page.context.set_offline(False)
         wait_for(lambda: told.inner_text() == "", "the connection")
         page.get_by_text("Add a trial").press("Enter")
-        page.get_by_label("units").fill("7")
-        page.get_by_label("activation").select_option("tanh")
-        page.get_by_label("units").press("Enter")
+        form = page.locator("#add-form")
+        form.get_by_label("units").fill("7")
+        form.get_by_label("activation").select_option("tanh")
+        form.get_by_label("units").press("Enter")
         added = page.locator("#added")
         wait_for(lambda: added.inner_text().startswith("Not done: units is 7"), "the refusal")
         assert len(source.asked) == 2
-        page.get_by_label("units").fill("64")
-        page.get_by_label("units").press("Enter")
+        form.get_by_label("units").fill("64")
+        form.get_by_label("units").press("Enter")
         wait_for(lambda: added.inner_text() == "Done: add trials.", "the trial")
         values = {"units": "64", "activation": "tanh"}
         assert source.last() == (UserAction.ADD, None, values)
@@ -259,7 +266,7 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
     def fail(*_: object) -> Any:
         raise StudyError("the study is gone")
 
-    page = PageServer(LivePage(LiveStudy(fail, fail, fail, fail, "")).answer)
+    page = PageServer(LivePage(LiveStudy(fail, fail, fail, fail, fail, "")).answer)
     thread = threading.Thread(target=page.serve)
     thread.start()
     try:
@@ -267,7 +274,7 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
         ours = {"Cookie": f"hptune-{page.port}={token}", "X-Hptune": "1"}
         stop, first = '{"action": "stop"}', '{"trial": 1}'
         for method, name, body in (("GET", "", ""), ("POST", "log", first), ("POST", "state", "{}"),
-                                   ("POST", "act", stop)):  # fmt: skip
+                                   ("POST", "act", stop), ("POST", "curves", first)):  # fmt: skip
             answer = ask(page, method, page.folder + name, body, **ours)
             assert answer == (500, "the study is gone")
         for name, body, words in (
@@ -319,9 +326,9 @@ def test_only_who_has_the_token_gets_anything() -> None:
     with live(source) as page:
         token = urlsplit(page.address).query.removeprefix("token=")
         cookie = f"hptune-{page.port}={token}"
-        for path in ("/", page.folder, f"{page.folder}log", "/?token=wrong", "/other"):
+        for path in ("/", page.folder, "/?token=wrong", "/other"):
             assert ask(page, "GET", path)[0] == 403
-        for path in (f"{page.folder}state", f"{page.folder}act", f"{page.folder}log"):
+        for path in (f"{page.folder}{name}" for name in ("state", "act", "log", "curves")):
             assert ask(page, "POST", path, **{"X-Hptune": "1"})[0] == 403
             # A form of a foreign page has the cookie at most, and no header of ours.
             assert ask(page, "POST", path, Cookie=cookie)[0] == 403

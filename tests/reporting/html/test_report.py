@@ -1,19 +1,27 @@
-"""The report, in a real browser."""
+"""The report: what it says, and its page in a real browser."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import math
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
 
-from browser import browser
+from browser import Browser, browser
 from fake_study import attempt, trial
-from hptune import text
 from hptune.core.attempt import Outcome, ReportedValue
 from hptune.core.goals import Goals
+from hptune.core.messages import UserRequested
 from hptune.core.space.space import (
     ChoiceParameter,
     Condition,
@@ -21,62 +29,221 @@ from hptune.core.space.space import (
     SearchSpace,
 )
 from hptune.core.trial import Direction, Goal, TrialState
-from hptune.reporting.html.panel import Panel, Shown, blank_figure
+from hptune.core.user_requests import Note, UserAction
+from hptune.reporting.html.page_data import TrialRows
+from hptune.reporting.html.panel import Panel
 from hptune.reporting.html.report import make_report, page_of
-from hptune.reporting.html.run_figures import all_trials, timeline
-from hptune.reporting.html.search_figures import history, importance
-from hptune.reporting.html.space_figures import slices
-from hptune.reporting.html.trials import StudyTrials
+from hptune.reporting.html.run_figures import timeline
+from hptune.reporting.html.search_figures import importance
+from hptune.reporting.html.trials import Shown, StudyTrials
 from hptune.reporting.results.view import StudyView
 from hptune.storage.lease import LockOwner
+from real_runs import wait_for
 from report_study import SETUP, SPACE, study, view
 
 
-def written(path: Path, of: StudyView, reports: list[ReportedValue]) -> Path:
-    page = path / "report.html"
-    page.write_text(
-        page_of(make_report(StudyTrials(of, SPACE, reports), SETUP, now=2000.0)), encoding="utf-8"
+def page_text(of: StudyView, reports: list[ReportedValue]) -> str:
+    return page_of(make_report(StudyTrials(of, SPACE, reports), SETUP, now=2000.0))
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page_text(*study(39)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def seen(window: Browser, file: Path) -> Iterator[Browser]:
+    """The page of 26 complete, 13 pruned trials and a failed one, as it opens."""
+    window.page.goto("about:blank")
+    window.requests.clear()
+    window.page.set_viewport_size({"width": 1400, "height": 900})
+    window.open(file)
+    yield window
+    assert {each.partition(":")[0] for each in window.requests} <= {"file", "blob", "data"}
+    assert window.complaints == []
+
+
+def grave_faults(page: Any) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+
+
+def rows(seen: Browser) -> Any:
+    return seen.figure("trials").locator(".scroll").first.locator("tbody tr")
+
+
+def shown(seen: Browser) -> int:
+    """Return how many trials the table says that it shows."""
+    return int(seen.figure("trials").locator(".tools > span").inner_text().split()[0])
+
+
+def choose(seen: Browser, name: str, option: str) -> None:
+    seen.page.get_by_label(name, exact=True).select_option(option)
+
+
+def test_the_first_screen_has_what_matters(seen: Browser) -> None:
+    for width, height in ((1400, 900), (390, 844)):
+        seen.page.set_viewport_size({"width": width, "height": height})
+        seen.page.wait_for_function("w => document.documentElement.scrollWidth <= w", arg=width)
+        for place in ("#tiles", "#best", "#history svg"):
+            box = seen.page.locator(place).last.bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] <= height, place
+        assert grave_faults(seen.page) == []
+    tiles = seen.page.locator("#tiles").inner_text()
+    for words in ("best val_accuracy", "40/40", "26 complete", "13 pruned, 1 failed", "core h"):
+        assert words in tiles
+    for section in ("best", "history", "trials", "curves", "importance", "parallel", "slices",
+                    "contour", "stopping", "costs", "failures", "timeline", "setup"):  # fmt: skip
+        assert seen.page.locator(f"#{section} h2").count() == 1, section
+    assert seen.page.locator("#front").count() == 0
+    # What a trial wrote is shown as it is, and does nothing.
+    assert "hptune: digits" in seen.page.title()
+    assert "document.title = 'hacked'" in seen.page.locator("#failures").inner_text()
+
+
+def test_a_choice_of_trials_acts_on_all_figures_and_the_table(seen: Browser) -> None:
+    assert (seen.points("history"), rows(seen).count()) == (39, 25)
+    whole = seen.points("contour")
+    choose(seen, "Trials", "complete")
+    assert seen.points("history") == 26
+    assert 0 < seen.points("contour") < whole
+    assert shown(seen) == 26
+    choose(seen, "Trials", "all")
+    seen.page.get_by_label("Filter", exact=True).fill("tanh value>0.8 nonsense")
+    seen.page.get_by_text("Nothing is known of: nonsense.").wait_for()
+    activation = rows(seen).locator("td", has_text=re.compile("^(relu|tanh)$")).all_inner_texts()
+    assert set(activation) == {"tanh"}
+    assert 0 < seen.points("history") == shown(seen) == len(activation) < 25
+
+
+def test_metric_axes_and_colours_are_chosen(seen: Browser) -> None:
+    choose(seen, "Metric", "loss")
+    assert seen.figure("history").get_attribute("aria-label") == "loss of each trial"
+    choose(seen, "Metric", "val_accuracy")
+    before = seen.figure("slices").locator(".axes text").all_text_contents()
+    choose(seen, "Other axes", "linear")
+    assert seen.figure("slices").locator(".axes text").all_text_contents() != before
+    choose(seen, "Colour", "dropout")
+    legend = seen.figure("history").locator(".legend")
+    assert {"dropout False", "dropout True"} <= {*map(str.strip, legend.inner_text().split("\n"))}
+    choose(seen, "Colour", "value")
+    assert legend.locator(".gradient").count() == 1
+    seen.page.get_by_label("Up", exact=True).select_option("rate")
+    assert "and rate" in (seen.figure("contour").get_attribute("aria-label") or "")
+
+
+def test_a_brush_of_an_axis_shows_the_same_trials_everywhere(seen: Browser) -> None:
+    figure = seen.figure("parallel")
+    figure.scroll_into_view_if_needed()
+    axis = figure.locator(".handle").first.bounding_box()
+    assert axis is not None
+    x, top, down = axis["x"] + axis["width"] / 2, axis["y"], axis["height"]
+    seen.page.mouse.move(x, top + 8)
+    seen.page.mouse.down()
+    seen.page.mouse.move(x, top + down / 3)
+    seen.page.mouse.up()
+    chip = seen.page.locator("#brushes button")
+    assert chip.inner_text().startswith("val_accuracy 0.")
+    assert 0 < (left := shown(seen)) < 39
+    dim = "#history path[opacity='0.2']"
+    seen.figure("history")
+    parts = seen.page.locator(dim).evaluate_all("all => all.map(each => each.getAttribute('d'))")
+    assert sum(each.count("M") for each in parts) == 39 - left
+    chip.press("Enter")
+    assert seen.page.locator(dim).count() == 0
+    # Axes are moved by their names.
+    names = figure.locator(".name")
+    assert names.nth(1).text_content() == "learning_rate"
+    names.nth(1).drag_to(names.nth(2))
+    assert names.nth(2).text_content() == "learning_rate"
+
+
+def test_the_table_sorts_compares_and_is_downloaded(seen: Browser) -> None:
+    page = seen.page
+    page.get_by_role("button", name="val_accuracy", exact=True).press("Enter")
+    page.get_by_role("button", name=re.compile("^val_accuracy .$")).press("Enter")
+    head = page.locator("#trials th[aria-sort=descending]")
+    assert head.inner_text().startswith("val_accuracy")
+    assert rows(seen).first.get_attribute("class") == "best"
+    page.locator("#trials summary").click()
+    page.get_by_role("checkbox", name="origin", exact=True).check()
+    chosen = [int(each) for each in rows(seen).locator("a").all_inner_texts()[:2]]
+    for number in chosen:
+        page.get_by_role("checkbox", name=f"Compare trial {number}", exact=True).check()
+    compare = page.locator(".compare")
+    assert compare.locator("thead a").all_inner_texts() == [f"trial {each}" for each in chosen]
+    assert "≠" not in compare.locator("tr", has_text="state").inner_text()
+    assert "≠" in compare.locator("tr", has_text="learning_rate").inner_text()
+    assert compare.locator("svg path[stroke='#c47b17']").count() > 0
+    page.get_by_label("Filter", exact=True).fill("failed")
+    page.locator("#trials").get_by_text("1 of 40 trials").wait_for()
+    files = {}
+    for kind in ("CSV", "JSON"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=kind, exact=True).click()
+        files[kind] = download.value.path().read_text(encoding="utf-8")
+    names, *cells = csv.reader(io.StringIO(files["CSV"]))
+    (row,) = json.loads(files["JSON"])
+    assert names == list(row)
+    assert [row["trial"], row["state"], row["origin"]] == [39, "failed", "tpe"]
+    assert cells[0][0] == "39"
+    assert grave_faults(page) == []
+
+
+def test_every_mark_leads_to_the_page_of_its_trial(seen: Browser) -> None:
+    page = seen.page
+    figure = seen.figure("history")
+    figure.focus()
+    for key in ("ArrowRight", "ArrowRight", "Enter"):  # the second point
+        page.keyboard.press(key)
+    page.locator("#trial h2").wait_for()
+    assert page.url.endswith("#trial-1")
+    assert "Trial 1" in page.locator("#trial h2").inner_text()
+    assert not page.locator("#history").is_visible()
+    assert page.locator("#trial .figure svg").count() == 1
+    words = page.locator("#trial").inner_text()
+    assert "hptune run model.py --trials 1 --try '{" in words
+    assert "hptune log studies/digits 1" in words
+    assert "pruned" in page.locator("#trial table").last.inner_text()
+    assert grave_faults(page) == []
+    page.goto(page.url.replace("#trial-1", "#trial-39"))
+    assert "Traceback" in page.locator("#trial pre.detail").inner_text()
+    page.get_by_role("link", name="Previous").click()
+    assert page.locator("#trial h2").inner_text().startswith("Trial 38")
+    page.get_by_role("link", name="← All trials").click()
+    rows(seen).get_by_role("link", name="2", exact=True).click()
+    assert page.url.endswith("#trial-2")
+    page.get_by_role("link", name="Importance").click()
+    assert seen.figure("importance").is_visible()
+
+
+def test_a_figure_is_saved_as_a_picture(seen: Browser) -> None:
+    with seen.page.expect_download() as download:
+        seen.figure("history").get_by_role("button").click()
+    assert download.value.suggested_filename == "history.svg"
+    picture = download.value.path().read_text(encoding="utf-8")
+    assert picture.startswith("<svg")
+    assert "var(" not in picture
+
+
+def test_all_figures_are_printed(seen: Browser, tmp_path: Path) -> None:
+    seen.page.pdf(path=tmp_path / "report.pdf")
+    empty = (
+        "[...document.querySelectorAll('[data-figure]')].filter(each => !each.childElementCount)"
     )
-    return page
+    assert seen.page.evaluate(f"{empty}.length") == 0
 
 
-def test_the_page_in_a_browser(tmp_path: Path) -> None:
-    page = written(tmp_path, *study(39))
-    with browser() as seen:
-        seen.open(page)
-        for section in ("best", "history", "curves", "importance", "slices", "parallel",
-                        "contour", "stopping", "timeline", "costs", "failures", "setup",
-                        "trials"):  # fmt: skip
-            assert seen.page.locator(f"#{section} h2").count() == 1, section
-        # The choice of trials acts on figures and tables alike.
-        assert seen.points("history") == 26
-        complete = seen.points("contour")
-        seen.page.get_by_label("with stopped ones").check()
-        assert seen.points("history") == 39
-        assert seen.points("contour") > complete
-        seen.page.get_by_label("complete only").check()
-        assert seen.points("history") == 26
-        assert seen.points("contour") == complete
-        # What a trial wrote is shown as it is, and does nothing.
-        assert "hptune: digits" in seen.page.title()
-        assert "document.title = 'hacked'" in seen.page.locator("#failures").inner_text()
-        rows = seen.page.locator("#trials tbody tr")
-        seen.page.locator("#trials summary").click()
-        assert rows.count() == 40
-        assert "39" in rows.nth(39).inner_text()
-        seen.page.set_viewport_size({"width": 390, "height": 800})
-        # A phone does not scroll sideways, once the figures have followed.
-        seen.page.wait_for_function("document.documentElement.scrollWidth <= 390")
-        from axe_playwright_python.sync_playwright import Axe
-
-        found = Axe().run(seen.page).response["violations"]
-        grave = [each["id"] for each in found if each["impact"] in ("serious", "critical")]
-        assert grave == [], grave
-        assert seen.requests == [page.as_uri()], "nothing is fetched"
-        assert seen.complaints == []
-
-
-def test_studies_with_little_to_show(tmp_path: Path) -> None:
+def test_studies_with_little_to_show(window: Browser, tmp_path: Path) -> None:
     """No trial, one trial, one step, several objectives: what can be shown is shown."""
     two = Goals((Goal("val_accuracy", Direction.MAX), Goal("size", Direction.MIN)))
     several = [
@@ -86,17 +253,25 @@ def test_studies_with_little_to_show(tmp_path: Path) -> None:
     studies = {
         "nothing": (view([], []), set[str]()),
         "one": (view([trial(0, value=0.5, params={})], [attempt(0, ended_at=1001.0)]),
-                {"history"}),
-        "several": (view(several, [], two), {"history", "front"}),
+                {"history", "trials"}),
+        "several": (view(several, [], two), {"history", "trials", "front"}),
     }  # fmt: skip
     for name, (of, shown) in studies.items():
-        (tmp_path / name).mkdir()
-        page = written(tmp_path / name, of, []).read_text(encoding="utf-8")
-        for section in ("best", "setup", "trials", *shown):
-            assert f'<section id="{section}">' in page, name
-        assert ("front" in shown) == ('<section id="front">' in page)
-        assert '<section id="curves">' not in page
+        page = page_text(of, [])
+        for section in ("best", "setup", *shown):
+            assert f'<section id="{section}"' in page, name
+        for section in {"history", "trials", "front", "curves"} - shown:
+            assert f'<section id="{section}"' not in page, name
         assert "hptune run model.py --trials 40" in page
+        (tmp_path / "page.html").write_text(page, encoding="utf-8")
+        window.open(tmp_path / "page.html")
+        for section in shown - {"trials"}:
+            assert window.points(section) > 0
+    assert window.complaints == []
+
+
+def data_of(page: str) -> Any:
+    return json.loads(page.partition('id="data">')[2].partition("</script>")[0])
 
 
 def test_other_declarations_of_a_name_and_large_steps() -> None:
@@ -120,8 +295,9 @@ def test_other_declarations_of_a_name_and_large_steps() -> None:
     ]
     reports = [ReportedValue(59, 0, step, "val_accuracy", 0.5, 1.0) for step in (1, 2**40)]
     page = page_of(make_report(StudyTrials(view(trials, []), space, reports), SETUP, now=2000.0))
-    assert '<section id="contour">' in page
-    assert str(2**40) in page
+    (space_of_rate,) = (each for each in data_of(page)["space"] if each["name"] == "rate")
+    assert (space_of_rate["low"], space_of_rate["values"]) == (0.0, None)
+    assert data_of(page)["trials"][59]["c"]["val_accuracy"][0] == [1, 2**40]
 
 
 def test_long_curves_are_thinned_at_the_same_steps() -> None:
@@ -131,37 +307,29 @@ def test_long_curves_are_thinned_at_the_same_steps() -> None:
         for number, length in enumerate(lengths)
         for step in range(1, length + 1)
     ]
-    (one, _), (other, _), (short, _) = StudyTrials(view([], []), SPACE, reports).curves.values()
+    found = StudyTrials(view([], []), SPACE, reports).curves.values()
+    one, other, short = (each["val_accuracy"][0] for each in found)
     assert (len(one), one[-1], other[-1], short) == (201, 1000, 999, [1, 3])
     assert one[:-1] == other[:-1]
 
 
-def test_trials_that_break_a_constraint_are_not_the_best_so_far() -> None:
+def test_what_breaks_a_constraint_and_what_is_far_worse(window: Browser, tmp_path: Path) -> None:
+    """Crosses are not the best so far, and far values lie outside of the axis, which says so."""
+    values = [0.9, 0.99, *(0.9 + 0.001 * n for n in range(10)), 0.1, 0.2]
     trials = [
-        replace(trial(n, value=value), violation=violation)
-        for n, (value, violation) in enumerate([(0.5, 0.0), (0.9, 1.0), (0.625, 0.0)])
+        replace(trial(n, value=value, params={"units": 16 + n}), violation=float(n == 1))
+        for n, value in enumerate(values)
     ]
-    tables = history(StudyTrials(view(trials, []), SPACE, [])).tables
-    (shown,) = [each for each in tables if each.shown is Shown.COMPLETE_ONLY]
-    assert shown.rows == [("0", "0.5000"), ("2", "0.6250")]
-
-
-def test_crosses_mark_trials_that_break_a_constraint() -> None:
-    two = Goals((Goal("val_accuracy", Direction.MAX), Goal("size", Direction.MIN)))
-    trials = [
-        replace(trial(n, value=value), extra_values=(7.0,), violation=float(n == 1))
-        for n, value in enumerate((0.5, 0.9, 0.625))
-    ]
-    panels = panels_of(view(trials, [], two), [])
-    for name in ("history", "slices", "front"):
-        panel = panels[name]
-        assert "Crosses are trials that break a constraint." in panel.words
-        (crosses,) = (each for each in panel.figures[0].renderers if marker_of(each) == "x")
-        assert crosses.data_source.data["trial"] == [1]
-
-
-def marker_of(renderer: Any) -> str:
-    return str(getattr(renderer.glyph, "marker", ""))
+    (tmp_path / "page.html").write_text(page_text(view(trials, []), []), encoding="utf-8")
+    window.open(tmp_path / "page.html")
+    figure = window.figure("history")
+    assert "2 values are far worse, and outside the axis." in figure.inner_text()
+    assert "breaks a constraint" in figure.locator(".legend").inner_text()
+    assert window.points("history") == 12
+    (best,) = figure.locator("path[stroke='#1a9850'][fill=none]:not(.legend path)").all()
+    steps = (best.get_attribute("d") or "").count("V")
+    assert steps == 10  # nine trials are better than all before, and the last is no step
+    assert figure.locator("path[stroke-width='2'][stroke='#767b84']:not(.legend path)").count() == 1
 
 
 def trials_of(*values: float, space: SearchSpace = SPACE) -> StudyTrials:
@@ -170,36 +338,15 @@ def trials_of(*values: float, space: SearchSpace = SPACE) -> StudyTrials:
     return StudyTrials(view(found, []), space, [])
 
 
-def slices_of(trials: StudyTrials) -> Panel:
-    panel = slices(trials)
-    assert panel is not None
-    return panel
-
-
-def test_axes_of_hyperparameters_show_the_whole_range() -> None:
-    rate = slices_of(trials_of(0.5)).figures[0].x_range
-    assert 0.9e-4 > rate.start > 0.5e-4
-    assert 0.2 > rate.end > 0.1
-    beyond = trial(1, value=0.5, params={"learning_rate": 0.5})  # tried before the range shrank
-    assert slices_of(StudyTrials(view([beyond], []), SPACE, [])).figures[0].x_range.end > 0.5
-    one = SearchSpace((FloatParameter("x", 0.0, 1.0),))
-    assert "over the hyperparameter. " in slices_of(trials_of(0.5, space=one)).words
-
-
-def test_trials_outside_the_axis_are_counted() -> None:
-    values = [0.9 + 0.001 * n for n in range(10)]
-    assert "outside" not in history(trials_of(*values)).words
-    for far, words in (([0.1], "One trial is"), ([0.1, 0.2], "2 trials are")):
-        trials = trials_of(*values, *far)
-        for panel in (history(trials), slices_of(trials)):
-            assert f"{words} far worse, and outside the axis." in panel.words
-
-
 def test_figures_have_the_order_of_the_importance() -> None:
     trials = StudyTrials(study(90)[0], SPACE, [])
-    shown = next(t for t in importance(trials).tables if t.shown is Shown.COMPLETE_ONLY)
-    leading = [row[0] for row in slices_of(trials).tables[0].rows]
-    assert leading == [row[0] for row in shown.rows][: len(leading)]
+    panel = importance(trials)
+    assert panel is not None
+    (figure,) = panel.figures
+    for shown in Shown:
+        names = [row[0] for row in figure.given["sets"][str(shown)]]  # type: ignore[index]
+        assert trials.order[str(shown)] == names
+    assert panel.tables[0].columns[1::2] == ("importance of all", "importance of complete trials")
 
 
 def test_early_stopping_is_shown_with_the_rank_correlation_at_its_rungs() -> None:
@@ -217,18 +364,56 @@ def test_early_stopping_is_shown_with_the_rank_correlation_at_its_rungs() -> Non
     assert len(panels_of(of, reports)["stopping"].tables) == 1
 
 
-def test_dragging_over_a_figure_scrolls_the_page() -> None:
-    assert blank_figure("x", "y").toolbar.active_drag is None
-
-
 def test_all_sections_count_the_trials_alike() -> None:
     of, reports = study(12)
     waits = replace(trial(13, TrialState.WAITING), attempts=0)
     waiting = replace(of, trials=[*of.trials, waits])
     report = make_report(StudyTrials(waiting, SPACE, reports), SETUP, now=2000.0)
-    last = panels_of(waiting, reports)["trials"]
-    assert report.head[1] == "13/40 trials: 8 complete, 4 pruned, 1 failed, 27 to come"
-    assert last.words == "8 complete, 4 pruned, 1 failed, 27 to come."
+    assert "<strong>8 complete</strong><span>4 pruned, 1 failed, 27 to come<" in report.headline
+    assert "<strong>13/40</strong>" in report.headline
+
+
+def test_the_headline_of_a_study_that_runs_estimates_the_rest() -> None:
+    of, reports = study(12)
+    running = replace(of, master=LockOwner("node", 1, 0.0))
+    report = make_report(StudyTrials(running, SPACE, reports), SETUP, now=1063.0)
+    assert "elapsed, about " in report.headline
+    paused = replace(running, paused_by="ada")
+    report = make_report(StudyTrials(paused, SPACE, reports), SETUP, now=1063.0)
+    assert "about" not in report.headline
+
+
+def test_notes_and_advice_are_on_the_page(window: Browser, tmp_path: Path) -> None:
+    of, reports = study(39)
+    written = ((None, Note("the baseline", ("paper",))), (3, Note("<b>odd", ("outlier",))))
+    notes = [
+        UserRequested(1.0, "1", UserAction.NOTE, "ann (run 1)", trial=number, note=note)
+        for number, note in written
+    ]
+    low = [
+        replace(each, params={**each.params, "learning_rate": 1.01e-4 + 1e-6 * (1 - each.value)})
+        if each.state is TrialState.COMPLETE and each.value is not None
+        else each
+        for each in of.trials
+    ]
+    path = tmp_path / "notes.html"
+    path.write_text(page_text(replace(of, trials=low, space=SPACE, notes=notes), reports))
+    window.open(path)
+    remarks = window.page.locator("#tiles .remarks").inner_text()
+    for words in (
+        "learning_rate at the lower end of its range",
+        "tags: paper",
+        "the baseline (ann",
+    ):
+        assert words in remarks
+    assert grave_faults(window.page) == []
+    window.page.get_by_label("Filter").fill("outlier")
+    wait_for(lambda: shown(window) == 1, "the trial with the tag")
+    assert "<b>odd" in rows(window).inner_text()
+    rows(window).get_by_role("link", name="3").click()
+    facts = window.page.locator("#trial .facts").inner_text()
+    assert "outlier" in facts
+    assert "<b>odd" in facts
 
 
 def test_what_a_dead_master_left_is_interrupted_when_it_was_last_seen() -> None:
@@ -240,34 +425,23 @@ def test_what_a_dead_master_left_is_interrupted_when_it_was_last_seen() -> None:
     ]
     ran = [attempt(0), attempt(1, ended_at=1010.0, outcome=Outcome.FINISHED)]
     of = StudyTrials(view(left, ran, two), SPACE, [])
-    (table,) = all_trials(of).tables
-    assert table.columns[:4] == ("trial", "state", "val_accuracy", "size")
-    assert [row[1:4] for row in table.rows] == [
-        ("interrupted", text.NOTHING, text.NOTHING),
-        ("complete", "0.5000", "7.000"),
-        ("pruned", "0.2500", text.NOTHING),
+    found = [(each["s"], each["v"]) for each in TrialRows().of(of).values()]
+    assert found == [
+        ("interrupted", {}),
+        ("complete", {"val_accuracy": 0.5, "size": 7.0}),
+        ("pruned", {"val_accuracy": 0.25}),
     ]
     panel = timeline(of, now=1e6)
     assert panel is not None
     assert panel.tables[0].rows[0][3] == "10s", "the worker was last seen then"
-
-
-def test_a_page_with_few_complete_trials_begins_with_the_stopped_ones() -> None:
-    of, reports = study(12)
-    few = replace(
-        of, trials=[t for t in of.trials if t.state is not TrialState.COMPLETE or not t.number]
-    )
-    for each, begins in ((of, "complete-only"), (few, "with-pruned")):
-        page = page_of(make_report(StudyTrials(each, SPACE, reports), SETUP, now=2000.0))
-        assert f'<body class="{begins}-shown">' in page
-        assert f'value="{begins}" checked' in page
+    assert make_report(of, SETUP, now=1e6).facts["now"] == 1010.0
 
 
 def test_a_thousand_trials_are_no_burden() -> None:
     of, reports = study(1000)
-    page = page_of(make_report(StudyTrials(of, SPACE, reports), SETUP, now=2000.0))
-    assert len(page) < 10e6
-    assert page.count('<section id="') == 13
+    page = page_text(of, reports)
+    assert len(page) < 1.5e6
+    assert page.count('<section id="') == 14
 
 
 def test_of_many_paused_trials_the_last_are_shown() -> None:
@@ -286,17 +460,15 @@ def test_few_trials_give_no_importance() -> None:
     assert few["importance"].figures == ()
     of, reports = study(27)  # 18 are complete
     panel = panels_of(of, reports)["importance"]
-    assert "Stopped trials count, too: fewer than 20 are complete." in panel.words
-    assert all(each.visible for each in panel.figures[0].renderers)
-    assert [table.shown for table in panel.tables] == [Shown.ALWAYS]
+    assert "Fewer than 20 trials are complete, so stopped ones count, too." in panel.words
+    assert panel.tables[0].columns == ("hyperparameter", "importance", "80 % interval")
     assert "of their declaration, because importance needs 20 trials" in few["slices"].words
     assert "most important" not in " ".join(each.words for each in few.values())
     many = panels_of(*study(39))
     assert "the most important first" in many["slices"].words
-    assert "the most important first" in many["contour"].words
 
 
-def test_names_and_values_that_look_alike_stay_apart() -> None:
+def test_names_and_values_that_look_alike_stay_apart(window: Browser, tmp_path: Path) -> None:
     space = SearchSpace(
         (
             FloatParameter("score", 0.0, 1.0),  # as the metric
@@ -309,65 +481,62 @@ def test_names_and_values_that_look_alike_stay_apart() -> None:
     found = [trial(n, TrialState.COMPLETE, n / 30, params=space.sample(rng)) for n in range(30)]
     of = replace(view(found, []), goals=Goals((Goal("score", Direction.MAX),)))
     report = make_report(StudyTrials(of, space, []), SETUP, now=2000.0)
-    panels = {each.name: panel for each, panel in report.panels()}
-    assert [row[0] for row in panels["importance"].tables[0].rows].count("trial") == 1
-    (table,) = panels["trials"].tables
-    assert table.columns[0::2][:1] == ("trial",)
-    assert len({*table.columns}) == len(table.columns)
-    assert {"score", "score (hyperparameter)", "trial (hyperparameter)"} <= {*table.columns}
-    rates = next(f for f in panels["slices"].figures if f.xaxis[0].axis_label == "rate")
-    assert [*rates.x_range.factors] == ["0.1235", "0.1235 (2)"]
-    assert {*rates.renderers[0].data_source.data["x"]} == {*rates.x_range.factors}
-    page_of(report)
+    known = {each["label"]: each["values"] for each in report.facts["space"]}
+    assert len(known) == 4
+    assert known["rate"] == [0.123456788, 0.123456789]
+    (tmp_path / "page.html").write_text(page_of(report), encoding="utf-8")
+    window.open(tmp_path / "page.html")
+    window.figure("slices")
+    heads = window.page.locator("#trials th button").all_inner_texts()
+    assert {"score", "score (hyperparameter)", "trial (hyperparameter)"} <= {*heads}
+    assert len({*heads}) == len(heads)
+    assert window.complaints == []
 
 
 def panels_with(space: SearchSpace, values: list[float]) -> dict[str, Panel]:
-    rng = np.random.default_rng(0)
-    found = [trial(n, value=value, params=space.sample(rng)) for n, value in enumerate(values)]
-    report = make_report(StudyTrials(view(found, []), space, []), SETUP, now=2000.0)
-    page_of(report)
-    return {each.name: panel for each, panel in report.panels()}
+    return panels_of_page(trials_of(*values, space=space))
 
 
-def test_values_that_do_not_differ_have_one_colour_and_no_importance() -> None:
+def test_values_that_do_not_differ_have_no_importance() -> None:
     panels = panels_with(SPACE, [0.5] * 30)
     assert panels["importance"].words == "No importance: the trials do not differ in their values."
     assert panels["importance"].figures == ()
-    assert "in the order of their declaration" in panels["contour"].words
-    for name in ("contour", "parallel"):
-        mapper = panels[name].figures[0].right[0].color_mapper
-        assert mapper.low < 0.5 < mapper.high, "rounding errors would have the colours of extremes"
+    assert "in the order of their declaration" in panels["slices"].words
 
 
 def test_values_whose_distance_overflows_are_not_drawn() -> None:
-    panels = panels_with(SPACE, [sys.float_info.max, -sys.float_info.max, 0.25, 0.5])
-    points = panels["history"].figures[0].renderers[0].data_source.data["value"]
-    assert points == [0.25, 0.5]
+    of = trials_of(sys.float_info.max, -sys.float_info.max, math.nan, 0.25)
+    shown = [each["v"]["val_accuracy"] for each in TrialRows().of(of).values()]
+    assert shown == [None, None, None, 0.25]
 
 
-def test_thousands_of_hyperparameters_and_long_names() -> None:
-    many = SearchSpace(tuple(FloatParameter(f"p{n}", 0.0, 1.0) for n in range(1000)))
+def test_thousands_of_hyperparameters_and_long_names(window: Browser, tmp_path: Path) -> None:
+    many = SearchSpace(tuple(FloatParameter(f"p{n}", 0.0, 1.0) for n in range(100)))
     panels = panels_with(many, [n / 30 for n in range(30)])
     (bars,) = panels["importance"].figures
-    assert bars.height < 2000, "a browser draws no figure of tens of thousands of pixels"
-    assert "30 of 1000" in panels["importance"].words
-    assert len(panels["importance"].tables[0].rows) == 1000
-    assert len(panels["parallel"].figures[0].xaxis[0].ticker.ticks) == 20
+    assert len(bars.given["sets"]["all"]) == 30  # type: ignore[index]
+    assert "30 of 100" in panels["importance"].words
+    assert len(panels["importance"].tables[0].rows) == 100
     long = [f"encoder.layer.{n}.{'attention.' * 9}rate" for n in range(3)]
     choice = ChoiceParameter("head", ("a" * 99, "b" * 99))
     space = SearchSpace((*(FloatParameter(name, 0.0, 1.0) for name in long), choice))
-    panels = panels_with(space, [n / 30 for n in range(30)])
+    of = trials_of(*(n / 30 for n in range(30)), space=space)
+    (tmp_path / "page.html").write_text(page_of(make_report(of, SETUP, now=2000.0)))
+    window.open(tmp_path / "page.html")
+    window.page.set_viewport_size({"width": 390, "height": 844})
     for name in ("importance", "slices", "contour", "parallel"):
-        for figure in panels[name].figures:
-            axes = (figure.xaxis[0], figure.yaxis[0])
-            labels = [each.axis_label or "" for each in axes]
-            labels += [word for each in axes for word in each.major_label_overrides.values()]
-            for limits in (figure.x_range, figure.y_range):
-                labels += getattr(limits, "factors", [])
-            assert max(map(len, labels)) <= 40, name
-    assert {row[0] for row in panels["importance"].tables[0].rows} == {*long, "head"}
+        window.figure(name)
+        labels = window.page.locator(f"#{name} .axes text").all_text_contents()
+        assert max(map(len, labels)) <= 40, name
+    assert window.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert {row[0] for row in panels_of_page(of)["importance"].tables[0].rows} == {*long, "head"}
+    assert window.complaints == []
 
 
 def panels_of(of: StudyView, reports: list[ReportedValue]) -> dict[str, Panel]:
-    report = make_report(StudyTrials(of, SPACE, reports), SETUP, now=2000.0)
-    return {each.name: panel for each, panel in report.panels()}
+    return panels_of_page(StudyTrials(of, SPACE, reports))
+
+
+def panels_of_page(trials: StudyTrials) -> dict[str, Panel]:
+    report = make_report(trials, SETUP, now=2000.0)
+    return {each.name: panel for each in report.sections if (panel := each.make()) is not None}

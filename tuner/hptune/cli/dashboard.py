@@ -34,7 +34,7 @@ def dashboard(
 ) -> None:
     """Show the study in DIR live in a browser, also while it runs.
 
-    The page has the figures of `hptune report`. It stops the study or one of its trials, pauses it,
+    The page is that of `hptune report`. It stops the study or one of its trials, pauses it,
     adds trials, and follows the logs of trials. Only this machine can reach it, and only who has
     the address that is printed.
 
@@ -43,9 +43,6 @@ def dashboard(
 
     ADDRESS is that of a scheduler, or its file: the page shows the study that runs there.
     """
-    from ..errors import check_installed
-
-    check_installed("bokeh", "the dashboard")
     from ..dashboard import folder_server, study_server
     from ..study import Study, find_directories, listed
     from ..worker.addresses import tunnel

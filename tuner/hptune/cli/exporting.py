@@ -134,25 +134,17 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
     "[default: by the ending of FILE, or html]",
 )
 @click.option(
-    "--complete-only/--with-pruned",
-    default=None,
-    help="Show complete trials only, or those that were stopped early as well. The HTML page "
-    "begins with this choice.  [default: complete only, if five or more are]",
-)
-@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="File to write.  [default: DIR/report.html or DIR/report.md]",
 )
-def report(
-    directory: Path, *, file_format: str | None, complete_only: bool | None, output: Path | None
-) -> None:
+def report(directory: Path, *, file_format: str | None, output: Path | None) -> None:
     """Write a report of the study in DIR, also while it runs.
 
     The HTML file holds all figures, tables and scripts: it can be copied and opened without a
-    network. Each figure has a tool that saves it as a PNG file. Markdown is for pull requests.
+    network. Each figure has a button that saves it as an SVG file. Markdown is for pull requests.
     """
     from ..study import Study
 
@@ -160,7 +152,7 @@ def report(
     study = Study(directory)
     path = directory / f"report.{chosen}" if output is None else output
     make = study.report_markdown if chosen == "md" else study.report_html
-    page = make(complete_only=complete_only).encode()
+    page = make().encode()
     if output is None:
         write_beside_study(path, page, mark=_MARKS[chosen])
     else:
@@ -174,8 +166,8 @@ def _report_format(given: str | None, output: Path | None) -> str:
     picture = next((each for each in _PICTURES if each == given or f".{each}" == ending), "")
     if picture:
         raise UsageError(
-            f"{picture} is asked for, but a report is html or md; the save tool of each figure in "
-            "the HTML page writes that figure as a PNG file"
+            f"{picture} is asked for, but a report is html or md; the button of each figure in "
+            "the HTML page saves that figure as an SVG file"
         )
     if given not in (None, "html", "md"):
         raise UsageError(f"--format is {given}; allowed are html and md")

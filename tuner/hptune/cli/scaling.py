@@ -235,15 +235,12 @@ def _check_files(json_file: Path | None, output: Path | None, study: Path | None
         UsageError: A file has another ending, or cannot be written.
         NoStudyError: There is no study.
     """
-    from ..errors import check_installed
     from ..storage.directory import StudyDirectory
 
     if output is not None and output.suffix.lower() not in _FORMATS:
         raise UsageError(
             f"{output} ends with {output.suffix or 'nothing'}; allowed are {' and '.join(_FORMATS)}"
         )
-    if output is not None and output.suffix.lower() == ".html":
-        check_installed("bokeh", "the report")
     for file in (json_file, output):
         if file is None:
             continue

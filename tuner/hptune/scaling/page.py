@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .. import text
 from ..reporting.html import markdown
-from ..reporting.html.panel import (
-    BEST,
-    COMPLETE,
-    FAILED,
-    MEDIAN,
-    MUTED,
-    PRUNED,
-    Panel,
-    Section,
-    Shown,
-    Table,
-    blank_figure,
-    legend_above,
-)
+from ..reporting.html.panel import Figure, Panel, Section, Table
 from ..reporting.html.report import ReportContents, page_of
 from .curve import Mode, Range, ScalingCurve, read_curves
 from .rows import Row, efficiency_by_batch, measured_modes
 from .texts import COLUMNS, EFFICIENT, all_rows, cells, conclusions, range_text
 
-_COLORS = (COMPLETE, PRUNED, BEST, MEDIAN, FAILED, MUTED)
 _PERCENT = 100.0
 _MODES = "Strong scaling: all devices together train one batch; weak: each trains a whole one."
 _MARKS = (
@@ -90,10 +73,8 @@ def scaling_report(
         return title
     if not as_html:
         return markdown.page(title, head, [("Scaling", panel)])
-    sections = [Section("scaling", "Scaling", lambda: panel)]
-    return page_of(
-        ReportContents(title, head, sections, Shown.ALWAYS, has_pruned=False, is_running=False)
-    )
+    sections = [Section("scaling", "Scaling", lambda: panel, is_wide=True)]
+    return page_of(ReportContents(title, head, sections))
 
 
 def _in_one_line(row: Sequence[str]) -> tuple[str, ...]:
@@ -101,7 +82,9 @@ def _in_one_line(row: Sequence[str]) -> tuple[str, ...]:
     return (*(each.replace(" ", "\u00a0").replace(",\u00a0", ", ") for each in row[:-1]), row[-1])
 
 
-def _figures(curves: Sequence[ScalingCurve], found: Sequence[Row], efficiency: float) -> list[Any]:
+def _figures(
+    curves: Sequence[ScalingCurve], found: Sequence[Row], efficiency: float
+) -> list[Figure]:
     """Return a figure of each measure over the devices, and of the efficiency over the batch."""
     devices = {each.device for each in curves}
     device = devices.pop() if len(devices) == 1 else "device"
@@ -212,7 +195,7 @@ def _figure(
     *,
     reference: Sequence[tuple[float, float]] = (),
     is_log: bool = False,
-) -> Any | None:
+) -> Figure | None:
     """Return a figure of some lines over positive numbers that mostly double.
 
     None if no line has a value beyond its first: the fewest devices alone compare nothing.
@@ -224,53 +207,18 @@ def _figure(
         reference: The points of a dotted line to compare the others with.
         is_log: Whether the y axis is logarithmic; it begins at 0 otherwise.
     """
-    from bokeh.models import FixedTicker, NumeralTickFormatter
-
     if not any(y for marks in lines.values() for _, y, _ in marks[1:]):
         return None
-    plot = blank_figure(
-        x_label,
-        "",
-        height=280,
-        title=title,
-        x_axis_type="log",
-        y_axis_type="log" if is_log else "linear",
-        tooltips=[("", "@label"), (x_label, "@x"), (title, "@shown")],
-        tools="save",
-    )
-    if reference:
-        plot.line(*zip(*reference, strict=True), color=MUTED, line_dash="dotted", line_width=1.5)
-    colors = itertools.cycle(_COLORS)
-    plot.hover.renderers = [
-        _drawn(plot, name, marks, next(colors)) for name, marks in lines.items()
+    series = [
+        {"name": name, "at": [_json_of(each) for each in marks]} for name, marks in lines.items()
     ]
-    xs = sorted({x for marks in lines.values() for x, _, _ in marks})
-    plot.xaxis.ticker = FixedTicker(ticks=xs)
-    plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
-    plot.yaxis.formatter = NumeralTickFormatter(format="0,0.[00]")
-    plot.xgrid.visible = False
-    plot.title.text_color = MUTED
-    if not is_log:
-        plot.y_range.start = 0.0
-    legend_above(plot)
-    return plot
+    given = {"title": title, "xLabel": x_label, "series": series, "reference": list(reference)}
+    return Figure("measured", {**given, "isLog": is_log})
 
 
-def _drawn(plot: Any, name: str, marks: Sequence[_Mark], color: str) -> Any:
-    """Draw a line, and return its points."""
-    ys = [math.nan if y is None else y.middle for _, y, _ in marks]
-    plot.line([x for x, _, _ in marks], ys, color=color, line_width=2, legend_label=name)
-    known = [(x, y, is_ring) for x, y, is_ring in marks if y is not None]
-    x = [x for x, _, _ in known]
-    ends = ([y.low for _, y, _ in known], [y.high for _, y, _ in known])
-    plot.segment(x, ends[0], x, ends[1], color=color, line_width=7, line_alpha=0.35)
-    source = {
-        "x": x,
-        "y": [y.middle for _, y, _ in known],
-        "fill": [0.0 if is_ring else 1.0 for _, _, is_ring in known],
-        "label": [name] * len(x),
-        "shown": [range_text(y) for _, y, _ in known],
-    }
-    return plot.scatter(
-        "x", "y", source=source, size=8, color=color, line_width=2, fill_alpha="fill"
-    )
+def _json_of(mark: _Mark) -> list[object]:
+    """Return a point of a line as its script needs it: where, its value, range, mark and text."""
+    x, y, is_ring = mark
+    if y is None:
+        return [x, None, None, None, is_ring, ""]
+    return [x, y.middle, y.low, y.high, is_ring, range_text(y)]

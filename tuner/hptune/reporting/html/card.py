@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import html
+import statistics
 from collections.abc import Iterable, Sequence
 
 from ... import text
-from ...core.trial import TrialState
+from ...core.trial import Direction, Trial, TrialState
 from ..results.best import nothing_complete, values_text
 from ..results.notes import note_lines
 from ..results.summary import cost_text, state_text
-from .panel import BEST, COMPLETE, FAILED, MUTED, PRUNED, Shown
-from .trials import StudyTrials, value_of
+from .trials import Shown, StudyTrials
+
+_COMPLETE, _PRUNED, _FAILED = "#2f6fde", "#c47b17", "#d23b3b"
+_BEST, _MUTED = "#1a9850", "#767b84"
+"""The colours of `charts.js`."""
 
 _WIDTH, _HEIGHT, _EDGE = 280, 110, 6
 """Size of the picture, and its margin, in pixels."""
@@ -40,7 +44,7 @@ def card(trials: StudyTrials, *, now: float) -> str:
         if len(params) > _MOST_PARAMS:
             params = [*params[:_MOST_PARAMS], ("and", f"{len(params) - _MOST_PARAMS} more")]
     name = text.clean(view.directory.rstrip("/").rpartition("/")[2])
-    dot = BEST if view.master is not None else MUTED
+    dot = _BEST if view.master is not None else _MUTED
     return (
         '<div style="display: flex; flex-wrap: wrap; gap: .5em 2em; align-items: flex-start">'
         f'<div><div><span style="color: {dot}">●</span> <b>{html.escape(name)}</b></div>'
@@ -64,12 +68,11 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 def _history(trials: StudyTrials) -> str:
     """Return the values of the trials, and the best one so far, as a picture."""
-    shown = trials.of(Shown.WITH_PRUNED)
+    shown = [(each, each.value) for each in trials.of(Shown.ALL) if each.value is not None]
     if len(shown) < 2:
         return ""
-    values = [value_of(each) for each in shown]
-    low, high = trials.usual_limits or (min(values), max(values))
-    last = shown[-1].number
+    low, high = _limits([value for _, value in shown], trials.direction)
+    last = shown[-1][0].number
 
     def x(number: int) -> float:
         return _EDGE + (_WIDTH - 2 * _EDGE) * number / (last or 1)
@@ -78,14 +81,13 @@ def _history(trials: StudyTrials) -> str:
         share = (min(max(value, low), high) - low) / ((high - low) or 1.0)
         return _HEIGHT - _EDGE - (_HEIGHT - 2 * _EDGE) * share
 
-    pruned = {each.number for each in trials.pruned}
     points = "".join(
-        f'<circle cx="{x(each.number):.1f}" cy="{y(value_of(each)):.1f}" r="2.5" opacity=".6" '
-        f'fill="{PRUNED if each.number in pruned else MUTED if each.violation else COMPLETE}"/>'
-        for each in shown
+        f'<circle cx="{x(each.number):.1f}" cy="{y(value):.1f}" r="2.5" opacity=".6" '
+        f'fill="{_color(each)}"/>'
+        for each, value in shown
     )
     failed = "".join(
-        f'<path d="M{x(each.number):.1f} {_HEIGHT - 7}v6" stroke="{FAILED}" stroke-width="1.5"/>'
+        f'<path d="M{x(each.number):.1f} {_HEIGHT - 7}v6" stroke="{_FAILED}" stroke-width="1.5"/>'
         for each in trials.view.trials
         if each.state is TrialState.FAILED and each.number <= last
     )
@@ -94,18 +96,36 @@ def _history(trials: StudyTrials) -> str:
     return (
         f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="{html.escape(words)}" style="max-width: 100%">{points}{failed}'
-        f'<path d="{best}" fill="none" stroke="{BEST}" stroke-width="2"/></svg>'
+        f'<path d="{best}" fill="none" stroke="{_BEST}" stroke-width="2"/></svg>'
         f'<div style="font-size: .85em; opacity: .7">{html.escape(words)}, from '
         f"{text.measured(low)} to {text.measured(high)}</div>"
     )
 
 
+def _color(trial: Trial) -> str:
+    if trial.state is not TrialState.COMPLETE:
+        return _PRUNED
+    return _MUTED if trial.violation else _COMPLETE
+
+
+def _limits(values: Sequence[float], direction: Direction) -> tuple[float, float]:
+    """Return the range of values, without those that are far worse than the others."""
+    least, most = min(values), max(values)
+    low, _, high = statistics.quantiles(values, n=4)
+    slack = 2.0 * (high - low)
+    if direction is Direction.MAX:
+        return max(least, low - slack), most
+    return least, min(most, high + slack)
+
+
 def _best_so_far(trials: StudyTrials) -> list[tuple[int, float]]:
     found: list[tuple[int, float]] = []
-    for each in trials.complete:
-        value = value_of(each)
-        if not each.violation and trials.direction.better(value, found[-1][1] if found else None):
-            found.append((each.number, value))
+    for each in trials.of(Shown.COMPLETE):
+        before = found[-1][1] if found else None
+        if each.value is None or each.violation:
+            continue
+        if trials.direction.better(each.value, before):
+            found.append((each.number, each.value))
     return found
 
 

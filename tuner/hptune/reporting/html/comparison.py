@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ... import text
 from ...core.attempt import Attempt
@@ -14,28 +13,16 @@ from ...core.trial import Goal, TrialState
 from ..results.best import values_text
 from ..results.costs import costs_of
 from ..results.view import StudyView
-from .panel import (
-    BEST,
-    COMPLETE,
-    FAILED,
-    MEDIAN,
-    MUTED,
-    PRUNED,
-    Panel,
-    Table,
-    blank_figure,
-)
+from .panel import Figure, Panel, Table
 from .trials import described, is_drawable
 
-_COLORS = (COMPLETE, PRUNED, BEST, MEDIAN, FAILED, MUTED)
-_DASHES = ("solid", "dashed", "dotted")
-MOST_COMPARED = len(_COLORS) * len(_DASHES)
-"""Studies whose lines can be told apart."""
+MOST_COMPARED = 24
+"""Studies whose lines can be told apart: `lineStyle` of `figures.js` has eight colours and three
+dashes."""
 
-_SHAPE: dict[str, Any] = {
-    "height": 260,
-    "tooltips": [("", "@study"), ("trial", "@trial"), ("value", "@value{0.0000}")],
-}
+
+_Series = dict[str, Sequence[object]]
+"""A line of a figure, as `figures.js` draws it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +40,6 @@ class _Best:
     value: float
     ended: int
     at: float
-
-
-def line_style(place: int) -> tuple[str, str]:
-    """Return the colour and the dash of the line of a study, by its place."""
-    return _COLORS[place % len(_COLORS)], _DASHES[place // len(_COLORS) % len(_DASHES)]
 
 
 def shared_goal(studies: Iterable[StudyView]) -> Goal:
@@ -83,16 +65,15 @@ def comparison(
     device = Device.GPU if all(each[Device.GPU] for each in hours.values()) else Device.CORE
     unit = f"{'GPU' if device is Device.GPU else 'core'} hours"
     metric = f"best {text.clean(goal.metric)} so far"
-    by_trials = blank_figure("trials that ended", metric, counts=True, **_SHAPE)
-    by_hours = blank_figure(unit, metric, **_SHAPE)
+    by_trials: list[_Series] = []
+    by_hours: list[_Series] = []
     rows = []
-    for place, (name, view) in enumerate(chosen.items()):
+    for name, view in chosen.items():
         found = _improvements(view, goal)
         spent = [_hours_until(view.attempts, device, each.at) for each in found]
-        if found:
-            ended = [*(each.ended for each in found), view.ended]
-            _draw(by_trials, name, found, ended, line_style(place))
-            _draw(by_hours, name, found, [*spent, hours[name][device]], line_style(place))
+        ended = [*(each.ended for each in found), view.ended]
+        by_trials.append(_series(name, found, ended))
+        by_hours.append(_series(name, found, [*spent, hours[name][device]]))
         best = view.best
         rows.append(
             (
@@ -111,23 +92,26 @@ def comparison(
         f"The best {text.clean(goal.metric)} so far, over the trials that ended and over the {unit}"
         f" that all attempts had used by then.{_left_out(studies, goal)}"
     )
-    return Panel(words, [by_trials, by_hours], tables, is_folded=False)
+    figures = [
+        _figure(metric, "trials that ended", by_trials, is_whole=True),
+        _figure(metric, unit, by_hours),
+    ]
+    return Panel(words, figures, tables, is_folded=False)
 
 
-def _draw(
-    plot: Any, name: str, found: Sequence[_Best], x: Sequence[float], style: tuple[str, str]
-) -> None:
+def _series(name: str, found: Sequence[_Best], x: Sequence[float]) -> _Series:
+    """Return the line of a study, which goes on to the last of `x`, and a text for each step."""
     values = [each.value for each in found]
-    color, dash = style
-    line = {"color": color, "line_dash": dash, "line_width": 2, "mode": "after"}
-    plot.step(list(x), [*values, values[-1]], **line)
-    source = {
-        "x": list(x[:-1]),
-        "value": values,
-        "trial": [each.trial for each in found],
-        "study": [text.clean(name)] * len(found),
+    shown = text.clean(name)
+    return {
+        "at": list(zip(x, [*values, *values[-1:]], strict=True)) if found else [],
+        "texts": [f"{shown}\ntrial {e.trial}: {text.measured(e.value)}" for e in found],
     }
-    plot.scatter("x", "value", source=source, size=6, color=color)
+
+
+def _figure(metric: str, over: str, series: Sequence[_Series], *, is_whole: bool = False) -> Figure:
+    given = {"series": series, "xLabel": over, "yLabel": metric, "isWhole": is_whole}
+    return Figure("steps", {**given, "label": f"{metric}, over {over}"})
 
 
 def _improvements(view: StudyView, goal: Goal) -> list[_Best]:

@@ -5,7 +5,7 @@ const NONE = document.getElementById("comparison").innerHTML;
 let rows = [];
 let chosen = null;  // ids; null until the server has proposed some
 let known = "";     // the version of the comparison that is drawn
-let lines = {};     // the colour and dash of each study in it
+let lines = [];     // ids of the studies that have a line in it
 let key = "created_at";
 let isDescending = true;
 let timer = 0;
@@ -25,7 +25,8 @@ function cell(row, content, note) {
 function lineOf(id) {
   const line = document.createElement("span");
   line.className = "line";
-  [line.style.borderColor, line.style.borderTopStyle] = lines[id];
+  const { color, style } = hptuneFigures.lineStyle(lines.indexOf(id));
+  [line.style.borderColor, line.style.borderTopStyle] = [color, style];
   return line;
 }
 
@@ -50,7 +51,7 @@ function shownRow(study) {
   link.href = "study/" + study.id + "/";
   link.textContent = study.name;
   const name = cell(row, link, (study.tags || []).map(each => "#" + each).join(" "));
-  if (lines[study.id]) name.prepend(lineOf(study.id));
+  if (lines.includes(study.id)) name.prepend(lineOf(study.id));
   cell(row, study.paused ? "paused" : study.state, study.search).className =
     "state " + (study.paused ? "paused" : study.state).replace("master ", "");
   const failed = study.failed ? `, ${study.failed} failed` : "";
@@ -92,18 +93,24 @@ function showRows() {
   }
 }
 
-async function showComparison(found) {
+function showComparison(found) {
   const place = document.getElementById("comparison");
-  for (const drawn of [...Bokeh.documents]) drawn.clear();
-  Bokeh.documents.length = 0;
   const fresh = document.createElement("template");
   fresh.innerHTML = found.html;
   if (found.html) place.replaceChildren(...fresh.content.firstElementChild.children);
   else place.innerHTML = NONE;
   lines = found.lines;
   const first = place.querySelector("table");
-  Object.keys(lines).forEach((id, i) => first.tBodies[0].rows[i].cells[0].prepend(lineOf(id)));
-  for (const item of found.figures) await Bokeh.embed.embed_item(item);
+  lines.forEach((id, i) => {
+    const row = first.tBodies[0].rows[i];
+    row.cells[0].prepend(lineOf(id));
+    for (const link of row.querySelectorAll("a")) link.href = `study/${id}/${link.hash}`;
+  });
+  drawFigures();
+}
+
+function drawFigures() {
+  for (const place of document.querySelectorAll("#comparison [data-figure]")) hptuneFigures.draw(place, null, {});
 }
 
 async function update() {
@@ -121,7 +128,7 @@ async function update() {
     state.seconds = 0;
   } else if (state.comparison && !held) {
     known = state.comparison.version;
-    await showComparison(state.comparison);
+    showComparison(state.comparison);
   }
   if (!document.getSelection().containsNode(document.getElementById("rows"), true)
       || document.getSelection().isCollapsed) showRows();
@@ -162,8 +169,5 @@ document.getElementById("rows").addEventListener("change", event => {
   known = "asked";
   follow();
 });
-// The texts of figures take their colours from the page when they are drawn.
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  for (const view of Bokeh.index.roots) view.request_repaint?.();
-});
+addEventListener("resize", drawFigures);
 follow();

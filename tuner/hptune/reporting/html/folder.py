@@ -27,11 +27,11 @@ from ..results.best import values_text
 from ..results.costs import costs_of
 from ..results.listing import ListedStudy
 from ..results.view import StudyView
-from .comparison import MOST_COMPARED, comparison, line_style, shared_goal
-from .live import LivePage, LiveStudy, draw_section
+from .comparison import MOST_COMPARED, comparison, shared_goal
+from .live import LivePage, LiveStudy
 from .live_server import Answer
 from .panel import Section
-from .report import bokeh_script, page_file
+from .report import FIGURE_SCRIPTS, filled, page_file, scripts_html, section_html
 
 _SECONDS = 1.0
 """Shortest time between two readings of a study, or of the folder."""
@@ -108,19 +108,17 @@ class FolderPage:
         if page is None:
             return None
         if (method, rest) == ("GET", ""):
-            return lambda _: _with_link(page.page())
+            return lambda _: page.page(folder="../../")
         return page.answer(method, rest)
 
     def page(self) -> str:
         """Return the page, whose table is still empty."""
         parts = {
             "TITLE": html.escape(f"hptune: {self._folder.name}"),
-            "STYLE": page_file("page.css"),
-            "BOKEH": bokeh_script(),
-            "SCRIPT": page_file("folder.js"),
+            "STYLE": page_file("figures.css") + page_file("page.css"),
+            "SCRIPTS": scripts_html([*FIGURE_SCRIPTS, "folder.js"]),
         }
-        pieces = page_file("folder.html").split("$$")
-        return "".join(parts[p] if i % 2 else p for i, p in enumerate(pieces))
+        return filled("folder.html", parts)
 
     def state(self, asked: Mapping[str, Any]) -> str:
         """Return the rows of all studies, and the comparison if the page has another one.
@@ -152,15 +150,15 @@ class FolderPage:
         if version == known:
             return None
         if len(views) < 2:
-            return {"version": version, "html": "", "figures": [], "lines": {}}
+            return {"version": version, "html": "", "lines": []}
         paths = {each: self._paths[each] for each in views}
         named = {self._name(paths[each]): view for each, view in views.items()}
         facts = {self._name(each): self._folder.facts(each) for each in paths.values()}
         panel = comparison(named, facts, now=time.time())
-        drawn = draw_section(Section("comparison", "Comparison", lambda: panel), panel, version)
-        of_goal = [name for name, view in views.items() if view.goal == shared_goal(views.values())]
-        lines = {name: line_style(place) for place, name in enumerate(of_goal)}
-        return {"version": version, "html": drawn.html, "figures": drawn.figures, "lines": lines}
+        drawn = section_html(Section("comparison", "Comparison", lambda: panel), panel)
+        goal = shared_goal(views.values())
+        lines = [name for name, view in views.items() if view.goal == goal]
+        return {"version": version, "html": drawn, "lines": lines}
 
     def _name(self, study: Path) -> str:
         return os.path.relpath(study, self._folder.name)
@@ -293,8 +291,3 @@ def _user(directory: str) -> str:
         return text.clean(Path(directory).owner())
     except (OSError, KeyError):  # a user without a name
         return ""
-
-
-def _with_link(page: str) -> str:
-    """Return the page of a study with a link to that of the folder."""
-    return page.replace("<header>", '<header><a href="../../">All studies</a>', 1)

@@ -1,9 +1,8 @@
 """The report as a live page: what a small web server on this machine's loopback interface shows.
 
-The page asks twice a second for what has changed. Sections are made and drawn when they can be
-seen, and their tables when they are open, so a study of thousands of trials costs no more than what
-is on the screen. A browser with the address and its token may read the study and ask its master for
-something. Other users get nothing, also those of this machine.
+The page asks twice a second for what has changed: the data of trials, from which it draws figures
+and tables itself, and sections that can be seen. A browser with the address and its token may read
+the study and ask its master for something. Other users get nothing, also those of this machine.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import cattrs
 
 from ... import text
+from ...core.attempt import ReportedValue
 from ...core.space.completion import opening_value
 from ...core.space.space import (
     BooleanParameter,
@@ -31,16 +31,10 @@ from ...core.trial import ParamValue
 from ...core.user_requests import UserAction
 from ...errors import UsageError
 from .live_server import Answer
-from .panel import Follows, Panel, Section
-from .report import (
-    ReportContents,
-    bokeh_script,
-    filled_page,
-    links,
-    page_file,
-    section_html,
-    tables_of,
-)
+from .page_data import curve_json, script_json
+from .panel import Follows, Section
+from .report import ReportContents, filled, filled_page, head_html, links, section_html
+from .trials import curves_of
 
 _SECONDS = 0.5
 """Time between two questions of the page, and the shortest time between two readings."""
@@ -53,8 +47,6 @@ _REST = 3.0
 """How long a section is not drawn again, as a multiple of the time that drawing took."""
 _DRAWING_SECONDS = 0.2
 """Time after which an answer is sent with the sections drawn so far; the others come next."""
-_MOST_ROWS = 500
-"""Rows of a table that the page shows; the report has all of them."""
 _SHOWN_CHARACTERS = 100
 
 
@@ -66,6 +58,7 @@ class LiveStudy:
         read: Returns its report as it is now.
         version: Returns a number that changes with its ledger; much faster than `read`.
         log: Returns what a trial's log has from a byte on, and where it ends.
+        reports: Returns the reports of a metric, or all those of a trial.
         act: Asks its master for something, for a trial or with the values of a new one; returns
             what was done, for the user.
         resume_command: The command that continues it when it does not run.
@@ -74,6 +67,7 @@ class LiveStudy:
     read: Callable[[], ReportContents]
     version: Callable[[], int]
     log: Callable[[int, int], tuple[str, int]]
+    reports: Callable[[str, int | None], Sequence[ReportedValue]]
     act: Callable[[UserAction, int | None, Mapping[str, object]], str]
     resume_command: str
 
@@ -84,13 +78,21 @@ class _StateAsked:
 
     Attributes:
         seen: The names of the sections that may be drawn.
-        open: Those whose tables are unfolded.
-        known: The versions of sections and of tables.
+        known: The versions of sections.
+        since: Number of the reading whose trials it has.
     """
 
     seen: frozenset[str] = frozenset()
-    open: frozenset[str] = frozenset()
     known: Mapping[str, str] = field(default_factory=dict)
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _CurvesAsked:
+    """Of which metric, or of which trial, the curves are asked for."""
+
+    metric: str = ""
+    trial: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class _ActionAsked:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-_Asked = TypeVar("_Asked", _StateAsked, _LogAsked, _ActionAsked)
+_Asked = TypeVar("_Asked", _StateAsked, _LogAsked, _CurvesAsked, _ActionAsked)
 
 
 def _read(kind: type[_Asked], asked: Mapping[str, Any]) -> _Asked:
@@ -133,16 +135,12 @@ class _Drawn:
     Attributes:
         version: Changes with its contents.
         html: Its HTML; empty if it has nothing to show.
-        figures: Its figures, in Bokeh's JSON form.
-        tables: The HTML of its tables, if they are folded.
         seconds: How long it took to draw.
         at: When it was drawn, by the monotonic clock.
     """
 
     version: str
     html: str
-    figures: Sequence[Any] = ()
-    tables: str = ""
     seconds: float = 0.0
     at: float = 0.0
 
@@ -155,13 +153,15 @@ class LivePage:
         self._lock = threading.Lock()
         self._drawn: dict[str, _Drawn] = {}
         self._contents: ReportContents | None = None
+        self._rows: dict[int, Mapping[str, Any]] = {}
+        self._changed: dict[int, int] = {}
         self._reading = 0
         self._version = -1
         self._read_at = 0.0
         self._read_seconds = 0.0
         self._answers: dict[tuple[str, str], Answer] = {
             ("GET", ""): lambda _: self.page(),
-            ("GET", "log"): lambda _: self.log_page(),
+            ("POST", "curves"): lambda asked: self.curves(_read(_CurvesAsked, asked)),
             ("POST", "log"): lambda asked: self.log(_read(_LogAsked, asked)),
             ("POST", "state"): lambda asked: self.state(_read(_StateAsked, asked)),
             ("POST", "act"): lambda asked: self.act(_read(_ActionAsked, asked)),
@@ -173,52 +173,55 @@ class LivePage:
         """Return what answers a request of the page; None if nothing does."""
         return self._answers.get((method, name))
 
-    def page(self) -> str:
-        """Return the page, whose sections are still empty."""
+    def page(self, *, folder: str = "") -> str:
+        """Return the page, whose sections are still empty.
+
+        Args:
+            folder: Address of the page of its folder, to which a link leads; empty if there is
+                none.
+        """
         with self._lock:
-            contents = self._latest()
-        parts = {
-            "BOKEH": bokeh_script(),
-            "SCRIPT": "",
-            "PAGE_SCRIPT": page_file("page.js") + page_file("live.js"),
-            "LINKS": links(contents.sections),
-            "SECTIONS": "\n".join(map(_placeholder, contents.sections)),
-        }
-        controls = page_file("controls.html").split("$$")
+            contents, reading = self._latest(), self._reading
         shown = {
             "RESUME": html.escape(self._study.resume_command),
             "FIELDS": _add_trial_form(contents.space),
         }
-        filled = "".join(shown[part] if i % 2 else part for i, part in enumerate(controls))
-        return filled_page(contents, parts).replace("<nav", f"{filled}<nav", 1)
+        home = f'<a href="{html.escape(folder)}">All studies</a>' if folder else ""
+        parts = {
+            "HOME": home,
+            "LINKS": links(contents.sections),
+            "SECTIONS": "\n".join(map(_placeholder, contents.sections)),
+            "CONTROLS": filled("controls.html", shown),
+            "DATA": script_json({**contents.data(), "reading": reading}),
+        }
+        return filled_page(contents, parts, scripts=["live.js"])
 
     def state(self, asked: _StateAsked) -> str:
         """Return what the page does not have yet, as JSON."""
         with self._lock:
-            contents = self._latest()
-            drawn, is_all = self._sections(contents, asked.seen | asked.open)
+            contents, reading = self._latest(), self._reading
+            drawn, is_all = self._sections(contents, asked.seen)
+            trials = [self._rows[n] for n, at in self._changed.items() if at > asked.since]
         state = {
-            "head": "<br>".join(html.escape(each) for each in contents.head),
-            "has_pruned": contents.has_pruned,
+            "head": head_html(contents),
+            "tiles": contents.headline,
             "is_running": contents.is_running,
             "is_paused": bool(contents.paused_by),
             "seconds": _SECONDS if is_all else 0.0,
+            "reading": reading,
+            "data": {"facts": contents.facts, "trials": trials} if reading > asked.since else None,
             "sections": {
-                name: {"version": each.version, "html": each.html, "figures": each.figures}
+                name: {"version": each.version, "html": each.html}
                 for name, each in drawn.items()
-                if name in asked.seen and asked.known.get(name) != each.version
-            },
-            "tables": {
-                name: {"version": each.version, "html": each.tables}
-                for name, each in drawn.items()
-                if name in asked.open and asked.known.get(f"{name} table") != each.version
+                if asked.known.get(name) != each.version
             },
         }
         return json.dumps(state)
 
-    def log_page(self) -> str:
-        """Return a page that follows the log of the trial that its address names."""
-        return page_file("log.html").replace("$$STYLE$$", page_file("page.css"))
+    def curves(self, asked: _CurvesAsked) -> str:
+        """Return the curves of a metric, or of a trial, by the trial's number, as JSON."""
+        found = curves_of(self._study.reports(asked.metric, asked.trial))
+        return json.dumps({number: curve_json(curves) for number, curves in found.items()})
 
     def log(self, asked: _LogAsked) -> str:
         """Return what a trial's log has from a byte on, as JSON."""
@@ -250,6 +253,9 @@ class LivePage:
             self._contents = self._study.read()
             self._version = version
             self._reading += 1
+            for number, row in self._contents.rows.items():
+                if self._rows.get(number) is not row:
+                    self._rows[number], self._changed[number] = row, self._reading
             self._read_at = time.monotonic()
             self._read_seconds = self._read_at - began
         return self._contents
@@ -281,35 +287,17 @@ class LivePage:
             rests = now < before.at + _REST * before.seconds and contents.is_running
             if before.version == mark or rests:
                 return before
-        drawn = draw_section(source, contents.panel(source), mark)
+        panel = source.make()
+        shown = "" if panel is None else section_html(source, panel)
         end = time.monotonic()
-        self._drawn[source.name] = replace(drawn, seconds=end - now, at=end)
+        self._drawn[source.name] = _Drawn(mark, shown, end - now, end)
         return self._drawn[source.name]
 
 
-def draw_section(source: Section, panel: Panel | None, version: str) -> _Drawn:
-    """Return a section as the page inserts it."""
-    if panel is None:
-        return _Drawn(version, "")
-    items = []
-    if panel.figures:
-        from bokeh.embed import json_item
-
-        items = [
-            json_item(figure, f"{source.name}-{i}-{version}")
-            for i, figure in enumerate(panel.figures)
-        ]
-    places = [
-        f'<div id="{item["target_id"]}" data-root-id="{item["root_id"]}"></div>' for item in items
-    ]
-    tables = tables_of(panel, most_rows=_MOST_ROWS) if panel.is_folded else ""
-    shown = section_html(source, panel, places, has_tables=not panel.is_folded)
-    return _Drawn(version, shown, items, tables)
-
-
 def _placeholder(source: Section) -> str:
+    wide = "wide coming" if source.is_wide else "coming"
     return (
-        f'<section id="{source.name}" class="coming"><h2>{html.escape(source.title)}</h2></section>'
+        f'<section id="{source.name}" class="{wide}"><h2>{html.escape(source.title)}</h2></section>'
     )
 
 

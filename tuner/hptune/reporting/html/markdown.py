@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ... import text
 from ..results.trials import ranked, trial_cells, trial_columns
-from .panel import Panel, Section, Shown, Table
+from .panel import Panel, Section, Table
 from .report import Setup, head_lines, sections
 from .run_figures import OUTPUT
 from .trials import StudyTrials, described
@@ -18,25 +18,19 @@ _SECTIONS = (
 )
 
 
-def report_markdown(trials: StudyTrials, setup: Setup, *, shown: Shown, now: float) -> str:
+def report_markdown(trials: StudyTrials, setup: Setup, *, now: float) -> str:
     """Return the best trials, what matters, the costs, and what was asked, as Markdown."""
     view = trials.view
     title = text.clean(view.directory.rstrip("/").rpartition("/")[2])
     known = {each.name: each for each in sections(trials, setup, now)}
     known["best-trials"] = Section("best-trials", "Best trials", lambda: _best(trials))
-    if not trials.importances[shown]:
+    if not trials.has_order:
         del known["importance"]
     panels = [(each.title, each.make()) for name in _SECTIONS if (each := known.get(name))]
-    return page(title, head_lines(view, now), panels, shown=shown)
+    return page(title, head_lines(view, now), panels)
 
 
-def page(
-    title: str,
-    head: Sequence[str],
-    panels: Iterable[tuple[str, Panel | None]],
-    *,
-    shown: Shown = Shown.ALWAYS,
-) -> str:
+def page(title: str, head: Sequence[str], panels: Iterable[tuple[str, Panel | None]]) -> str:
     """Return a page of sections, by their titles, as Markdown.
 
     Sections that are None are left out, and so are figures and the output of programs.
@@ -45,7 +39,7 @@ def page(
     for heading, panel in panels:
         if panel is not None:
             parts += [f"## {_escaped(heading)}", _escaped(panel.words)]
-            parts += [_table(each) for each in panel.tables if each.shown in (Shown.ALWAYS, shown)]
+            parts += map(_table, panel.tables)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

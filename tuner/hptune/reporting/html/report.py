@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import html
+import json
+import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
+from typing import Any
 
 from ... import text
 from ...core.messages import UserRequested
 from ...core.space.space import SearchSpace
+from ..results.advice import advice
 from ..results.best import best_line, model_lines, nothing_complete
 from ..results.notes import note_lines
 from ..results.summary import state_without_master
 from ..results.view import StudyView
-from . import run_figures, search_figures, space_figures
-from .panel import Follows, Panel, Section, Shown, Table, begin_with
+from . import run_figures, search_figures
+from .headline import headline
+from .page_data import TrialRows, facts_of, script_json
+from .panel import Figure, Follows, Panel, Section, Table
 from .trials import StudyTrials
+
+FIGURE_SCRIPTS = ("charts.js", "trial_sets.js", "figures.js")
+"""The scripts that draw figures; each uses those before it."""
+_OF_TRIALS = ("trial", "which")
+"""Columns with the numbers of trials, which lead to their pages."""
+_PAGE_SCRIPTS = ("trial_table.js", "page.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +40,14 @@ class Setup:
     Attributes:
         command: The command that starts the same study again.
         facts: Further facts, such as versions and the seed, by name.
+        run_one: The command that runs one trial, without its configuration; empty if there is none.
         scaling: Returns how the model scales over devices; None where that was not measured.
         requests: What users asked for while it ran.
     """
 
     command: str
     facts: Sequence[tuple[str, str]]
+    run_one: str = ""
     scaling: Callable[[], Panel | None] = lambda: None
     requests: Sequence[UserRequested] = ()
 
@@ -46,85 +60,101 @@ class ReportContents:
         title: The page's title.
         head: Lines about the study as a whole.
         sections: The sections, some of which may have nothing to show.
-        first_shown: Which trials the figures show at first.
-        has_pruned: Whether there are pruned trials, so that the reader has a choice.
+        headline: The study in large figures, as HTML.
+        facts: What the page's scripts know of the study; empty if there is none.
+        rows: What they know of each trial, by its number.
         is_running: Whether the study runs.
         paused_by: The user who paused it; empty if it is not paused.
         space: Its search space.
         mark: A text that changes whenever a trial's value or state does.
+        written: When it was made, in words.
     """
 
     title: str
     head: Sequence[str]
     sections: Sequence[Section]
-    first_shown: Shown
-    has_pruned: bool
-    is_running: bool
+    headline: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    rows: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    is_running: bool = False
     paused_by: str = ""
     space: SearchSpace = field(default_factory=SearchSpace)
     mark: str = ""
+    written: str = ""
 
-    def panels(self) -> list[tuple[Section, Panel]]:
-        """Make the sections that have something to show."""
-        return [(each, panel) for each in self.sections if (panel := self.panel(each)) is not None]
-
-    def panel(self, section: Section) -> Panel | None:
-        """Make one section; None if it has nothing to show."""
-        panel = section.make()
-        if panel is not None:
-            begin_with(panel, self.first_shown)
-        return panel
+    def data(self) -> dict[str, Any]:
+        """Return what the page's scripts know."""
+        return {**self.facts, "trials": list(self.rows.values())}
 
 
 def make_report(
-    trials: StudyTrials, setup: Setup, *, now: float, shown: Shown | None = None
+    trials: StudyTrials, setup: Setup, *, now: float, rows: TrialRows | None = None
 ) -> ReportContents:
-    """Return the contents of the report of a study."""
+    """Return the contents of the report of a study; `rows` has those of an earlier one."""
     view = trials.view
+    seen = now if view.master is not None else run_figures.last_seen(trials)
+    search, _, state, *remarks, written = head_lines(view, now)  # the headline has the progress
     return ReportContents(
         f"hptune: {text.clean(view.directory.rstrip('/').rpartition('/')[2])}",
-        head_lines(view, now),
+        [search, state],
         sections(trials, setup, now),
-        shown or trials.first_shown,
-        bool(trials.pruned),
+        headline(view, remarks, now=now),
+        facts_of(trials, now=seen, run_one=setup.run_one),
+        (rows or TrialRows()).of(trials),
         view.master is not None,
         view.paused_by,
         trials.space,
         trials.mark,
+        written,
     )
 
 
 def page_of(report: ReportContents) -> str:
     """Return a report as one page that needs no other file and no network."""
-    panels = report.panels()
-    script, drawings = _drawn(panels)
+    panels = [(each, panel) for each in report.sections if (panel := each.make()) is not None]
     parts = {
-        "BOKEH": bokeh_script() if script else "",
-        "SCRIPT": script,
-        "PAGE_SCRIPT": page_file("page.js"),
         "LINKS": links(each for each, _ in panels),
-        "SECTIONS": "\n".join(
-            section_html(each, panel, drawings.get(each.name, ())) for each, panel in panels
-        ),
+        "SECTIONS": "\n".join(section_html(each, panel) for each, panel in panels),
+        "DATA": script_json(report.data()) if report.facts else "",
+        "HEAD": " · ".join(filter(None, (head_html(report), report.written))),
     }
     return filled_page(report, parts)
 
 
-def filled_page(report: ReportContents, parts: dict[str, str]) -> str:
+def filled_page(
+    report: ReportContents, parts: Mapping[str, str], scripts: Sequence[str] = ()
+) -> str:
     """Return the page's template with these parts and those that every page has."""
+    names = [*FIGURE_SCRIPTS, *_PAGE_SCRIPTS, *scripts]
     parts = {
         "TITLE": html.escape(report.title),
-        "STYLE": page_file("page.css"),
-        "HEAD": "<br>".join(html.escape(each) for each in report.head),
-        "SWITCH": "" if report.has_pruned else "hidden",
-        "SHOWN": str(report.first_shown),
-        "ONLY": "checked" if report.first_shown is Shown.COMPLETE_ONLY else "",
-        "WITH": "checked" if report.first_shown is Shown.WITH_PRUNED else "",
+        "STYLE": page_file("figures.css") + page_file("page.css"),
+        "HEAD": head_html(report),
+        "TILES": report.headline,
+        "HIDDEN": "" if report.facts else "hidden",
+        "HOME": "",
+        "CONTROLS": "",
+        "SCRIPTS": scripts_html(names),
         **parts,
     }
+    return filled("page.html", parts)
+
+
+def filled(name: str, parts: Mapping[str, str]) -> str:
+    """Return a file of this folder with its `$$PARTS$$` filled in."""
     # One pass: what a part contains is never replaced.
-    pieces = page_file("page.html").split("$$")
+    pieces = page_file(name).split("$$")
     return "".join(parts[p] if i % 2 else p for i, p in enumerate(pieces))
+
+
+def scripts_html(names: Iterable[str]) -> str:
+    """Return script elements with files of this folder."""
+    return "\n".join(f"<script>\n{page_file(each)}</script>" for each in names)
+
+
+def head_html(report: ReportContents) -> str:
+    """Return the lines about the study as a whole, as HTML."""
+    return " · ".join(html.escape(each) for each in report.head if each)
 
 
 def links(shown: Iterable[Section]) -> str:
@@ -134,30 +164,43 @@ def links(shown: Iterable[Section]) -> str:
 
 def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
     """Return the sections of the report."""
-
-    def of_values(figure: Callable[[StudyTrials], Panel | None]) -> Callable[[], Panel | None]:
-        return lambda: figure(trials) if trials.of(Shown.WITH_PRUNED) else None
-
     everything = Follows.EVERYTHING
-    search, space, run = search_figures, space_figures, run_figures
+    search, run = search_figures, run_figures
+
+    def made(*named: Any, follows: Follows = Follows.TRIALS, is_wide: bool = False) -> Section:
+        name, title, make = named
+        return Section(name, title, make, follows, is_wide)
+
     return [
-        Section("best", "Best trial", partial(winner, trials)),
-        Section("running", "Running", partial(run.running, trials, now=now), everything),
-        Section("front", "The Pareto front", of_values(search.front)),
-        Section("history", "Values", of_values(search.history)),
-        Section("curves", "Learning curves", of_values(search.curves)),
-        Section("importance", "Importance", of_values(search.importance)),
-        Section("slices", "One hyperparameter at a time", of_values(space.slices)),
-        Section("contour", "Two numbers at a time", of_values(space.contour)),
-        Section("parallel", "All configurations", of_values(space.parallel)),
-        Section("stopping", "Early stopping", partial(search.stopping, trials)),
-        Section("timeline", "Workers", partial(run.timeline, trials, now=now), everything),
-        Section("costs", "Costs", partial(run.costs, trials, now=now), everything),
-        Section("failures", "Failures", partial(run.failures, trials)),
-        Section("scaling", "Scaling", setup.scaling),
-        Section("setup", "What was asked", partial(what_was_asked, trials, setup), everything),
-        Section("trials", "All trials", partial(run.all_trials, trials), everything),
-    ]
+        made("best", "Best trial", partial(winner, trials)),
+        made("history", "Values", partial(search.history, trials)),
+        made("running", "Running", partial(run.running, trials, now=now), follows=everything,
+             is_wide=True),
+        made("trials", "All trials", partial(all_trials, trials), is_wide=True),
+        made("front", "Pareto front", partial(search.front, trials)),
+        made("curves", "Learning curves", partial(search.curves, trials), follows=everything),
+        made("importance", "Importance", partial(search.importance, trials)),
+        made("parallel", "All configurations", partial(search.parallel, trials), is_wide=True),
+        made("slices", "Each hyperparameter", partial(search.slices, trials),
+             is_wide=True),
+        made("contour", "Two hyperparameters", partial(search.contour, trials)),
+        made("stopping", "Early stopping", partial(search.stopping, trials)),
+        made("costs", "Costs", partial(run.costs, trials, now=now), follows=everything,
+             is_wide=True),
+        made("failures", "Failures", partial(run.failures, trials), is_wide=True),
+        made("timeline", "Workers", partial(run.timeline, trials, now=now), follows=everything,
+             is_wide=True),
+        made("scaling", "Scaling", setup.scaling, is_wide=True),
+        made("setup", "What was asked", partial(what_was_asked, trials, setup),
+             follows=everything, is_wide=True),
+    ]  # fmt: skip
+
+
+def all_trials(trials: StudyTrials) -> Panel | None:
+    """Return the place of the table of all trials; None without a trial."""
+    if not trials.view.trials:
+        return None
+    return Panel("", [Figure("table")])
 
 
 def winner(trials: StudyTrials) -> Panel:
@@ -196,7 +239,7 @@ def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:
         f"Start the same study again: {setup.command}",
         tables=[
             Table(("", ""), [(name, value) for name, value in setup.facts]),
-            Table(("hyperparameter", "range", "only if"), ranges),
+            *([Table(("hyperparameter", "range", "only if"), ranges)] if ranges else []),
             *([_requests(setup.requests)] if setup.requests else []),
         ],
         is_folded=False,
@@ -214,7 +257,7 @@ def _requests(requests: Sequence[UserRequested]) -> Table:
 
 
 def head_lines(view: StudyView, now: float) -> list[str]:
-    """Return the lines below the title: the search, the progress, the state and the time."""
+    """Return the lines below the title: the search, progress, state, remarks and the time."""
     state = "running" if view.master is not None else state_without_master(view)
     if view.master is not None and view.paused_by:
         state = f"paused by {text.clean(view.paused_by)}: no trial starts"
@@ -222,79 +265,47 @@ def head_lines(view: StudyView, now: float) -> list[str]:
         f"{view.search} search for {', '.join(map(str, view.goals.objectives))}",
         f"{view.progress}: {view.counts_text(of=view.all_trials)}",
         state,
+        *map(text.sentence, advice(view)),
         *(f"{label}: {words}" for label, words in note_lines(view)),
         f"written {time.strftime('%Y-%m-%d %H:%M', time.localtime(now))}",
     ]
 
 
-def _drawn(panels: Sequence[tuple[Section, Panel]]) -> tuple[str, dict[str, Sequence[str]]]:
-    """Return the script that draws all figures, and the places for those of each panel."""
-    figures = [figure for _, panel in panels for figure in panel.figures]
-    if not figures:
-        return "", {}
-    from bokeh.embed import components
-
-    script, places = components(figures)
-    left = iter(places)
-    return script, {each.name: [next(left) for _ in panel.figures] for each, panel in panels}
-
-
-def bokeh_script() -> str:
-    """Return Bokeh's own script, without what no figure uses."""
-    from bokeh.resources import Resources
-
-    script: str = Resources(mode="inline", components=["bokeh"]).render_js()
-    return script
-
-
-def section_html(
-    of: Section, panel: Panel, drawn: Sequence[str], *, has_tables: bool = True
-) -> str:
-    """Return a section of a page, with the places of its figures as HTML."""
-    label = html.escape(f"{of.title}. {panel.words}")
-    figures = "".join(
-        f'<div class="figure" role="img" aria-label="{label}">{each}</div>' for each in drawn
-    )
-    several = " several" if len(drawn) > 1 else ""
-    tables = tables_of(panel) if has_tables else ""
-    if panel.tables and panel.is_folded:
+def section_html(of: Section, panel: Panel) -> str:
+    """Return a section of a page, with the places of its figures, as HTML."""
+    drawn = "".join(map(figure_html, panel.figures))
+    several = " several" if len(panel.figures) > 1 else ""
+    tables = "".join(map(_table, panel.tables))
+    if tables and panel.is_folded:
         tables = f"<details><summary>As a table</summary>{tables}</details>"
     elif tables:
         tables = f'<div class="tables">{tables}</div>'
+    words = f"<p>{html.escape(panel.words)}</p>" if panel.words else ""
+    wide = ' class="wide"' if of.is_wide else ""
     return (
-        f'<section id="{of.name}"><h2>{html.escape(of.title)}</h2>'
-        f"<p>{html.escape(panel.words)}</p>"
-        f'<div class="figures{several}">{figures}</div>{tables}</section>'
+        f'<section id="{of.name}"{wide}><h2>{html.escape(of.title)}</h2>{words}'
+        f'<div class="figures{several}">{drawn}</div>{tables}</section>'
     )
 
 
-def tables_of(panel: Panel, *, most_rows: int | None = None) -> str:
-    """Return the tables of a section.
-
-    Args:
-        panel: What it shows.
-        most_rows: How many rows of each table are included, the last ones; None for all.
-    """
-    return "".join(_table(each, most_rows) for each in panel.tables)
+def figure_html(figure: Figure) -> str:
+    """Return the place of a figure, with what its script needs, as HTML."""
+    given = html.escape(json.dumps([figure.kind, figure.given]))
+    return f'<div class="figure" data-figure="{given}"></div>'
 
 
-def _table(table: Table, most_rows: int | None) -> str:
+def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{html.escape(each)}</th>' for each in table.columns)
     head = f"<thead><tr>{head}</tr></thead>" if any(table.columns) else ""
-    all_rows = len(table.rows)
-    shown = table.rows if most_rows is None else table.rows[-most_rows:]
-    rows = "".join(f"<tr>{''.join(_cell(each) for each in row)}</tr>" for row in shown)
-    note = "" if len(shown) == all_rows else f"<p>The last {len(shown)} of {all_rows} rows.</p>"
-    return (
-        f'{note}<div class="scroll {table.shown}" tabindex="0"><table>{head}'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    rows = "".join(f"<tr>{''.join(map(_cell, row, table.columns))}</tr>" for row in table.rows)
+    return f'<div class="scroll" tabindex="0"><table>{head}<tbody>{rows}</tbody></table></div>'
 
 
-def _cell(words: str) -> str:
-    if "\n" in words:
-        return f"<td><pre>{html.escape(words)}</pre></td>"
-    return f"<td>{html.escape(words)}</td>"
+def _cell(words: str, column: str) -> str:
+    shown = html.escape(words)
+    if column in _OF_TRIALS:
+        shown = re.sub(r"(\d+)", r'<a href="#trial-\1">\1</a>', shown)
+    return f"<td><pre>{shown}</pre></td>" if "\n" in words else f"<td>{shown}</td>"
 
 
 def page_file(name: str) -> str:

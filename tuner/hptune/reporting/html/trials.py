@@ -1,37 +1,45 @@
-"""The trials of a study as the figures need them."""
+"""The trials of a study as the report needs them."""
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from ... import text
 from ...core.attempt import ReportedValue
 from ...core.space.space import FixedParameter, Parameter, SearchSpace
-from ...core.trial import Direction, Params, ParamValue, Trial, TrialState
-from ..results.importance import MIN_TRIALS, Importance, importances
+from ...core.trial import Direction, Params, Trial, TrialState
+from ..results.importance import Importance, importances
 from ..results.view import StudyView
-from .panel import COMPLETE, MUTED, PRUNED, Shown, mark
-
-MODES = (Shown.COMPLETE_ONLY, Shown.WITH_PRUNED)
-"""The choices of the reader."""
-
-POINTED = [("trial", "@trial"), ("value", "@value{0.0000}"), ("", "@params")]
-"""What is shown of a trial that is pointed at; see `columns_of`."""
-
-_ENOUGH = 5
-"""Complete trials with which the page begins without the stopped ones."""
 
 _STEPS_DRAWN = 200
 """Points of a learning curve that are drawn at most."""
 
+_POINTS_DRAWN = 120_000
+"""Points of all curves that a page holds at most, so that it stays small."""
+
+_LEAST_STEPS_DRAWN = 12
+
+_ORDERED_TRIALS = 1000
+"""Trials whose importance orders figures, evenly chosen: the live page needs the order often."""
+
 _MOST_DRAWN = 1e300
 """Largest value that figures show: the distance between larger ones would overflow."""
+
+Curve = tuple[list[int], list[float]]
+"""Steps, and the value at each."""
+
+
+class Shown(enum.StrEnum):
+    """Which trials with a value are shown."""
+
+    ALL = "all"
+    """Also those that were stopped early, with the value of their last step."""
+    COMPLETE = "complete"
 
 
 @dataclass(frozen=True)
@@ -58,40 +66,13 @@ class StudyTrials:
         """The first objective's metric."""
         return text.clean(self.view.goal.metric)
 
-    @cached_property
-    def complete(self) -> list[Trial]:
-        """The complete trials with a value that figures can show, by number."""
-        return [t for t in self._valued if t.state is TrialState.COMPLETE]
-
-    @cached_property
-    def pruned(self) -> list[Trial]:
-        """The pruned and paused trials with such a value, that of their last step."""
-        return [t for t in self._valued if t.state is not TrialState.COMPLETE]
-
-    @cached_property
-    def _valued(self) -> list[Trial]:
+    def of(self, shown: Shown) -> list[Trial]:
+        """Return the trials with a value that figures can show, by number."""
         trials = sorted(self.view.trials, key=lambda trial: trial.number)
-        return [t for t in trials if t.value is not None and is_drawable(t.value)]
-
-    @property
-    def infeasible(self) -> list[Trial]:
-        """The complete trials that break a constraint."""
-        return [trial for trial in self.complete if trial.violation]
-
-    @property
-    def crosses_text(self) -> str:
-        """What a cross means, as a sentence after others; empty if there is none."""
-        return " Crosses are trials that break a constraint." if self.infeasible else ""
-
-    @property
-    def marks_text(self) -> str:
-        """What `draw_points` and `limit_values` do with some trials, in sentences after others."""
-        words = self.crosses_text
-        if (limits := self.usual_limits) is None:
-            return words
-        low, high = limits
-        left_out = sum(not low <= value_of(t) <= high for t in self.of(Shown.WITH_PRUNED))
-        return f"{words} {_left_out_text(left_out)}" if left_out else words
+        known = [t for t in trials if t.value is not None and is_drawable(t.value)]
+        if shown is Shown.ALL:
+            return known
+        return [t for t in known if t.state is TrialState.COMPLETE]
 
     @property
     def mark(self) -> str:
@@ -99,99 +80,88 @@ class StudyTrials:
         rows = [(t.number, t.state, t.value, t.step) for t in self.view.trials]
         return hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
 
-    @property
-    def first_shown(self) -> Shown:
-        """The choice that the page begins with: few complete trials alone show little."""
-        is_enough = len(self.complete) >= _ENOUGH or not self.pruned
-        return Shown.COMPLETE_ONLY if is_enough else Shown.WITH_PRUNED
-
-    def of(self, shown: Shown) -> list[Trial]:
-        """Return the trials that a choice of the reader includes."""
-        return self.complete if shown is Shown.COMPLETE_ONLY else self._valued
-
     @cached_property
-    def parameters(self) -> dict[str, Parameter]:
-        """The searched hyperparameters, by name; the first declaration of each."""
-        found: dict[str, Parameter] = {}
+    def parameters(self) -> dict[str, list[Parameter]]:
+        """The declarations of the searched hyperparameters, by name."""
+        found: dict[str, list[Parameter]] = {}
         for parameter in self.space:
             values = parameter.values
             is_single = values is not None and len(values) == 1
             if not isinstance(parameter, FixedParameter) and not is_single:
-                found.setdefault(parameter.name, parameter)
+                found.setdefault(parameter.name, []).append(parameter)
         return found
 
     @cached_property
-    def importances(self) -> dict[Shown, list[Importance]]:
-        """The importance of the hyperparameters for the first objective, by choice."""
+    def importances(self) -> Mapping[Shown, list[Importance]]:
+        """The importance of the hyperparameters for the first objective, without empty ones."""
+        found = {
+            shown: importances(self.space, self._results(shown), self.direction) for shown in Shown
+        }
+        return {shown: ranked for shown, ranked in found.items() if ranked}
+
+    @cached_property
+    def order(self) -> dict[str, list[str]]:
+        """The hyperparameters by importance; as declared where that is not known."""
         return {
-            shown: importances(self.space, self._results(shown), self.direction) for shown in MODES
+            str(shown): list(dict.fromkeys([*self._ranked[shown], *self.parameters]))
+            for shown in Shown
         }
 
-    @cached_property
-    def _ranked(self) -> list[str]:
-        """The hyperparameters by importance; empty if it is not known. Intervals take longer.
+    @property
+    def has_order(self) -> bool:
+        """Whether the importance is known."""
+        return any(self._ranked.values())
 
-        Of the trials that the page begins with, as the figure of the importance.
-        """
-        for shown in (self.first_shown, Shown.WITH_PRUNED):
+    @cached_property
+    def _ranked(self) -> dict[Shown, list[str]]:
+        found: dict[Shown, list[str]] = {}
+        for shown in Shown:
             results = self._results(shown)
-            if ranked := importances(self.space, results, self.direction, resamples=0):
-                return [each.name for each in ranked]
-        return []
+            results = results[:: math.ceil(len(results) / _ORDERED_TRIALS) or 1]
+            # Intervals take much longer.
+            ranked = importances(self.space, results, self.direction, resamples=0)
+            found[shown] = [each.name for each in ranked if each.name in self.parameters]
+        return found
 
     def _results(self, shown: Shown) -> list[tuple[Params, float]]:
-        return [(t.params, value_of(t)) for t in self.of(shown) if t.confirms is None]
-
-    @property
-    def order_text(self) -> str:
-        """The order of `leading_parameters`, in words."""
-        if self._ranked:
-            return "the most important first"
-        needs = f"{MIN_TRIALS} trials with different values"
-        return f"in the order of their declaration, because importance needs {needs}"
+        return [
+            (trial.params, trial.value)
+            for trial in self.of(shown)
+            if trial.confirms is None and trial.value is not None
+        ]
 
     @cached_property
-    def leading_parameters(self) -> list[Parameter]:
-        """The searched hyperparameters, in the order that `order_text` describes."""
-        names = dict.fromkeys([*self._ranked, *self.parameters])
-        return [self.parameters[name] for name in names if name in self.parameters]
+    def curves(self) -> dict[int, dict[str, Curve]]:
+        """What each trial reported of each metric, by its number; long curves are thinned."""
+        return curves_of(self.reports)
 
-    @cached_property
-    def curves(self) -> dict[int, tuple[list[int], list[float]]]:
-        """The steps and values of the first objective that each trial reported, by number."""
-        found: dict[int, dict[int, float]] = {}
-        for row in self.reports:
-            if row.metric == self.view.goal.metric and is_drawable(row.value):
-                found.setdefault(row.trial, {})[row.step] = row.value
-        curves = {}
-        # The same steps of all trials that report alike: a median is taken over them.
-        stride = math.ceil(max(map(len, found.values()), default=1) / _STEPS_DRAWN)
-        for number, values in found.items():
-            steps = sorted(values)
-            kept = steps[::stride]
-            if kept[-1] != steps[-1]:
-                kept.append(steps[-1])
-            curves[number] = (kept, [values[step] for step in kept])
-        return curves
 
-    @cached_property
-    def usual_limits(self) -> tuple[float, float] | None:
-        """The limits of an axis of values, see `usual_range`."""
-        return self.usual_range([value_of(trial) for trial in self.of(Shown.WITH_PRUNED)])
+def curves_of(reports: Sequence[ReportedValue]) -> dict[int, dict[str, Curve]]:
+    """Return the curves of some reports, by the trial's number and the metric.
 
-    def usual_range(self, values: Sequence[float]) -> tuple[float, float] | None:
-        """Return the range that leaves out values far on the worse side; None to show all."""
-        if len(values) < 8:
-            return None
-        low, _, high = statistics.quantiles(values, n=4)
-        slack = 2.0 * (high - low)
-        least, most = min(values), max(values)
-        margin = 0.05 * ((min(most, high + slack) - max(least, low - slack)) or 1.0)
-        if self.direction is Direction.MAX and least < low - slack:
-            return low - slack, most + margin
-        if self.direction is Direction.MIN and most > high + slack:
-            return least - margin, high + slack
-        return None
+    A step that several attempts reported has the value of the last one.
+    """
+    found: dict[int, dict[str, dict[int, float]]] = {}
+    for row in reports:
+        if is_drawable(row.value):
+            metrics = found.setdefault(row.trial, {})
+            metrics.setdefault(row.metric, {})[row.step] = row.value
+    lengths = [len(values) for metrics in found.values() for values in metrics.values()]
+    most = max(_LEAST_STEPS_DRAWN, min(_STEPS_DRAWN, _POINTS_DRAWN // max(1, len(lengths))))
+    # The same steps of all trials that report alike: a median is taken over them.
+    stride = math.ceil(max(lengths, default=1) / most)
+    return {
+        number: {metric: _thinned(values, stride) for metric, values in metrics.items()}
+        for number, metrics in found.items()
+    }
+
+
+def _thinned(values: Mapping[int, float], stride: int) -> Curve:
+    steps = sorted(values)
+    kept = steps[::stride]
+    if kept[-1] != steps[-1]:
+        kept.append(steps[-1])
+    return kept, [values[step] for step in kept]
 
 
 def is_drawable(value: float) -> bool:
@@ -199,61 +169,6 @@ def is_drawable(value: float) -> bool:
     return abs(value) <= _MOST_DRAWN
 
 
-def value_of(trial: Trial) -> float:
-    """Return the trial's first objective; NaN if it has none."""
-    return math.nan if trial.value is None else trial.value
-
-
-def value_in(parameter: Parameter, trial: Trial) -> ParamValue:
-    """Return the trial's value of a declaration; None if it has none, or that of another one."""
-    value = trial.params.get(parameter.name)
-    is_known = parameter.name in trial.params and not parameter.explain(value)
-    return value if is_known else None
-
-
 def described(trial: Trial) -> str:
     """Return the trial's configuration in one line."""
     return " ".join(text.assignments(trial.params))
-
-
-def columns_of(trials: Sequence[Trial]) -> Mapping[str, list[object]]:
-    """Return what the marks of trials show when they are pointed at."""
-    return {
-        "trial": [trial.number for trial in trials],
-        "value": [value_of(trial) for trial in trials],
-        "params": [text.shorten(described(trial), 300) for trial in trials],
-    }
-
-
-def draw_points(
-    plot: Any, trials: StudyTrials, x_of: Callable[[Trial], object], *, x: Any = "x", size: int = 7
-) -> None:
-    """Draw the values of the trials as points; none where `x_of` returns None."""
-    feasible = [trial for trial in trials.complete if not trial.violation]
-    for group, color, marker, shown in (
-        (feasible, COMPLETE, "circle", Shown.ALWAYS),
-        (trials.infeasible, MUTED, "x", Shown.ALWAYS),
-        (trials.pruned, PRUNED, "triangle", Shown.WITH_PRUNED),
-    ):
-        drawn = [trial for trial in group if x_of(trial) is not None]
-        if drawn:
-            source = {**columns_of(drawn), "x": [x_of(trial) for trial in drawn]}
-            points = plot.scatter(
-                x, "value", source=source, marker=marker, size=size, color=color, alpha=0.6
-            )
-            if marker == "x":  # of thin lines
-                points.glyph.update(line_width=2, line_alpha=0.9)
-            mark(points, shown)
-
-
-def limit_values(plot: Any, trials: StudyTrials) -> None:
-    """Leave out values far on the worse side, which would flatten all others."""
-    from bokeh.models import Range1d
-
-    if trials.usual_limits is not None:
-        plot.y_range = Range1d(*trials.usual_limits)
-
-
-def _left_out_text(count: int) -> str:
-    which = "One trial is" if count == 1 else f"{count} trials are"
-    return f"{which} far worse, and outside the axis."

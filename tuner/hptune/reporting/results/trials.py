@@ -74,7 +74,7 @@ def trial_cells(view: StudyView, trial: Trial) -> tuple[str, ...]:
     """Return a trial's number, state, objectives and step as texts; so far if it goes on."""
     metrics = [goal.metric for goal in view.goals.objectives]
     values, step = [*trial.values, *[None] * len(metrics)], trial.step  # stopped: the first only
-    if (report := _latest(view, trial)) is not None:
+    if (report := latest_report(view, trial)) is not None:
         values, step = [report.metrics.get(metric) for metric in metrics], report.step
     return (
         str(trial.number),
@@ -157,7 +157,7 @@ def trial_text(
     is_best = any(trial.number == each.number for each in view.front)
     rank = "the best" if len(view.goals.objectives) == 1 else "on the Pareto front"
     state = view.state_of(trial) + (f", {rank} of {view.progress}" if is_best else "")
-    report, value = _latest(view, trial), ""
+    report, value = latest_report(view, trial), ""
     if report is not None:
         latest = text.measured(report.metrics.get(view.goal.metric))
         value = f"{latest}  {view.goal}, {text.at_step(report.step, view.epochs)}, so far"
@@ -270,7 +270,7 @@ def _attempt_lines(
                 text.duration(_seconds(view, [attempt], now)),
                 text.NOTHING if used is None else size(used.peak_memory_bytes),
                 text.attempt_where(attempt),
-                _ending(attempt),
+                ending_text(attempt),
             )
         )
     return [
@@ -288,13 +288,13 @@ def _rank_lines(attempt: Attempt, width: int | None) -> list[str]:
     return ["", *table([("rank", "where"), *rows], left=("where",), width=width)]
 
 
-def _ending(attempt: Attempt) -> str:
+def ending_text(attempt: Attempt) -> str:
     """Return why an attempt ended: its cause, and the reason if that says more."""
     cause, reason = str(attempt.cause or ""), text.shorten(attempt.reason, text.FAILURE_CHARACTERS)
     return reason if cause in reason else ": ".join(part for part in (cause, reason) if part)
 
 
-def _latest(view: StudyView, trial: Trial) -> Report | None:
+def latest_report(view: StudyView, trial: Trial) -> Report | None:
     """Return the last report of a trial that runs or is interrupted."""
     if trial.state not in TO_CONTINUE:
         return None
@@ -303,7 +303,7 @@ def _latest(view: StudyView, trial: Trial) -> Report | None:
 
 
 def _value(view: StudyView, trial: Trial) -> float | None:
-    report = _latest(view, trial)
+    report = latest_report(view, trial)
     return trial.value if report is None else report.metrics.get(view.goal.metric)
 
 

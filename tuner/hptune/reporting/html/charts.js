@@ -1,0 +1,323 @@
+"use strict";
+// Figures as SVG: scales, axes, marks, what is pointed at, and pictures of them.
+window.hptuneCharts ??= (() => {
+  const COLORS = { complete: "#2f6fde", pruned: "#c47b17", best: "#1a9850", median: "#8e5fc9", failed: "#d23b3b", muted: "#767b84" };
+  const SERIES = [...Object.values(COLORS), "#0b8f8f", "#b8578f"];
+  const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
+  const NEAR = 14;  // pixels between the pointer and a mark that it points at
+
+  function element(name, attributes = {}, ...children) {
+    const made = document.createElement(name);
+    return filled(made, attributes, children);
+  }
+
+  function svg(name, attributes = {}, ...children) {
+    return filled(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+  }
+
+  function filled(made, attributes, children) {
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+      else if (value === true) made.setAttribute(name, "");
+      else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+    }
+    made.append(...children);
+    return made;
+  }
+
+  // A number with four significant digits, as in the rest of hptune.
+  function number(value) {
+    if (Number.isInteger(value) && Math.abs(value) < 1e7) return String(value);
+    const size = Math.abs(value);
+    if (size >= 1e4 && size < 1e7) return value.toFixed(0);
+    return String(Number(value.toPrecision(4)));
+  }
+
+  function words(value) {
+    if (value === true) return "True";
+    if (value === false) return "False";
+    if (value === null || value === undefined) return "None";
+    return typeof value === "number" ? number(value) : String(value);
+  }
+
+  function short(text, most) {
+    return text.length <= most ? text : text.slice(0, most / 2 - 1) + "…" + text.slice(-most / 2);
+  }
+
+  // --- scales: where a value is between 0 and 1, and what an axis writes where -------------------
+
+  function linear(low, high, { margin = 0.04, whole = false, marks = 0, percent = false } = {}) {
+    if (!(high > low)) [low, high] = [low - (Math.abs(low) || 1) / 2, low + (Math.abs(low) || 1) / 2];
+    const room = margin * (high - low);
+    const from = low - room, width = high - low + 2 * room;
+    const place = value => (value - from) / width;
+    const ticks = count => {
+      const rough = (high - low) / Math.max(1, marks || count), power = 10 ** Math.floor(Math.log10(rough));
+      let step = power * [1, 2, 5, 10].find(each => each * power >= rough * 0.7);
+      if (whole) step = Math.max(1, Math.round(step));
+      const found = [];
+      for (let at = Math.ceil(from / step); at * step <= from + width; at++) {
+        const value = Number((at * step).toPrecision(12));
+        if (!whole || value >= low) found.push([place(value), percent ? Math.round(100 * value) + " %" : number(value)]);
+      }
+      return found;
+    };
+    return { place, ticks, at: unit => from + unit * width };
+  }
+
+  function log(low, high, { margin = 0.04 } = {}) {
+    const on = linear(Math.log10(low), Math.log10(high), { margin });
+    const ticks = count => {
+      const [first, last] = [on.at(0), on.at(1)];
+      const decades = last - first, found = [];
+      const factors = decades > 2 ? [1] : decades > 0.8 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
+      const every = Math.ceil(decades / count / 1.6);
+      for (let power = Math.floor(first); power <= last; power++) {
+        if (decades > 2 && power % every) continue;
+        for (const factor of factors) {
+          const at = on.place(Math.log10(factor) + power);
+          if (at >= 0 && at <= 1) found.push([at, number(Number((factor * 10 ** power).toPrecision(3)))]);
+        }
+      }
+      return found.length > 1 ? found : linear(low, high).ticks(count).map(([, label]) => [on.place(Math.log10(Number(label))), label]);
+    };
+    return { place: value => value > 0 ? on.place(Math.log10(value)) : NaN, ticks, at: unit => 10 ** on.at(unit) };
+  }
+
+  // One band for each value, such as that of a choice.
+  function bands(values, labels = values.map(words)) {
+    const places = new Map(values.map((each, index) => [each, (index + 0.5) / values.length]));
+    return {
+      place: value => places.has(value) ? places.get(value) : NaN,
+      ticks: () => labels.map((label, index) => [(index + 0.5) / values.length, label]),
+      band: 1 / values.length,
+      at: unit => values[Math.min(values.length - 1, Math.max(0, Math.floor(unit * values.length)))],
+    };
+  }
+
+  // --- drawing -----------------------------------------------------------------------------------
+
+  const SHAPES = {
+    dot: (x, y) => `M${x} ${y}h0`,
+    triangle: (x, y) => `M${x - 4} ${y + 3}l4 -7l4 7z`,
+    cross: (x, y) => `M${x - 3.5} ${y - 3.5}l7 7m0 -7l-7 7`,
+    ring: (x, y) => `M${x - 3.5} ${y}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0`,
+  };
+
+  function round(value) {
+    return Math.round(value * 10) / 10;
+  }
+
+  // One path for all marks that look alike: thousands of marks are then as quick as a few.
+  function paths(marks, look) {
+    const groups = new Map();
+    for (const mark of marks) {
+      const key = [mark.dim ? COLORS.muted : mark.color, mark.dim, mark.shape].join();
+      if (!groups.has(key)) groups.set(key, { ...mark, parts: [] });
+      groups.get(key).parts.push(mark.path);
+    }
+    const found = [...groups.values()].sort((one, other) => Boolean(other.dim) - Boolean(one.dim));
+    return found.map(each => svg("path", { d: each.parts.join(""), ...look(each) }));
+  }
+
+  function pointPaths(points) {
+    return paths(points, ({ shape, color, dim }) => {
+      const paint = dim ? COLORS.muted : color, opacity = dim ? 0.2 : 0.75;
+      if (shape === "triangle") return { fill: paint, opacity };
+      if (shape === "ring") return { fill: "var(--card)", stroke: paint, "stroke-width": 2, opacity };
+      const width = shape === "cross" ? 2 : 7;
+      return { fill: "none", stroke: paint, "stroke-width": width, "stroke-linecap": "round", opacity };
+    });
+  }
+
+  function linePaths(lines, { width = 1.2, dash, opacity = 0.6 }) {
+    return paths(lines, ({ color, dim }) => ({
+      fill: "none", stroke: dim ? COLORS.muted : color, "stroke-width": width, "stroke-dasharray": dash,
+      "stroke-linejoin": "round", opacity: dim ? 0.12 : opacity,
+    }));
+  }
+
+  // Draws a figure of two axes into an element, and lets marks be pointed at.
+  // Marks: points, lines (with `at`, a list of points), bars and images (in shares of the axes).
+  function chart(place, { x, y, xLabel = "", yLabel = "", height = 300, label, legend = [], gradient, note = "", marks, tip, pick, name }) {
+    const width = Math.max(place.clientWidth || 600, 200);
+    const yTicks = y.ticks(Math.max(3, Math.floor(height / 50)));
+    const left = 12 + (yLabel ? 18 : 0) + 6.3 * Math.max(0, ...yTicks.map(([, text]) => short(text, 24).length));
+    const right = 12, top = legend.length || gradient ? 8 : 20;
+    const inner = width - left - right;
+    let xTicks = x.ticks(Math.max(2, Math.floor(inner / 75))).map(([at, text]) => [at, short(text, 24)]);
+    const longest = Math.max(0, ...xTicks.map(([, text]) => text.length));
+    const isSlanted = longest * 6.5 > inner / Math.max(1, xTicks.length) && x.band;
+    if (!x.band) while (xTicks.length > 2 && xTicks.length * (longest * 6.5 + 10) > inner) xTicks = xTicks.filter((_, index) => index % 2 === 0);
+    const slantRoom = isSlanted ? Math.min(70, 4 + 4.2 * longest) : 0;
+    const bottom = (xTicks.length ? 20 : 6) + slantRoom + (xLabel ? 17 : 0);
+    const down = height - top - bottom;
+    const px = at => round(left + at * inner), py = at => round(top + (1 - at) * down);
+
+    const axes = svg("g", { class: "axes" });
+    for (const [at, text] of xTicks) {
+      axes.append(svg("line", { x1: px(at), x2: px(at), y1: top, y2: top + down, class: x.band ? "tick" : "grid" }));
+      const turn = isSlanted ? { transform: `rotate(-28 ${px(at)} ${top + down + 14})`, "text-anchor": "end" } : { "text-anchor": "middle" };
+      axes.append(svg("text", { x: px(at), y: top + down + 15, ...turn }, text));
+    }
+    for (const [at, text] of yTicks) {
+      axes.append(svg("line", { x1: left, x2: left + inner, y1: py(at), y2: py(at), class: y.band ? "tick" : "grid" }));
+      axes.append(svg("text", { x: left - 6, y: py(at) + 4, "text-anchor": "end" }, short(text, 24)));
+    }
+    axes.append(svg("path", { d: `M${left} ${top}v${down}h${inner}`, class: "axis" }));
+    if (xLabel) axes.append(svg("text", { x: left + inner / 2, y: height - 4, "text-anchor": "middle" }, short(xLabel, 40)));
+    if (yLabel) axes.append(svg("text", { transform: `translate(12 ${top + down / 2}) rotate(-90)`, "text-anchor": "middle" }, short(yLabel, 40)));
+
+    const drawn = svg("g"), found = [];  // what can be pointed at; found when somebody points
+    for (const mark of marks) {
+      if (mark.points) {
+        const points = mark.points.map(each => ({ ...each, px: px(x.place(each.x) + (each.shift || 0)), py: py(y.place(each.y)) }))
+          .filter(each => Number.isFinite(each.px) && each.py >= top - 1 && each.py <= top + down + 1);
+        for (const each of points) each.path = SHAPES[each.shape || "dot"](each.px, each.py);
+        found.push(() => points);
+        drawn.append(...pointPaths(points));
+      } else if (mark.lines) {
+        const lines = [];
+        for (const line of mark.lines) {
+          let path = "", before = null;
+          for (const [ax, ay] of line.at) {
+            const lx = px(x.place(ax)), ly = py(y.place(ay));
+            if (!Number.isFinite(lx) || !Number.isFinite(ly)) { before = null; continue; }
+            path += before === null ? `M${lx} ${ly}` : mark.isStep ? `H${lx}V${ly}` : `L${lx} ${ly}`;
+            before = ly;
+          }
+          lines.push({ ...line, path });
+        }
+        const known = mark.lines.filter(each => each.trial !== undefined && !each.dim);
+        found.push(() => known.flatMap(({ at, trial }) => at.map(([ax, ay]) => ({ px: px(x.place(ax)), py: py(y.place(ay)), trial }))));
+        drawn.append(...linePaths(lines, mark));
+      } else if (mark.bars) {
+        const bars = mark.bars.map(bar => {
+          const box = { x: px(bar.left), y: py(bar.top), width: Math.max(1, px(bar.right) - px(bar.left)), height: Math.max(1, py(bar.bottom) - py(bar.top)) };
+          drawn.append(svg("rect", { ...box, fill: bar.dim ? COLORS.muted : bar.color, opacity: bar.dim ? 0.2 : bar.opacity ?? 0.85 }));
+          return { px: box.x + box.width / 2, py: box.y + box.height / 2, box, ...bar };
+        });
+        found.push(() => bars);
+      } else if (mark.image) {
+        const { left: x0, right: x1, bottom: y0, top: y1 } = mark;
+        drawn.append(svg("image", { href: mark.image, x: px(x0), y: py(y1), width: px(x1) - px(x0), height: py(y0) - py(y1), preserveAspectRatio: "none" }));
+      }
+    }
+    const clip = `clip-${Math.random().toString(36).slice(2)}`;
+    drawn.setAttribute("clip-path", `url(#${clip})`);
+    const room = svg("clipPath", { id: clip }, svg("rect", { x: left - 4, y: top - 4, width: inner + 8, height: down + 8 }));
+    const ring = svg("circle", { r: 7, class: "ring", visibility: "hidden" });
+    const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, room, axes, drawn, ring);
+    present(place, { picture, label, legend, gradient, note, name });
+    follow(place, { picture, ring, find: () => found.flatMap(each => each()), tip, pick });
+  }
+
+  // Puts a picture into its element, with its legend outside of the data.
+  function present(place, { picture, label, legend = [], gradient, note = "", name = "figure" }) {
+    place.replaceChildren();
+    place.setAttribute("role", "group");
+    place.setAttribute("aria-label", label);
+    if (legend.length || gradient) place.append(legendOf(legend, gradient));
+    place.append(picture);
+    if (note) place.append(element("p", { class: "note" }, note));
+    const save = element("button", { type: "button", class: "save", title: "Save as a picture (SVG)", "aria-label": `Save the figure: ${label}` }, "⤓");
+    save.addEventListener("click", () => download(`${name}.svg`, "image/svg+xml", pictureText(picture)));
+    place.append(save);
+  }
+
+  function legendOf(legend = [], gradient = null) {
+    const made = element("div", { class: "legend" });
+    for (const [text, color, shape = "dot"] of legend) {
+      const mark = svg("svg", { width: 16, height: 12, "aria-hidden": "true" });
+      const line = { d: "M1 6h14", stroke: color, "stroke-width": 2.5, "stroke-dasharray": shape === "dashed" ? "4 3" : null };
+      const path = SHAPES[shape] ? SHAPES[shape](8, 6) : "";
+      mark.append(path ? pointPaths([{ path, shape, color }])[0] : svg("path", line));
+      made.append(element("span", {}, mark, ` ${text}`));
+    }
+    if (gradient) {
+      const bar = element("span", { class: "gradient" });
+      bar.style.background = `linear-gradient(to right, ${VIRIDIS.join()})`;
+      made.append(element("span", {}, `${gradient.label}: ${gradient.low} `, bar, ` ${gradient.high}`));
+    }
+    return made;
+  }
+
+  // A picture that stands alone: the page's style and colours go with it.
+  function pictureText(picture) {
+    const copy = picture.cloneNode(true);
+    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    const style = "text{font:12px sans-serif;fill:#5b626d}.grid{stroke:#767b84;opacity:.25}.tick{stroke:none}.axis{fill:none;stroke:#767b84}.halo{stroke:#fff;stroke-width:3;paint-order:stroke}.ring{display:none}";
+    copy.prepend(svg("style", {}, style), svg("rect", { width: "100%", height: "100%", fill: "#fff" }));
+    return new XMLSerializer().serializeToString(copy).replaceAll("var(--card)", "#fff");
+  }
+
+  function download(name, type, text) {
+    const link = element("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  // Says what the pointer is near; a click or Enter opens its trial. Arrow keys go from mark to mark.
+  function follow(place, { picture, ring, find, tip = () => "", pick = () => {} }) {
+    let known = null;
+    const all = () => known ||= find();
+    const told = element("div", { class: "tip", role: "status", hidden: true });
+    place.append(told);
+    place.tabIndex = 0;
+    let current = -1;
+
+    // The next mark from left to right.
+    function next(step) {
+      const hits = all();
+      const order = [...hits.keys()].sort((one, other) => hits[one].px - hits[other].px || hits[one].py - hits[other].py);
+      return order.length ? order[(order.indexOf(current) + step + order.length) % order.length] : -1;
+    }
+
+    function show(index) {
+      current = index;
+      const hit = all()[index];
+      told.hidden = !hit;
+      ring.setAttribute("visibility", hit && !hit.box ? "visible" : "hidden");
+      picture.style.cursor = hit && hit.trial !== undefined ? "pointer" : "";
+      if (!hit) return;
+      ring.setAttribute("cx", hit.px);
+      ring.setAttribute("cy", hit.py);
+      told.textContent = [hit.text, hit.trial === undefined ? "" : tip(hit.trial)].filter(Boolean).join("\n");
+      const offset = picture.offsetTop ?? 0;
+      const most = place.clientWidth - told.offsetWidth - 4;
+      told.style.left = `${Math.max(0, Math.min(most, hit.px + 12))}px`;
+      told.style.top = `${hit.py + offset + picture.getBoundingClientRect().top - place.getBoundingClientRect().top + 14}px`;
+    }
+
+    function nearest(event) {
+      const from = picture.getBoundingClientRect();
+      const [ex, ey] = [event.clientX - from.left, event.clientY - from.top];
+      let found = -1, least = NEAR ** 2;
+      all().forEach((hit, index) => {
+        const isIn = hit.box && ex >= hit.box.x && ex <= hit.box.x + hit.box.width && ey >= hit.box.y && ey <= hit.box.y + hit.box.height;
+        const far = isIn ? 0 : (hit.px - ex) ** 2 + (hit.py - ey) ** 2;
+        if (far < least) [found, least] = [index, far];
+      });
+      return found;
+    }
+
+    picture.addEventListener("pointermove", event => show(nearest(event)));
+    picture.addEventListener("pointerleave", () => show(-1));
+    picture.addEventListener("click", event => {
+      const hit = all()[nearest(event)];
+      if (hit && hit.trial !== undefined) pick(hit.trial);
+    });
+    place.addEventListener("blur", () => show(-1));
+    place.onkeydown = event => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (event.target !== place) return;
+      if (step) {
+        event.preventDefault();
+        show(current < 0 && step < 0 ? next(0) : next(step));
+      } else if (event.key === "Enter" && all()[current]?.trial !== undefined) pick(all()[current].trial);
+      else if (event.key === "Escape") show(-1);
+    };
+  }
+
+  return { COLORS, SERIES, VIRIDIS, element, svg, number, words, short, linear, log, bands, chart, legendOf, present, follow, paths: linePaths, download };
+})();

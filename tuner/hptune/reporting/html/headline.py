@@ -1,0 +1,113 @@
+"""The top of the page: the best value, progress, states and device hours, in large figures."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ... import text
+from ...core.attempt import Attempt
+from ..results.best import values_text
+from ..results.costs import costs_of
+from ..results.view import StudyView
+
+_LEAST_ENDED = 3
+"""Trials that have ended before the time left is estimated."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """One figure of the headline, with what it means.
+
+    Attributes:
+        label: What it is.
+        value: The figure, as text.
+        words: What else is known, as HTML.
+    """
+
+    label: str
+    value: str
+    words: Sequence[str] = ()
+
+
+def headline(view: StudyView, remarks: Sequence[str] = (), *, now: float) -> str:
+    """Return the study in large figures, with remarks below them, as HTML."""
+    tiles = [_best(view), _progress(view, now), _states(view), _costs(view, now)]
+    listed = "".join(f"<li>{html.escape(each)}</li>" for each in remarks)
+    shown = "".join(
+        f'<div class="tile"><span class="label">{html.escape(each.label)}</span>'
+        f"<strong>{html.escape(each.value)}</strong>"
+        f"{''.join(f'<span>{words}</span>' for words in each.words if words)}</div>"
+        for each in tiles
+    )
+    return f'{shown}<ul class="remarks">{listed}</ul>' if listed else shown
+
+
+def _best(view: StudyView) -> _Tile:
+    best = view.best
+    label = f"best {text.clean(view.goal.metric)}"
+    if best is None:
+        return _Tile(label, text.NOTHING, ["no trial is complete yet"])
+    several = len(view.goals.objectives) > 1
+    value = text.measured(best.value) if several else values_text(view, best)
+    others = len(view.front) - 1
+    on_front = f"and {text.plural(others, 'other')} on the Pareto front" if others > 0 else ""
+    broken = "; ".join(view.goals.broken(best.metrics))
+    step = text.at_step(best.step, view.epochs)
+    where = f'<a href="#trial-{best.number}">trial {best.number}</a>'
+    words = [f"{where}{f', {step}' if step else ''}", on_front, html.escape(broken)]
+    return _Tile(label, value, words)
+
+
+def _progress(view: StudyView, now: float) -> _Tile:
+    elapsed = trained_seconds(view.attempts, until=now if view.master is not None else None)
+    left = _seconds_left(view, elapsed)
+    total = view.all_trials
+    bar = ""
+    if total:
+        bar = f'<progress max="{total}" value="{view.ended}" aria-label="progress"></progress>'
+    times = f"{text.duration(elapsed)} elapsed"
+    times += "" if left is None else f", about {text.duration(left)} left"
+    shown = str(view.ended) if total is None else f"{view.ended}/{total}"
+    return _Tile("trials ended", shown, [bar, times])
+
+
+def trained_seconds(attempts: Sequence[Attempt], *, until: float | None) -> float:
+    """Return for how long at least one trial ran; `until` ends those that still run."""
+    spans = [
+        (each.placed_at, end)
+        for each in attempts
+        if (end := until if each.ended_at is None else each.ended_at) is not None
+    ]
+    seconds, last = 0.0, 0.0
+    for start, end in sorted(spans):
+        seconds += max(0.0, end - max(start, last))
+        last = max(last, end)
+    return seconds
+
+
+def _seconds_left(view: StudyView, elapsed: float) -> float | None:
+    total = view.all_trials
+    is_over = view.master is None or bool(view.paused_by)
+    if is_over or total is None or view.ended < _LEAST_ENDED or view.ended >= total:
+        return None
+    return elapsed / view.ended * (total - view.ended)
+
+
+def _states(view: StudyView) -> _Tile:
+    first, *others = view.counts_text(of=view.all_trials).split(", ")
+    # The states of a study that runs come and go: they have a place in the same line.
+    return _Tile("trials by state", first, [html.escape(", ".join(others))])
+
+
+def _costs(view: StudyView, now: float) -> _Tile:
+    cost = costs_of(view.attempts, now=None if view.master is None else now)
+    cores = f"{text.amount(cost.core_hours)} core h"
+    idle = cost.idle_core_hours / cost.core_hours if cost.core_hours else 0.0
+    words = [f"{idle:.0%} idle" if idle >= 0.01 else ""]
+    lost = sum(view.retried.values())
+    words.append(f"{text.plural(lost, 'attempt')} repeated after a loss" if lost else "")
+    if not cost.gpu_hours:
+        return _Tile("device hours", cores, words)
+    return _Tile("device hours", f"{text.amount(cost.gpu_hours)} GPU h", [cores, *words])

@@ -1,0 +1,197 @@
+"""What the page's scripts know of a study, as JSON holds it.
+
+`figures.js` and `page.js` draw figures and tables from it, so names are short: a page of a thousand
+trials has each of them a thousand times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ... import text
+from ...core.attempt import Attempt
+from ...core.resources import size
+from ...core.space.space import FloatParameter, IntParameter, Parameter, Scale
+from ...core.trial import Trial
+from ..results.best import finite
+from ..results.export import by_trial, seconds_run
+from ..results.trials import ending_text, latest_report
+from ..results.view import INTERRUPTED, StudyView
+from .trials import Curve, StudyTrials, is_drawable
+
+_DIGITS = 6
+"""Significant digits of a curve's values; a figure shows no more."""
+_MOST_VALUES = 50
+"""Values of a hyperparameter that are listed; a range of more is one of numbers."""
+_DETAIL_CHARACTERS = 4000
+
+
+def facts_of(trials: StudyTrials, *, now: float, run_one: str = "") -> dict[str, Any]:
+    """Return what is known of the study as a whole.
+
+    Args:
+        trials: Its trials.
+        now: The time, in seconds since the epoch.
+        run_one: The command that runs one trial, without its configuration; empty if there is none.
+    """
+    view = trials.view
+    goals = view.goals.objectives
+    names = text.distinct([text.clean(name) for name in trials.parameters])
+    return {
+        "metric": view.goal.metric,
+        "metrics": list(
+            dict.fromkeys([*(goal.metric for goal in goals), *_metrics_of(view.trials)])
+        ),
+        "direction": {goal.metric: str(goal.direction) for goal in goals},
+        "step": text.step_word(view.epochs),
+        "best": None if view.best is None else view.best.number,
+        "front": [trial.number for trial in view.front],
+        "order": trials.order,
+        "space": [
+            {"name": name, "label": label, **_space_of(declared)}
+            for label, (name, declared) in zip(names, trials.parameters.items(), strict=True)
+        ],
+        "study": text.path(view.directory),
+        "runOne": run_one,
+        "running": view.master is not None,
+        "now": now,
+    }
+
+
+def _metrics_of(trials: Sequence[Trial]) -> list[str]:
+    return list(dict.fromkeys(name for trial in trials for name in trial.metrics))
+
+
+def _space_of(declared: Sequence[Parameter]) -> dict[str, Any]:
+    """Return the range of a hyperparameter over all its declarations."""
+    ranges = [each for each in declared if isinstance(each, FloatParameter | IntParameter)]
+    low, high = [each.low for each in ranges], [each.high for each in ranges]
+    listed: list[object] | None = []
+    for each in declared:
+        values = each.values
+        if values is None or len(values) > _MOST_VALUES or listed is None:
+            listed = None
+        else:
+            listed += [value for value in values if not _has(listed, value)]
+    numbers = [
+        each for each in listed or [] if isinstance(each, int | float) and type(each) is not bool
+    ]
+    is_words = listed is not None and len(numbers) < len(listed)
+    return {
+        "text": "; or ".join(each.bounds for each in declared),
+        "when": " and ".join(map(str, declared[0].conditions)),
+        "values": listed if listed is None or is_words else sorted(numbers),
+        "low": None if is_words else min([*low, *numbers], default=None),
+        "high": None if is_words else max([*high, *numbers], default=None),
+        "log": any(each.scale is Scale.LOG for each in ranges),
+    }
+
+
+def _has(values: Sequence[object], value: object) -> bool:
+    """Return whether a value is listed; True is not 1."""
+    return any(each == value and type(each) is type(value) for each in values)
+
+
+class TrialRows:
+    """What is known of each trial, by its number.
+
+    Rows of trials that have not changed since the last call stay the same objects: to compare
+    thousands of trials is much faster than to make their rows.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, dict[str, Any]]] = {}
+
+    def of(self, trials: StudyTrials) -> dict[int, dict[str, Any]]:
+        """Return the rows of all trials."""
+        view = trials.view
+        attempts_of = by_trial(view.attempts)
+        noted = {each.trial for each in view.notes}
+        for trial in sorted(view.trials, key=lambda trial: trial.number):
+            number = trial.number
+            attempts = attempts_of.get(number, [])
+            report, model = latest_report(view, trial), view.models.get(number)
+            notes = (view.tags_of(number), view.texts_on(number)) if number in noted else None
+            mark = (trial, attempts, report, model, view.state_of(trial), notes)
+            if (known := self._known.get(number)) is None or known[0] != mark:
+                row = _row(view, trial, attempts, trials.curves.get(number, {}))
+                self._known[number] = (mark, row)
+        return {number: row for number, (_, row) in self._known.items()}
+
+
+def _row(
+    view: StudyView, trial: Trial, attempts: Sequence[Attempt], curves: Mapping[str, Curve]
+) -> dict[str, Any]:
+    report = latest_report(view, trial)
+    goals = [goal.metric for goal in view.goals.objectives]
+    values = {**trial.metrics, **dict(zip(goals, trial.values, strict=False))}
+    step = trial.step
+    if report is not None:
+        values, step = dict(report.metrics), report.step
+    row = {
+        "n": trial.number,
+        "s": view.state_of(trial),
+        "v": {name: _shown(value) for name, value in values.items()},
+        "p": {
+            name: finite(each) if isinstance(each, float) else each
+            for name, each in trial.params.items()
+        },
+        "o": trial.origin,
+        "a": [_attempt(view, each) for each in attempts],
+        "step": step,
+        "sec": seconds_run(attempts),
+        "x": finite(trial.violation),
+        "of": trial.confirms,
+        "why": text.clean(trial.reason),
+        "detail": trial.detail.strip()[-_DETAIL_CHARACTERS:],
+        "tags": list(map(text.clean, view.tags_of(trial.number))),
+        "notes": list(map(text.clean, view.texts_on(trial.number))),
+        "model": view.models.get(trial.number),
+        "c": curve_json(curves),
+    }
+    # A page of a thousand trials is much smaller without what is not there.
+    return {name: each for name, each in row.items() if each or name in ("n", "v", "p")}
+
+
+def _shown(value: float) -> float | None:
+    return value if is_drawable(value) else None
+
+
+def curve_json(curves: Mapping[str, Curve]) -> dict[str, Any]:
+    """Return the curves of a trial; the steps are left out if they count from 1."""
+    return {
+        metric: [
+            None if steps == list(range(1, len(steps) + 1)) else steps,
+            [float(f"{value:.{_DIGITS}g}") for value in values],
+        ]
+        for metric, (steps, values) in curves.items()
+    }
+
+
+def _attempt(view: StudyView, attempt: Attempt) -> dict[str, Any]:
+    used = attempt.usage
+    open_word = "running" if view.master is not None else INTERRUPTED
+    found = {
+        "end": open_word if attempt.outcome is None else attempt.outcome.lower(),
+        "why": text.clean(ending_text(attempt)),
+        "at": text.attempt_where(attempt),
+        "d": text.clean(attempt.node.partition(".")[0]),
+        "w": list(dict.fromkeys(rank.worker for _, rank in attempt.ranks)),
+        "b": round(attempt.placed_at, 2),
+        "s": None if attempt.started_at is None else round(attempt.started_at, 2),
+        "e": None if attempt.ended_at is None else round(attempt.ended_at, 2),
+    }
+    if used is not None:
+        found["mem"] = size(used.peak_memory_bytes)
+        found["cpu"] = round(used.cpu_seconds, 1)
+        if used.peak_gpu_memory_bytes:
+            found["gpu"] = size(used.peak_gpu_memory_bytes)
+    return found
+
+
+def script_json(content: object) -> str:
+    """Return JSON that a script element of a page can hold, whatever texts are in it."""
+    dumped = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return dumped.replace("<", "\\u003c")

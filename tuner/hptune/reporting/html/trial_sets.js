@@ -1,0 +1,189 @@
+"use strict";
+// Which trials of a study are shown, with which colours, and where they are on each axis.
+window.hptuneTrials ??= (() => {
+  const { COLORS, SERIES, VIRIDIS, number, words, linear, log, bands } = hptuneCharts;
+  const VALUED = ["complete", "pruned", "paused"];
+  const FEW = 12;  // values of a hyperparameter that have a band each
+
+  // A study's data as the figures need it.
+  function studyOf(data) {
+    const trials = data.trials.filter(Boolean);
+    return { ...data, trials, byNumber: new Map(trials.map(each => [each.n, each])), version: data.version || 0 };
+  }
+
+  function firstChoice(study, states = "all") {
+    return { metric: study.metric, valueAxis: "linear", axes: "searched", color: "state", states, brush: {}, pair: null };
+  }
+
+  // --- which trials, and how they look -----------------------------------------------------------
+
+  // Whether a trial is one of those that the reader has chosen to see.
+  function isShown(trial, chosen) {
+    return (chosen.states === "all" || trial.s === chosen.states) && (!chosen.test || chosen.test(trial));
+  }
+
+  function valued(study, chosen) {
+    return study.trials.filter(each => VALUED.includes(each.s) && Number.isFinite(each.v[chosen.metric]) && isShown(each, chosen));
+  }
+
+  function isBrushed(study, chosen, trial) {
+    return Object.entries(chosen.brush || {}).every(([name, [low, high]]) => {
+      const at = axisOf(study, chosen, name).unit(trial);
+      return at !== null && at >= low && at <= high;
+    });
+  }
+
+  function isInfeasible(trial) {
+    return trial.s === "complete" && trial.x > 0;
+  }
+
+  function shapeOf(trial) {
+    return isInfeasible(trial) ? "cross" : trial.s === "complete" ? "dot" : "triangle";
+  }
+
+  function isBetter(study, metric, one, other) {
+    return study.direction[metric] === "max" ? one > other : one < other;
+  }
+
+  // The colour of each trial, and the legend that says what it means.
+  function colours(study, chosen, trials) {
+    if (chosen.color === "state") {
+      const of = each => isInfeasible(each) ? COLORS.muted : each.s === "complete" ? COLORS.complete : COLORS.pruned;
+      const legend = [];
+      if (trials.some(each => shapeOf(each) === "dot")) legend.push(["complete", COLORS.complete, "dot"]);
+      if (trials.some(each => shapeOf(each) === "triangle")) legend.push(["stopped early, at its last " + study.step, COLORS.pruned, "triangle"]);
+      if (trials.some(isInfeasible)) legend.push(["breaks a constraint", COLORS.muted, "cross"]);
+      return { of, legend };
+    }
+    const parameter = study.space.find(each => "param " + each.name === chosen.color);
+    if (parameter && parameter.values && parameter.values.length <= FEW) {
+      const color = value => SERIES[Math.max(0, parameter.values.indexOf(value)) % SERIES.length];
+      const legend = parameter.values.slice(0, FEW).map(each => [`${parameter.label} ${words(each)}`, color(each), "dot"]);
+      return { of: each => parameter.name in each.p ? color(each.p[parameter.name]) : COLORS.muted, legend };
+    }
+    const get = parameter ? each => each.p[parameter.name] : chosen.color === "number" ? each => each.n : each => each.v[chosen.metric];
+    return { ...gradient(study, chosen, trials, get, parameter), legend: [] };
+  }
+
+  function gradient(study, chosen, trials, get, parameter) {
+    let found = trials.map(get).filter(Number.isFinite);
+    const isValue = !parameter && chosen.color !== "number";
+    let [low, high] = extent(found);
+    if (isValue) [low, high] = usual(found, study.direction[chosen.metric]) || [low, high];
+    const scale = parameter && parameter.log ? log(low, high, { margin: 0 }) : linear(low, high, { margin: 0 });
+    const isDown = isValue && study.direction[chosen.metric] === "min";  // yellow is best
+    const of = each => {
+      if (!Number.isFinite(get(each))) return COLORS.muted;
+      const at = Math.min(1, Math.max(0, scale.place(get(each))));
+      return VIRIDIS[Math.round((isDown ? 1 - at : at) * (VIRIDIS.length - 1))];
+    };
+    const ends = isDown ? [high, low] : [low, high];
+    const label = parameter ? parameter.label : chosen.color === "number" ? "trial" : chosen.metric;
+    return { of, gradient: { label, low: number(ends[0] ?? 0), high: number(ends[1] ?? 0) } };
+  }
+
+  function extent(values) {
+    let low = Infinity, high = -Infinity;
+    for (const each of values) { if (each < low) low = each; if (each > high) high = each; }
+    return low > high ? [0, 1] : [low, high];
+  }
+
+  // The range that leaves out values far on the worse side; null to show all.
+  function usual(values, direction) {
+    if (values.length < 8 || !direction) return null;
+    const sorted = [...values].sort((one, other) => one - other);
+    const at = share => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
+    const slack = 2 * (at(0.75) - at(0.25)), [least, most] = [sorted[0], sorted.at(-1)];
+    if (direction === "max" && least < at(0.25) - slack) return [at(0.25) - slack, most];
+    if (direction === "min" && most > at(0.75) + slack) return [least, at(0.75) + slack];
+    return null;
+  }
+
+  // The scale of values, and how many lie outside of it.
+  function valueAxis(study, chosen, values) {
+    const [low, high] = extent(values);
+    if (chosen.valueAxis === "log" && high > 0) {
+      const positive = values.filter(each => each > 0);
+      const left = values.length - positive.length;
+      const [least, most] = extent(positive);
+      return { scale: most > least ? log(least, most) : linear(least, most), note: left ? `${left} values are not positive, and outside a logarithmic axis.` : "" };
+    }
+    const range = usual(values, study.direction[chosen.metric]) || [low, high];
+    const left = values.filter(each => each < range[0] || each > range[1]).length;
+    const note = left ? `${left === 1 ? "One value is" : left + " values are"} far worse, and outside the axis.` : "";
+    return { scale: linear(...range), note };
+  }
+
+  function parameterScale(parameter, trials, axes) {
+    if (isBanded(parameter)) return bands(parameter.values);
+    const found = trials.map(each => each.p[parameter.name]).filter(Number.isFinite);
+    const [low, high] = extent([...found, parameter.low, parameter.high].filter(Number.isFinite));
+    const isLog = axes === "log" || (axes !== "linear" && parameter.log);
+    return isLog && low > 0 ? log(low, high) : linear(low, high);
+  }
+
+  function isBanded(parameter) {
+    return Boolean(parameter.values) && (parameter.values.length <= FEW || parameter.low === null);
+  }
+
+  // A small shift beside its band, always the same for a trial.
+  function jitter(trial, scale) {
+    return scale.band ? (((trial.n * 0.61803398875) % 1) - 0.5) * 0.55 * scale.band : 0;
+  }
+
+  function ranked(study, chosen) {
+    const names = study.order[chosen.states === "complete" ? "complete" : "all"];
+    const found = names.map(name => study.space.find(each => each.name === name)).filter(Boolean);
+    return [...found, ...study.space.filter(each => !names.includes(each.name))];
+  }
+
+  function curveOf(trial, metric) {
+    const found = trial.c && trial.c[metric];
+    if (!found) return null;
+    const [steps, values] = found;
+    return values.map((value, index) => [steps ? steps[index] : index + 1, value]);
+  }
+
+  // Two hyperparameters with a scale of numbers that a contour can be drawn over.
+  function pairs(study, chosen) {
+    return ranked(study, chosen).filter(each => Number.isFinite(each.low) && Number.isFinite(each.high) && (!each.values || each.values.length > 2));
+  }
+
+  // --- axes and brushes ---------------------------------------------------------------------------
+
+  const VALUE_AXIS = "value";
+
+  // An axis of the parallel figure: where a trial is on it, from 0 to 1; null if it has no value.
+  function axisOf(study, chosen, name) {
+    const known = chosen.known ||= { of: null, axes: new Map() };
+    const key = [chosen.metric, chosen.axes, chosen.valueAxis, study.version].join();
+    if (known.of !== key) Object.assign(known, { of: key, axes: new Map() });
+    if (!known.axes.has(name)) known.axes.set(name, madeAxis(study, chosen, name));
+    return known.axes.get(name);
+  }
+
+  function madeAxis(study, chosen, name) {
+    if (name === VALUE_AXIS) {
+      const all = study.trials.filter(each => VALUED.includes(each.s)).map(each => each.v[chosen.metric]).filter(Number.isFinite);
+      const { scale } = valueAxis(study, chosen, all);
+      const unit = trial => Number.isFinite(trial.v[chosen.metric]) ? Math.min(1, Math.max(0, scale.place(trial.v[chosen.metric]))) : null;
+      return { label: chosen.metric, scale, unit };
+    }
+    const parameter = study.space.find(each => each.name === name);
+    const scale = parameterScale(parameter, study.trials, chosen.axes);
+    const unit = trial => {
+      const at = name in trial.p ? scale.place(trial.p[name]) : NaN;
+      return Number.isFinite(at) ? at + jitter(trial, scale) * 0.7 : null;
+    };
+    return { label: parameter.label, scale, unit };
+  }
+
+  // A brush in words, such as "units 64 to 128".
+  function brushText(study, chosen, name) {
+    const [low, high] = chosen.brush[name], { label, scale } = axisOf(study, chosen, name);
+    const [from, to] = [words(scale.at(low)), words(scale.at(high))];
+    return from === to ? `${label} ${from}` : `${label} ${from} to ${to}`;
+  }
+
+  return { VALUE_AXIS, VALUED, studyOf, firstChoice, isShown, valued, isBrushed, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, axisOf, brushText };
+})();

@@ -1,0 +1,181 @@
+"use strict";
+// The table of trials: filter, sort, columns, side by side, and what is shown as a file.
+const hptuneTable = (() => {
+  const { SERIES, element, number, words, download } = hptuneCharts;
+  const { isBrushed, isShown } = hptuneTrials;
+  const FIRST_ROWS = 25, MORE_ROWS = 200, FIRST_PARAMETERS = 8;
+
+  function duration(seconds) {
+    if (!Number.isFinite(seconds)) return "";
+    const whole = Math.floor(seconds), two = each => String(each).padStart(2, "0");
+    if (whole < 60) return seconds > 0 && whole < 1 ? "<1s" : `${whole}s`;
+    if (whole < 3600) return `${Math.floor(whole / 60)}m${two(whole % 60)}s`;
+    if (whole < 86400) return `${Math.floor(whole / 3600)}h${two(Math.floor(whole % 3600 / 60))}m`;
+    return `${Math.floor(whole / 86400)}d${two(Math.floor(whole % 86400 / 3600))}h`;
+  }
+
+  function shown(value) {
+    return value === undefined || value === null ? "–" : typeof value === "number" ? number(value) : words(value);
+  }
+
+  // What a table can show of a trial; `get` is what it is sorted by.
+  function columnsOf(study) {
+    const taken = new Set(["trial", "state", study.step, "time", "attempts", "origin", "where", "tags", "notes", "reason", ...study.metrics]);
+    return [
+      { key: "trial", get: each => each.n },
+      { key: "state", get: each => each.s },
+      ...study.metrics.map(name => ({ key: name, get: each => each.v[name] })),
+      { key: study.step, get: each => each.step },
+      { key: "time", get: each => each.sec, text: each => duration(each.sec) },
+      ...study.space.map(({ name, label }) => ({ key: taken.has(label) ? `${label} (hyperparameter)` : label, get: each => each.p[name], text: each => name in each.p ? words(each.p[name]) : "–" })),
+      { key: "attempts", get: each => (each.a || []).length },
+      { key: "origin", get: each => each.o },
+      { key: "where", get: each => each.a?.at(-1)?.at },
+      { key: "tags", get: each => each.tags?.join(" ") },
+      { key: "notes", get: each => each.notes?.join("; ") },
+      { key: "reason", get: each => each.why },
+    ];
+  }
+
+  function firstColumns(study) {
+    const goals = Object.keys(study.direction), order = study.order.all.slice(0, FIRST_PARAMETERS);
+    const labels = study.space.filter(each => order.includes(each.name)).map(each => each.label);
+    const reason = study.trials.some(each => each.s === "failed") ? ["reason"] : [];
+    const written = ["tags", "notes"].filter(name => study.trials.some(each => each[name]));
+    return new Set(["trial", "state", ...goals, study.step, "time", ...labels, ...labels.map(each => `${each} (hyperparameter)`), ...written, ...reason]);
+  }
+
+  // A filter: words and comparisons, all of which must hold. Returns a test, and what it does not know.
+  function filterOf(text, study, metric) {
+    const tests = [], unknown = [];
+    const columns = columnsOf(study);
+    const named = name => name === "value" ? { get: each => each.v[metric] } : columns.find(each => each.key === name) || columns.find(each => each.key.startsWith(name));
+    for (const part of text.trim().split(/\s+/).filter(Boolean)) {
+      const [, name, sign, given] = part.match(/^([^<>=!]+)(<=|>=|!=|<|>|=)(.+)$/) || [];
+      if (!name) {
+        const word = part.toLowerCase();
+        const has = each => [each.s, each.o, String(each.n), ...each.tags || [], ...Object.values(each.p).map(words)].some(one => String(one).toLowerCase() === word) || (each.why || "").toLowerCase().includes(word);
+        if (study.trials.some(has)) tests.push(has);
+        else unknown.push(part);
+        continue;
+      }
+      const column = named(name);
+      if (!column) { unknown.push(part); continue; }
+      const limit = Number(given);
+      tests.push(each => {
+        const value = column.get(each);
+        if (value === undefined || value === null) return false;
+        if (sign === "=" || sign === "!=") {
+          const isEqual = typeof value === "number" && Number.isFinite(limit) ? value === limit : words(value).toLowerCase() === given.toLowerCase();
+          return isEqual === (sign === "=");
+        }
+        if (!Number.isFinite(limit) || typeof value !== "number") return false;
+        return { "<": value < limit, ">": value > limit, "<=": value <= limit, ">=": value >= limit }[sign];
+      });
+    }
+    return { test: tests.length ? each => tests.every(test => test(each)) : null, unknown };
+  }
+
+  function rowsOf(study, chosen, table) {
+    const column = columnsOf(study).find(each => each.key === table.sort) || columnsOf(study)[0];
+    const rows = study.trials.filter(each => isShown(each, chosen) && isBrushed(study, chosen, each));
+    const side = table.isDown ? -1 : 1;
+    return rows.sort((one, other) => {
+      const [left, right] = [column.get(one), column.get(other)];
+      const isLeft = left === undefined || left === null, isRight = right === undefined || right === null;
+      if (isLeft || isRight) return isLeft - isRight;
+      const order = typeof left === "number" && typeof right === "number" ? left - right : String(left).localeCompare(String(right));
+      return order * side || one.n - other.n;
+    });
+  }
+
+  // --- drawing -------------------------------------------------------------------------------------
+
+  function draw(place, study, chosen, table, changed) {
+    table.columns ||= firstColumns(study);
+    const columns = columnsOf(study).filter(each => table.columns.has(each.key));
+    const rows = rowsOf(study, chosen, table), most = table.most || FIRST_ROWS;
+    const focused = document.activeElement?.dataset?.key;
+    const scroll = place.querySelector(".scroll");
+    const at = scroll ? [scroll.scrollLeft, scroll.scrollTop] : [0, 0];
+    const isOpen = place.querySelector("details")?.open;
+
+    const head = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen" }, "compare")));
+    for (const { key } of columns) {
+      const sign = table.sort === key ? (table.isDown ? " ▾" : " ▴") : "";
+      const sort = () => { Object.assign(table, { isDown: table.sort === key && !table.isDown, sort: key }); changed(); };
+      const button = element("button", { type: "button", class: "plain", "data-key": `sort ${key}`, onclick: sort }, key + sign);
+      head.append(element("th", { scope: "col", "aria-sort": sign ? (table.isDown ? "descending" : "ascending") : null }, button));
+    }
+    const body = element("tbody");
+    for (const each of rows.slice(0, most)) {
+      const compare = () => { table.compared.has(each.n) ? table.compared.delete(each.n) : table.compared.add(each.n); changed(); };
+      const check = element("input", { type: "checkbox", checked: table.compared.has(each.n), "data-key": `compare ${each.n}`, "aria-label": `Compare trial ${each.n}`, onchange: compare });
+      const row = element("tr", { class: each.n === study.best ? "best" : null }, element("td", {}, check));
+      for (const { key, get, text } of columns) {
+        const value = text ? text(each) : shown(get(each));
+        const cell = key === "trial" ? element("a", { href: `#trial-${each.n}`, "data-key": `trial ${each.n}` }, value) : value;
+        row.append(element("td", { class: key === "reason" || key === "notes" ? "reason" : typeof get(each) === "number" ? "number" : null }, cell));
+      }
+      body.append(row);
+    }
+    const more = () => { table.most = most + MORE_ROWS; changed(); };
+    const left = rows.length - most;
+    place.replaceChildren(
+      tools(study, columns, rows, table, changed, isOpen),
+      element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "All trials" }, element("table", {}, element("thead", {}, head), body)),
+      left > 0 ? element("button", { type: "button", "data-key": "more", onclick: more }, `Show ${Math.min(left, MORE_ROWS)} more of ${rows.length}`) : "",
+    );
+    place.append(...compared(study, chosen, table, changed));
+    const drawn = place.querySelector(".scroll");
+    [drawn.scrollLeft, drawn.scrollTop] = at;
+    if (focused) [...place.querySelectorAll("[data-key]")].find(each => each.dataset.key === focused)?.focus({ preventScroll: true });
+    return true;
+  }
+
+  function tools(study, columns, rows, table, changed, isOpen) {
+    const boxes = columnsOf(study).map(({ key }) => {
+      const toggle = () => { table.columns.has(key) ? table.columns.delete(key) : table.columns.add(key); changed(); };
+      return element("label", {}, element("input", { type: "checkbox", checked: table.columns.has(key), "data-key": `column ${key}`, onchange: toggle }), ` ${key}`);
+    });
+    const pick = element("details", { open: Boolean(isOpen) }, element("summary", {}, "Columns"), element("div", { class: "columns" }, ...boxes));
+    return element("div", { class: "tools" },
+      element("span", { role: "status" }, `${rows.length} of ${study.trials.length} trials`), pick,
+      element("button", { type: "button", "data-key": "csv", onclick: () => download("trials.csv", "text/csv", csv(columns, rows)) }, "CSV"),
+      element("button", { type: "button", "data-key": "json", onclick: () => download("trials.json", "application/json", json(columns, rows)) }, "JSON"));
+  }
+
+  // A text that a spreadsheet would run as a formula begins with an apostrophe.
+  function csv(columns, rows) {
+    const cell = value => {
+      if (value === undefined || value === null) return "";
+      const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : typeof value === "boolean" ? words(value) : String(value);
+      return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+    };
+    return [columns.map(each => cell(each.key)), ...rows.map(row => columns.map(each => cell(each.get(row))))].map(each => each.join(",")).join("\r\n") + "\r\n";
+  }
+
+  function json(columns, rows) {
+    return JSON.stringify(rows.map(row => Object.fromEntries(columns.map(each => [each.key, each.get(row) ?? null]))), null, 1) + "\n";
+  }
+
+  // --- side by side ----------------------------------------------------------------------------------
+
+  function compared(study, chosen, table, changed) {
+    const found = [...table.compared].map(each => study.byNumber.get(each)).filter(Boolean);
+    if (!found.length) return [];
+    const clear = () => { table.compared.clear(); changed(); };
+    const heads = found.map((each, index) => element("th", { scope: "col", style: `border-bottom: 3px solid ${SERIES[index % SERIES.length]}` }, element("a", { href: `#trial-${each.n}` }, `trial ${each.n}`)));
+    const rows = columnsOf(study).filter(each => !["trial", "reason"].includes(each.key)).map(({ key, get, text }) => {
+      const cells = found.map(each => text ? text(each) : shown(get(each)));
+      const differs = new Set(cells).size > 1;
+      return element("tr", { class: differs ? "differs" : null }, element("th", { scope: "row" }, key + (differs ? " ≠" : "")), ...cells.map(each => element("td", {}, each)));
+    });
+    const curves = element("div", { class: "figure", "data-figure": JSON.stringify(["comparison", {}]) });
+    return [element("div", { class: "compare" },
+      element("h3", {}, `${found.length === 1 ? "One trial is" : found.length + " trials are"} chosen `, element("button", { type: "button", "data-key": "clear", onclick: clear }, "Clear")),
+      element("div", { class: "side" }, element("div", { class: "scroll", tabindex: 0 }, element("table", {}, element("thead", {}, element("tr", {}, element("td"), ...heads)), element("tbody", {}, ...rows))), curves))];
+  }
+
+  return { draw, filterOf, duration, shown };
+})();
