@@ -219,7 +219,7 @@ class Study(Reports, Exports):
         Raises:
             StudyError: The model of one of them is not kept.
         """
-        return [self.trial_model(each.number) for each in self.complete_trials[:count]]
+        return [self.trial_model(trial.number) for trial in self.complete_trials[:count]]
 
     def trial_model(self, number: int) -> Any:
         """Return the Keras model of one trial, as `best_models` does.

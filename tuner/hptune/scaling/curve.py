@@ -192,11 +192,11 @@ class ScalingCurve:
 
     def runs(self, point: Point) -> list[Sample]:
         """Return the runs that measured a point."""
-        return [each for each in self.samples if each.point == point]
+        return [sample for sample in self.samples if sample.point == point]
 
     def step_seconds(self, point: Point) -> Range | None:
         """Return the time of a step; None if it was not measured."""
-        found = [each.step_seconds for each in self.runs(point)]
+        found = [run.step_seconds for run in self.runs(point)]
         return Range.of(*found) if found else None
 
     def failure(self, point: Point) -> Failure | None:
@@ -225,7 +225,7 @@ def write_curves(study: Path, curves: Sequence[ScalingCurve]) -> None:
     Raises:
         StorageFullError: There is no space, or writing is forbidden.
     """
-    content = json.dumps([each.to_json() for each in curves], indent=2)
+    content = json.dumps([curve.to_json() for curve in curves], indent=2)
     atomic_write(study / FILE, f"{content}\n".encode())
 
 

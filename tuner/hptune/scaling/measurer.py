@@ -61,8 +61,8 @@ class MeasuringPlan:
         """Return what is measured if this is the model's batch, the smallest first."""
         if not self.is_for_trials:
             return points(self.devices, batch, self.modes)
-        devices = [each for each in self.devices if self.can_divide(batch, each)]
-        return [mode.point(batch, each) for mode in self.modes for each in devices]
+        devices = [device for device in self.devices if self.can_divide(batch, device)]
+        return [mode.point(batch, device) for mode in self.modes for device in devices]
 
 
 def measure_curve(
@@ -118,6 +118,6 @@ def _left(
     else:
         order = [Point(devices, 0) for devices in plan.devices]
     for point in order:
-        is_done = sum(each.point == point for each in curve.samples) > number
+        is_done = sum(sample.point == point for sample in curve.samples) > number
         if not is_done and point not in tried and curve.failure(point) is None:
             yield point

@@ -68,7 +68,7 @@ def scaling_report(
     """Return a page on how a model scales, as HTML with figures or as Markdown."""
     panel = scaling_panel(curves, modes=modes, efficiency=efficiency, has_figures=as_html)
     title = "hptune: how the model scales"
-    head = [f"{each.backend}: a batch of {each.batch} on one {each.device}" for each in curves]
+    head = [f"{curve.backend}: a batch of {curve.batch} on one {curve.device}" for curve in curves]
     if panel is None:
         return title
     if not as_html:
@@ -92,13 +92,13 @@ def _figures(
     fewest = min(row.speed_up_relative_to for row in found)
     figures = [
         _figure(
-            each.title,
+            measure.title,
             text.plural(2, device).partition(" ")[2],
-            {name: each.marks(rows) for name, rows in _lines(found).items()},
-            reference=[(n, each.ideal(n / fewest)) for n in counts] if each.ideal else (),
-            is_log=each.is_log,
+            {name: measure.marks(rows) for name, rows in _lines(found).items()},
+            reference=[(n, measure.ideal(n / fewest)) for n in counts] if measure.ideal else (),
+            is_log=measure.is_log,
         )
-        for each in _measures(found, device, efficiency)
+        for measure in _measures(found, device, efficiency)
     ]
     for curve in curves:
         by_batch = {
@@ -118,7 +118,7 @@ def _figures(
                 reference=[(each, _PERCENT * efficiency) for each in batches],
             )
         )
-    return [each for each in figures if each is not None]
+    return [figure for figure in figures if figure is not None]
 
 
 def _lines(found: Sequence[Row]) -> dict[str, list[Row]]:
@@ -210,7 +210,7 @@ def _figure(
     if not any(y for marks in lines.values() for _, y, _ in marks[1:]):
         return None
     series = [
-        {"name": name, "at": [_json_of(each) for each in marks]} for name, marks in lines.items()
+        {"name": name, "at": [_json_of(mark) for mark in marks]} for name, marks in lines.items()
     ]
     given = {"title": title, "xLabel": x_label, "series": series, "reference": list(reference)}
     return Figure("measured", {**given, "isLog": is_log})

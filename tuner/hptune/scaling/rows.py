@@ -63,14 +63,16 @@ def rows(curve: ScalingCurve, modes: Sequence[Mode] = tuple(Mode)) -> list[Row]:
     found = []
     for mode in modes if curve.batch else ():
         points = [mode.point(curve.batch, count) for count in curve.devices]
-        base = next((each for each in points if curve.runs(each)), None)
-        found += [_row(curve, mode, each, base) for each in points]
+        base = next((point for point in points if curve.runs(point)), None)
+        found += [_row(curve, mode, point, base) for point in points]
     return found
 
 
 def measured_modes(curve: ScalingCurve) -> tuple[Mode, ...]:
     """Return the modes in which several numbers of devices were measured or tried."""
-    tried = {each.point for each in curve.samples} | {each.point for each in curve.failures}
+    tried = {sample.point for sample in curve.samples} | {
+        failure.point for failure in curve.failures
+    }
     return tuple(
         mode
         for mode in Mode
@@ -93,7 +95,7 @@ def _row(curve: ScalingCurve, mode: Mode, point: Point, base: Point | None) -> R
     throughput, of_base = _throughput(point, seconds), _throughput(base, alone)
     speed_up = Range(1, 1, 1, seconds.count) if point == base else throughput.ratio(of_base)
     runs = curve.runs(point)
-    of_gpu = [each.gpu_memory_bytes for each in runs if each.gpu_memory_bytes is not None]
+    of_gpu = [run.gpu_memory_bytes for run in runs if run.gpu_memory_bytes is not None]
     return Row(
         backend=curve.backend,
         mode=mode,
@@ -106,7 +108,7 @@ def _row(curve: ScalingCurve, mode: Mode, point: Point, base: Point | None) -> R
         is_distinguishable=throughput.is_known_from(of_base),
         efficiency=speed_up.times(base.devices / point.devices),
         communication=_communication(curve, point, seconds),
-        memory_bytes=max(each.memory_bytes for each in runs),
+        memory_bytes=max(run.memory_bytes for run in runs),
         gpu_memory_bytes=max(of_gpu, default=None),
     )
 
@@ -157,7 +159,7 @@ class EfficientBatch:
 
 def efficient_batches(curve: ScalingCurve, efficiency: float) -> list[EfficientBatch]:
     """Return the batch from which on each number of devices is efficient, if it is known."""
-    found = (efficient_batch(curve, efficiency, each) for each in curve.devices if each > 1)
+    found = (efficient_batch(curve, efficiency, device) for device in curve.devices if device > 1)
     return [each for each in found if each is not None]
 
 
@@ -206,7 +208,9 @@ def efficiency_by_batch(curve: ScalingCurve, devices: int) -> dict[int, Range]:
 
 def _step_times(curve: ScalingCurve, devices: int) -> Iterator[tuple[int, Range, Range]]:
     """Yield each batch per device with the time of a step on one device and on all."""
-    for point in sorted({each.point for each in curve.samples if each.point.devices == devices}):
+    for point in sorted(
+        {sample.point for sample in curve.samples if sample.point.devices == devices}
+    ):
         alone = curve.step_seconds(Point(1, point.batch_per_device))
         together = curve.step_seconds(point)
         if alone is not None and together is not None:

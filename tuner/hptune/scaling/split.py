@@ -54,7 +54,7 @@ class SplitTimes:
             if seconds is None:
                 continue
             found[count] = seconds.middle / (count if mode is Mode.WEAK else 1)
-            if most := max(each.memory_bytes for each in curve.runs(point)):
+            if most := max(run.memory_bytes for run in curve.runs(point)):
                 memory[count] = most
         return cls(found, memory)
 

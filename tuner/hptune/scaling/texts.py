@@ -119,9 +119,9 @@ def _efficient_batch_lines(curve: ScalingCurve, efficiency: float) -> list[str]:
 
 def _failures(curve: ScalingCurve) -> list[str]:
     return [
-        f"{curve.backend}: {text.plural(each.point.devices, curve.device)}, "
-        f"{each.point.batch_per_device or curve.batch} samples each: {each.reason}"
-        for each in curve.failures
+        f"{curve.backend}: {text.plural(failure.point.devices, curve.device)}, "
+        f"{failure.point.batch_per_device or curve.batch} samples each: {failure.reason}"
+        for failure in curve.failures
     ]
 
 
@@ -133,9 +133,9 @@ def scaling_json(
         "curves": [each.to_json() for each in curves],
         "rows": [asdict(row) for row in all_rows(curves, modes)],
         "efficient_batches": [
-            {"backend": curve.backend, **asdict(each)}
+            {"backend": curve.backend, **asdict(batch)}
             for curve in curves
-            for each in efficient_batches(curve, efficiency)
+            for batch in efficient_batches(curve, efficiency)
         ],
         "conclusions": conclusions(curves, modes=modes, efficiency=efficiency),
     }

@@ -87,9 +87,9 @@ def _history(trials: StudyTrials) -> str:
         for each, value in shown
     )
     failed = "".join(
-        f'<path d="M{x(each.number):.1f} {_HEIGHT - 7}v6" stroke="{_FAILED}" stroke-width="1.5"/>'
-        for each in trials.view.trials
-        if each.state is TrialState.FAILED and each.number <= last
+        f'<path d="M{x(trial.number):.1f} {_HEIGHT - 7}v6" stroke="{_FAILED}" stroke-width="1.5"/>'
+        for trial in trials.view.trials
+        if trial.state is TrialState.FAILED and trial.number <= last
     )
     best = _steps([(x(n), y(v)) for n, v in _best_so_far(trials)], x(last))
     words = f"{trials.metric} of each trial, and the best one so far"

@@ -140,7 +140,11 @@ def _hours(view: StudyView, now: float) -> dict[Device, float]:
 
 def _hours_until(attempts: Sequence[Attempt], device: Device, at: float) -> float:
     """Return the device hours that attempts had used at a time."""
-    begun = [each for each in attempts if each.started_at is not None and each.started_at < at]
+    begun = [
+        attempt
+        for attempt in attempts
+        if attempt.started_at is not None and attempt.started_at < at
+    ]
     then = [
         each if each.ended_at is not None and each.ended_at <= at else replace(each, ended_at=None)
         for each in begun

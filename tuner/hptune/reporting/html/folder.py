@@ -153,7 +153,7 @@ class FolderPage:
             return {"version": version, "html": "", "lines": []}
         paths = {each: self._paths[each] for each in views}
         named = {self._name(paths[each]): view for each, view in views.items()}
-        facts = {self._name(each): self._folder.facts(each) for each in paths.values()}
+        facts = {self._name(path): self._folder.facts(path) for path in paths.values()}
         panel = comparison(named, facts, now=time.time())
         drawn = section_html(Section("comparison", "Comparison", lambda: panel), panel)
         goal = shared_goal(views.values())
@@ -235,7 +235,7 @@ def _first_chosen(views: Mapping[str, StudyView]) -> list[str]:
 
 
 def _head(folder: str, studies: Sequence[ListedStudy]) -> str:
-    views = [each.view for each in studies if each.view is not None]
+    views = [study.view for study in studies if study.view is not None]
     states = Counter(str(view.state) for view in views)
     unreadable = len(studies) - len(views)
     counts = [f"{count} {state}" for state, count in states.most_common()]
@@ -282,7 +282,7 @@ def _where(view: StudyView) -> str:
     if view.master is not None:
         workers = "" if view.workers is None else f", {text.plural(view.workers, 'worker')}"
         return text.clean(f"{view.master.host}{workers}")
-    nodes = list(dict.fromkeys(text.clean(each.node) for each in view.attempts))
+    nodes = list(dict.fromkeys(text.clean(attempt.node) for attempt in view.attempts))
     return f"{nodes[0]} and {len(nodes) - 1} more" if len(nodes) > 1 else "".join(nodes)
 
 

@@ -34,12 +34,12 @@ class _Tile:
 def headline(view: StudyView, remarks: Sequence[str] = (), *, now: float) -> str:
     """Return the study in large figures, with remarks below them, as HTML."""
     tiles = [_best(view), _progress(view, now), _states(view), _costs(view, now)]
-    listed = "".join(f"<li>{html.escape(each)}</li>" for each in remarks)
+    listed = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks)
     shown = "".join(
-        f'<div class="tile"><span class="label">{html.escape(each.label)}</span>'
-        f"<strong>{html.escape(each.value)}</strong>"
-        f"{''.join(f'<span>{words}</span>' for words in each.words if words)}</div>"
-        for each in tiles
+        f'<div class="tile"><span class="label">{html.escape(tile.label)}</span>'
+        f"<strong>{html.escape(tile.value)}</strong>"
+        f"{''.join(f'<span>{words}</span>' for words in tile.words if words)}</div>"
+        for tile in tiles
     )
     return f'{shown}<ul class="remarks">{listed}</ul>' if listed else shown
 
@@ -76,9 +76,9 @@ def _progress(view: StudyView, now: float) -> _Tile:
 def trained_seconds(attempts: Sequence[Attempt], *, until: float | None) -> float:
     """Return for how long at least one trial ran; `until` ends those that still run."""
     spans = [
-        (each.placed_at, end)
-        for each in attempts
-        if (end := until if each.ended_at is None else each.ended_at) is not None
+        (attempt.placed_at, end)
+        for attempt in attempts
+        if (end := until if attempt.ended_at is None else attempt.ended_at) is not None
     ]
     seconds, last = 0.0, 0.0
     for start, end in sorted(spans):

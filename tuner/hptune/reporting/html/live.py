@@ -268,7 +268,7 @@ class LivePage:
         Returns:
             The sections by name, and whether there was time for all.
         """
-        wanted = [each for each in contents.sections if each.name in names]
+        wanted = [section for section in contents.sections if section.name in names]
         wanted.sort(key=lambda each: self._drawn.get(each.name, _Drawn("", "")).at)
         until = time.monotonic() + _DRAWING_SECONDS
         drawn: dict[str, _Drawn] = {}

@@ -22,7 +22,7 @@ def report_markdown(trials: StudyTrials, setup: Setup, *, now: float) -> str:
     """Return the best trials, what matters, the costs, and what was asked, as Markdown."""
     view = trials.view
     title = text.clean(view.directory.rstrip("/").rpartition("/")[2])
-    known = {each.name: each for each in sections(trials, setup, now)}
+    known = {section.name: section for section in sections(trials, setup, now)}
     known["best-trials"] = Section("best-trials", "Best trials", lambda: _best(trials))
     if not trials.has_order:
         del known["importance"]
@@ -63,7 +63,7 @@ def _table(table: Table) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    lines = ("<br>".join(_escaped(each).splitlines()) for each in cells)
+    lines = ("<br>".join(_escaped(cell).splitlines()) for cell in cells)
     return f"| {' | '.join(lines)} |"
 
 

@@ -108,7 +108,7 @@ class TrialRows:
         """Return the rows of all trials."""
         view = trials.view
         attempts_of = by_trial(view.attempts)
-        noted = {each.trial for each in view.notes}
+        noted = {note.trial for note in view.notes}
         for trial in sorted(view.trials, key=lambda trial: trial.number):
             number = trial.number
             attempts = attempts_of.get(number, [])
@@ -139,7 +139,7 @@ def _row(
             for name, each in trial.params.items()
         },
         "o": trial.origin,
-        "a": [_attempt(view, each) for each in attempts],
+        "a": [_attempt(view, attempt) for attempt in attempts],
         "step": step,
         "sec": seconds_run(attempts),
         "x": finite(trial.violation),

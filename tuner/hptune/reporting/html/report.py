@@ -111,7 +111,9 @@ def make_report(
 
 def page_of(report: ReportContents) -> str:
     """Return a report as one page that needs no other file and no network."""
-    panels = [(each, panel) for each in report.sections if (panel := each.make()) is not None]
+    panels = [
+        (section, panel) for section in report.sections if (panel := section.make()) is not None
+    ]
     parts = {
         "LINKS": links(each for each, _ in panels),
         "SECTIONS": "\n".join(section_html(each, panel) for each, panel in panels),
@@ -149,7 +151,7 @@ def filled(name: str, parts: Mapping[str, str]) -> str:
 
 def scripts_html(names: Iterable[str]) -> str:
     """Return script elements with files of this folder."""
-    return "\n".join(f"<script>\n{page_file(each)}</script>" for each in names)
+    return "\n".join(f"<script>\n{page_file(name)}</script>" for name in names)
 
 
 def head_html(report: ReportContents) -> str:
@@ -248,11 +250,11 @@ def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:
 
 def _requests(requests: Sequence[UserRequested]) -> Table:
     rows = []
-    for each in requests:
-        what = [str(each.action) if each.trial is None else f"stop trial {each.trial}"]
-        what += [" ".join(text.assignments(added.params)) for added in each.added]
-        answer = f"refused: {text.clean(each.refused)}" if each.refused else "done"
-        rows.append((text.moment(each.at), text.clean(each.by), "\n".join(what), answer))
+    for request in requests:
+        what = [str(request.action) if request.trial is None else f"stop trial {request.trial}"]
+        what += [" ".join(text.assignments(added.params)) for added in request.added]
+        answer = f"refused: {text.clean(request.refused)}" if request.refused else "done"
+        rows.append((text.moment(request.at), text.clean(request.by), "\n".join(what), answer))
     return Table(("asked while it ran", "by", "what", "answer"), rows)
 
 
@@ -295,7 +297,7 @@ def figure_html(figure: Figure) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{html.escape(each)}</th>' for each in table.columns)
+    head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in table.columns)
     head = f"<thead><tr>{head}</tr></thead>" if any(table.columns) else ""
     rows = "".join(f"<tr>{''.join(map(_cell, row, table.columns))}</tr>" for row in table.rows)
     return f'<div class="scroll" tabindex="0"><table>{head}<tbody>{rows}</tbody></table></div>'

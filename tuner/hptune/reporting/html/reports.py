@@ -166,7 +166,7 @@ class Reports(ABC):
 
         trials, now = self.study_trials(), time.time()
         shown = Shown.COMPLETE if complete_only else Shown.ALL
-        found = {each.name: each for each in sections(trials, self.setup(), now)}[name]
+        found = {section.name: section for section in sections(trials, self.setup(), now)}[name]
         panel = found.make()
         if panel is None or not panel.figures or (complete_only and not trials.of(shown)):
             raise StudyError(f"there is nothing to plot: {none}")

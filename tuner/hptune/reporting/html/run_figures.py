@@ -33,7 +33,7 @@ def running(trials: StudyTrials, *, now: float) -> Panel | None:
     words, tables = [], []
     if view.open_attempts:
         columns, *rows = running_rows(view, now)
-        workers = len({each.placement.worker for each in view.open_attempts})
+        workers = len({attempt.placement.worker for attempt in view.open_attempts})
         words.append(f"{text.plural(len(rows), 'trial')} on {text.plural(workers, 'worker')}")
         tables.append(Table(columns, [[text.clean(each) for each in row] for row in rows]))
     if waiting:
@@ -52,7 +52,7 @@ def _waiting_text(view: StudyView, waiting: Sequence[Trial]) -> list[str]:
 
 def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
     """Return when each attempt ran, on which worker; None if none ran."""
-    started = (each for each in trials.view.attempts if each.started_at is not None)
+    started = (attempt for attempt in trials.view.attempts if attempt.started_at is not None)
     ran = [part for each in started for part in _parts(each)]
     if not ran:
         return None
@@ -67,7 +67,10 @@ def timeline(trials: StudyTrials, *, now: float) -> Panel | None:
 
 def last_seen(trials: StudyTrials) -> float:
     """Return the last time at which anything is known of the study."""
-    times = [each.ended_at or each.started_at or each.placed_at for each in trials.view.attempts]
+    times = [
+        attempt.ended_at or attempt.started_at or attempt.placed_at
+        for attempt in trials.view.attempts
+    ]
     return max([0.0, *times, *(row.time for row in trials.reports)])
 
 

@@ -47,7 +47,9 @@ def slices(trials: StudyTrials) -> Panel | None:
 
 def contour(trials: StudyTrials) -> Panel | None:
     """Return the values over two numbers; None without two, or with few complete trials."""
-    numbers = [each for each in trials.parameters.values() if hasattr(each[0], "low")]
+    numbers = [
+        parameter for parameter in trials.parameters.values() if hasattr(parameter[0], "low")
+    ]
     if len(trials.of(Shown.COMPLETE)) < _LEAST_CONTOUR_TRIALS or len(numbers) < 2:
         return None
     return Panel(
@@ -166,8 +168,8 @@ def stopping(trials: StudyTrials) -> Panel | None:
     if agreements:
         columns = (f"compared at {word}", "complete trials", "rank correlation with the end")
         cells = [
-            (str(each.rung), str(each.trials), text.measured(each.correlation))
-            for each in agreements
+            (str(agreement.rung), str(agreement.trials), text.measured(agreement.correlation))
+            for agreement in agreements
         ]
         tables.append(Table(columns, cells))
     warning = stopping_warning(trials.view)
@@ -182,7 +184,7 @@ def stopping(trials: StudyTrials) -> Panel | None:
 
 def _agreement_text(agreements: Sequence[RungAgreement]) -> str:
     """Return how the rungs rank complete trials, as a sentence after others."""
-    known = [each for each in agreements if each.correlation is not None]
+    known = [agreement for agreement in agreements if agreement.correlation is not None]
     if not known:
         return ""
     each_one = ", ".join(f"{each.correlation:.2f} at {each.rung}" for each in known)
