@@ -12,9 +12,9 @@ from .options import setting_options, study_directory
 from .output import echo
 
 
-@click.group(short_help="Write slurm.toml, and show job scripts.")
+@click.group(short_help="Write slurm.toml, show job scripts and the accounting.")
 def slurm() -> None:
-    """Prepare `hptune run --slurm slurm.toml`."""
+    """Prepare `hptune run --slurm slurm.toml`, and ask what its jobs used."""
 
 
 @slurm.command()
