@@ -62,6 +62,12 @@ def floors(arrows: set[tuple[str, str]]) -> int:
     return max((height(high) for high, _ in arrows), default=0)
 
 
+def scripts(package: Path) -> int:
+    """Return the lines of scripts, styles and markup, without blanks."""
+    files = [path for path in package.rglob("*.*") if path.suffix in {".js", ".css", ".html"}]
+    return sum(bool(line.strip()) for path in files for line in path.read_text().splitlines())
+
+
 def main() -> None:
     per_folder: Counter[str] = Counter()
     per_wing: Counter[str] = Counter()
@@ -94,6 +100,7 @@ def main() -> None:
     print()
     functions.sort()
     print(f"{per_folder.total():6} lines of code")
+    print(f"{sum(map(scripts, PACKAGES)):6} lines of script, style and markup of the pages")
     print(f"{len({room for arrow in arrows for room in arrow}):6} rooms of hptune")
     print(f"{len(arrows):6} arrows between rooms")
     print(f"{floors(arrows):6} floors")
