@@ -298,6 +298,7 @@ def test_dask_is_known_to_those_who_need_it() -> None:
         "hptune.executors.local_cluster",
         "hptune.clusters.scheduler",
         "hptune.clusters.batch_systems",  # reads dask-jobqueue's configuration
+        "hptune.worker.dask.dask_settings",
         "hptune.worker.dask.encryption",
         "hptune.worker.dask.calls",
         "hptune.worker.dask.plugin",

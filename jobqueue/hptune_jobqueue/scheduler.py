@@ -68,7 +68,11 @@ class OwnScheduler:
         from distributed import LocalCluster
 
         # Dask imports modules from the folder of its files, which by default all users share.
-        self._scratch = tempfile.TemporaryDirectory(prefix="dask-jobs-", ignore_cleanup_errors=True)
+        self._scratch = tempfile.TemporaryDirectory(
+            prefix="dask-jobs-",
+            dir=dask.config.get("temporary-directory", None),
+            ignore_cleanup_errors=True,
+        )
         try:
             with dask.config.set({"temporary-directory": self._scratch.name, **_HTTP}):
                 self._dask: Any = LocalCluster(

@@ -52,7 +52,7 @@ def test_a_master_whose_time_is_up_is_requeued_and_takes_over_its_jobs(
     wait_until(lambda: "took over 2 jobs" in log_of(hptune), "the next one", seconds=90)
     assert named(slurm, master=True) == {master: "RUNNING"}
     assert named(slurm, master=False) == workers
-    assert len(list(hptune.temporary.glob("dask-jobs-*"))) == 1, "of the one that runs"
+    assert len(list(hptune.temporary.rglob("dask-jobs-*"))) == 1, "of the one that runs"
     said = hptune("stop", "study")
     assert said.code == 0, said.err
     wait_until(lambda: not slurm.jobs(), "an empty queue")

@@ -18,6 +18,7 @@ from ..errors import StudyError, UsageError
 from ..executors.base import RunContext
 from ..security.certificates import ENDING_DAYS, WORKER, Identity, ensure, read
 from ..security.handshake import INSECURE
+from ..worker.private_folder import dask_folder
 from .base import SchedulerCluster
 
 COMMAND = "hptune worker"
@@ -90,6 +91,7 @@ class JobWorkers(SchedulerCluster, Generic[C]):
             UsageError: The slurm.toml is wrong, or Slurm would refuse a job (in its words).
         """
         from ..worker.dask.connection_limit import limit_at_scheduler
+        from ..worker.dask.dask_settings import files_in
         from ..worker.dask.encryption import security
 
         folder, scheduler = certificates_folder(self._study), None
@@ -97,7 +99,9 @@ class JobWorkers(SchedulerCluster, Generic[C]):
             # The jobs read them when they join, so new ones need not be copied.
             self._stack.callback(self._forget)
             scheduler, _ = ensure(folder, days=ENDING_DAYS)
-        with translated_errors():
+        # A folder that the next run removes if this process is killed.
+        scratch = self._stack.enter_context(dask_folder())
+        with translated_errors(), files_in(scratch):
             self._jobs = self._make(security(scheduler))
         self._stack.callback(self._jobs.close)
         super().open(run)

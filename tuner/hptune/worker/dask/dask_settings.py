@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Final
 
 HTTP_SETTINGS: Final[dict[str, object]] = {
@@ -35,6 +37,13 @@ SCRATCH: Final = "temporary-directory"
 The default is one folder for all users of a machine. As each server imports modules that lie there,
 another user could run code in its process. So each server of ours has a private folder.
 """
+
+
+def files_in(folder: Path) -> AbstractContextManager[object]:
+    """Return a context in which Dask's servers begin to put their files into a folder."""
+    import dask
+
+    return dask.config.set({SCRATCH: str(folder)})
 
 
 def silence() -> None:
