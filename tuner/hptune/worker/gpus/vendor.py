@@ -200,7 +200,7 @@ class Vendor(abc.ABC):
                     f"unset {variable} for other programs; a trial gets {first} alone",
                 )
         known = len(self.visible(dict(environment)))
-        if applied and known < len(applied[-1][1]):
+        if applied and 0 < known < len(applied[-1][1]):  # none may be on purpose, as by -1
             variable, names = applied[-1]
             yield Note(
                 f"{variable} is {','.join(names)}, which names {known} of the devices here",
