@@ -70,8 +70,8 @@ def check_image(shape: Shape) -> None:
         raise ConfigError(f"image is {image!r}, but there is no such file or folder; {_ALLOWED}")
     if program is ImageProgram.PYXIS and shape.nodes > 1:
         raise ConfigError(
-            f"jobs are to have {shape.nodes} nodes, and image_program is pyxis, with which a job has "
-            "one node; leave nodes out, and divide no trial among nodes"
+            f"jobs are to have {shape.nodes} nodes, and image_program is pyxis, with which a job "
+            "has one node; leave nodes out, and divide no trial among nodes"
         )
     separators = ":" if program is ImageProgram.CH_RUN else ":,"
     for each in map(str, _mounted(shape)):
