@@ -184,6 +184,7 @@ def test_what_a_job_has_and_by_which_way(
         ({"HIP_VISIBLE_DEVICES": "1"}, ["amd:1"]),
         ({"ZE_AFFINITY_MASK": "3,1"}, ["intel:1", "intel:3"]),
         ({"CUDA_VISIBLE_DEVICES": "1"}, ["1"]),
+        ({"CUDA_VISIBLE_DEVICES": "1, 1"}, ["1"]),
         ({}, []),
     ],
 )
