@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .commands import Slurm
-from .values import duration_seconds
 
 SACCT_FORMAT = "JobID,JobName,ElapsedRaw,AllocTRES,TotalCPU,ConsumedEnergyRaw"
 
@@ -21,7 +21,7 @@ class JobUsage:
         core_seconds: Time for which they had cores.
         gpu_seconds: Time for which they had GPUs.
         cpu_seconds: Processor time that they used.
-        energy_joules: Energy that their nodes used for them; 0 where Slurm does not measure it.
+        energy_joules: Energy that their nodes used meanwhile; 0 where Slurm does not measure it.
     """
 
     jobs: int = 0
@@ -52,26 +52,47 @@ def parse_sacct(text: str, name: str) -> JobUsage:
     >>> parse_sacct(job + "9_0.batch|batch|60|cpu=8,gres/gpu=2|01:30.500|7200\n", "a")
     JobUsage(jobs=1, core_seconds=480.0, gpu_seconds=120.0, cpu_seconds=90.5, energy_joules=7200.0)
     """
-    found = set[str]()
-    cores, gpus, used, energy = 0.0, 0.0, 0.0, 0.0
+    seen, current = set[str](), ""
+    cores, gpus, used = 0.0, 0.0, 0.0
+    energies = list[int]()
     for line in text.splitlines():
-        job, job_name, elapsed, resources, cpu_time, joules = line.split("|")
-        if "." in job:
-            # Energy is that of steps, processor time also that of the job.
-            is_ours = job.partition(".")[0] in found
-            energy += int(joules) if is_ours and joules.isdecimal() else 0
-        elif resources and re.fullmatch(rf"{re.escape(name)}([.-].*)?", job_name):
-            found.add(job)
-            counts = dict(part.split("=", 1) for part in resources.split(","))
-            cores += int(elapsed) * int(counts.get("cpu", 0))
-            gpus += int(elapsed) * int(counts.get("gres/gpu", 0))
-            used += _seconds(cpu_time)
-    return JobUsage(len(found), cores, gpus, used, energy)
+        job, _, rest = line.partition("|")
+        name_and_fields = rest.rsplit("|", SACCT_FORMAT.count(",") - 1)
+        if len(name_and_fields) != SACCT_FORMAT.count(","):
+            continue  # not of sacct, as a banner
+        job_name, elapsed, resources, cpu_time, joules = name_and_fields
+        if "." not in job:
+            is_ours = resources and re.fullmatch(rf"{re.escape(name)}([.-].*)?", job_name)
+            current = job if is_ours else ""
+            if is_ours:
+                seen.add(job)
+                energies.append(0)
+                counts = dict(part.partition("=")[::2] for part in resources.split(","))
+                cores += _number(elapsed) * _number(counts.get("cpu", ""))
+                gpus += _number(elapsed) * _gpus(counts)
+                used += _seconds(cpu_time)
+        # Each step has the energy of its nodes while it ran, and steps run at the same time.
+        if current and job.partition(".")[0] == current:
+            energies[-1] = max(energies[-1], _number(joules))
+    return JobUsage(len(seen), cores, gpus, used, float(sum(energies)))
+
+
+def _gpus(counts: Mapping[str, str]) -> int:
+    """Return the number of GPUs, of which Slurm may count only those of each type."""
+    if "gres/gpu" in counts:
+        return _number(counts["gres/gpu"])
+    return sum(_number(each) for kind, each in counts.items() if kind.startswith("gres/gpu:"))
+
+
+def _number(text: str) -> int:
+    """Return a whole number; 0 for what Slurm does not tell."""
+    return int(text) if text.isdecimal() else 0
 
 
 def _seconds(cpu_time: str) -> float:
     """Return a processor time, which sacct writes as D-HH:MM:SS or MM:SS.mmm, in seconds."""
-    whole, _, fraction = cpu_time.partition(".")
-    if not whole.strip("0:-"):
-        return float(f"0.{fraction or 0}")
-    return duration_seconds(whole) + float(f"0.{fraction or 0}")
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", cpu_time)
+    if found is None:
+        return 0.0
+    days, hours, minutes = (int(part or 0) for part in found.groups()[:3])
+    return days * 86400 + hours * 3600 + minutes * 60 + float(found[4])

@@ -145,7 +145,7 @@ def _job_kind(
     order: ClusterOrder, shape: Shape, partitions: Sequence[Partition], need: Need, suffix: str = ""
 ) -> JobKind:
     try:
-        check_image(shape)
+        check_image(replace(shape, nodes=max(shape.nodes, need.nodes)))
         worker = choose_worker(partitions, shape, need)
     except ConfigError as error:
         raise ConfigError(f"{order.config.prefix(shape)}{error}") from error

@@ -221,10 +221,11 @@ class Slurm:
     def accounting(self, columns: str, *, since: str) -> str:
         """Return lines on the user's jobs and their steps since a time, as sacct prints them.
 
-        With `--allocations` it would leave out the steps, but also what the jobs used.
+        A job that was requeued has lines for each of its runs. With `--allocations` it would leave
+        out the steps, but also what the jobs used.
         """
         return self._ask(
-            *("sacct", "--parsable2", "--noheader", f"--format={columns}"),
+            *("sacct", "--parsable2", "--noheader", "--duplicates", f"--format={columns}"),
             *(f"--user={os.getuid()}", f"--starttime={since}"),
         )
 

@@ -199,8 +199,9 @@ def _defaults(path: Path) -> dict[str, Any]:
             _master(master, {})
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    if "://" not in plain.get("image", "://"):
-        plain["image"] = str(path.absolute().parent / Path(plain["image"]).expanduser())
+    if "image" in plain:
+        is_pyxis = plain.get("image_program") == _PYXIS
+        plain["image"] = _whole_image(path.absolute().parent, plain["image"], is_pyxis=is_pyxis)
     return {**plain, "master": master}
 
 
@@ -211,22 +212,31 @@ def _completed(given: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, 
     tables = [given, *(shapes if isinstance(shapes, list) else ())]
     if any(isinstance(table, dict) and not table.keys().isdisjoint(_RIVALS) for table in tables):
         complete = {key: complete[key] for key in complete if key in given or key not in _RIVALS}
+    if "image" not in complete:
+        # Then the site's options of images concern the shapes that have one.
+        own = {key: complete.pop(key) for key in _OF_IMAGE if key in complete and key not in given}
+        if isinstance(shapes, list):
+            complete["shape"] = [
+                {**own, **shape} if isinstance(shape, dict) and "image" in shape else shape
+                for shape in shapes
+            ]
     if isinstance(given.get("master"), dict):
         complete["master"] = {**defaults.get("master", {}), **given["master"]}
     return complete
 
 
 def _with_image_in(folder: Path, shape: Shape) -> Shape:
-    """Return the shape with the whole path of its image, if that is no URL."""
-    if shape.image is None or "://" in shape.image:
+    if shape.image is None:
         return shape
-    path = folder / Path(shape.image).expanduser()
+    is_pyxis = shape.image_program == _PYXIS
+    return replace(shape, image=_whole_image(folder, shape.image, is_pyxis=is_pyxis))
+
+
+def _whole_image(folder: Path, image: str, *, is_pyxis: bool) -> str:
+    """Return the whole path of an image that is named in a folder, if it is no URL."""
+    path = folder / Path(image).expanduser()
     # Pyxis takes a name in a registry too, such as nvcr.io#nvidia/pytorch:24.05-py3.
-    return (
-        shape
-        if shape.image_program == "pyxis" and not path.exists()
-        else replace(shape, image=str(path))
-    )
+    return image if "://" in image or (is_pyxis and not path.exists()) else str(path)
 
 
 def parse_config(text: str, defaults: Mapping[str, Any] | None = None) -> SlurmConfig:
@@ -319,6 +329,11 @@ _MASTER_KEYS = (
 _RIVALS = ("image", "launcher")
 """Keys of which a shape has one at most: either of the user's replaces both of the site's."""
 
+_OF_IMAGE = ("image_program", "image_options")
+"""Keys that concern an image."""
+
+_PYXIS = "pyxis"
+
 _SHARED_KEYS = ("account", "modules", "environment", "prologue")
 """The keys at the top that apply to the master as well; the others concern its workers' nodes."""
 
@@ -371,7 +386,7 @@ def _shape(plain: Mapping[str, Any], number: int | None) -> Shape:
         raise ConfigError(
             "`image` is given with `launcher`, which it is short for; leave one of them out"
         )
-    for key in ("image_program", "image_options"):
+    for key in _OF_IMAGE:
         if getattr(shape, key) and not shape.image:
             raise _WrongKeyError(key, f"{key} is given without `image`; add it, or leave {key} out")
     check_notice(shape)

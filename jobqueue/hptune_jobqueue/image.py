@@ -48,6 +48,11 @@ def program_of(shape: Shape) -> ImageProgram:
     return ImageProgram.CH_RUN if is_folder else ImageProgram.APPTAINER
 
 
+def is_run_by_srun(shape: Shape) -> bool:
+    """Return whether srun runs the shape's image. At a SIGTERM it would kill its task."""
+    return shape.image is not None and program_of(shape) is ImageProgram.PYXIS
+
+
 def check_image(shape: Shape) -> None:
     """Check that the shape's image and its program are there, and that it can mount what it must.
 
@@ -65,8 +70,8 @@ def check_image(shape: Shape) -> None:
         raise ConfigError(f"image is {image!r}, but there is no such file or folder; {_ALLOWED}")
     if program is ImageProgram.PYXIS and shape.nodes > 1:
         raise ConfigError(
-            f"nodes is {shape.nodes}, and image_program is pyxis, with which a job has one node; "
-            "leave nodes out"
+            f"jobs are to have {shape.nodes} nodes, and image_program is pyxis, with which a job "
+            "has one node; leave nodes out, and divide no trial among nodes"
         )
     separators = ":" if program is ImageProgram.CH_RUN else ":,"
     for each in map(str, _mounted(shape)):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import ANY_PARTITION, Shape
-from .image import prepare_lines, python_command
+from .image import is_run_by_srun, prepare_lines, python_command
 from .sizing import MEBIBYTE, WorkerShape
 from .values import gres_of
 
@@ -296,8 +296,8 @@ def master_script(shape: Shape, lines: Sequence[str], *, job_name: str, log: Pat
 
 
 def _directives(shape: Shape, worker: WorkerShape, logs: Path) -> list[str]:
-    # Signals go to the batch script, which is the worker, or to the tasks of all nodes.
-    recipient = "B:" if shape.nodes == 1 else ""
+    # Signals go to the batch script, which is the worker, or to the tasks of srun.
+    recipient = "B:" if shape.nodes == 1 and not is_run_by_srun(shape) else ""
     lines = [
         f"--nodes={shape.nodes}",
         "--array=0",

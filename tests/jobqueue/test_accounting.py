@@ -36,12 +36,41 @@ def test_the_jobs_of_one_study_are_added_up() -> None:
     assert parse_sacct("", "hptune-a-1").jobs == 0
 
 
+def test_each_run_of_a_requeued_job_counts_and_it_is_one_job() -> None:
+    run = "5|a.master|600|cpu=1|00:10.000|\n5.batch|batch|600|cpu=1|00:10.000|500\n"
+    assert parse_sacct(run + run, "a") == JobUsage(1, 1200.0, 0.0, 20.0, 1000.0)
+
+
+def test_steps_that_run_at_the_same_time_used_the_same_energy() -> None:
+    steps = "".join(f"8.{step}|{step}|60|cpu=8|01:00|700\n" for step in ("batch", "extern", "0"))
+    assert parse_sacct(f"8|a|60|cpu=8|03:00|\n{steps}", "a").energy_joules == 700
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "7|odd|name|60|cpu=1|00:10:00|",
+        "welcome to this cluster",
+        "",
+        "7_[0-3]|hptune-a-1-workers|||00:00:00|",
+    ],
+)
+def test_lines_of_other_jobs_and_of_jobs_that_wait_count_nothing(line: str) -> None:
+    assert parse_sacct(f"{line}\n{SACCT}", "hptune-a-1") == parse_sacct(SACCT, "hptune-a-1")
+
+
+def test_what_slurm_does_not_tell_counts_nothing() -> None:
+    line = "9|a||cpu=8,gres/gpu:a100=2,gres/gpu:h100=1|INVALID|"
+    assert parse_sacct(line, "a") == JobUsage(jobs=1)
+    assert parse_sacct(line.replace("||", "|10|"), "a").gpu_seconds == 30
+
+
 @pytest.fixture
 def sacct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A command that prints a file, as that of a Slurm with a database does."""
+    """A command that prints a file; asked for less than all runs, it refuses."""
     shown, command = tmp_path / "shown", tmp_path / "bin/sacct"
     command.parent.mkdir()
-    command.write_text(f"#!/bin/sh\nexec cat {shown}\n")
+    command.write_text(f'#!/bin/sh\ncase "$*" in *--duplicates*) exec cat {shown};; esac; exit 1\n')
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}:/usr/bin:/bin")
     return shown

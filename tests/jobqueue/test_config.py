@@ -191,6 +191,31 @@ def test_a_site_gives_defaults_that_the_user_replaces(tmp_path: Path, site: Path
     assert (shape.image, shape.launcher) == (None, "numactl")
 
 
+def test_what_a_site_says_of_images_concerns_shapes_with_an_image(
+    tmp_path: Path, site: Path
+) -> None:
+    site.write_text('image_program = "singularity"\nimage_options = ["--rocm"]\n')
+    path = tmp_path / "slurm.toml"
+    path.write_text(
+        'partition = "gpu"\nwalltime = "10"\n'
+        '[[shape]]\nname = "a"\nimage = "own.sif"\n[[shape]]\nname = "b"\nlauncher = "numactl"\n'
+    )
+    first, second = read_config(path).shapes
+    assert (first.image_program, first.image_options) == ("singularity", ("--rocm",))
+    assert (second.image_program, second.image_options) == (None, ())
+    site.write_text('image = "site.sif"\nimage_program = "singularity"\n')
+    path.write_text('partition = "gpu"\nwalltime = "10"\nlauncher = "numactl"\n')
+    (shape,) = read_config(path).shapes
+    assert (shape.image, shape.image_program, shape.launcher) == (None, None, "numactl")
+
+
+def test_an_image_of_a_site_may_be_a_name_in_a_registry(tmp_path: Path, site: Path) -> None:
+    site.write_text('image = "nvcr.io#nvidia/jax:25"\nimage_program = "pyxis"\n')
+    path = tmp_path / "slurm.toml"
+    path.write_text('partition = "gpu"\nwalltime = "10"\n')
+    assert read_config(path).shapes[0].image == "nvcr.io#nvidia/jax:25"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from hptune_jobqueue.config import Shape, read_config
+from hptune_jobqueue.cluster import ClusterOrder, job_kinds
+from hptune_jobqueue.commands import Slurm
+from hptune_jobqueue.config import Shape, SlurmConfig, read_config
 from hptune_jobqueue.errors import ConfigError
 from hptune_jobqueue.image import check_image
+from hptune_jobqueue.nodes import parse_sinfo
 from hptune_jobqueue.script import WorkerCommand, job_script
-from hptune_jobqueue.sizing import WorkerShape
+from hptune_jobqueue.sizing import Need, WorkerShape
 
 GIBIBYTE = 2**30
 
@@ -23,17 +26,21 @@ def shape_of(folder: Path, lines: str) -> Shape:
     return config.shapes[0]
 
 
-def commands(shape: Shape, *, gpus: int = 0) -> list[str]:
-    """Return the lines of a job's script that are neither directives nor hptune's variables."""
-    script = job_script(
+def script_of(shape: Shape, *, gpus: int = 0) -> list[str]:
+    """Return the lines of a job's script."""
+    return job_script(
         shape,
         WorkerShape(cpus=2, gpus=gpus, memory_bytes=GIBIBYTE, trials=1),
         WorkerCommand(address="/home/me/study/jobs/scheduler.json", module="hptune worker"),
         job_name="j",
         logs=Path("/home/me/study/jobs"),
-    )
+    ).splitlines()
+
+
+def commands(shape: Shape, *, gpus: int = 0) -> list[str]:
+    """Return the lines of a job's script that are neither directives nor hptune's variables."""
     skipped = ("#", "export HPTUNE_", "export CUDA_", "for _ in ")
-    return [line for line in script.splitlines() if line and not line.startswith(skipped)]
+    return [line for line in script_of(shape, gpus=gpus) if line and not line.startswith(skipped)]
 
 
 def test_apptainer_runs_a_file_with_its_gpus_and_the_directories_of_the_study(
@@ -96,6 +103,29 @@ def test_pyxis_runs_a_name_in_a_registry_or_a_file(tmp_path: Path, image: str) -
     )
     with pytest.raises(ConfigError, match="with which a job has one node"):
         check_image(shape_of(tmp_path, f"{lines}\nnodes = 2"))
+
+
+def test_with_pyxis_a_trial_on_several_nodes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = parse_sinfo("gpu|up|infinite|8|64000|gpu:4|3|idle\n")
+    monkeypatch.setattr(Slurm, "partitions", lambda _: partitions)
+    shape = shape_of(tmp_path, 'image = "site#own"\nimage_program = "pyxis"\nmodules = ["pyxis"]')
+    config = SlurmConfig((shape,))
+    order = ClusterOrder(config=config, name="a", directory=tmp_path, module="worker", max_jobs=1)
+    assert job_kinds(order, Need(gpus=1))
+    with pytest.raises(ConfigError, match="2 nodes, and image_program is pyxis"):
+        job_kinds(order, Need(gpus=1, nodes=2))
+
+
+def test_the_notice_of_a_jobs_end_does_not_go_to_an_srun_which_would_kill_the_worker(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "hptune.sif").touch()
+    assert "#SBATCH --signal=TERM@120" in script_of(
+        shape_of(tmp_path, 'image = "site#own"\nimage_program = "pyxis"')
+    )
+    assert "#SBATCH --signal=B:TERM@120" in script_of(shape_of(tmp_path, 'image = "hptune.sif"'))
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,7 @@ def test_what_a_job_has_and_by_which_way(
         ({"HIP_VISIBLE_DEVICES": "1"}, ["amd:1"]),
         ({"ZE_AFFINITY_MASK": "3,1"}, ["intel:1", "intel:3"]),
         ({"CUDA_VISIBLE_DEVICES": "1"}, ["1"]),
+        ({"CUDA_VISIBLE_DEVICES": "1, 1"}, ["1"]),
         ({}, []),
     ],
 )
@@ -211,6 +212,7 @@ def test_variables_that_another_tool_has_set_against_each_other_are_told(
     assert notes(nodes["AMD"], dict.fromkeys(both, "0,1")) == ""
     found = notes(nodes["AMD"], {**both, "CUDA_VISIBLE_DEVICES": "1,2"})
     assert "CUDA_VISIBLE_DEVICES is 1,2, which names 1 of the devices here" in found
+    assert notes(nodes["AMD"], {"CUDA_VISIBLE_DEVICES": "-1"}) == "", "it hides them on purpose"
     found = notes(nodes["Intel"], {"ZE_AFFINITY_MASK": "0.1"})
     assert "ZE_AFFINITY_MASK is 0.1, but ZE_FLAT_DEVICE_HIERARCHY is FLAT" in found
     composite = {"ZE_AFFINITY_MASK": "0.1", "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"}
@@ -339,3 +341,11 @@ def test_unequal_gpus_have_names_that_cannot_be_mistaken(nodes: dict[str, Path])
             assert (gpus.names, gpus.notes) == (("0", "1"), ())
             assert (gpus.total_bytes(("0",)), gpus.identity("1")) == (16 * nvml.GB, "GPU-a")
             assert gpus.total_bytes(("7",)) == 0
+
+
+def test_a_uuid_may_be_as_short_as_cuda_takes_it(nodes: dict[str, Path]) -> None:
+    cards = (nvml.Card("GPU-8932f937-d72c"), nvml.Card("GPU-8f00c4a1-0b11"))
+    with on(nodes["none"], {"CUDA_VISIBLE_DEVICES": "GPU-8932f,GPU-8"}, *cards) as gpus:
+        short, unclear = gpus.names
+        assert (gpus.identity(short), gpus.total_bytes([short])) == (cards[0].uuid, 80 * nvml.GB)
+        assert (gpus.identity(unclear), gpus.total_bytes([unclear])) == (unclear, 0)

@@ -77,11 +77,13 @@ class Nvidia(Vendor):
         return self._plausible(names)  # whether there is such a device, CUDA knows
 
     def gpu(self, name: str) -> Gpu | None:
-        """Return what is known of a device, by its number or its UUID."""
+        """Return what is known of a device, by its number or its UUID, or the UUID's beginning."""
         every = self.devices
         if name.isdecimal():
             name = self._uuids.get(name, "") if self._are_numbers_known(os.environ) else ""
-        return next((each for each in every if each.identity == name), None)
+        found = [each for each in every if name and each.identity.startswith(name)]
+        exact = [each for each in found if each.identity == name]
+        return exact[0] if exact else found[0] if len(found) == 1 else None
 
     def _are_numbers_known(self, environment: Mapping[str, str]) -> bool:
         are_equal = all(device.name != device.identity for device in self.devices)

@@ -185,8 +185,8 @@ class Vendor(abc.ABC):
         return left[place] if place is not None and place < len(left) else None
 
     def _plausible(self, names: Sequence[str]) -> list[str]:
-        """Return the names up to one that can be none, where no device is known."""
-        return list(itertools.takewhile(_NAME.fullmatch, names))
+        """Return the names, each once, up to one that can be none, where no device is known."""
+        return list(dict.fromkeys(itertools.takewhile(_NAME.fullmatch, names)))
 
     def notes(self, environment: Mapping[str, str]) -> Iterator[Note]:
         """Yield what is wrong with the variables, or unknown of the visible devices."""
@@ -200,7 +200,7 @@ class Vendor(abc.ABC):
                     f"unset {variable} for other programs; a trial gets {first} alone",
                 )
         known = len(self.visible(dict(environment)))
-        if applied and known < len(applied[-1][1]):
+        if applied and 0 < known < len(applied[-1][1]):  # none may be on purpose, as by -1
             variable, names = applied[-1]
             yield Note(
                 f"{variable} is {','.join(names)}, which names {known} of the devices here",
