@@ -7,10 +7,11 @@ import contextlib
 import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from distributed import Client, Scheduler
-from distributed.comm import connect
+from distributed.comm.core import connect
 
 from hptune.security.certificates import in_memory
 from hptune.worker.dask import connection_limit
@@ -98,7 +99,7 @@ def test_of_strangers_who_just_came_twice_as_many_are_kept(
 
 
 @contextlib.asynccontextmanager
-async def listening() -> AsyncIterator[Scheduler]:
+async def listening() -> AsyncIterator[Any]:
     async with Scheduler(
         host="127.0.0.1",
         port=0,
