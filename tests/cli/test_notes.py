@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,20 @@ def test_a_study_of_another_user_takes_none() -> None:
         finally:
             os.seteuid(0)
         assert study.notes == []
+
+
+def test_notes_that_are_written_at_the_same_time_are_all_kept(cli: InProcess) -> None:
+    study = cli.study()
+    typical(study)
+    at_once = threading.Barrier(8)
+
+    def write(number: int) -> None:
+        at_once.wait()
+        Study(study).note(str(number))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(write, range(8)))
+    assert sorted(Study(study).notes) == sorted(map(str, range(8)))
 
 
 def test_the_search_does_not_see_a_note() -> None:

@@ -51,6 +51,27 @@ def test_a_master_that_may_not_let_go_yet_goes_on_and_bears_further_signals(tmp_
     assert (asked, left) == ([signal.SIGUSR1] * 3, ["left"])
 
 
+def test_a_second_signal_leaves_also_after_the_last_trial(tmp_path: Path) -> None:
+    """The best model is tried then, which may take minutes on a login node."""
+    left = list[str]()
+    directory = StudyDirectory(tmp_path).create()
+    with directory.acquire() as lock:
+        requests = StopRequests(
+            lock,
+            SystemClock(),
+            timeout_seconds=None,
+            worked_seconds=0.0,
+            may_stop=lambda _: True,
+        )
+        with requests.from_signals(wake=lambda: None, end_at_once=lambda: left.append("left")):
+            assert requests() == ()
+            requests.close()
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert not left
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert left == ["left"]
+
+
 def drop_an_interrupt() -> None:
     """Receive a signal in a destructor, where Python drops exceptions."""
 

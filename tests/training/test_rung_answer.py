@@ -31,16 +31,18 @@ class Clock:
 
 
 class Waits(threading.Condition):
-    """Notes how long each wait may last, and never waits."""
+    """Notes how long each wait may last, and waits so long by the clock of the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         super().__init__()
+        self._clock = clock
         self.most_seconds: list[float] = []
 
     def wait_for(self, predicate: Callable[[], _T], timeout: float | None = None) -> _T:
         if not predicate():
             assert timeout is not None
             self.most_seconds.append(timeout)
+            self._clock.seconds += timeout
         return predicate()
 
 
@@ -50,8 +52,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    condition = Waits()
+def waits(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> list[float]:
+    condition = Waits(clock)
     monkeypatch.setattr(rung_answer, "Condition", lambda: condition)
     return condition.most_seconds
 
@@ -106,6 +108,16 @@ def test_who_got_no_answer_waits_again_only_after_one(clock: Clock, waits: list[
         at.reported(step)
         at.wait()
     assert len(waits) == 2, "at 1 and at 9"
+
+
+def test_waits_do_not_make_the_next_ones_longer(clock: Clock, waits: list[float]) -> None:
+    at = answer(clock, *range(1, 9))
+    for step in range(1, 9):
+        clock.seconds += 1.0
+        at.reported(step)
+        at.wait()
+        at.continue_after(step)  # late, as each time
+    assert waits == [pytest.approx(0.5)] * 8
 
 
 def context(tmp_path: Path, send: list[Event], *, answer: Halt | None, at: int) -> TrialContext:

@@ -88,7 +88,25 @@ def test_another_master(directory: StudyDirectory, now: list[float]) -> None:
     with directory.acquire() as lock:
         watch = MasterLiveness(directory.path, lock.owner.token)
     with directory.acquire():
+        assert watch.look() is MasterState.LIVES
+        now[0] += 5
         assert watch.look() is MasterState.REPLACED
+
+
+def test_who_writes_a_note_on_the_study_of_a_lost_master_replaces_it_not(
+    directory: StudyDirectory, now: list[float]
+) -> None:
+    with directory.acquire() as lock:
+        watch = MasterLiveness(directory.path, lock.owner.token)
+        assert watch.look() is MasterState.LIVES
+    for _ in range(3):  # each holds the lock for a moment
+        now[0] += 5
+        with directory.acquire():
+            assert watch.look() is not MasterState.REPLACED
+    for _ in range(2):
+        now[0] += 5
+        state = watch.look()
+    assert (state, watch.silent_seconds) == (MasterState.LOST, 25)
 
 
 MODEL = """

@@ -6,17 +6,22 @@ import asyncio
 import contextlib
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from distributed import Client, Scheduler
+from distributed.comm.core import connect
 
 from hptune.security.certificates import in_memory
+from hptune.worker.dask import connection_limit
 from hptune.worker.dask.connection_limit import limit_connections
 from hptune.worker.dask.encryption import security
 
 FILES = 400
 """Files that the process may open; a port keeps 100 connections of strangers then."""
+
+SAFE = security(in_memory())
 
 
 @pytest.fixture
@@ -46,17 +51,14 @@ async def connected(port: int, at: str = "127.0.0.1") -> socket.socket:
 
 @pytest.mark.parametrize("page", [False, True], ids=["Dask's port", "the port for /health"])
 def test_the_oldest_of_the_host_with_most_connections_is_closed(
-    few_files: None, page: bool
+    few_files: None, page: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    safe = security(in_memory())
+    monkeypatch.setattr(connection_limit, "_YOUNG_SECONDS", 0.0)
 
     async def flood() -> None:
-        async with Scheduler(
-            host="127.0.0.1", port=0, security=safe, dashboard_address="127.0.0.1:0"
-        ) as scheduler:
-            limit_connections(scheduler)
+        async with listening() as scheduler:
             port = scheduler.http_server.port if page else scheduler.port
-            async with Client(scheduler.address, security=safe, asynchronous=True) as client:
+            async with Client(scheduler.address, security=SAFE, asynchronous=True) as client:
                 with contextlib.ExitStack() as stack:
                     other = stack.enter_context(await connected(port, "127.0.0.2"))
                     flood = [stack.enter_context(await connected(port)) for _ in range(150)]
@@ -67,3 +69,43 @@ def test_the_oldest_of_the_host_with_most_connections_is_closed(
                     assert await client.scheduler.identity()
 
     asyncio.run(flood())
+
+
+def test_many_workers_that_join_at_once_are_no_strangers(few_files: None) -> None:
+    async def join() -> None:
+        async with listening() as scheduler:
+            shown = SAFE.get_connection_args("worker")
+            calls = [connect(scheduler.address, **shown) for _ in range(150)]
+            for comm in await asyncio.gather(*calls):
+                comm.abort()
+
+    asyncio.run(join())
+
+
+def test_of_strangers_who_just_came_twice_as_many_are_kept(
+    few_files: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_limit, "_MOST", 20)
+
+    async def flood() -> None:
+        async with listening() as scheduler:
+            with contextlib.ExitStack() as stack:
+                flood = [stack.enter_context(await connected(scheduler.port)) for _ in range(60)]
+                await asyncio.sleep(0.1)
+                kept = [await is_open(each) for each in flood]
+                assert kept == [False] * 20 + [True] * 40
+
+    asyncio.run(flood())
+
+
+@contextlib.asynccontextmanager
+async def listening() -> AsyncIterator[Any]:
+    async with Scheduler(
+        host="127.0.0.1",
+        port=0,
+        security=SAFE,
+        dashboard=False,
+        dashboard_address="127.0.0.1:0",
+    ) as scheduler:
+        limit_connections(scheduler)
+        yield scheduler

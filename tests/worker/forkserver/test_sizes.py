@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import tempfile
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +15,9 @@ import pytest
 
 from hptune.config.model_file import OF_EACH_TRIAL, check_path
 from hptune.core.trial import Params
-from hptune.errors import ModelFileError
+from hptune.errors import ModelFileError, StudyError
 from hptune.worker.forkserver.client import ForkServer
-from hptune.worker.orders import ProbeOrder, SizeOrder
+from hptune.worker.orders import ModelOrder, ProbeOrder, SizeOrder
 from real_runs import Ended, Hptune, trials
 
 MODEL = """\
@@ -141,6 +142,21 @@ def test_a_suspended_server_keeps_no_process_and_answers_again(tmp_path: Path) -
         assert servers(server.address)
         server.suspend()
     assert not Path(server.address).parent.exists()
+
+
+def test_a_suspended_server_that_cannot_start_again_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (model := tmp_path / "model.py").write_text(GOOD)
+    source, here = check_path(model), str(tmp_path)
+    with contextlib.closing(ForkServer(source)) as server:
+        found = server.probe(ProbeOrder(source, here, here))
+        server.suspend()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+        order = ModelOrder(source, here, model, tuple(found.space), {"width": 3})
+        assert server.try_model(order) == "", "a study that is over ends without an error"
+        with pytest.raises(StudyError, match="ended without an answer"):
+            server.sizes(SizeOrder(source, here, tuple(found.space), ({"width": 3},)))
 
 
 def servers(address: str) -> list[int]:

@@ -274,11 +274,15 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             earlier = split.measured(executor, requests) if split is not None else ()
             splits = split is not None and split.is_known
             finish = loop.run(opened(plan, at=opened_at, splits=splits), earlier)
+            requests.close()
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
         run.ledger.set_facts({"ended": ended})
         discard_journals(run.directory)
         if finish.finish_reason is not FinishReason.INTERRUPTED:
-            _try_best_model(run)
+            # A login node first imports the framework, for which no job is to wait.
+            cluster.scale_down()
+            with run.lock.beating():
+                _try_best_model(run)
     raise_finish(finish, run)
     return RunResult(finish, display.seconds, cluster.left_behind)
 

@@ -83,6 +83,10 @@ class StopRequests:
         self._is_reported = stop is not None
         return others if stop is None else (*others, stop)
 
+    def close(self) -> None:
+        """Note that nobody asks any more, as the study is over; a second signal then leaves."""
+        self._is_reported = True
+
     def _own(self, now: float) -> StopRequested | None:
         """Return the request to stop that no user wrote; None if there is none."""
         if self._signal is not None:

@@ -15,6 +15,11 @@ from .ledger import Ledger, LedgerReader
 _MOST_CHARACTERS = 10_000
 """Longest note."""
 
+_OTHERS_SECONDS = 3.0
+"""Who has the lock for less than this may write a note, too. A master answers; they do not."""
+
+_AGAIN_SECONDS = 0.05
+
 
 def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool: str) -> None:
     """Write a note or tags on a study or on one of its trials, whether it runs or not.
@@ -41,10 +46,18 @@ def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool
             f"the note has {len(note.text)} characters; allowed are 1 to {_MOST_CHARACTERS}, and "
             "none if a tag is given"
         )
-    try:
-        with directory.acquire() as lock, Ledger.open(directory, lock=lock) as ledger:
-            asked = new_request(UserAction.NOTE, tool=tool)
-            at, action = time.time(), UserAction.NOTE
-            ledger.append([UserRequested(at, asked.name, action, asked.by, trial, note=note)])
-    except StudyLockedError:  # its master writes
-        ask(directory, UserAction.NOTE, tool=tool, trial=trial, note=note)
+    give_up_at = time.monotonic() + _OTHERS_SECONDS
+    while True:
+        try:
+            with directory.acquire() as lock, Ledger.open(directory, lock=lock) as ledger:
+                asked = new_request(UserAction.NOTE, tool=tool)
+                at, action = time.time(), UserAction.NOTE
+                ledger.append([UserRequested(at, asked.name, action, asked.by, trial, note=note)])
+            return
+        except StudyLockedError:
+            owner = directory.owner()
+        is_master = owner is not None and time.time() - owner.since > _OTHERS_SECONDS
+        if is_master or time.monotonic() > give_up_at:
+            break
+        time.sleep(_AGAIN_SECONDS)
+    ask(directory, UserAction.NOTE, tool=tool, trial=trial, note=note)

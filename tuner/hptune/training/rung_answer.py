@@ -15,8 +15,9 @@ MOST_SECONDS = 1.0
 """Longest wait; a master that takes longer is away, or its file system hangs."""
 
 SHARE_OF_STEP = 0.5
-"""Longest wait, as a share of the time since the report before. Two of three trials stop at a rung,
-and each saves a step or more by the wait, so it pays even if every answer takes this long."""
+"""Longest wait, as a share of the time since the report before, without the wait that followed it.
+Two of three trials stop at a rung, and each saves a step or more by the wait, so it pays even if
+every answer takes this long."""
 
 
 class RungAnswer:
@@ -66,10 +67,12 @@ class RungAnswer:
         due, self._due = self._due, None
         if due is None or not self._is_in_time:
             return
+        began = self._clock()
         with self._news:
             self._is_in_time = self._news.wait_for(
                 lambda: self._is_stopped or self.continued >= due, self._most_seconds
             )
+        self._reported_at += self._clock() - began  # else each wait would make the next one longer
 
     def stop(self) -> None:
         """Note that the trial is to stop."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 import ssl
+import time
 from collections import Counter
 from typing import Any
 
@@ -20,12 +21,15 @@ _SHARE = 4
 _MOST = 512
 """Their largest number, where a process may open many files."""
 
+_YOUNG_SECONDS = 10.0
+"""Until then, a connection may be that of a worker. Hundreds join at once where a scheduler begins,
+and one that is closed meanwhile does not try again. So twice as many young ones are kept."""
+
 
 def limit_connections(server: Any) -> None:
     """Limit the connections of strangers to the ports of a server of Dask's that listens.
 
-    A connection too many closes the oldest one of the host that has most of them. Certificates are
-    shown within milliseconds, and who is closed in between connects again.
+    A connection too many closes the oldest one of the host that has most of them.
 
     Args:
         server: A scheduler, a nanny or a worker. One without certificates is open to everybody, so
@@ -33,9 +37,9 @@ def limit_connections(server: Any) -> None:
     """
     for listener in server.listeners:
         if listener.prefix == "tls://":
-            _limit(listener.tcp_server)
+            _limit(listener.tcp_server, young_seconds=_YOUNG_SECONDS)
     if hasattr(server, "http_server"):
-        _limit(server.http_server)
+        _limit(server.http_server, young_seconds=0.0)
 
 
 def limit_at_scheduler(dask_scheduler: Any = None) -> None:
@@ -43,9 +47,9 @@ def limit_at_scheduler(dask_scheduler: Any = None) -> None:
     limit_connections(dask_scheduler)
 
 
-def _limit(port: TCPServer) -> None:
+def _limit(port: TCPServer, *, young_seconds: float) -> None:
     serve: Any = port.handle_stream
-    strangers: dict[IOStream, str] = {}
+    strangers: dict[IOStream, tuple[str, float]] = {}
 
     async def handle(stream: IOStream, address: Any) -> None:
         # Dask would wait for ever for the certificate of a connection that is closed already.
@@ -55,10 +59,16 @@ def _limit(port: TCPServer) -> None:
     def admit(stream: IOStream, address: Any) -> Any:
         for each in [known for known in strangers if not _is_stranger(known)]:
             del strangers[each]
-        strangers[stream] = str(address[0])
-        if len(strangers) > _limit_now():
-            ((host, _),) = Counter(strangers.values()).most_common(1)
-            next(each for each, of in strangers.items() if of == host).close()
+        now = time.monotonic()
+        strangers[stream] = str(address[0]), now
+        while len(strangers) > (most := _limit_now()):
+            ((host, _),) = Counter(of for of, _ in strangers.values()).most_common(1)
+            oldest = next(each for each, (of, _) in strangers.items() if of == host)
+            is_young = now - strangers[oldest][1] < young_seconds
+            if is_young and len(strangers) <= 2 * most:
+                break
+            del strangers[oldest]
+            oldest.close()
         return handle(stream, address)
 
     port.handle_stream = admit  # type: ignore[method-assign]  # as Dask itself does

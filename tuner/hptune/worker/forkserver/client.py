@@ -194,13 +194,13 @@ class ForkServer:
             order: The question.
             gone: What to raise if the child is gone.
         """
-        with self._reading:
-            if self._is_suspended and not self._is_closed:
-                self._make_folder()
-                self._process = self._start(with_source=self._with_source)
-                self._is_suspended = False
-            self._read_ready()
         try:
+            with self._reading:
+                if self._is_suspended and not self._is_closed:
+                    self._make_folder()
+                    self._process = self._start(with_source=self._with_source)
+                    self._is_suspended = False
+                self._read_ready()
             with (
                 contextlib.closing(Client(self.address)) as client,
                 contextlib.closing(client.fork("question", order)) as channel,
@@ -220,7 +220,6 @@ class ForkServer:
             self._is_suspended, self._ready = True, False
             self._close_pipes()
             self._end_process()
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def rest(self) -> None:
         """End the children, and keep the process for another study; `resting` returns it then.
@@ -270,9 +269,6 @@ class ForkServer:
             # It would notice only after its imports that it is not needed; it has no children yet.
             self._process.kill()
         self._end_process()
-        if self._process.returncode != 0:
-            orphans.kill_of_dead_server(self._folder)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end_process(self) -> None:
         try:
@@ -281,6 +277,9 @@ class ForkServer:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._process.returncode != 0:
+            orphans.kill_of_dead_server(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):

@@ -39,7 +39,7 @@ class MasterLiveness:
 
     def __init__(self, directory: Path, token: str) -> None:
         self._lease = directory / "lease"
-        self._token = token
+        self._token = self._seen = token
         self._heartbeat = 0
         self._beat_at = -math.inf
         self._alive_at = time.monotonic()
@@ -68,15 +68,19 @@ class MasterLiveness:
             return self._state
         self._missing = 0
         if heartbeat != self._heartbeat:
-            if self._heartbeat and token == self._token:
-                self._beat_at = now
-            self._heartbeat, self._alive_at = heartbeat, now
+            if token == self._token:
+                self._beat_at = now if self._heartbeat else self._beat_at
+                self._alive_at = now
+            self._heartbeat = heartbeat
         if token != self._token:
-            self._state = MasterState.REPLACED
+            # Seen once, it may be that of a user's command, which writes a note and is gone.
+            if token == self._seen:
+                self._state = MasterState.REPLACED
         elif now - self._alive_at > STALE_SECONDS:
             self._state = MasterState.LOST
         else:
             self._state = MasterState.LIVES
+        self._seen = token
         return self._state
 
     def outlived(self, moment: float) -> bool:
