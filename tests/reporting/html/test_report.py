@@ -34,8 +34,9 @@ from hptune.reporting.html.page_data import TrialRows
 from hptune.reporting.html.panel import Panel
 from hptune.reporting.html.report import make_report, page_of
 from hptune.reporting.html.run_figures import timeline
-from hptune.reporting.html.search_figures import importance
+from hptune.reporting.html.search_figures import importance, undecided
 from hptune.reporting.html.trials import Shown, StudyTrials
+from hptune.reporting.results.importance import Importance
 from hptune.reporting.results.view import StudyView
 from hptune.storage.lease import LockOwner
 from real_runs import wait_for
@@ -371,6 +372,23 @@ def test_all_sections_count_the_trials_alike() -> None:
     report = make_report(StudyTrials(waiting, SPACE, reports), SETUP, now=2000.0)
     assert "<strong>8 complete</strong><span>4 pruned, 1 failed, 27 to come<" in report.headline
     assert "<strong>13/40</strong>" in report.headline
+
+
+def test_what_a_reader_asks_first_is_written_out() -> None:
+    panels = panels_of(*study(90))
+    assert re.search(r"Trial \d+ is the best; \d+ later trials? ended", panels["history"].words)
+    of_states = {row[0]: row[1:] for row in panels["costs"].tables[1].rows}
+    assert {"complete", "stopped early", "failed"} <= of_states.keys()
+    number, core_time, _ = of_states["complete"]
+    assert int(number) > 20, "of 90 trials, some were stopped and one failed"
+    assert core_time not in ("", "0s")
+
+
+def test_where_the_order_of_the_importance_is_not_certain_it_says_so() -> None:
+    sure, unsure = (Importance("rate", 0.8, low, 1.0) for low in (0.7, 0.1))
+    others = [Importance("units", 0.15, 0.05, 0.5), Importance("act", 0.05, 0.0, 0.05)]
+    assert undecided([sure, *others]) == ""
+    assert "the intervals of rate and units overlap" in undecided([unsure, *others])
 
 
 def test_the_headline_of_a_study_that_runs_estimates_the_rest() -> None:

@@ -133,7 +133,30 @@ def costs(trials: StudyTrials, *, now: float) -> Panel:
         ("repeated after a loss", str(sum(view.retried.values()))),
     ]
     words = "Devices held by trials, from the start of their processes to their ends."
-    return Panel(words, tables=[Table(("", ""), rows)], is_folded=False)
+    tables = [Table(("", ""), rows), _by_state(trials, now=now)]
+    return Panel(words, tables=tables, is_folded=False)
+
+
+def _by_state(trials: StudyTrials, *, now: float) -> Table:
+    """Return what the trials of each state cost: what failed and stopped ones took."""
+    view = trials.view
+    until = now if view.master is not None else None
+    states = {trial.number: trial.state for trial in view.trials}
+    rows = []
+    for state in TrialState:
+        mine = [each for each in view.attempts if states.get(each.id.trial) is state]
+        if mine:
+            spent = costs_of(mine, now=until)
+            count = len({each.id.trial for each in mine})
+            rows.append(
+                (
+                    "stopped early" if state is TrialState.PRUNED else state.lower(),
+                    str(count),
+                    text.duration(spent.core_hours * 3600),
+                    text.duration(spent.gpu_hours * 3600),
+                )
+            )
+    return Table(("trials", "number", "core time", "GPU time"), rows)
 
 
 def failures(trials: StudyTrials) -> Panel | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ... import text
+from ...core.kinds import enumerated
 from ..results.importance import MIN_TRIALS, Importance
 from ..results.rungs import RungAgreement, rung_agreements, stopped_at, stopping_warning
 from .panel import LABEL_CHARACTERS, Figure, Panel, Table
@@ -12,6 +13,9 @@ from .trials import Shown, StudyTrials, described
 
 _MOST_BARS = 30
 """Hyperparameters whose importance is drawn; the table has all of them."""
+
+_NAMED = 3
+"""Hyperparameters that are named beside the first one where their order is not certain."""
 
 _LEAST_CONTOUR_TRIALS = 10
 """Complete trials below which no contour is drawn."""
@@ -21,7 +25,18 @@ def history(trials: StudyTrials) -> Panel | None:
     """Return the values of the trials in their order; None if none has a value."""
     if not trials.of(Shown.ALL):
         return None
-    return Panel("Each trial's value, and the best one so far.", [Figure("history")])
+    words = f"Each trial's value, and the best one so far.{_since_best(trials)}"
+    return Panel(words, [Figure("history")])
+
+
+def _since_best(trials: StudyTrials) -> str:
+    """Return how many trials have ended since the best one, as a sentence."""
+    best = trials.view.best
+    if best is None or len(trials.view.goals.objectives) > 1:
+        return ""
+    later = sum(trial.number > best.number and trial.state.is_final for trial in trials.view.trials)
+    without = f"{text.plural(later, 'later trial')} ended without a better value"
+    return f" Trial {best.number} is the best; {without}."
 
 
 def curves(trials: StudyTrials) -> Panel | None:
@@ -101,10 +116,20 @@ def importance(trials: StudyTrials) -> Panel | None:
         "(conditional PED-ANOVA), as a share of the sum. Lines are 80 % intervals over resampled "
         "trials."
         + (few if has_stopped and Shown.COMPLETE not in sets else "")
+        + undecided(next(iter(sets.values())))
         + (f" The figure has {_MOST_BARS} of {most}." if most > _MOST_BARS else ""),
         [_whiskers(sets, trials.metric)],
         [_importance_table(sets)],
     )
+
+
+def undecided(ranked: Sequence[Importance]) -> str:
+    """Return a sentence where the first hyperparameters cannot be told apart; else nothing."""
+    if not ranked:
+        return ""
+    names = [each.name for each in ranked[1:] if each.high > ranked[0].low]
+    together = enumerated(*map(text.clean, (ranked[0].name, *names[:_NAMED])))
+    return f" Their order is not certain: the intervals of {together} overlap." if names else ""
 
 
 def _whiskers(sets: Mapping[Shown, list[Importance]], metric: str) -> Figure:
