@@ -211,7 +211,7 @@ def test_stopping_early_loses_little_and_saves_much(pruner: PrunerSettings) -> N
 
 
 @each_pruner
-@pytest.mark.parametrize("search", ["random", "tpe"])
+@pytest.mark.parametrize("search", [pytest.param("random", marks=pytest.mark.slow), "tpe"])
 def test_a_study_repeats_itself_and_its_events_tell_all(
     pruner: PrunerSettings, search: str
 ) -> None:

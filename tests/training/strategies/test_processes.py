@@ -36,7 +36,10 @@ def environment(backend: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend",
+    [pytest.param(name, marks=pytest.mark.slow if name == "torch" else ()) for name in BACKENDS],
+)
 def test_two_ranks_compute_what_one_process_computes(backend: str) -> None:
     first, second = of_ranks(backend, "compare", [*TRAININGS])
     assert first["together"].keys() == {*TRAININGS, *[BESIDE_OWN_DDP] * (backend == "torch")}
