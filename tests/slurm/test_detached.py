@@ -174,7 +174,10 @@ def test_what_slurm_would_refuse_is_said_before_anything_is_submitted(
         ended = hptune(*RUN, "--detach")
         assert (ended.code, said in ended.err) == (2, True), ended.err
     ended = hptune("run", "model.py", "--study", "study", "--detach")
-    assert (ended.code, "it needs --slurm with a slurm.toml" in " ".join(ended.err.split())) == (
+    assert (
+        ended.code,
+        "give one of --slurm, or leave --detach out" in " ".join(ended.err.split()),
+    ) == (
         2,
         True,
     )

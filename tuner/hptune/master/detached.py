@@ -95,8 +95,8 @@ def _submit(
         able = [each for each in CLUSTERS.rows.values() if each.detaches is not None]
         names = ", ".join(each.choice for each in able)
         raise UsageError(
-            f"--detach submits the master to a batch system, and --cluster is {row.name}; "
-            f"allowed are {names}"
+            f"--detach submits the master to a batch system, and --cluster is {row.name}; give one "
+            f"of {names}, or leave --detach out"
         )
     text: str = loaded(row.detaches)(settings, directory, arguments, notify)
     return text
