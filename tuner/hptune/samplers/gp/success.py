@@ -5,8 +5,8 @@ A Gaussian process that counts failures as poor values learns wrong values near 
 classifier learns where it is, and searches avoid it by the probabilities.
 
 Some failures have nothing to do with the configuration. They must not keep a search away from good
-values. So the classifier expects a few, and it counts only as far as it explains the failures
-better than a constant rate of failure does.
+values. So the classifier expects a few, and it counts the more, the better it explains the failures
+than a constant rate of failure does.
 """
 
 from __future__ import annotations
