@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hptune.core.attempt import Attempt, AttemptId, Cause, Outcome, Report
@@ -20,6 +20,15 @@ PARAMS: Mapping[str, bool | int | float | str | None] = {
     "units": 128,
     "activation": "relu",
 }
+
+
+@dataclass(frozen=True)
+class LivingMaster:
+    """A master that runs, as a view names it."""
+
+    host: str = "login1"
+    pid: int = 4242
+    since: float = 1000.0
 
 
 def trial(

@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fake_study import GOALS, attempt, parallel, trial
+from fake_study import GOALS, LivingMaster, attempt, parallel, trial
 from hptune.core.attempt import AttemptId, Cause, Outcome, Report
 from hptune.core.budget import Device, DeviceBudget, read_budget
 from hptune.core.goals import Comparison, Constraint, Goals
@@ -25,14 +25,6 @@ from hptune.reporting.results.trials import trial_text
 from hptune.reporting.results.view import StudyView
 from hptune.text import NOTHING
 from screens import assert_says
-
-
-@dataclass(frozen=True)
-class LivingMaster:
-    host: str = "login1"
-    pid: int = 4242
-    since: float = 1000.0
-
 
 VIEW = StudyView(
     directory="runs/my digits",

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from fake_study import GOALS, attempt, trial
+from fake_study import GOALS, LivingMaster, attempt, trial
 from hptune.core.attempt import AttemptId, Outcome, Report
 from hptune.core.trial import TrialState
 from hptune.reporting.results.view import StudyView
 from hptune.reporting.terminal import watch as watching
 from hptune.reporting.terminal.watch import Watched, watch
-
-
-@dataclass(frozen=True)
-class LivingMaster:
-    host: str = "login1"
-    pid: int = 4242
-    since: float = 1000.0
-
 
 VIEW = StudyView(
     directory="runs/digits",
