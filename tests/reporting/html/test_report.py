@@ -219,12 +219,12 @@ def test_every_mark_leads_to_the_page_of_its_trial(seen: Browser) -> None:
     page.goto(page.url.replace("#trial-1", "#trial-39"))
     assert "Traceback" in page.locator("#trial pre.detail").inner_text()
     page.get_by_role("link", name="Previous").click()
-    assert page.locator("#trial h2").inner_text().startswith("Trial 38")
+    page.locator("#trial h2", has_text="Trial 38").wait_for()  # the event comes later
     page.get_by_role("link", name="← All trials").click()
     rows(seen).get_by_role("link", name="2", exact=True).click()
     assert page.url.endswith("#trial-2")
     page.get_by_role("link", name="Importance").click()
-    assert seen.figure("importance").is_visible()
+    seen.figure("importance").wait_for()
 
 
 def test_a_figure_is_saved_as_a_picture(seen: Browser) -> None:
