@@ -11,6 +11,7 @@ from pathlib import Path
 from ..config.model_file import check_path, load
 from ..errors import how_to_install
 from ..training.keras.first_batch import see_framework, tiny_code, train_one_batch
+from ..worker.forkserver.isolation import allocate_as_needed
 from ..worker.gpus.machine import Gpus
 from .findings import Finding, Subject, failed, passed, warned
 
@@ -33,6 +34,7 @@ def check_training(subject: Subject) -> Iterator[Finding]:
             how_to_install("keras"),
         )
         return
+    allocate_as_needed()  # other trials may be on the GPU
     try:
         seen = see_framework()
     except Exception as error:  # whatever a framework raises when it is imported
@@ -52,7 +54,8 @@ def check_training(subject: Subject) -> Iterator[Finding]:
             "trains on cores, use --gpus-per-trial 0",
         )
     else:
-        count = f"{seen.gpus} GPUs" if seen.gpus else "trains on cores"
+        gpus_seen = f"{seen.gpus} GPU{'s' * (seen.gpus > 1)}"
+        count = gpus_seen if seen.gpus else "trains on cores"
         yield passed("framework", f"{seen.words}: {count}")
     yield _one_batch(subject)
 

@@ -26,7 +26,7 @@ from ...errors import ModelFileError, StudyError
 from ..orders import ModelOrder, NotFound, Order, ProbeOrder, Question, SizeOrder
 from ..private_folder import create_folder
 from ..process_ids import began
-from . import orphans
+from . import imports_without_gpu, orphans
 from .channel import Channel, NoFilesLeft, UnreadableMessage
 
 READY = b"ready\n"
@@ -43,8 +43,8 @@ _LOOK_SECONDS = 0.2
 _DYING_SECONDS = 5.0
 """Longest time between the end of a process's connections and its own end."""
 _IMPORTED_EACH_TIME = (
-    "the model file starts threads when it is imported (by a TensorFlow operation, say), so each "
-    "trial imports it again; start them in build_model or load_data to save that time"
+    "the model file starts threads or uses a GPU when it is imported (by a TensorFlow operation, "
+    "say), so each trial imports it again; do so in build_model or load_data to save that time"
 )
 _GARBLES = "wrote to a file descriptor of hptune; it must only use those that it opened"
 _SET_BY_DASK = {("PYTHONHASHSEED", "6640"), ("MALLOC_TRIM_THRESHOLD_", "65536")}
@@ -400,6 +400,7 @@ def _environment(source: ObjectiveSource) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         # pandas imports pyarrow, and TensorFlow imports pandas: it would start a thread.
         "JE_ARROW_MALLOC_CONF": "background_thread:false",
+        **imports_without_gpu.VARIABLES,
         **given,
     }
     if source.backend:

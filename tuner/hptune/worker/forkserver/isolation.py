@@ -16,6 +16,7 @@ from typing import Any
 from ...core.resources import Placement
 from .. import device_locks
 from ..gpus import machine
+from . import imports_without_gpu
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -45,12 +46,17 @@ def confine(placement: Placement) -> tuple[int, ...]:
         os.sched_setaffinity(0, cores)
     limit_threads(len(placement.cpus))
     machine.confine(placement.gpus, os.environ)
-    # A framework that allocates a whole GPU leaves nothing to measure and nothing to others.
-    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    imports_without_gpu.choose_device(has_gpus=bool(placement.gpus))
+    allocate_as_needed()
     if placement.gpu_share < 1:
         os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{placement.gpu_share:.4f}"
     return cores
+
+
+def allocate_as_needed() -> None:
+    """Let no framework allocate a whole GPU, which leaves nothing to measure and to others."""
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 
 
 def be_the_first_to_go() -> None:

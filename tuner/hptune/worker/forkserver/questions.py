@@ -19,7 +19,7 @@ from ...errors import ModelFileError
 from ..gpus import machine
 from ..monitoring import memory
 from ..orders import ModelOrder, NotFound, ProbeOrder, Question, SizeOrder
-from . import isolation
+from . import imports_without_gpu, isolation
 from .channel import Channel
 
 _BACKENDS = ("tensorflow", "jax", "torch")
@@ -30,6 +30,7 @@ def answer(order: Question, channel: Channel) -> None:
     with contextlib.suppress(OSError):
         os.chdir(order.working_directory)
     machine.confine((), os.environ)
+    imports_without_gpu.choose_device(has_gpus=False)
     isolation.limit_threads(1)
     match order:
         case ProbeOrder():

@@ -2,9 +2,9 @@
 
 A child forked from here begins its training at once, in a process of its own. What makes that
 safe is that this process never does anything but import: one thread, no framework operation, no
-device. If the user's file starts threads when it is imported (because it runs TensorFlow at its
-top level, say), the process gives up and is started again without the user's file, which each
-child then imports for itself.
+device. If the user's file starts threads or uses a GPU when it is imported (because it runs
+TensorFlow at its top level, say), the process gives up and is started again without the user's
+file, which each child then imports for itself.
 
 Frameworks are those that the user's file imports, in its functions too: an objective in plain
 Python starts without any.
@@ -40,7 +40,7 @@ from .. import devices
 from ..orders import AttemptOrder, Order, ProbeOrder, StudyBrief
 from ..process_ids import trial_of
 from . import child as trial_process
-from . import orphans
+from . import imports_without_gpu, orphans
 from .attempt import DUMP_STACKS
 from .channel import Channel
 from .client import FRAMEWORKS_ONLY, READY
@@ -238,7 +238,7 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
         if code is not None and code.objective is None:
             # For the callback that the file's `fit` gets, also if it trains with another framework.
             importlib.import_module("keras")
-    if with_source and _threads() > before:
+    if with_source and (_threads() > before or imports_without_gpu.is_cuda_initialised()):
         os._exit(UNSAFE_STATUS)
     names = list(_USED_LATER)
     if keras := sys.modules.get("keras"):
@@ -250,6 +250,7 @@ def _preload(source: ObjectiveSource, *, with_source: bool) -> bool:
         for name in names:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+    imports_without_gpu.end_imports()
     return code is None or code.load_data is not None
 
 
