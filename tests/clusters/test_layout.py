@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -47,9 +47,30 @@ def test_what_was_said_is_not_measured(
 
 def test_a_part_of_a_core() -> None:
     shape = resolve_layout(settings(cpus_per_trial=0.5), {}, MACHINE)
-    assert (shape.resources.cpus, shape.at_once) == (0.5, 8)
+    assert (shape.resources.cpus, shape.at_once) == (0.5, 1)
     with pytest.raises(UsageError, match="the workers of --executor joblib have whole ones"):
         resolve_layout(settings(cpus_per_trial=0.5, executor="joblib"), {}, MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("said", "file", "at_once", "each"),
+    [
+        ({}, {}, 2, "8 cores and 1 GPU"),
+        ({"gpus_per_trial": 0.25}, {}, 8, "2 cores and 0.25 GPUs"),
+        ({"gpus_per_trial": 2}, {}, 1, "16 cores and 2 GPUs"),
+        ({"cpus_per_trial": 3}, {}, 2, "3 cores and 1 GPU"),
+        ({"gpus_per_trial": 0}, {}, 16, "1 core"),
+        ({"processes_per_trial": 2}, {}, 1, "2 processes of 8 cores and 1 GPU"),
+        ({}, asdict(Resources(gpus=1)), 2, "8 cores and 1 GPU"),
+        ({}, asdict(Resources(cpus=1, gpus=1)), 2, "1 core and 1 GPU"),
+    ],
+)
+def test_gpus_limit_what_runs_at_once(
+    said: Mapping[str, Any], file: Mapping[str, Any], at_once: int, each: str
+) -> None:
+    machine = Capacity(tuple(range(16)), ("A", "B"))
+    layout = resolve_layout(settings(**said), {"RESOURCES": file}, machine)
+    assert (layout.at_once, str(layout.usual)) == (at_once, each)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +78,11 @@ def test_a_part_of_a_core() -> None:
     [
         ({}, Capacity((0, 1, 2, 3)), [(0,), (1,), (2,), (3,)]),
         ({"processes_per_trial": 2}, Capacity((0, 1, 2, 3)), [(0, 1), (2, 3)]),
-        ({"gpus_per_trial": 2}, Capacity((0, 1, 2, 3), ("A", "B", "C", "D")), [(0,), (1,)]),
-        ({"gpus_per_trial": 2}, Capacity((0, 1, 2, 3), ("A", "B", "C")), [(0,)]),
-        ({"gpus_per_trial": 0.5}, Capacity((0, 1, 2, 3), ("A", "B")), [(0,), (1,)]),
-        ({"processes_per_trial": 2}, Capacity((0, 1, 2, 3), ("A", "B")), [(0, 1)]),
+        ({"gpus_per_trial": 2}, Capacity((0, 1, 2, 3), ("A", "B", "C", "D")), [(0, 1), (2, 3)]),
+        ({"gpus_per_trial": 2, "cpus_per_trial": 1}, Capacity((0, 1, 2, 3), ("A", "B")), [(0,)]),
+        ({"gpus_per_trial": 2}, Capacity((0, 1, 2, 3), ("A", "B", "C")), [(0, 1, 2, 3)]),
+        ({"gpus_per_trial": 0.5}, Capacity((0, 1, 2, 3), ("A", "B")), [(0, 1), (2, 3)]),
+        ({"processes_per_trial": 2}, Capacity((0, 1, 2, 3), ("A", "B")), [(0, 1, 2, 3)]),
         ({"gpus_per_trial": 0}, Capacity((0, 1), ("A",)), [(0,), (1,)]),
         ({"memory_per_trial_bytes": 60}, Capacity((0, 1), (), 100), [(0,)]),
     ],
@@ -88,13 +110,13 @@ def test_what_makes_no_sense(amount: Any) -> None:
 @pytest.mark.parametrize(
     ("said", "file", "wanted"),
     [
-        ({"processes_per_trial": 2}, {}, Resources(2, processes=2)),
+        ({"processes_per_trial": 2}, {}, Resources(processes=2)),
         ({"processes_per_trial": 2, "cpus_per_trial": 4}, {}, Resources(4, processes=2)),
         ({"processes_per_trial": 2, "workers": 1}, {}, Resources(4, processes=2)),
         ({"processes_per_trial": 3, "workers": 1}, {}, Resources(3, processes=3)),
-        ({"processes_per_trial": 2}, {"cpus": 1}, Resources(2, processes=2)),
-        ({}, {"processes": 2, "memory_bytes": 8}, Resources(2, memory_bytes=8, processes=2)),
-        ({"processes_per_trial": 4}, {"processes": 2}, Resources(4, processes=4)),
+        ({"processes_per_trial": 2}, {"cpus": 1}, Resources(processes=2)),
+        ({}, {"processes": 2, "memory_bytes": 8}, Resources(memory_bytes=8, processes=2)),
+        ({"processes_per_trial": 4}, {"processes": 2}, Resources(processes=4)),
     ],
 )
 def test_a_trial_of_several_processes_has_a_core_for_each_and_is_not_packed(
@@ -133,8 +155,8 @@ def test_a_trial_of_several_nodes_has_a_process_on_each() -> None:
     def resources(said: Mapping[str, Any], file: Mapping[str, int] | None = None) -> Resources:
         return trial_resources(settings(**said), file, elsewhere, is_certain=False)
 
-    assert resources({"nodes_per_trial": 2}) == Resources(2, processes=2, nodes=2)
-    four = Resources(4, gpus=4, processes=4, nodes=2)
+    assert resources({"nodes_per_trial": 2}) == Resources(nodes=2)
+    four = Resources(gpus=4, processes=4, nodes=2)
     assert resources({"processes_per_trial": 4}, {"nodes": 2, "gpus": 4}) == four
 
 

@@ -13,10 +13,10 @@ from hptune.core.resources import Placement, Resources
 @pytest.mark.parametrize(
     ("asked", "one", "text"),
     [
-        ({}, Resources(1), "1 core"),
-        ({"processes": 2}, Resources(1), "2 processes of 1 core"),
-        ({"nodes": 2}, Resources(1), "2 processes of 1 core, on 2 nodes"),
-        ({"processes": 2, "gpus": 0}, Resources(1, 0), "2 processes of 1 core"),
+        ({}, Resources(), "1 core"),
+        ({"processes": 2}, Resources(), "2 processes of 1 core"),
+        ({"nodes": 2}, Resources(), "2 processes of 1 core, on 2 nodes"),
+        ({"processes": 2, "gpus": 0}, Resources(gpus=0), "2 processes of 1 core"),
         (
             {"processes": 4, "nodes": 2, "cpus": 8, "gpus": 4, "memory_bytes": 10**10},
             Resources(2, 1, 2_500_000_000),

@@ -18,6 +18,7 @@ WANTED = st.builds(
     gpus=st.sampled_from([None, 0, 0.3, 0.5, 1, 2]),
     memory_bytes=st.sampled_from([0, 3]),
     gpu_memory_bytes=st.sampled_from([0, 0, 4, 20]),
+    takes_cores_of_gpus=st.booleans(),
 )
 CAPACITIES = st.builds(
     Capacity,
@@ -57,6 +58,35 @@ def test_cores_and_devices_are_held_once() -> None:
     assert take(made, wanted) == Placement("w0", (4, 5), ("A",))
     assert take(made, wanted) == Placement("w0", (6, 7), ("B",))
     assert made.take(wanted) is None
+
+
+def test_cores_that_are_not_asked_for_are_divided_by_the_gpus() -> None:
+    made = places(Capacity(tuple(range(16)), ("A", "B"), gpu_memory_bytes=10))
+    small = take(made, Resources(cpus=1, gpus=0))
+    first, second = take(made), take(made)
+    assert [len(small.cpus), len(first.cpus), len(second.cpus)] == [1, 7, 8]
+    assert made.cpus_held == 16
+    for placement in (small, first, second):
+        made.give_back(placement)
+    shared = take(made, Resources(gpus=0.25))
+    assert len(shared.cpus) == 2
+    assert len(take(made, Resources(cpus=1, gpus=1)).cpus) == 1, "as asked for"
+
+
+def test_ranks_have_equal_parts_of_the_cores_of_their_gpus() -> None:
+    made = places(Capacity(tuple(range(7)), ("A", "B", "C")))
+    assert [len(rank.cpus) for rank in take(made, Resources(processes=2)).ranks] == [2, 2]
+
+
+def test_an_attempt_that_shares_its_gpu_later_leaves_cores_to_others() -> None:
+    made = places(Capacity(tuple(range(8)), ("A",), gpu_memory_bytes=100))
+    alone = take(made)
+    assert len(alone.cpus) == 8
+    after = made.resize(alone, Resources(gpu_memory_bytes=25))
+    assert (len(after.cpus), after.gpu_share) == (2, 0.25)
+    others = [take(made, Resources(gpu_memory_bytes=25)) for _ in range(3)]
+    assert [len(each.cpus) for each in others] == [2, 2, 2]
+    assert not {*others[0].cpus} & {*others[1].cpus, *after.cpus}
 
 
 def test_by_default_a_trial_takes_a_gpu_if_the_worker_has_one() -> None:

@@ -47,7 +47,7 @@ class Driver:
         return {status}
 
 load = ctypes.CDLL
-ctypes.CDLL = lambda name, *rest, **kw: Driver if "libcuda" in str(name) else load(name, *rest, **kw)
+ctypes.CDLL = lambda name, *how, **kw: Driver if "libcuda" in str(name) else load(name, *how, **kw)
 
 def objective(hp, trial):
     print("imported here", IMPORTED_IN == os.getpid())

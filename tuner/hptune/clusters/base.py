@@ -256,12 +256,12 @@ class SchedulerCluster(Cluster):
         return self._executor
 
     def trials_at_once(self, layout: WorkerLayout) -> int:
-        """Return how many trials the workers' cores can hold."""
+        """Return how many trials the workers' cores can hold; their GPUs are not known yet."""
         from ..executors.dask_client import lost_scheduler
 
         with lost_scheduler():
             cores: Mapping[str, int] = self._client.nthreads()
-        return fitting(layout.resources, cores.values())
+        return fitting(layout.resources, ((count, None) for count in cores.values()))
 
     def close(self, *, force: bool = False) -> None:
         """Close the executor and the connection; workers of others are left alone."""

@@ -24,16 +24,31 @@ class WorkerLayout:
         cores: The core ids of each worker.
         resources: What a trial holds.
         measured: The amounts left unspecified; measured usage decides them.
+        gpus: The number of GPUs that all workers share out.
     """
 
     cores: list[tuple[int, ...]]
     resources: Resources
     measured: tuple[Amount, ...] = ()
+    gpus: int = 0
 
     @property
     def at_once(self) -> int:
-        """How many trials the cores can hold at once."""
-        return fitting(self.resources, map(len, self.cores))
+        """How many trials the cores and GPUs can hold at once."""
+        by_cores = fitting(self.resources, ((len(each), None) for each in self.cores))
+        return min(by_cores, fitting(self.resources, [(sum(map(len, self.cores)), self.gpus)]))
+
+    @property
+    def usual(self) -> Resources:
+        """What a trial gets here, with the GPUs and cores that `resources` leaves to the worker."""
+        resources = self.resources
+        if resources.gpus is None and self.gpus:
+            resources = replace(resources, gpus=resources.processes)
+        if resources.gpus and resources.takes_cores_of_gpus:
+            share = int(sum(map(len, self.cores)) * resources.gpus / self.gpus)
+            share -= share % resources.processes
+            resources = replace(resources, cpus=max(resources.cpus, share))
+        return resources
 
     def without_sharing(self) -> WorkerLayout:
         """Return the layout in which trials share no device: only their memory is measured."""
@@ -108,7 +123,7 @@ def resolve_layout(
         and not settings.chooses_split
     )
     measured = _measured(settings, constants.get("RESOURCES")) if is_packed else ()
-    return WorkerLayout(cores, resources, measured)
+    return WorkerLayout(cores, resources, measured, len(machine.gpus))
 
 
 _MOST_WORKERS_PER_CORE = 8
@@ -126,32 +141,56 @@ def _of_one_trial_each(
     >>> machine = Capacity((0, 1, 2, 3), ("A", "B", "C"))
     >>> _of_one_trial_each(Resources(cpus=1, gpus=2), machine, machine.cpus)
     [(0,)]
+    >>> _of_one_trial_each(Resources(gpus=1), machine, machine.cpus)
+    [(0,), (1,), (2,)]
+    >>> _of_one_trial_each(Resources(gpus=2), machine, machine.cpus)
+    [(0, 1, 2, 3)]
     """
     cpus = int(resources.cpus)
     gpus = resources.processes if resources.gpus is None else resources.gpus
     counts = [len(cores) // cpus]
     if gpus and machine.gpus:
         counts.append(len(machine.gpus) // math.ceil(gpus))
+        if resources.takes_cores_of_gpus and counts[-1]:
+            cpus = max(cpus, len(cores) // counts[-1])
     if resources.memory_bytes and machine.memory_bytes:
         counts.append(machine.memory_bytes // resources.memory_bytes)
     return [tuple(cores[i * cpus : (i + 1) * cpus]) for i in range(min(counts))]
 
 
-def fitting(resources: Resources, cores: Iterable[int]) -> int:
-    """Return how many trials workers with these numbers of cores can hold at once.
+def fitting(resources: Resources, workers: Iterable[tuple[int, int | None]]) -> int:
+    """Return how many trials workers can hold at once.
 
-    >>> fitting(Resources(cpus=2), [5, 3]), fitting(Resources(cpus=4, nodes=2), [5, 3])
-    (3, 1)
+    Args:
+        resources: What a trial holds.
+        workers: The numbers of cores and GPUs of each; None for GPUs that do not count.
+
+    >>> fitting(Resources(cpus=2), [(5, 0), (3, 0)])
+    3
+    >>> fitting(Resources(cpus=4, nodes=2), [(5, 0), (3, 0)])
+    1
+    >>> fitting(Resources(), [(16, 1), (16, 0)]), fitting(Resources(gpus=0.5), [(16, 1), (16, 0)])
+    (17, 2)
     """
-    share = resources.of_one_node.cpus
-    return sum(int(core // share) for core in cores) // resources.nodes
+    one = resources.of_one_node
+    return sum(_slots(one, *worker) for worker in workers) // resources.nodes
+
+
+def _slots(one: Resources, cores: int, gpus: int | None) -> int:
+    slots = int(cores // one.cpus)
+    wanted = one.gpus
+    if wanted is None:
+        wanted = one.processes if gpus else 0
+    if gpus is None or not wanted:
+        return slots
+    return min(slots, gpus * int(1 / wanted + 1e-9) if wanted < 1 else gpus // int(wanted))
 
 
 def _measured(settings: StudySettings, declared: object) -> tuple[Amount, ...]:
     """Return the amounts that neither the settings nor the model file specifies."""
     file = declared if isinstance(declared, Mapping) else {}
     unspecified = {
-        Amount.CPUS: not (settings.cpus_per_trial or settings.workers or file.get("cpus")),
+        Amount.CPUS: not (settings.cpus_per_trial or settings.workers or _declared_cpus(file)),
         Amount.GPUS: settings.fixed_gpus is None
         and file.get("gpus") is None
         and not file.get("gpu_memory_bytes"),
@@ -183,13 +222,13 @@ def trial_resources(
     processes = settings.fixed_processes or max(nodes, file.get("processes") or 1)
     whole = len(worker_cores(settings.workers, machine.cpus)[0])
     fills_worker = settings.workers and not settings.chooses_split
-    default = max(1, whole // processes if fills_worker else 1) * processes
-    declared_cpus = file.get("cpus")
+    filling = max(1, whole // processes) * processes if fills_worker else 0
+    declared_cpus = _declared_cpus(file)
     if declared_cpus == 1 < processes:  # what a plain trial has
-        declared_cpus = None
+        declared_cpus = 0
     try:
         resources = Resources(
-            settings.cpus_per_trial or declared_cpus or default,
+            settings.cpus_per_trial or declared_cpus or filling,
             file.get("gpus") if settings.fixed_gpus is None else settings.fixed_gpus,
             settings.memory_per_trial_bytes or file.get("memory_bytes") or 0,
             file.get("gpu_memory_bytes") or 0,
@@ -200,6 +239,11 @@ def trial_resources(
         raise UsageError(f"of a trial, {error}") from error
     _check_fits(resources, settings, machine, is_certain=is_certain)
     return resources
+
+
+def _declared_cpus(file: Mapping[str, Any]) -> float:
+    """Return the cores that the model file's RESOURCES names; 0 if it does not."""
+    return 0 if file.get(_CPUS_LEFT_OPEN) else file.get("cpus") or 0
 
 
 def _check_fits(
@@ -250,11 +294,14 @@ def _on_one_device(file: Mapping[str, Any], *, keeps_to_cores: bool) -> Mapping[
         file: The model file's RESOURCES.
         keeps_to_cores: Whether trials may do without the GPUs of their worker.
     """
-    found = {name: file.get(name) for name in ("cpus", "memory_bytes")}
-    if found["cpus"] == file.get("processes"):  # Resources(processes=2) has two cores
+    found = {"cpus": _declared_cpus(file), "memory_bytes": file.get("memory_bytes")}
+    if found["cpus"] == file.get("processes"):  # one for each
         found["cpus"] = None
     return found | ({"gpus": 0} if keeps_to_cores and file.get("gpus") == 0 else {})
 
+
+_CPUS_LEFT_OPEN = "takes_cores_of_gpus"
+"""What `Resources` without `cpus` have."""
 
 _IN_PARTS = {"cpus": "core", "gpus": "GPU"}
 _LEAST = {
@@ -263,7 +310,7 @@ _LEAST = {
 
 
 def _checked(declared: Mapping[str, Any]) -> Mapping[str, Any]:
-    unknown = set(declared) - set(_LEAST)
+    unknown = set(declared) - set(_LEAST) - {_CPUS_LEFT_OPEN}
     if unknown:
         raise UsageError(
             f"RESOURCES has {', '.join(sorted(unknown))}; allowed are {', '.join(_LEAST)}"

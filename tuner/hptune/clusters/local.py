@@ -93,17 +93,15 @@ class LocalWorkers(Cluster):
         return self._executor or self._start(layout.cores)
 
     def trials_at_once(self, layout: WorkerLayout) -> int:
-        """Return how many trials this machine's cores can hold."""
+        """Return how many trials this machine's cores and GPUs can hold."""
         return layout.at_once
 
     def text(self, layout: WorkerLayout) -> str:
         """Return how many trials run at once, and what each holds."""
-        resources, count = layout.resources, layout.at_once
+        resources, count = layout.usual, layout.at_once
         trials = "1 trial" if count == 1 else f"{count} trials"
         cores = len(self._machine.cpus)
         shared = f", sharing {cores} cores" if count * resources.cpus > cores else ""
-        if resources.gpus is None and self._machine.gpus:
-            resources = replace(resources, gpus=resources.processes)
         initially = " to begin with" if layout.measured else ""
         each = f"{resources} each" if resources.processes == 1 else f"each {resources}"
         return (

@@ -235,7 +235,8 @@ class StudyOptions:
         Section.PLACE,
         "CPU cores of a trial, or a part of one, such as 0.5.",
         default=None,
-        default_text="1 for each of its processes, or with --workers all cores of a worker",
+        default_text="1 for each of its processes, or with GPUs their part of the cores, or with "
+        "--workers all cores of a worker",
     )
     gpus_per_trial: float | str | None = setting(
         kinds.or_auto(kinds.devices("GPU", fewest=0)),

@@ -33,7 +33,8 @@ class Resources:
         2 cores and 1 GPU
 
     Attributes:
-        cpus: CPU cores: a part of one, or whole ones; 0 (the default) for one per process.
+        cpus: CPU cores: a part of one, or whole ones; 0 (the default) for one per process, and on
+            a worker with GPUs for the part of its cores that falls to those of the attempt.
         gpus: GPUs: a part of one, or whole ones. None means one for each process where the worker
             has any and none elsewhere, so that nothing needs to be said on a laptop or on a GPU
             node.
@@ -43,6 +44,10 @@ class Resources:
         processes: Processes (ranks) of an attempt, which train one model together; 0 (the
             default) for one on each node.
         nodes: Nodes that the processes are divided among, as many on each.
+        takes_cores_of_gpus: Whether an attempt that holds GPUs gets the part of its worker's cores
+            that falls to them, as far as these are free; `cpus` is then the least. So where
+            `cpus` is not given: GPUs wait for data and compilers on one core, and the others
+            would be idle.
     """
 
     cpus: float = 0
@@ -51,6 +56,7 @@ class Resources:
     gpu_memory_bytes: int = 0
     processes: int = 0
     nodes: int = 1
+    takes_cores_of_gpus: bool = False
 
     def __post_init__(self) -> None:
         if self.processes == 0:
@@ -59,6 +65,7 @@ class Resources:
             self._check_processes()
         if self.cpus == 0:
             object.__setattr__(self, "cpus", self.processes)
+            object.__setattr__(self, "takes_cores_of_gpus", True)
         if not _whole_or_part(self.cpus):
             raise ValueError(
                 f"cpus is {self.cpus}: allowed are a part of a core, such as 0.5, or whole cores"
@@ -129,7 +136,12 @@ class Resources:
         if count == 1:
             return self
         gpus = None if self.gpus is None else self.gpus // count
-        return Resources(self.cpus // count, gpus, -(-self.memory_bytes // count))
+        return Resources(
+            self.cpus // count,
+            gpus,
+            -(-self.memory_bytes // count),
+            takes_cores_of_gpus=self.takes_cores_of_gpus,
+        )
 
     @property
     def of_one_node(self) -> Resources:
@@ -145,7 +157,13 @@ class Resources:
 def _of_one_node(wanted: Resources) -> Resources:
     one, count = wanted.of_one_process, wanted.processes // wanted.nodes
     gpus = None if one.gpus is None else one.gpus * count
-    return Resources(one.cpus * count, gpus, one.memory_bytes * count, processes=count)
+    return Resources(
+        one.cpus * count,
+        gpus,
+        one.memory_bytes * count,
+        processes=count,
+        takes_cores_of_gpus=wanted.takes_cores_of_gpus,
+    )
 
 
 class Amount(enum.StrEnum):

@@ -222,6 +222,8 @@ class Packing:
             requested: What was asked for; amounts that are not measured are left as they are.
             most_memory_bytes: What the largest worker has; 0 if unknown.
         """
+        if requested.takes_cores_of_gpus and self._are_cores_used:
+            requested = replace(requested, takes_cores_of_gpus=False)  # others wait for them
         plan, sized = self._plan, requested
         if requested.processes > 1:
             return requested  # what one process uses says nothing of several

@@ -310,6 +310,8 @@ class ClusterState:
             return None
         if may_use_reserved:
             self.release()
+        cpus = min(record.cpus_for(share) for record in chosen)
+        share = replace(share, cpus=cpus, takes_cores_of_gpus=False)  # as many for each process
         held = [self._hold(record, share) for record in chosen]
         first, *others = (rank for placement in held for rank in placement.ranks)
         return replace(first, peers=tuple(others))

@@ -55,6 +55,11 @@ class DevicePool(Generic[Device]):
         return self._whole
 
     @property
+    def free(self) -> float:
+        """What is free of all devices together."""
+        return sum(self._free.values()) / WHOLE
+
+    @property
     def most(self) -> float:
         """The largest amount that can be taken: whole devices, or else a part of one."""
         return self._whole or max(self._free.values(), default=0) / WHOLE

@@ -69,6 +69,20 @@ class WorkerState:
             amount = min(1, part)  # one that may need more than there is gets the whole GPU
         return amount if amount < 1 else int(amount)
 
+    def cpus_for(self, wanted: Resources) -> float:
+        """Return how many cores, or what part of one, an attempt gets here now."""
+        gpus = self.gpus_for(wanted)
+        if not (wanted.takes_cores_of_gpus and gpus):
+            return wanted.cpus
+        # Others may hold cores and no GPU; attempts on the other GPUs get as much of the rest.
+        free = int(self.cpus.whole * gpus / self.gpus.free + 1e-9)
+        cores = min(self._cores_of(gpus), free)
+        return max(wanted.cpus, cores - cores % wanted.processes)
+
+    def _cores_of(self, gpus: float) -> int:
+        """Return the part of its cores that falls to some of its GPUs."""
+        return int(len(self.cpus) * gpus / len(self.gpus) + 1e-9)
+
     def free_slots(self, wanted: Resources) -> int:
         """Return how many attempts of this size fit now."""
         if self.is_leaving:
@@ -109,6 +123,7 @@ class WorkerState:
             spread: The kinds of devices whose parts are taken from the emptiest device.
         """
         amount = self.gpus_for(wanted)
+        wanted = replace(wanted, cpus=self.cpus_for(wanted))
         gpus = self.gpus.take(amount, spread=Amount.GPUS in spread) if amount else ()
         cpus = None if gpus is None else self._take_cores(wanted, gpus, spread)
         if cpus is None or gpus is None:
@@ -149,13 +164,17 @@ class WorkerState:
     def resize(self, before: Placement, wanted: Resources) -> Placement:
         """Change what an attempt holds, and return it (see `ClusterState.resize`)."""
         amount, cpu_share, gpu_share = self.gpus_for(wanted), before.cpu_share, before.gpu_share
-        if len(before.cpus) == 1 and wanted.cpus < cpu_share:
+        cpus = before.cpus
+        if wanted.takes_cores_of_gpus and 0 < amount < gpu_share:  # others need the rest
+            cpus = cpus[: max(1, self._cores_of(amount))]
+        if len(cpus) == 1 and wanted.cpus < cpu_share:
             cpu_share = wanted.cpus
         gpu_bytes = before.gpu_memory_bytes
         if len(before.gpus) == 1 and 0 < amount < gpu_share:
             gpu_share, gpu_bytes = amount, int(amount * self.capacity.gpu_memory_bytes)
         after = replace(
             before,
+            cpus=cpus,
             memory_bytes=wanted.memory_bytes if self.capacity.memory_bytes else 0,
             cpu_share=cpu_share,
             gpu_share=gpu_share,
