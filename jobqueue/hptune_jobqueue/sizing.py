@@ -126,7 +126,9 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
     """Return the worker for a node: for as many trials as fit, or as the shape says.
 
     The worker asks for no more than its trials hold. If memory is not specified, it asks for a
-    part of the node's, in proportion to its cores or its GPUs, whichever is more.
+    part of the node's, in proportion to its cores or its GPUs, whichever is more. If trials hold
+    one core for each process, as they do by default, it asks for the part of the node's cores
+    that falls to its GPUs, which the trials then share out.
 
     Raises:
         ConfigError: No trial fits, or the shape asks for more than the node has.
@@ -155,14 +157,15 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
             f"partition {shape.partition}"
         )
     trials = shape.trials_per_job or fit
-    cpus = shape.cpus or need.cpus * trials
     gpus = gpus_of(trials, each) if shape.gpus is None else shape.gpus
+    owned = node.gpu_count(shape.gpu_type)
+    of_gpus = node.cpus * gpus // owned if owned and need.cpus == need.processes else 0
+    cpus = shape.cpus or max(need.cpus * trials, of_gpus)
     if shape.memory is not None:
         memory = shape.memory
     elif need.memory_bytes:
         memory = min(need.memory_bytes * trials + WORKER_MEMORY_BYTES, limit.memory_bytes)
     else:
-        owned = node.gpu_count(shape.gpu_type)
         share = max(cpus / node.cpus, gpus / owned if owned else 0.0)
         memory = int(node.memory_bytes * share)
     return WorkerShape(cpus, gpus, math.ceil(memory / MEBIBYTE) * MEBIBYTE, trials)

@@ -92,6 +92,23 @@ def test_a_share_of_a_gpu() -> None:
     assert (worker.trials, worker.gpus) == (4, 2)
 
 
+@pytest.mark.parametrize(
+    ("said", "need", "cpus"),
+    [
+        ({}, Need(gpus=1), 16),
+        ({"trials_per_job": 1}, Need(gpus=1), 4),
+        ({"trials_per_job": 1}, Need(cpus=2, gpus=None, processes=2), 8),
+        ({"trials_per_job": 1}, Need(cpus=2, gpus=1), 2),
+        ({"trials_per_job": 1}, Need(gpus=0), 1),
+        ({"trials_per_job": 1, "cpus": 3}, Need(gpus=1), 3),
+    ],
+)
+def test_a_job_has_the_part_of_the_cores_that_falls_to_its_gpus(
+    said: dict[str, Any], need: Need, cpus: int
+) -> None:
+    assert size_worker(NODE, need, dataclasses.replace(SHAPE, **said)).cpus == cpus
+
+
 def test_memory_that_is_named_counts_and_memory_that_is_not_is_shared() -> None:
     worker = size_worker(NODE, Need(memory_bytes=20 * GIBIBYTE), SHAPE)
     # The worker and the process that trials are forked from need some, too.
