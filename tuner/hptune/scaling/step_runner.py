@@ -49,7 +49,7 @@ class TrialSizes:
     are given, it is a process, and the processes divide the cores.
 
     Attributes:
-        cpus: Cores of a whole trial; 0 for one for each device.
+        cpus: Cores of a whole trial; 0 for one for each device, and with GPUs their part of them.
         memory_bytes: Host memory of a whole trial; 0 if none is asked for.
         uses_gpus: Whether trials use the GPUs of workers that have any.
         in_one_process: Whether one process has all devices, instead of one process for each.
@@ -95,14 +95,21 @@ class TrialSizes:
             nodes: Nodes that they are divided among.
             has_gpus: Whether workers have GPUs.
         """
-        cpus = self.cpus or devices
+        cpus, gpus = self.cpus or devices, None if self.uses_gpus else 0
         if self.in_one_process:
+            processes, is_possible = 1, nodes == 1
             gpus = devices if self.uses_gpus and has_gpus else 0
-            return Resources(cpus, gpus, self.memory_bytes) if nodes == 1 else None
-        if cpus % devices or devices % nodes:
+        else:
+            processes, is_possible = devices, not (cpus % devices or devices % nodes)
+        if not is_possible:
             return None
         return Resources(
-            cpus, None if self.uses_gpus else 0, self.memory_bytes, processes=devices, nodes=nodes
+            cpus,
+            gpus,
+            self.memory_bytes,
+            processes=processes,
+            nodes=nodes,
+            takes_cores_of_gpus=not self.cpus,
         )
 
 
