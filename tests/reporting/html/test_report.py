@@ -19,7 +19,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from browser import Browser, browser
 from fake_study import attempt, trial
-from hptune.core.attempt import Outcome, ReportedValue
+from hptune.core.attempt import Cause, Outcome, ReportedValue
 from hptune.core.goals import Goals
 from hptune.core.messages import UserRequested
 from hptune.core.space.space import (
@@ -68,6 +68,7 @@ def seen(window: Browser, file: Path) -> Iterator[Browser]:
     window.page.set_viewport_size({"width": 1400, "height": 900})
     window.open(file)
     yield window
+    window.page.set_viewport_size({"width": 1400, "height": 900})
     assert {each.partition(":")[0] for each in window.requests} <= {"file", "blob", "data"}
     assert window.complaints == []
 
@@ -356,13 +357,15 @@ def test_early_stopping_is_shown_with_the_rank_correlation_at_its_rungs() -> Non
     at_rungs = {1: {n: -value for n, value in ends.items()}, 3: ends}
     panel = panels_of(replace(of, at_rungs=at_rungs), reports)["stopping"]
     assert "rank correlation of the values there" in panel.words.lower()
-    assert "-1.00 at 1, 1.00 at 3. Early stopping may mislead: " in panel.words
-    assert panel.words.endswith("; use --min-epochs 3 (1.00) or --pruner none.")
+    assert panel.words.endswith("-1.00 at 1, 1.00 at 3.")
     assert [tuple(row) for row in panel.tables[1].rows] == [
         ("1", "20", "-1.000"),
         ("3", "20", "1.000"),
     ]
     assert len(panels_of(of, reports)["stopping"].tables) == 1
+    page = page_text(replace(of, at_rungs=at_rungs), reports)
+    warning = "; use --min-epochs 3 (1.00) or --pruner none"
+    assert page.count(warning) == 1, "it is a remark at the top"
 
 
 def test_all_sections_count_the_trials_alike() -> None:
@@ -382,6 +385,38 @@ def test_what_a_reader_asks_first_is_written_out() -> None:
     number, core_time, _ = of_states["complete"]
     assert int(number) > 20, "of 90 trials, some were stopped and one failed"
     assert core_time not in ("", "0s")
+
+
+def test_attempts_that_were_retried_are_told_with_their_causes() -> None:
+    of, reports = study(12)
+    lost = attempt(3, ended_at=1001.0, outcome=Outcome.LOST, cause=Cause.WORKER_LOST)
+    again = replace(of, attempts=[*of.attempts, lost])
+    report = make_report(StudyTrials(again, SPACE, reports), SETUP, now=2000.0)
+    assert "retried: 1 attempt (1 worker lost)" in report.headline
+    ends = [each["end"] for each in report.rows[3]["a"]]
+    assert sorted(ends) == ["finished", "lost, retried"]
+    assert ("retried", "1 attempt (1 worker lost)") in panels_of(again, reports)["costs"].tables[
+        0
+    ].rows
+
+
+def test_workers_are_shown_with_their_trials(seen: Browser) -> None:
+    names = seen.figure("timeline").locator("text.name").all_text_contents()
+    assert {"0", "2", "4"} <= set(names), "the trials of nine epochs have room for their numbers"
+    seen.page.locator("#timeline summary").click()
+    links = seen.page.locator("#timeline td a").all_inner_texts()
+    assert links == [str(number) for number in range(40)]
+
+
+def test_the_best_trial_is_followed_by_the_next_best_ones(seen: Browser) -> None:
+    found = seen.page.locator("#best .next tbody tr")
+    values = [float(row.split("\t")[1]) for row in found.all_inner_texts()]
+    assert len(values) == 5
+    assert values == sorted(values, reverse=True)
+    best = seen.page.locator("#tiles .tile a").first.inner_text()
+    assert best.split()[-1] not in found.locator("a").all_inner_texts()
+    seen.page.set_viewport_size({"width": 390, "height": 844})
+    assert not found.first.is_visible()
 
 
 def test_where_the_order_of_the_importance_is_not_certain_it_says_so() -> None:

@@ -195,6 +195,7 @@ window.hptuneCharts ??= (() => {
         const bars = mark.bars.map(bar => {
           const box = { x: px(bar.left), y: py(bar.top), width: Math.max(1, px(bar.right) - px(bar.left)), height: Math.max(1, py(bar.bottom) - py(bar.top)) };
           drawn.append(svg("rect", { ...box, fill: bar.dim ? COLORS.muted : bar.color, opacity: bar.dim ? 0.2 : bar.opacity ?? 0.85 }));
+          if (bar.name && !bar.dim && box.width > 7 * bar.name.length + 4 && box.height >= 11) drawn.append(svg("text", { x: box.x + box.width / 2, y: box.y + box.height / 2 + 4, "text-anchor": "middle", class: "name" }, bar.name));
           return { px: box.x + box.width / 2, py: box.y + box.height / 2, box, ...bar };
         });
         found.push(() => bars);
@@ -246,7 +247,7 @@ window.hptuneCharts ??= (() => {
   function pictureText(picture) {
     const copy = picture.cloneNode(true);
     copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    const style = "text{font:12px sans-serif;fill:#5b626d}.grid{stroke:#767b84;opacity:.25}.tick{stroke:none}.axis{fill:none;stroke:#767b84}.halo{stroke:#fff;stroke-width:3;paint-order:stroke}.ring{display:none}";
+    const style = "text{font:12px sans-serif;fill:#5b626d}.grid{stroke:#767b84;opacity:.25}.tick{stroke:none}.axis{fill:none;stroke:#767b84}text.name{font-size:11px;fill:#111}.halo{stroke:#fff;stroke-width:3;paint-order:stroke}.ring{display:none}";
     copy.prepend(svg("style", {}, style), svg("rect", { width: "100%", height: "100%", fill: "#fff" }));
     return new XMLSerializer().serializeToString(copy).replaceAll("var(--card)", "#fff");
   }

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ... import text
 from ...core.kinds import enumerated
 from ..results.importance import MIN_TRIALS, Importance
-from ..results.rungs import RungAgreement, rung_agreements, stopped_at, stopping_warning
+from ..results.rungs import RungAgreement, rung_agreements, stopped_at
 from .panel import LABEL_CHARACTERS, Figure, Panel, Table
 from .trials import Shown, StudyTrials, described
 
@@ -81,7 +81,7 @@ def parallel(trials: StudyTrials) -> Panel | None:
     return Panel(
         "Each line is a trial. Drag along an axis to choose trials, which all figures and the "
         "table then show; drag a name to move its axis. A line that ends below an axis has no "
-        f"value there. The hyperparameters are {_order_text(trials)}.",
+        "value there.",
         [Figure("parallel")],
     )
 
@@ -197,11 +197,9 @@ def stopping(trials: StudyTrials) -> Panel | None:
             for agreement in agreements
         ]
         tables.append(Table(columns, cells))
-    warning = stopping_warning(trials.view)
     return Panel(
         f"How many trials reached each {word} at which trials are compared, and how many of them "
-        f"were stopped there, or before the next one.{_agreement_text(agreements)}"
-        + (text.sentence(f" {warning[0].upper()}{warning[1:]}") if warning else ""),
+        f"were stopped there, or before the next one.{_agreement_text(agreements)}",
         [Figure("bars", bars)],
         tables,
     )
