@@ -80,8 +80,8 @@ def parallel(trials: StudyTrials) -> Panel | None:
         return None
     return Panel(
         "Each line is a trial. Drag along an axis to choose trials, which all figures and the "
-        "table then show; drag a name to move its axis. A line that ends below an axis has no "
-        "value there.",
+        "table then show, or write a filter; drag a name to move its axis. A line that ends below "
+        "an axis has no value there.",
         [Figure("parallel")],
     )
 
