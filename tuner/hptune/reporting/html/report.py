@@ -15,6 +15,7 @@ from typing import Any
 from ... import text
 from ...core.messages import UserRequested
 from ...core.space.space import SearchSpace
+from ...core.trial import Trial
 from ..results.advice import advice
 from ..results.best import best_line, model_lines, nothing_complete
 from ..results.notes import note_lines
@@ -25,7 +26,7 @@ from . import run_figures, search_figures
 from .headline import headline
 from .page_data import TrialRows, facts_of, script_json
 from .panel import Figure, Follows, Panel, Section, Table
-from .trials import StudyTrials, described
+from .trials import StudyTrials
 
 FIGURE_SCRIPTS = ("charts.js", "trial_sets.js", "figures.js")
 """The scripts that draw figures; each uses those before it."""
@@ -230,7 +231,7 @@ def winner(trials: StudyTrials, *, others: int = 0) -> Panel:
         tables.append(Table(("metric", "value"), metrics))
     if view.model:
         tables.append(Table(("model",), [("\n".join(model_lines(view)),)]))
-    if len(goals) == 1 and (behind := _behind(trials, others)):
+    if len(goals) == 1 and (behind := _behind(trials, best, others)):
         tables.append(behind)
     words = best_line(view, best)
     if (others_on_front := len(view.front) - 1) > 0:
@@ -241,19 +242,21 @@ def winner(trials: StudyTrials, *, others: int = 0) -> Panel:
     return Panel(words, tables=tables, is_folded=False)
 
 
-def _behind(trials: StudyTrials, most: int) -> Table | None:
-    """Return the next best complete trials; None if there are none."""
+def _behind(trials: StudyTrials, best: Trial, most: int) -> Table | None:
+    """Return the next best complete trials, and how they differ; None if there are none."""
     view = trials.view
     complete = [
         each
         for each in ranked(view, states=("complete",))
-        if each != view.best and each.confirms is None and each.value is not None
+        if each != best and each.confirms is None and each.value is not None
     ]
-    rows = [
-        (str(t.number), text.measured(t.value), text.shorten(described(t), _BEHIND_CHARACTERS))
-        for t in complete[:most]
-    ]
-    return Table(("trial", trials.metric, "next best"), rows, name="next") if rows else None
+    rows = []
+    for each in complete[:most]:
+        others = {name: v for name, v in each.params.items() if best.params.get(name) != v}
+        words = text.shorten(" ".join(text.assignments(others)), _BEHIND_CHARACTERS)
+        rows.append((str(each.number), text.measured(each.value), words or "the same"))
+    columns = ("trial", trials.metric, "next best, where it differs")
+    return Table(columns, rows, name="next") if rows else None
 
 
 def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ... import text
 from ...core.kinds import enumerated
+from ..results.advice import stagnation
 from ..results.importance import MIN_TRIALS, Importance
 from ..results.rungs import RungAgreement, rung_agreements, stopped_at
 from .panel import LABEL_CHARACTERS, Figure, Panel, Table
@@ -30,10 +31,10 @@ def history(trials: StudyTrials) -> Panel | None:
 
 
 def _since_best(trials: StudyTrials) -> str:
-    """Return how many trials have ended since the best one, as a sentence."""
+    """Return how many trials have ended since the best one, as a sentence; else nothing."""
     best = trials.view.best
-    if best is None or len(trials.view.goals.objectives) > 1:
-        return ""
+    if best is None or len(trials.view.goals.objectives) > 1 or stagnation(trials.view):
+        return ""  # what the report advises says it
     later = sum(trial.number > best.number and trial.state.is_final for trial in trials.view.trials)
     without = f"{text.plural(later, 'later trial')} ended without a better value"
     return f" Trial {best.number} is the best; {without}."

@@ -52,7 +52,7 @@ def advice(view: StudyView) -> list[str]:
     if len(view.goals.objectives) == 1:
         complete = leading(view.trials, view.goal.direction)
         remarks += [*_edges(view, complete), *_unused(view, complete)]
-        remarks += [_noise(view, complete), _stagnation(view)]
+        remarks += [_noise(view, complete), stagnation(view)]
     return [remark for remark in remarks if remark]
 
 
@@ -166,7 +166,7 @@ def _noise(view: StudyView, complete: Sequence[Trial]) -> str:
     )
 
 
-def _stagnation(view: StudyView) -> str:
+def stagnation(view: StudyView) -> str:
     """Return that the search has found nothing better for long; empty if it has."""
     best = view.best
     ended = [
