@@ -147,6 +147,10 @@ def test_a_hyperparameter_that_has_a_scope_stays() -> None:
     scoped = replace(momentum, conditions=(Condition("optimizer", ("sgd",)),))
     space = SearchSpace((optimizer, scoped, lr))
     assert advice(branched(120, {"adam": 0.0, "sgd": 10.0}, space)) == []
+    beta = FloatParameter("beta", 0.0, 1.0, conditions=(Condition("optimizer", ("adam",)),))
+    beside = SearchSpace((*BRANCHES, beta))
+    (line,) = advice(branched(200, {"adam": 0.0, "sgd": 10.0}, beside))
+    assert line.startswith("momentum shows no influence where optimizer is adam")
 
 
 def noisy(noise: float, apart: float) -> StudyView:

@@ -329,6 +329,9 @@ def test_the_first_epochs_tell_how_long_all_trials_take() -> None:
     assert left == pytest.approx(21.0 + 48 * 33.0 / 2)
     assert rate.seconds_left(now) is None
     assert rate.expected(now, None) is None
+    three = replace(now, running=(both[0], begun[1], running(2, placed_at=1000.0)))
+    rate.update(three, (), 1012.0)
+    assert rate.expected(three, 10) is None, "two of three have not measured an epoch"
     assert rate.expected(replace(now, budget_trials=None), 10) is None
     last = snapshot(runs=tuple(both), budget=2)
     rate.update(last, (), 1012.0)
