@@ -21,7 +21,9 @@ from hptune.core.space.space import (
     SearchSpace,
 )
 from hptune.core.trial import Trial, TrialState
-from hptune.reporting.html.report import Setup
+from hptune.reporting.html.panel import Panel
+from hptune.reporting.html.report import Setup, make_report, page_of
+from hptune.reporting.html.trials import StudyTrials
 from hptune.reporting.results.view import StudyView
 
 SPACE = SearchSpace(
@@ -83,3 +85,22 @@ def view(trials: list[Trial], attempts: list[Attempt], goals: Goals = GOALS) -> 
         epochs=EPOCHS,
         models={0: "studies/digits/best/model.keras"},
     )
+
+
+def page_text(of: StudyView, reports: list[ReportedValue]) -> str:
+    return page_of(make_report(StudyTrials(of, SPACE, reports), SETUP, now=2000.0))
+
+
+def trials_of(*values: float, space: SearchSpace = SPACE) -> StudyTrials:
+    rng = np.random.default_rng(0)
+    found = [trial(n, value=value, params=space.sample(rng)) for n, value in enumerate(values)]
+    return StudyTrials(view(found, []), space, [])
+
+
+def panels_of(of: StudyView, reports: list[ReportedValue]) -> dict[str, Panel]:
+    return panels_of_page(StudyTrials(of, SPACE, reports))
+
+
+def panels_of_page(trials: StudyTrials) -> dict[str, Panel]:
+    report = make_report(trials, SETUP, now=2000.0)
+    return {each.name: panel for each in report.sections if (panel := each.make()) is not None}

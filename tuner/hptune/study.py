@@ -398,7 +398,22 @@ class Study(Reports, Exports):
             carrier=facts.get("carrier", ""),
             rungs=rungs,
             at_rungs=self._at_rungs(rungs),
+            last_values=self._last_values(listed),
         )
+
+    def _last_values(self, listed: Sequence[Trial]) -> dict[int, list[float]]:
+        """Return the last values of the trials that `advice` compares, by number."""
+        from .reporting.results.advice import COMPARED, LAST_VALUES, leading
+
+        if len(self.goals.objectives) > 1:
+            return {}
+        metric = self.goals.goal.metric
+        found = {}
+        for trial in leading(listed, self.goals.goal.direction)[:COMPARED]:
+            rows = [row for row in self._reader.reports(trial.number) if row.metric == metric]
+            by_step = {row.step: row.value for row in rows}  # a later attempt repeats steps
+            found[trial.number] = [by_step[step] for step in sorted(by_step)[-LAST_VALUES:]]
+        return found
 
     def _at_rungs(self, rungs: Sequence[int]) -> dict[int, dict[int, float]]:
         if len(self.goals.objectives) > 1:

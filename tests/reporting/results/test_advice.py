@@ -1,15 +1,25 @@
-"""What status and the end of a run advise: ranges to widen, and searches that stagnate."""
+"""What status and the end of a run advise on the space, on noise and on the search."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fake_study import GOALS, trial
 from hptune.core.messages import Finish, FinishReason
-from hptune.core.space.space import FloatParameter, IntParameter, Parameter, Scale, SearchSpace
+from hptune.core.space.space import (
+    ChoiceParameter,
+    Condition,
+    FloatParameter,
+    IntParameter,
+    Parameter,
+    Scale,
+    SearchSpace,
+)
 from hptune.core.trial import CONFIRMS
 from hptune.reporting.results.advice import advice
 from hptune.reporting.results.summary import closing_text, status_text
@@ -89,6 +99,84 @@ def test_few_trials_and_those_that_lack_the_hyperparameter_say_nothing() -> None
     view = study(RATE, rising, SPREAD)
     without = [*view.trials[:-1], replace(view.trials[-1], params={})]
     assert advice(replace(view, trials=without)) == []
+
+
+BRANCHES = SearchSpace(
+    (
+        ChoiceParameter("optimizer", ("adam", "sgd")),
+        FloatParameter("momentum", 0.0, 0.9),
+        FloatParameter("lr", 1e-4, 1e-1, scale=Scale.LOG),
+    )
+)
+
+
+def branched(count: int, influence: dict[str, float], space: SearchSpace = BRANCHES) -> StudyView:
+    """Return a study in which momentum has some influence with each optimizer."""
+    rng = np.random.default_rng(0)
+    trials = []
+    for number in range(count):
+        params = space.sample(rng)
+        of = influence[str(params["optimizer"])]
+        lr, momentum = (float(params.get(name) or 0.0) for name in ("lr", "momentum"))
+        loss = (math.log10(lr) + 2.4) ** 2 + of * (momentum - 0.6) ** 2 + 0.1 * rng.normal()
+        trials.append(trial(number, value=-loss, params=params))
+    best = max(trials, key=lambda each: each.value or 0.0)
+    trials.append(replace(best, number=count))  # the search does not stagnate
+    return replace(study(RATE, rising), trials=trials, space=space)
+
+
+def test_a_hyperparameter_that_a_branch_does_not_use_is_to_be_scoped() -> None:
+    view = branched(120, {"adam": 0.0, "sgd": 10.0})
+    (line,) = advice(view)
+    adam = sum(each.params["optimizer"] == "adam" for each in view.trials)
+    assert line == (
+        f"momentum shows no influence where optimizer is adam ({adam} trials); if it is not used "
+        "there, declare it with parent_name=\"optimizer\", parent_values=['sgd']"
+    )
+    few = replace(view, trials=view.trials[:60])
+    assert advice(few) == [], "the absence of an influence needs many trials"
+
+
+@pytest.mark.parametrize("used", [10.0, 5.0, 0.0])
+def test_a_hyperparameter_that_all_branches_use_alike_stays(used: float) -> None:
+    assert advice(branched(120, {"adam": used, "sgd": used or 0.0})) == []
+
+
+def test_a_hyperparameter_that_has_a_scope_stays() -> None:
+    optimizer, momentum, lr = BRANCHES
+    scoped = replace(momentum, conditions=(Condition("optimizer", ("sgd",)),))
+    space = SearchSpace((optimizer, scoped, lr))
+    assert advice(branched(120, {"adam": 0.0, "sgd": 10.0}, space)) == []
+    beta = FloatParameter("beta", 0.0, 1.0, conditions=(Condition("optimizer", ("adam",)),))
+    beside = SearchSpace((*BRANCHES, beta))
+    (line,) = advice(branched(200, {"adam": 0.0, "sgd": 10.0}, beside))
+    assert line.startswith("momentum shows no influence where optimizer is adam")
+
+
+def noisy(noise: float, apart: float) -> StudyView:
+    """Return 25 trials that are `apart` in their values, and rise to them with some noise."""
+    rng = np.random.default_rng(1)
+    trials = [trial(n, value=apart * n, params={}) for n in range(25)]
+    ends = {
+        number: [0.1 * step + noise * rng.normal() for step in range(6)] for number in range(17, 25)
+    }
+    return replace(study(RATE, rising), trials=trials, space=None, last_values=ends)
+
+
+def test_trials_that_differ_less_than_their_noise_are_to_be_trained_again() -> None:
+    (line,) = advice(noisy(0.01, 0.003))
+    assert line.startswith(
+        "the best 3 trials differ by less than a trial at its end does from one "
+    )
+    noise = float(line.partition("(")[2].partition(")")[0])
+    assert 0.007 < noise < 0.013
+    assert line.endswith("; --confirm 3 trains them again")
+    assert advice(noisy(0.01, 0.02)) == []
+    assert advice(noisy(0.0, 0.0)) == [], "equal values without noise are equal"
+    view = noisy(0.01, 0.003)
+    again = trial(25, value=0.09, params={}, origin=f"{CONFIRMS}24")
+    assert advice(replace(view, trials=[*view.trials, again])) == []
+    assert advice(replace(view, trials=view.trials[6:])) == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from fake_study import GOALS, trial
 from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.objectives import goals_to_json
 from hptune.config.settings import StudySettings
-from hptune.core.goals import Goals
+from hptune.core.attempt import ReportedValue
+from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.pruner import is_exempt
 from hptune.core.trial import CONFIRMS, Direction, Goal, TrialState
@@ -25,6 +26,7 @@ from hptune.reporting.results.rungs import (
     rung_agreements,
     stopped_at,
     stopping_warning,
+    why_stopped,
 )
 from hptune.reporting.results.summary import closing_text, status_text
 from hptune.reporting.results.view import StudyView
@@ -204,6 +206,38 @@ def test_the_status_and_the_end_of_a_run_have_the_warning_in_one_line() -> None:
     assert [each.strip() for each in status_text(view, now=0.0).splitlines()].count(line) == 1
     fine = replace(view, at_rungs={})
     assert "mislead" not in closing_text(fine, DONE, seconds=1.0) + status_text(fine, now=0.0)
+
+
+def test_why_a_trial_was_stopped_counts_those_that_were_there_before() -> None:
+    """Trials 0 to 4 reach epoch 2 in this order; the stopped ones are 2, 3 and 4."""
+    at_two = [0.5, 0.7, 0.6, 0.4, 0.55]
+    reports = [
+        ReportedValue(number, 0, step, "val_accuracy", value, at)
+        for number, last in enumerate(at_two)
+        for step, value, at in ((1, 0.1, 10.0 * number), (2, last, 10.0 * number + 5.0))
+    ]
+    reports.append(ReportedValue(0, 0, 3, "val_accuracy", 0.9, 100.0))  # after the rung
+    trials = [
+        trial(number, TrialState.PRUNED if number > 1 else TrialState.COMPLETE, value, step=2)
+        for number, value in enumerate(at_two)
+    ]
+    view = replace(study(), trials=trials, rungs=(2, 6))
+    where = "stopped at epoch 2, where "
+    expected = {
+        2: f"{where}1 of the 2 trials before it did better",
+        3: f"{where}3 of the 3 trials before it did better",
+        4: f"{where}2 of the 4 trials before it did better",
+    }
+    assert why_stopped(view, reports) == expected
+    first = replace(trials[1], state=TrialState.PRUNED)
+    alone = replace(view, trials=[trials[0], first])
+    lower = Goals((Goal("val_accuracy", Direction.MIN),))
+    assert why_stopped(replace(alone, goals=lower), reports)[1] == (
+        f"{where}the one trial before it did better"
+    )
+    assert why_stopped(replace(view, rungs=()), reports) == {}
+    constrained = Goals(GOALS.objectives, (Constraint("size", Comparison.AT_MOST, 9.0),))
+    assert why_stopped(replace(view, goals=constrained), reports) == {}
 
 
 def stored_values(path: Path, goals: Goals = GOALS, **settings: Any) -> dict[int, dict[int, float]]:

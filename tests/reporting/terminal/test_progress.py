@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fake_study import PARAMS, running, snapshot, trial
+from hptune.core.attempt import Usage
 from hptune.core.notice import Notice
+from hptune.core.snapshot import RunningAttempt
 from hptune.core.trial import TrialState
 from hptune.reporting.terminal.display import make_progress
+from hptune.reporting.terminal.frame import Frames
 from hptune.reporting.terminal.live import LiveProgress
 from hptune.reporting.terminal.plain import PlainProgress, QuietProgress
 from hptune.reporting.terminal.progress import Progress, RunHeader, TrialRate, step_of
@@ -303,6 +306,51 @@ def test_the_time_left_counts_short_trials_that_were_never_seen_running() -> Non
     now = snapshot(*ended, runs=(running(25, placed_at=50.0),), budget=100)
     rate.update(now, ended, 50.0)
     assert rate.seconds_left(now) == pytest.approx(150.0)
+
+
+def stepping(number: int, *, at: float, step: int, each: float) -> RunningAttempt:
+    """Return a running trial that measured the seconds of a step."""
+    run = running(number, placed_at=at, step=step)
+    used = Usage(peak_memory_bytes=1, cpu_seconds=1.0, seconds=9.0, seconds_per_step=each)
+    return replace(run, attempt=replace(run.attempt, usage=used))
+
+
+def test_the_first_epochs_tell_how_long_all_trials_take() -> None:
+    """Two at a time: 12 s have passed, of which a first epoch took 6 and the next ones 3 each."""
+    rate = TrialRate()
+    both = [stepping(number, at=1000.0, step=3, each=3.0) for number in (0, 1)]
+    begun = running(0, placed_at=1000.0), running(1, placed_at=1000.0)
+    rate.update(snapshot(runs=begun), (), 1000.0)
+    assert rate.expected(snapshot(runs=begun), 10) is None
+    now = snapshot(runs=(both[0], begun[1]), budget=50)
+    rate.update(now, (), 1012.0)
+    each, left = rate.expected(now, 10) or (0.0, 0.0)
+    assert each == pytest.approx(12.0 + 7 * 3.0)
+    assert left == pytest.approx(21.0 + 48 * 33.0 / 2)
+    assert rate.seconds_left(now) is None
+    assert rate.expected(now, None) is None
+    three = replace(now, running=(both[0], begun[1], running(2, placed_at=1000.0)))
+    rate.update(three, (), 1012.0)
+    assert rate.expected(three, 10) is None, "two of three have not measured an epoch"
+    assert rate.expected(replace(now, budget_trials=None), 10) is None
+    last = snapshot(runs=tuple(both), budget=2)
+    rate.update(last, (), 1012.0)
+    assert list(rate.expected(last, 10) or ()) == pytest.approx([33.0, 21.0])
+    ended = [trial(number, value=0.5) for number in range(3)]
+    rate.update(snapshot(*ended, runs=tuple(both)), ended, 1013.0)
+    assert rate.expected(snapshot(*ended, runs=tuple(both)), 10) is None, "trials that ended tell"
+
+
+@pytest.mark.parametrize("stops_early", [False, True])
+def test_the_screen_has_an_estimate_before_a_trial_ends(*, stops_early: bool) -> None:
+    frames = Frames(refresh_seconds=0.0)
+    frames.start(replace(HEADER, epochs=10, stops_early=stops_early))
+    runs = tuple(stepping(number, at=1000.0, step=3, each=3.0) for number in (0, 1))
+    frames.update(snapshot(runs=runs, budget=50), (), 1000.0)
+    frames.update(snapshot(runs=runs, budget=50), (), 1012.0)
+    line = frames.draw(1012.0, width=80, height=24)[0].plain
+    words = "trials of up to 33s: at most" if stops_early else "trials of about 33s: some"
+    assert line.endswith(f"0/50 trials   12s, {words} 13m33s left")
 
 
 def test_an_estimate_that_was_exceeded_is_not_shown() -> None:

@@ -129,6 +129,7 @@ class RunPlan:
             timeout_seconds=settings.timeout_seconds or None,
             trial_timeout_seconds=settings.trial_timeout_seconds or None,
             began_at=began_at,
+            stops_early=settings.pruner not in (None, "none"),
         )
 
 

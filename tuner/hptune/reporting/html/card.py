@@ -47,11 +47,12 @@ def card(trials: StudyTrials, *, now: float) -> str:
     dot = _BEST if view.master is not None else _MUTED
     return (
         '<div style="display: flex; flex-wrap: wrap; gap: .5em 2em; align-items: flex-start">'
-        f'<div><div><span style="color: {dot}">●</span> <b>{html.escape(name)}</b></div>'
+        '<div style="flex: 0 1 24em">'
+        f'<div><span style="color: {dot}">●</span> <b>{html.escape(name)}</b></div>'
         f"{_table(about)}</div>"
         f'<div><div style="font-size: 1.8em; line-height: 1.2">{html.escape(headline)}</div>'
         f'<div style="opacity: .7">{html.escape(where)}</div>{_table(params)}</div>'
-        f"<div>{_history(trials)}</div></div>"
+        f'<div style="max-width: {_WIDTH}px">{_history(trials)}</div></div>'
     )
 
 

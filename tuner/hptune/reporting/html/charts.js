@@ -4,6 +4,7 @@ window.hptuneCharts ??= (() => {
   const COLORS = { complete: "#2f6fde", pruned: "#c47b17", best: "#1a9850", median: "#8e5fc9", failed: "#d23b3b", muted: "#767b84" };
   const SERIES = [...Object.values(COLORS), "#0b8f8f", "#b8578f"];
   const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
+  const LEAST_DRAG = 8;  // pixels of a side, from which on a drag is no click
   const NEAR = 14;  // pixels between the pointer and a mark that it points at
 
   function element(name, attributes = {}, ...children) {
@@ -62,7 +63,8 @@ window.hptuneCharts ??= (() => {
       }
       return found;
     };
-    return { place, ticks, at: unit => from + unit * width };
+    const at = unit => from + unit * width;
+    return { place, ticks, at, within: (one, other) => linear(at(one), at(other), { margin: 0, whole, marks, percent }) };
   }
 
   function log(low, high, { margin = 0.04 } = {}) {
@@ -81,7 +83,8 @@ window.hptuneCharts ??= (() => {
       }
       return found.length > 1 ? found : linear(low, high).ticks(count).map(([, label]) => [on.place(Math.log10(Number(label))), label]);
     };
-    return { place: value => value > 0 ? on.place(Math.log10(value)) : NaN, ticks, at: unit => 10 ** on.at(unit) };
+    const at = unit => 10 ** on.at(unit);
+    return { place: value => value > 0 ? on.place(Math.log10(value)) : NaN, ticks, at, within: (one, other) => log(at(one), at(other), { margin: 0 }) };
   }
 
   // One band for each value, such as that of a choice.
@@ -139,7 +142,10 @@ window.hptuneCharts ??= (() => {
 
   // Draws a figure of two axes into an element, and lets marks be pointed at.
   // Marks: points, lines (with `at`, a list of points), bars and images (in shares of the axes).
-  function chart(place, { x, y, xLabel = "", yLabel = "", height = 300, label, legend = [], gradient, note = "", marks, tip, pick, name }) {
+  function chart(place, given) {
+    const { x: wholeX, y: wholeY, xLabel = "", yLabel = "", height = 300, label, legend = [], gradient, note = "", marks, tip, pick, name } = given;
+    const zoom = zooms.get(label), x = zoomed(wholeX, zoom?.x), y = zoomed(wholeY, zoom?.y);
+    const acrossOf = share => x === wholeX ? share : x.place(wholeX.at(share)), upOf = share => y === wholeY ? share : y.place(wholeY.at(share));
     const width = Math.max(place.clientWidth || 600, 200);
     const yTicks = y.ticks(Math.max(3, Math.floor(height / 50)));
     const left = 12 + (yLabel ? 18 : 0) + 6.3 * Math.max(0, ...yTicks.map(([, text]) => short(text, 24).length));
@@ -168,11 +174,12 @@ window.hptuneCharts ??= (() => {
     if (xLabel) axes.append(svg("text", { x: left + inner / 2, y: height - 4, "text-anchor": "middle" }, short(xLabel, 40)));
     if (yLabel) axes.append(svg("text", { transform: `translate(12 ${top + down / 2}) rotate(-90)`, "text-anchor": "middle" }, short(yLabel, 40)));
 
+    const isIn = each => each.px >= left - 1 && each.px <= left + inner + 1 && each.py >= top - 1 && each.py <= top + down + 1;
     const drawn = svg("g"), found = [];  // what can be pointed at; found when somebody points
     for (const mark of marks) {
       if (mark.points) {
         const points = mark.points.map(each => ({ ...each, px: px(x.place(each.x) + (each.shift || 0)), py: py(y.place(each.y)) }))
-          .filter(each => Number.isFinite(each.px) && each.py >= top - 1 && each.py <= top + down + 1);
+          .filter(isIn);
         for (const each of points) each.path = SHAPES[each.shape || "dot"](each.px, each.py);
         found.push(() => points);
         drawn.append(...pointPaths(points));
@@ -193,13 +200,15 @@ window.hptuneCharts ??= (() => {
         drawn.append(...linePaths(lines, mark));
       } else if (mark.bars) {
         const bars = mark.bars.map(bar => {
-          const box = { x: px(bar.left), y: py(bar.top), width: Math.max(1, px(bar.right) - px(bar.left)), height: Math.max(1, py(bar.bottom) - py(bar.top)) };
+          const [x0, x1, y0, y1] = [px(acrossOf(bar.left)), px(acrossOf(bar.right)), py(upOf(bar.bottom)), py(upOf(bar.top))];
+          const box = { x: x0, y: y1, width: Math.max(1, x1 - x0), height: Math.max(1, y0 - y1) };
           drawn.append(svg("rect", { ...box, fill: bar.dim ? COLORS.muted : bar.color, opacity: bar.dim ? 0.2 : bar.opacity ?? 0.85 }));
+          if (bar.name && !bar.dim && box.width > 7 * bar.name.length + 4 && box.height >= 11) drawn.append(svg("text", { x: box.x + box.width / 2, y: box.y + box.height / 2 + 4, "text-anchor": "middle", class: "name" }, bar.name));
           return { px: box.x + box.width / 2, py: box.y + box.height / 2, box, ...bar };
         });
         found.push(() => bars);
       } else if (mark.image) {
-        const { left: x0, right: x1, bottom: y0, top: y1 } = mark;
+        const [x0, x1, y0, y1] = [acrossOf(mark.left), acrossOf(mark.right), upOf(mark.bottom), upOf(mark.top)];
         drawn.append(svg("image", { href: mark.image, x: px(x0), y: py(y1), width: px(x1) - px(x0), height: py(y0) - py(y1), preserveAspectRatio: "none" }));
       }
     }
@@ -209,7 +218,54 @@ window.hptuneCharts ??= (() => {
     const ring = svg("circle", { r: 7, class: "ring", visibility: "hidden" });
     const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, room, axes, drawn, ring);
     present(place, { picture, label, legend, gradient, note, name });
-    follow(place, { picture, ring, find: () => found.flatMap(each => each()), tip, pick });
+    const show = (across, up) => {
+      zooms.set(label, { x: wholeX.within && across.map(x.at), y: wholeY.within && up.map(y.at) });
+      chart(place, given);
+    };
+    const whole = () => { zooms.delete(label); chart(place, given); };
+    if (zoom) place.append(element("button", { type: "button", class: "whole", onclick: () => { whole(); place.focus(); } }, "Show the whole figure"));
+    const at = event => {
+      const from = picture.getBoundingClientRect();
+      return [(event.clientX - from.left - left) / inner, 1 - (event.clientY - from.top - top) / down].map(each => Math.min(1, Math.max(0, each)));
+    };
+    select(picture, (one, other) => show(...[0, 1].map(axis => [at(one)[axis], at(other)[axis]].sort((low, high) => low - high))));
+    const magnify = (hit, factor) => {
+      const centre = hit ? [(hit.px - left) / inner, 1 - (hit.py - top) / down] : [0.5, 0.5];
+      if (factor > 1) show(...centre.map(each => [each - 0.5 / factor, each + 0.5 / factor]));
+      else if (zoom) whole();
+    };
+    follow(place, { picture, ring, find: () => found.flatMap(each => each()).filter(each => each.box || isIn(each)), tip, pick, magnify });
+  }
+
+  // What of each figure is shown, by its label: the ends of its axes.
+  const zooms = new Map();
+
+  function zoomed(scale, ends) {
+    return ends && scale.within ? scale.within(...ends.map(scale.place)) : scale;
+  }
+
+  // Calls back when a mouse has drawn a rectangle; the click that follows picks nothing.
+  function select(picture, done) {
+    picture.addEventListener("pointerdown", from => {
+      if (from.pointerType !== "mouse" || from.button) return;
+      from.preventDefault();
+      picture.setPointerCapture(from.pointerId);
+      const box = svg("rect", { class: "brush" }), place = picture.getBoundingClientRect();
+      picture.append(box);
+      const sizes = to => [Math.abs(to.clientX - from.clientX), Math.abs(to.clientY - from.clientY)];
+      const move = to => {
+        const [width, height] = sizes(to);
+        filled(box, { x: Math.min(from.clientX, to.clientX) - place.left, y: Math.min(from.clientY, to.clientY) - place.top, width, height }, []);
+      };
+      picture.addEventListener("pointermove", move);
+      picture.addEventListener("pointerup", to => {
+        picture.removeEventListener("pointermove", move);
+        box.remove();
+        if (Math.min(...sizes(to)) < LEAST_DRAG) return;
+        picture.addEventListener("click", event => event.stopImmediatePropagation(), { capture: true, once: true });
+        done(from, to);
+      }, { once: true });
+    });
   }
 
   // Puts a picture into its element, with its legend outside of the data.
@@ -246,7 +302,7 @@ window.hptuneCharts ??= (() => {
   function pictureText(picture) {
     const copy = picture.cloneNode(true);
     copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    const style = "text{font:12px sans-serif;fill:#5b626d}.grid{stroke:#767b84;opacity:.25}.tick{stroke:none}.axis{fill:none;stroke:#767b84}.halo{stroke:#fff;stroke-width:3;paint-order:stroke}.ring{display:none}";
+    const style = "text{font:12px sans-serif;fill:#5b626d}.grid{stroke:#767b84;opacity:.25}.tick{stroke:none}.axis{fill:none;stroke:#767b84}text.name{font-size:11px;fill:#111}.halo{stroke:#fff;stroke-width:3;paint-order:stroke}.ring{display:none}";
     copy.prepend(svg("style", {}, style), svg("rect", { width: "100%", height: "100%", fill: "#fff" }));
     return new XMLSerializer().serializeToString(copy).replaceAll("var(--card)", "#fff");
   }
@@ -257,8 +313,9 @@ window.hptuneCharts ??= (() => {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
-  // Says what the pointer is near; a click or Enter opens its trial. Arrow keys go from mark to mark.
-  function follow(place, { picture, ring, find, tip = () => "", pick = () => {} }) {
+  // Says what the pointer is near; a click or Enter opens its trial. Arrow keys go from mark to mark,
+  // + shows what is around it larger, and - the whole figure.
+  function follow(place, { picture, ring, find, tip = () => "", pick = () => {}, magnify = () => {} }) {
     let known = null;
     const all = () => known ||= find();
     const told = element("div", { class: "tip", role: "status", hidden: true });
@@ -316,6 +373,8 @@ window.hptuneCharts ??= (() => {
         show(current < 0 && step < 0 ? next(0) : next(step));
       } else if (event.key === "Enter" && all()[current]?.trial !== undefined) pick(all()[current].trial);
       else if (event.key === "Escape") show(-1);
+      else if ("+=".includes(event.key)) magnify(all()[current], 2);
+      else if (event.key === "-") magnify(null, 0);
     };
   }
 

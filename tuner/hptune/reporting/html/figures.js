@@ -7,7 +7,7 @@ window.hptuneFigures ??= (() => {
   const CELLS = 56, SMOOTHING = 0.09;  // of the contour; a share of each axis
   const CONTOUR_TRIALS = 10;
   const UNITS = [["days", 86400], ["hours", 3600], ["minutes", 60], ["seconds", 1]];
-  const ENDS = { finished: COLORS.complete, pruned: COLORS.pruned, released: COLORS.muted, errored: COLORS.failed, lost: "#d98b8b", running: "#8fb3ee", interrupted: "#b9bdc4" };
+  const ENDS = { finished: COLORS.complete, pruned: COLORS.pruned, released: COLORS.muted, errored: COLORS.failed, "lost, retried": "#d98b8b", running: "#8fb3ee", interrupted: "#b9bdc4" };
 
   function tipOf(study, chosen) {
     return trial => {
@@ -306,7 +306,7 @@ window.hptuneFigures ??= (() => {
     const bars = ran.map(each => ({
       left: x.place((each.s - start) / seconds), right: x.place((end(each) - start) / seconds),
       top: 1 - (each.lane + 0.1) / count, bottom: 1 - (each.lane + 0.9) / count,
-      color: ENDS[each.end] || COLORS.muted, dim: !isShown(each.trial, chosen) || !isBrushed(study, chosen, each.trial), trial: each.trial.n, text: `${each.end}${each.why ? ": " + each.why : ""}\n${each.at}`,
+      color: ENDS[each.end] || COLORS.muted, dim: !isShown(each.trial, chosen) || !isBrushed(study, chosen, each.trial), trial: each.trial.n, name: String(each.trial.n), text: `${each.end}${each.why ? ": " + each.why : ""}\n${each.at}`,
     }));
     chart(place, {
       ...common(study, chosen, "Which worker trained which trial, and when", "timeline"),

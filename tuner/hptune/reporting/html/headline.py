@@ -10,6 +10,7 @@ from ... import text
 from ...core.attempt import Attempt
 from ..results.best import values_text
 from ..results.costs import costs_of
+from ..results.summary import retried_text
 from ..results.view import StudyView
 
 _LEAST_ENDED = 3
@@ -106,8 +107,7 @@ def _costs(view: StudyView, now: float) -> _Tile:
     cores = f"{text.amount(cost.core_hours)} core h"
     idle = cost.idle_core_hours / cost.core_hours if cost.core_hours else 0.0
     words = [f"{idle:.0%} idle" if idle >= 0.01 else ""]
-    lost = sum(view.retried.values())
-    words.append(f"{text.plural(lost, 'attempt')} repeated after a loss" if lost else "")
+    words.append(f"retried: {html.escape(retried_text(view))}" if view.retried else "")
     if not cost.gpu_hours:
         return _Tile("device hours", cores, words)
     return _Tile("device hours", f"{text.amount(cost.gpu_hours)} GPU h", [cores, *words])

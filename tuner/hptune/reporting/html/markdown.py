@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ... import text
 from ..results.trials import ranked, trial_cells, trial_columns
 from .panel import Panel, Section, Table
-from .report import Setup, head_lines, sections
+from .report import Setup, head_lines, sections, winner
 from .run_figures import OUTPUT
 from .trials import StudyTrials, described
 
@@ -23,6 +23,7 @@ def report_markdown(trials: StudyTrials, setup: Setup, *, now: float) -> str:
     view = trials.view
     title = text.clean(view.directory.rstrip("/").rpartition("/")[2])
     known = {section.name: section for section in sections(trials, setup, now)}
+    known["best"] = Section("best", "Best trial", lambda: winner(trials))
     known["best-trials"] = Section("best-trials", "Best trials", lambda: _best(trials))
     if not trials.has_order:
         del known["importance"]

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import text
-from ...core.attempt import Attempt
+from ...core.attempt import Attempt, Halt, Outcome
 from ...core.resources import size
 from ...core.space.space import FloatParameter, IntParameter, Parameter, Scale
-from ...core.trial import Trial
+from ...core.trial import Trial, TrialState
 from ..results.best import finite
 from ..results.export import by_trial, seconds_run
 from ..results.trials import ending_text, latest_report
@@ -26,6 +26,9 @@ _DIGITS = 6
 _MOST_VALUES = 50
 """Values of a hyperparameter that are listed; a range of more is one of numbers."""
 _DETAIL_CHARACTERS = 4000
+
+_ENDS = {Outcome.LOST: "lost, retried"}
+"""How an attempt ended, in words, where that is not the name of the outcome."""
 
 
 def facts_of(trials: StudyTrials, *, now: float, run_one: str = "") -> dict[str, Any]:
@@ -116,14 +119,13 @@ class TrialRows:
             notes = (view.tags_of(number), view.texts_on(number)) if number in noted else None
             mark = (trial, attempts, report, model, view.state_of(trial), notes)
             if (known := self._known.get(number)) is None or known[0] != mark:
-                row = _row(view, trial, attempts, trials.curves.get(number, {}))
+                row = _row(trials, trial, attempts)
                 self._known[number] = (mark, row)
         return {number: row for number, (_, row) in self._known.items()}
 
 
-def _row(
-    view: StudyView, trial: Trial, attempts: Sequence[Attempt], curves: Mapping[str, Curve]
-) -> dict[str, Any]:
+def _row(trials: StudyTrials, trial: Trial, attempts: Sequence[Attempt]) -> dict[str, Any]:
+    view = trials.view
     report = latest_report(view, trial)
     goals = [goal.metric for goal in view.goals.objectives]
     values = {**trial.metrics, **dict(zip(goals, trial.values, strict=False))}
@@ -144,15 +146,24 @@ def _row(
         "sec": seconds_run(attempts),
         "x": finite(trial.violation),
         "of": trial.confirms,
-        "why": text.clean(trial.reason),
+        "why": _why(trials, trial, attempts),
         "detail": trial.detail.strip()[-_DETAIL_CHARACTERS:],
         "tags": list(map(text.clean, view.tags_of(trial.number))),
         "notes": list(map(text.clean, view.texts_on(trial.number))),
         "model": view.models.get(trial.number),
-        "c": curve_json(curves),
+        "c": curve_json(trials.curves.get(trial.number, {})),
     }
     # A page of a thousand trials is much smaller without what is not there.
     return {name: each for name, each in row.items() if each or name in ("n", "v", "p")}
+
+
+def _why(trials: StudyTrials, trial: Trial, attempts: Sequence[Attempt]) -> str:
+    """Return why a trial failed or was stopped early; empty if neither."""
+    if trial.reason or trial.state is not TrialState.PRUNED:
+        return text.clean(trial.reason)
+    last = text.clean(attempts[-1].reason) if attempts else ""
+    is_usual = last in ("", Halt.PRUNE.reason)  # else a user stopped it
+    return trials.why_stopped.get(trial.number, last) if is_usual else last
 
 
 def _shown(value: float) -> float | None:
@@ -174,7 +185,9 @@ def _attempt(view: StudyView, attempt: Attempt) -> dict[str, Any]:
     used = attempt.usage
     open_word = "running" if view.master is not None else INTERRUPTED
     found = {
-        "end": open_word if attempt.outcome is None else attempt.outcome.lower(),
+        "end": open_word
+        if attempt.outcome is None
+        else _ENDS.get(attempt.outcome, attempt.outcome.lower()),
         "why": text.clean(ending_text(attempt)),
         "at": text.attempt_where(attempt),
         "d": text.clean(attempt.node.partition(".")[0]),

@@ -17,10 +17,12 @@ class Table:
     Attributes:
         columns: The headings.
         rows: The cells of each row.
+        name: What the page's style knows it by; empty for a plain table.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

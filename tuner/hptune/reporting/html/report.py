@@ -15,10 +15,12 @@ from typing import Any
 from ... import text
 from ...core.messages import UserRequested
 from ...core.space.space import SearchSpace
+from ...core.trial import Trial
 from ..results.advice import advice
 from ..results.best import best_line, model_lines, nothing_complete
 from ..results.notes import note_lines
 from ..results.summary import state_without_master
+from ..results.trials import ranked
 from ..results.view import StudyView
 from . import run_figures, search_figures
 from .headline import headline
@@ -28,8 +30,9 @@ from .trials import StudyTrials
 
 FIGURE_SCRIPTS = ("charts.js", "trial_sets.js", "figures.js")
 """The scripts that draw figures; each uses those before it."""
-_OF_TRIALS = ("trial", "which")
+_OF_TRIALS = ("trial", run_figures.WHICH)
 """Columns with the numbers of trials, which lead to their pages."""
+_NEXT_BEST, _BEHIND_CHARACTERS = 5, 100
 _PAGE_SCRIPTS = ("trial_table.js", "page.js")
 
 
@@ -174,7 +177,7 @@ def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
         return Section(name, title, make, follows, is_wide)
 
     return [
-        made("best", "Best trial", partial(winner, trials)),
+        made("best", "Best trial", partial(winner, trials, others=_NEXT_BEST)),
         made("history", "Values", partial(search.history, trials)),
         made("running", "Running", partial(run.running, trials, now=now), follows=everything,
              is_wide=True),
@@ -205,8 +208,13 @@ def all_trials(trials: StudyTrials) -> Panel | None:
     return Panel("", [Figure("table")])
 
 
-def winner(trials: StudyTrials) -> Panel:
-    """Return the best trial, its configuration and its model."""
+def winner(trials: StudyTrials, *, others: int = 0) -> Panel:
+    """Return the best trial, its configuration and its model, and the trials behind it.
+
+    Args:
+        trials: The trials.
+        others: How many trials behind it are listed; none with several objectives.
+    """
     view = trials.view
     best = view.best
     if best is None:
@@ -217,11 +225,14 @@ def winner(trials: StudyTrials) -> Panel:
             [(text.clean(name), text.param(value)) for name, value in best.params.items()],
         )
     ]
-    others = [(text.clean(n), text.measured(v)) for n, v in best.metrics.items()]
-    if others:
-        tables.append(Table(("metric", "value"), others))
+    goals = [goal.metric for goal in view.goals.objectives]
+    metrics = [(text.clean(n), text.measured(v)) for n, v in best.metrics.items() if goals != [n]]
+    if metrics:
+        tables.append(Table(("metric", "value"), metrics))
     if view.model:
         tables.append(Table(("model",), [("\n".join(model_lines(view)),)]))
+    if len(goals) == 1 and (behind := _behind(trials, best, others)):
+        tables.append(behind)
     words = best_line(view, best)
     if (others_on_front := len(view.front) - 1) > 0:
         words += (
@@ -229,6 +240,23 @@ def winner(trials: StudyTrials) -> Panel:
             f"{text.plural(others_on_front, 'other trial')}."
         )
     return Panel(words, tables=tables, is_folded=False)
+
+
+def _behind(trials: StudyTrials, best: Trial, most: int) -> Table | None:
+    """Return the next best complete trials, and how they differ; None if there are none."""
+    view = trials.view
+    complete = [
+        each
+        for each in ranked(view, states=("complete",))
+        if each != best and each.confirms is None and each.value is not None
+    ]
+    rows = []
+    for each in complete[:most]:
+        others = {name: v for name, v in each.params.items() if best.params.get(name) != v}
+        words = text.shorten(" ".join(text.assignments(others)), _BEHIND_CHARACTERS)
+        rows.append((str(each.number), text.measured(each.value), words or "the same"))
+    columns = ("trial", trials.metric, "next best, where it differs")
+    return Table(columns, rows, name="next") if rows else None
 
 
 def what_was_asked(trials: StudyTrials, setup: Setup) -> Panel:
@@ -300,7 +328,8 @@ def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in table.columns)
     head = f"<thead><tr>{head}</tr></thead>" if any(table.columns) else ""
     rows = "".join(f"<tr>{''.join(map(_cell, row, table.columns))}</tr>" for row in table.rows)
-    return f'<div class="scroll" tabindex="0"><table>{head}<tbody>{rows}</tbody></table></div>'
+    kind = " ".join(filter(None, ("scroll", table.name)))
+    return f'<div class="{kind}" tabindex="0"><table>{head}<tbody>{rows}</tbody></table></div>'
 
 
 def _cell(words: str, column: str) -> str:

@@ -11,7 +11,7 @@ from ... import text
 from ...core.attempt import Attempt
 from ...core.trial import Trial, TrialState
 from ..results.costs import costs_of
-from ..results.summary import running_rows
+from ..results.summary import retried_text, running_rows
 from ..results.trials import trial_cells, trial_columns
 from ..results.view import StudyView
 from .panel import Figure, Panel, Table
@@ -19,6 +19,8 @@ from .trials import StudyTrials, described
 
 _FAILURES_SHOWN = 20
 _WAITING_SHOWN = 50
+WHICH = "which trials"
+"""Column with the numbers of trials, which lead to their pages."""
 OUTPUT = "error output"
 """Column with what a program wrote, in lines."""
 
@@ -113,9 +115,13 @@ def _by_worker(ran: Sequence[Attempt], *, now: float) -> Table:
                 f"{seconds / present:.1f}" if present > 0 else text.NOTHING,
                 text.amount(costs.core_hours),
                 text.amount(costs.gpu_hours),
+                ", ".join(map(str, sorted({each.id.trial for each in mine}))),
             )
         )
-    columns = ("node", "worker", "attempts", "present", "trials at once", "core h", "GPU h")
+    columns = (
+        *("node", "worker", "attempts", "present", "trials at once", "core h", "GPU h"),
+        WHICH,
+    )
     return Table(columns, rows)
 
 
@@ -130,7 +136,7 @@ def costs(trials: StudyTrials, *, now: float) -> Panel:
         ("GPU hours", text.amount(found.gpu_hours)),
         ("waiting for devices", text.duration(found.wait_seconds)),
         ("attempts", str(len(view.attempts))),
-        ("repeated after a loss", str(sum(view.retried.values()))),
+        ("retried", retried_text(view) if view.retried else "0"),
     ]
     words = "Devices held by trials, from the start of their processes to their ends."
     tables = [Table(("", ""), rows), _by_state(trials, now=now)]
@@ -176,5 +182,5 @@ def failures(trials: StudyTrials) -> Panel | None:
     ]
     failed = sum(len(group.trials) for group in groups)
     words = f"{text.plural(failed, 'trial')} failed, in {text.plural(len(groups), 'way')}."
-    columns = ("trials", "first reason", "which", "first configuration", OUTPUT)
+    columns = ("trials", "first reason", WHICH, "first configuration", OUTPUT)
     return Panel(words, tables=[Table(columns, rows)], is_folded=False)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from ... import text
 from ...core.kinds import enumerated
+from ..results.advice import stagnation
 from ..results.importance import MIN_TRIALS, Importance
-from ..results.rungs import RungAgreement, rung_agreements, stopped_at, stopping_warning
+from ..results.rungs import RungAgreement, rung_agreements, stopped_at
 from .panel import LABEL_CHARACTERS, Figure, Panel, Table
 from .trials import Shown, StudyTrials, described
 
@@ -30,10 +31,10 @@ def history(trials: StudyTrials) -> Panel | None:
 
 
 def _since_best(trials: StudyTrials) -> str:
-    """Return how many trials have ended since the best one, as a sentence."""
+    """Return how many trials have ended since the best one, as a sentence; else nothing."""
     best = trials.view.best
-    if best is None or len(trials.view.goals.objectives) > 1:
-        return ""
+    if best is None or len(trials.view.goals.objectives) > 1 or stagnation(trials.view):
+        return ""  # what the report advises says it
     later = sum(trial.number > best.number and trial.state.is_final for trial in trials.view.trials)
     without = f"{text.plural(later, 'later trial')} ended without a better value"
     return f" Trial {best.number} is the best; {without}."
@@ -80,8 +81,8 @@ def parallel(trials: StudyTrials) -> Panel | None:
         return None
     return Panel(
         "Each line is a trial. Drag along an axis to choose trials, which all figures and the "
-        "table then show; drag a name to move its axis. A line that ends below an axis has no "
-        f"value there. The hyperparameters are {_order_text(trials)}.",
+        "table then show, or write a filter; drag a name to move its axis. A line that ends below "
+        "an axis has no value there.",
         [Figure("parallel")],
     )
 
@@ -197,11 +198,9 @@ def stopping(trials: StudyTrials) -> Panel | None:
             for agreement in agreements
         ]
         tables.append(Table(columns, cells))
-    warning = stopping_warning(trials.view)
     return Panel(
         f"How many trials reached each {word} at which trials are compared, and how many of them "
-        f"were stopped there, or before the next one.{_agreement_text(agreements)}"
-        + (text.sentence(f" {warning[0].upper()}{warning[1:]}") if warning else ""),
+        f"were stopped there, or before the next one.{_agreement_text(agreements)}",
         [Figure("bars", bars)],
         tables,
     )

@@ -14,6 +14,7 @@ from ...core.attempt import ReportedValue
 from ...core.space.space import FixedParameter, Parameter, SearchSpace
 from ...core.trial import Direction, Params, Trial, TrialState
 from ..results.importance import Importance, importances
+from ..results.rungs import why_stopped
 from ..results.view import StudyView
 
 _STEPS_DRAWN = 200
@@ -129,6 +130,11 @@ class StudyTrials:
             for trial in self.of(shown)
             if trial.confirms is None and trial.value is not None
         ]
+
+    @cached_property
+    def why_stopped(self) -> Mapping[int, str]:
+        """How trials that were stopped early compared with others, by number."""
+        return why_stopped(self.view, self.reports)
 
     @cached_property
     def curves(self) -> dict[int, dict[str, Curve]]:

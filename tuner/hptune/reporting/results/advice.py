@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ... import text
 from ...core.space.parameters import FloatParameter, IntParameter, Scale
-from ...core.trial import Trial, TrialState
+from ...core.trial import Direction, Trial, TrialState
 from .rungs import stopping_warning
 from .view import StudyView
+
+if TYPE_CHECKING:
+    from .branches import Unused
 
 _LEAST_COMPLETE = 20
 """Complete trials from which on their best ones tell something of the space."""
@@ -24,10 +29,19 @@ _EDGE = 0.1
 _LEAST_VALUES = 5
 """Values of a range from which on it has edges: of fewer, chance often takes the same one."""
 
+COMPARED, LAST_VALUES = 8, 6
+"""Best trials whose differences are compared with the noise, and their last values that show it."""
+
+_LEAST_NEAR, _LEAST_BENDS = 3, 12
+"""Trials that are alike, and second differences of values, from which on that is told."""
+
 _LEAST_WITHOUT = 30
 _WITHOUT_PART = 0.75
 """Trials, and share of all that ended, without a better one: chance alone needs as many in one of
 four studies."""
+
+_LEAST_IN_BRANCHES, _MOST_IN_BRANCHES = 50, 1000
+"""Complete trials from which on branches can be told apart, and the newest that are looked at."""
 
 _Number = FloatParameter | IntParameter
 
@@ -36,23 +50,28 @@ def advice(view: StudyView) -> list[str]:
     """Return remarks on the results, the gravest first; none on those of several objectives."""
     remarks = [stopping_warning(view)]
     if len(view.goals.objectives) == 1:
-        remarks += [*_edges(view), _stagnation(view)]
+        complete = leading(view.trials, view.goal.direction)
+        remarks += [*_edges(view, complete), *_unused(view, complete)]
+        remarks += [_noise(view, complete), stagnation(view)]
     return [remark for remark in remarks if remark]
 
 
-def _edges(view: StudyView) -> list[str]:
-    """Return a line for each range at whose edge all of the best trials lie."""
-    sign = view.goal.direction.sign
+def leading(trials: Iterable[Trial], direction: Direction) -> list[Trial]:
+    """Return the trials that tell something of the space, the best by the first objective first."""
     complete = [
-        (sign * trial.value, trial)
-        for trial in view.trials
+        trial
+        for trial in trials
         if trial.state is TrialState.COMPLETE and trial.value is not None
-        if trial.confirms is None and not trial.violation
+        if trial.confirms is None and not trial.violation and math.isfinite(trial.value)
     ]
+    return sorted(complete, key=lambda trial: direction.sign * (trial.value or 0.0))
+
+
+def _edges(view: StudyView, complete: Sequence[Trial]) -> list[str]:
+    """Return a line for each range at whose edge all of the best trials lie."""
     if len(complete) < _LEAST_COMPLETE:
         return []
-    complete.sort(key=lambda each: each[0])
-    best = [trial for _, trial in complete[: max(_LEAST_BEST, len(complete) // _BEST_PART)]]
+    best = complete[: max(_LEAST_BEST, len(complete) // _BEST_PART)]
     numbers = (each for each in view.space or () if isinstance(each, FloatParameter | IntParameter))
     return [line for number in numbers if (line := _edge_line(number, best))]
 
@@ -98,7 +117,56 @@ def _widened(parameter: _Number, *, is_low: bool) -> float:
     return further
 
 
-def _stagnation(view: StudyView) -> str:
+def _unused(view: StudyView, complete: Sequence[Trial]) -> list[str]:
+    """Return a line for each hyperparameter that some branch seems not to use."""
+    if view.space is None or len(complete) < _LEAST_IN_BRANCHES:
+        return []
+    from .branches import unused_in_branches
+
+    recent = sorted(complete, key=lambda trial: trial.number)[-_MOST_IN_BRANCHES:]
+    results = [(trial.params, trial.value) for trial in recent if trial.value is not None]
+    return [_unused_line(each) for each in unused_in_branches(tuple(view.space), results)]
+
+
+def _unused_line(unused: Unused) -> str:
+    name, parent = unused.parameter.name, unused.parent.name
+    where = " or ".join(map(text.param, unused.without))
+    others = ", ".join(map(repr, unused.others))
+    return (
+        f"{name} shows no influence where {parent} is {where} ({unused.trials} trials); if it is "
+        f'not used there, declare it with parent_name="{parent}", parent_values=[{others}]'
+    )
+
+
+def _noise(view: StudyView, complete: Sequence[Trial]) -> str:
+    """Return that the best trials differ less than one does from epoch to epoch; empty if not.
+
+    A linear trend has no second differences; those of independent noise have six times its
+    variance. Half of the normal distribution lies within 0.6745 of its standard deviation.
+    """
+    if len(complete) < _LEAST_COMPLETE or view.confirmations:
+        return ""
+    bends = [
+        abs(one - 2.0 * middle + other)
+        for values in view.last_values.values()
+        for one, middle, other in zip(values, values[1:], values[2:], strict=False)
+        if all(map(math.isfinite, (one, middle, other)))
+    ]
+    if len(bends) < _LEAST_BENDS:
+        return ""
+    noise = statistics.median(bends) / 0.6745 / math.sqrt(6.0)
+    top = complete[0].value or 0.0
+    near = [each for each in complete[:COMPARED] if abs((each.value or 0.0) - top) <= noise]
+    if len(near) < _LEAST_NEAR or not noise:
+        return ""
+    return (
+        f"the best {len(near)} trials differ by less than a trial at its end does from one "
+        f"{text.step_word(view.epochs)} to the next ({noise:.2g}), so chance may have "
+        f"chosen the best; --confirm {len(near)} trains them again"
+    )
+
+
+def stagnation(view: StudyView) -> str:
     """Return that the search has found nothing better for long; empty if it has."""
     best = view.best
     ended = [

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ... import text
+from ...core.attempt import ReportedValue
 from ...core.pruner import is_exempt
 from ...core.trial import TrialState
 from .view import StudyView
@@ -93,6 +96,58 @@ def stopped_at(view: StudyView) -> Counter[int]:
     states = (TrialState.PRUNED, TrialState.PAUSED)
     ends = [trial.step for trial in view.trials if trial.state in states and trial.step]
     return Counter(max((rung for rung in view.rungs if rung <= end), default=end) for end in ends)
+
+
+def why_stopped(view: StudyView, reports: Sequence[ReportedValue]) -> dict[int, str]:
+    """Return how trials that were stopped early compared with others at their rung, by number.
+
+    The others are those that had reached the rung before. Empty with several objectives and with
+    constraints, which order trials in other ways, and where the rungs are unknown.
+
+    Args:
+        view: The study.
+        reports: The reports of all trials.
+    """
+    if len(view.goals.objectives) > 1 or view.goals.constraints:
+        return {}
+    stopped: dict[int, set[int]] = {}
+    for trial in view.trials:
+        if trial.state is TrialState.PRUNED and trial.step:
+            rung = max((rung for rung in view.rungs if rung <= trial.step), default=None)
+            if rung is not None:
+                stopped.setdefault(rung, set()).add(trial.number)
+    found = {}
+    for rung, numbers in stopped.items():
+        before: list[float] = []
+        for number, loss in _arrivals(view, reports, rung):
+            better = bisect_left(before, loss)
+            if number in numbers and before:
+                others = (
+                    "the one trial" if len(before) == 1 else f"{better} of the {len(before)} trials"
+                )
+                where = text.at_step(rung, view.epochs)
+                found[number] = f"stopped at {where}, where {others} before it did better"
+            insort(before, loss)
+    return found
+
+
+def _arrivals(
+    view: StudyView, reports: Sequence[ReportedValue], rung: int
+) -> list[tuple[int, float]]:
+    """Return the trials that reached a rung, the first one first, with their best losses by it."""
+    losses: dict[int, float] = {}
+    at: dict[int, float] = {}
+    for row in reports:
+        if row.metric != view.goal.metric:
+            continue
+        if row.step <= rung and not math.isnan(row.value):
+            loss = view.goal.direction.sign * row.value
+            losses[row.trial] = min(loss, losses.get(row.trial, math.inf))
+        if row.step >= rung:
+            at[row.trial] = min(row.time, at.get(row.trial, math.inf))
+    return [
+        (number, losses.get(number, math.inf)) for number in sorted(at, key=lambda n: (at[n], n))
+    ]
 
 
 def rung_agreements(view: StudyView) -> list[RungAgreement]:

@@ -42,7 +42,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("search", f"{view.search} for {view.goals}"),
         ("state", state_text(view, now)),
         ("trials", f"{_progress(view)}: {view.counts_text(of=view.all_trials)}"),
-        ("retried", _retried_text(view) if view.retried else ""),
+        ("retried", retried_text(view) if view.retried else ""),
         ("used", cost_text(view, now)),
         ("packed", text.clean(_packed_text(view))),
         ("best", text.NOTHING if best is None else best_line(view, best)),
@@ -167,7 +167,7 @@ def closing_text(
     lines = [f"{_finish_text(view, finish)} in {text.duration(seconds)}"]
     lines.append(f"  {view.counts_text(of=view.all_trials)}")
     if view.retried:
-        lines.append(f"  retried: {_retried_text(view)}")
+        lines.append(f"  retried: {retried_text(view)}")
     label = "  failed: "
     for line in _failure_lines(view.failures, _FAILURES_IN_THE_END):
         lines.append(f"{label}{line}")
@@ -257,7 +257,7 @@ def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) ->
     return command
 
 
-def _retried_text(view: StudyView) -> str:
+def retried_text(view: StudyView) -> str:
     """Return how many attempts were retried, and why."""
     retried = view.retried
     return f"{text.plural(retried.total(), 'attempt')} ({_counted(retried)})"

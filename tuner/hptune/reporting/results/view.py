@@ -116,6 +116,8 @@ class StudyView:
             in.
         at_rungs: For each rung of early stopping, the best value by then of the complete trials
             that reached it, by number. Empty with several objectives.
+        last_values: The first objective's last values of some of the best complete trials, by
+            number; see `advice`. Empty with several objectives.
         notes: What users wrote on the study and its trials, in order; see `notes_on`.
     """
 
@@ -142,6 +144,7 @@ class StudyView:
     space: SearchSpace | None = None
     rungs: Sequence[int] = ()
     at_rungs: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    last_values: Mapping[int, Sequence[float]] = field(default_factory=dict)
     notes: Sequence[UserRequested] = ()
     ranking: Ranking = field(init=False, compare=False, repr=False)
 

@@ -57,13 +57,14 @@ class Frames:
         self._refresh_seconds = refresh_seconds
         self._rate = TrialRate()
         self._epochs: int | None = None
+        self._stops_early = False
         self._recent: deque[EndedTrial] = deque(maxlen=_ENDED_ROWS)
         self._snapshot: StudySnapshot | None = None
         self._drawn_at = -math.inf
 
     def start(self, header: RunHeader) -> None:
         """Begin with a run."""
-        self._epochs = header.epochs
+        self._epochs, self._stops_early = header.epochs, header.stops_early
         self._rate.begin(header.began_at)
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> bool:
@@ -77,7 +78,7 @@ class Frames:
         assert self._snapshot is not None
         self._drawn_at = now
         snapshot, recent, rate = self._snapshot, tuple(self._recent), self._rate
-        head = _progress_lines(snapshot, rate, width)
+        head = _progress_lines(snapshot, self._times(snapshot), width)
         best = _best_lines(snapshot, self._epochs, width)
         foot = _foot_lines(snapshot, width)
         is_roomy = height >= _ROOMY_LINES
@@ -98,6 +99,18 @@ class Frames:
                 lines.append(Text())
             lines += block
         return [_fit(line, width) for line in lines[: max(1, height - 1)]]
+
+    def _times(self, snapshot: StudySnapshot) -> str:
+        """Return the time since the start, and an estimate of the time left."""
+        times, rate = text.duration(self._rate.elapsed_seconds), self._rate
+        if (left := rate.seconds_left(snapshot)) is not None:
+            return f"{times}, about {text.duration(left)} left"
+        if (expected := rate.expected(snapshot, self._epochs)) is None:
+            return times
+        each, rest = map(text.duration, expected)
+        if self._stops_early:
+            return f"{times}, trials of up to {each}: at most {rest} left"
+        return f"{times}, trials of about {each}: some {rest} left"
 
     def last(self, width: int) -> list[Text]:
         """Return the line that stays after the end, as the command prints the results."""
@@ -121,10 +134,7 @@ def paragraph(words: str, *, label: str = "", width: int) -> list[Text]:
     ]
 
 
-def _progress_lines(snapshot: StudySnapshot, rate: TrialRate, width: int) -> list[Text]:
-    left = rate.seconds_left(snapshot)
-    times = text.duration(rate.elapsed_seconds)
-    times += "" if left is None else f", about {text.duration(left)} left"
+def _progress_lines(snapshot: StudySnapshot, times: str, width: int) -> list[Text]:
     lines = [_bar_line(snapshot, times, width)]
     if any(snapshot.counts.values()):
         words = text.counts(

@@ -34,6 +34,7 @@ class RunHeader:
         trial_timeout_seconds: Limit of each trial's time; None if there is none.
         began_at: When the user's command began, in seconds since the epoch; None for the first
             update.
+        stops_early: Whether a pruner may stop trials before their last epoch.
     """
 
     study: str
@@ -49,6 +50,7 @@ class RunHeader:
     timeout_seconds: float | None = None
     trial_timeout_seconds: float | None = None
     began_at: float | None = None
+    stops_early: bool = False
 
     def lines(self) -> list[str]:
         """Return the header as lines of text."""
@@ -202,8 +204,8 @@ class TrialRate:
         if snapshot.budget_trials is None:
             return None
         left = snapshot.budget_trials - snapshot.ended
-        enough = min(max(_LEAST_ENDED, self._places), max(1, snapshot.budget_trials // 2))
-        if left <= 0 or self._ended < enough or not self._places or self._is_stalled:
+        has_enough = self._ended >= self._enough(snapshot.budget_trials)
+        if left <= 0 or not has_enough or not self._places or self._is_stalled:
             return None
         placed = [run.attempt.placed_at for run in self._running.values()]
         used = [max(0.0, self._latest - at) for at in placed]
@@ -211,6 +213,38 @@ class TrialRate:
         work = left * per_trial - sum(min(seconds, per_trial) for seconds in used)
         seconds = work / min(self._places, left)
         return seconds if seconds >= 1.0 else None
+
+    def expected(self, snapshot: StudySnapshot, epochs: int | None) -> tuple[float, float] | None:
+        """Estimate from the first epochs how long a whole trial takes, and the study from now on.
+
+        Both in seconds. None if the epochs are unknown, before at least half of the running trials
+        have measured their time for one, and when `seconds_left` knows more.
+        """
+        budget = snapshot.budget_trials
+        if not (epochs and budget and self._places) or self._is_stalled:
+            return None
+        if self._ended >= self._enough(budget):
+            return None
+        rest = {}
+        for number, run in self._running.items():
+            usage, latest = run.attempt.usage, run.latest
+            if latest is not None and usage is not None and usage.seconds_per_step is not None:
+                rest[number] = max(0, epochs - latest.step) * usage.seconds_per_step
+        if not rest or 2 * len(rest) < len(self._running):
+            return None
+        whole = [(self.seconds_run(number) or 0.0) + seconds for number, seconds in rest.items()]
+        each = sum(whole) / len(whole)
+        running = [
+            rest.get(number, max(0.0, each - (self.seconds_run(number) or 0.0)))
+            for number in self._running
+        ]
+        to_come = max(0, budget - snapshot.ended - len(running))
+        work = to_come * each + sum(running)
+        return each, max(work / min(self._places, to_come + len(running)), *running)
+
+    def _enough(self, budget: int) -> int:
+        """Return how many trials must have ended before the time left is estimated from them."""
+        return min(max(_LEAST_ENDED, self._places), max(1, budget // 2))
 
 
 def latest_value(run: RunningAttempt, goal: Goal) -> float | None:

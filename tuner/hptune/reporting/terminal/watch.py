@@ -110,6 +110,7 @@ def _header(view: StudyView) -> RunHeader:
         parallelism=f"on {view.master.host} in process {view.master.pid}",
         epochs=view.epochs,
         began_at=view.master.since or None,
+        stops_early=bool(view.rungs),
     )
 
 

@@ -1,0 +1,411 @@
+"""The report's page in a real browser: what is shown, chosen, compared and walked."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from browser import Browser, browser
+from fake_study import attempt, trial
+from hptune.core.goals import Goals
+from hptune.core.messages import UserRequested
+from hptune.core.space.space import (
+    ChoiceParameter,
+    FloatParameter,
+    SearchSpace,
+)
+from hptune.core.trial import Direction, Goal, TrialState
+from hptune.core.user_requests import Note, UserAction
+from hptune.reporting.html.report import make_report, page_of
+from hptune.reporting.html.trials import StudyTrials
+from real_runs import wait_for
+from report_study import (
+    SETUP,
+    SPACE,
+    page_text,
+    panels_of_page,
+    study,
+    trials_of,
+    view,
+)
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page_text(*study(39)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def seen(window: Browser, file: Path) -> Iterator[Browser]:
+    """The page of 26 complete, 13 pruned trials and a failed one, as it opens."""
+    window.page.goto("about:blank")
+    window.requests.clear()
+    window.page.set_viewport_size({"width": 1400, "height": 900})
+    window.open(file)
+    yield window
+    window.page.set_viewport_size({"width": 1400, "height": 900})
+    assert {each.partition(":")[0] for each in window.requests} <= {"file", "blob", "data"}
+    assert window.complaints == []
+
+
+def grave_faults(page: Any) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+
+
+def rows(seen: Browser) -> Any:
+    return seen.figure("trials").locator(".scroll").first.locator("tbody tr")
+
+
+def shown(seen: Browser) -> int:
+    """Return how many trials the table says that it shows."""
+    return int(seen.figure("trials").locator(".tools > span").inner_text().split()[0])
+
+
+def choose(seen: Browser, name: str, option: str) -> None:
+    seen.page.get_by_label(name, exact=True).select_option(option)
+
+
+def test_the_first_screen_has_what_matters(seen: Browser) -> None:
+    for width, height in ((1400, 900), (390, 844)):
+        seen.page.set_viewport_size({"width": width, "height": height})
+        seen.page.wait_for_function("w => document.documentElement.scrollWidth <= w", arg=width)
+        for place in ("#tiles", "#best", "#history svg"):
+            box = seen.page.locator(place).last.bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] <= height, place
+        assert grave_faults(seen.page) == []
+    tiles = seen.page.locator("#tiles").inner_text()
+    for words in ("best val_accuracy", "40/40", "26 complete", "13 pruned, 1 failed", "core h"):
+        assert words in tiles
+    for section in ("best", "history", "trials", "curves", "importance", "parallel", "slices",
+                    "contour", "stopping", "costs", "failures", "timeline", "setup"):  # fmt: skip
+        assert seen.page.locator(f"#{section} h2").count() == 1, section
+    assert seen.page.locator("#front").count() == 0
+    # What a trial wrote is shown as it is, and does nothing.
+    assert "hptune: digits" in seen.page.title()
+    assert "document.title = 'hacked'" in seen.page.locator("#failures").inner_text()
+
+
+def test_a_choice_of_trials_acts_on_all_figures_and_the_table(seen: Browser) -> None:
+    assert (seen.points("history"), rows(seen).count()) == (39, 25)
+    whole = seen.points("contour")
+    choose(seen, "Trials", "complete")
+    assert seen.points("history") == 26
+    assert 0 < seen.points("contour") < whole
+    assert shown(seen) == 26
+    choose(seen, "Trials", "all")
+    seen.page.get_by_label("Filter", exact=True).fill("tanh value>0.8 nonsense")
+    seen.page.get_by_text("Nothing is known of: nonsense.").wait_for()
+    activation = rows(seen).locator("td", has_text=re.compile("^(relu|tanh)$")).all_inner_texts()
+    assert set(activation) == {"tanh"}
+    assert 0 < seen.points("history") == shown(seen) == len(activation) < 25
+
+
+def test_metric_axes_and_colours_are_chosen(seen: Browser) -> None:
+    choose(seen, "Metric", "loss")
+    assert seen.figure("history").get_attribute("aria-label") == "loss of each trial"
+    choose(seen, "Metric", "val_accuracy")
+    before = seen.figure("slices").locator(".axes text").all_text_contents()
+    choose(seen, "Other axes", "linear")
+    assert seen.figure("slices").locator(".axes text").all_text_contents() != before
+    choose(seen, "Colour", "dropout")
+    legend = seen.figure("history").locator(".legend")
+    assert {"dropout False", "dropout True"} <= {*map(str.strip, legend.inner_text().split("\n"))}
+    choose(seen, "Colour", "value")
+    assert legend.locator(".gradient").count() == 1
+    seen.page.get_by_label("Up", exact=True).select_option("rate")
+    assert "and rate" in (seen.figure("contour").get_attribute("aria-label") or "")
+
+
+def test_a_brush_of_an_axis_shows_the_same_trials_everywhere(seen: Browser) -> None:
+    figure = seen.figure("parallel")
+    figure.scroll_into_view_if_needed()
+    axis = figure.locator(".handle").first.bounding_box()
+    assert axis is not None
+    x, top, down = axis["x"] + axis["width"] / 2, axis["y"], axis["height"]
+    seen.page.mouse.move(x, top + 8)
+    seen.page.mouse.down()
+    seen.page.mouse.move(x, top + down / 3)
+    seen.page.mouse.up()
+    chip = seen.page.locator("#brushes button")
+    assert chip.inner_text().startswith("val_accuracy 0.")
+    assert 0 < (left := shown(seen)) < 39
+    dim = "#history path[opacity='0.2']"
+    seen.figure("history")
+    parts = seen.page.locator(dim).evaluate_all("all => all.map(each => each.getAttribute('d'))")
+    assert sum(each.count("M") for each in parts) == 39 - left
+    chip.press("Enter")
+    assert seen.page.locator(dim).count() == 0
+    # Axes are moved by their names.
+    names = figure.locator(".name")
+    assert names.nth(1).text_content() == "learning_rate"
+    names.nth(1).drag_to(names.nth(2))
+    assert names.nth(2).text_content() == "learning_rate"
+
+
+def test_the_table_sorts_compares_and_is_downloaded(seen: Browser) -> None:
+    page = seen.page
+    page.get_by_role("button", name="val_accuracy", exact=True).press("Enter")
+    page.get_by_role("button", name=re.compile("^val_accuracy .$")).press("Enter")
+    head = page.locator("#trials th[aria-sort=descending]")
+    assert head.inner_text().startswith("val_accuracy")
+    assert rows(seen).first.get_attribute("class") == "best"
+    page.locator("#trials summary").click()
+    page.get_by_role("checkbox", name="origin", exact=True).check()
+    chosen = [int(each) for each in rows(seen).locator("a").all_inner_texts()[:2]]
+    for number in chosen:
+        page.get_by_role("checkbox", name=f"Compare trial {number}", exact=True).check()
+    compare = page.locator(".compare")
+    assert compare.locator("thead a").all_inner_texts() == [f"trial {each}" for each in chosen]
+    assert "≠" not in compare.locator("tr", has_text="state").inner_text()
+    assert "≠" in compare.locator("tr", has_text="learning_rate").inner_text()
+    assert compare.locator("svg path[stroke='#c47b17']").count() > 0
+    page.get_by_label("Filter", exact=True).fill("failed")
+    page.locator("#trials").get_by_text("1 of 40 trials").wait_for()
+    files = {}
+    for kind in ("CSV", "JSON"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=kind, exact=True).click()
+        files[kind] = download.value.path().read_text(encoding="utf-8")
+    names, *cells = csv.reader(io.StringIO(files["CSV"]))
+    (row,) = json.loads(files["JSON"])
+    assert names == list(row)
+    assert [row["trial"], row["state"], row["origin"]] == [39, "failed", "tpe"]
+    assert cells[0][0] == "39"
+    assert grave_faults(page) == []
+
+
+def test_every_mark_leads_to_the_page_of_its_trial(seen: Browser) -> None:
+    page = seen.page
+    figure = seen.figure("history")
+    figure.focus()
+    for key in ("ArrowRight", "ArrowRight", "Enter"):  # the second point
+        page.keyboard.press(key)
+    page.locator("#trial h2").wait_for()
+    assert page.url.endswith("#trial-1")
+    assert "Trial 1" in page.locator("#trial h2").inner_text()
+    assert not page.locator("#history").is_visible()
+    assert page.locator("#trial .figure svg").count() == 1
+    words = page.locator("#trial").inner_text()
+    assert "hptune run model.py --trials 1 --try '{" in words
+    assert "hptune log studies/digits 1" in words
+    assert "pruned" in page.locator("#trial table").last.inner_text()
+    assert grave_faults(page) == []
+    page.goto(page.url.replace("#trial-1", "#trial-39"))
+    assert "Traceback" in page.locator("#trial pre.detail").inner_text()
+    page.get_by_role("link", name="Previous").click()
+    page.locator("#trial h2", has_text="Trial 38").wait_for()  # the event comes later
+    page.get_by_role("link", name="← All trials").click()
+    rows(seen).get_by_role("link", name="2", exact=True).click()
+    assert page.url.endswith("#trial-2")
+    page.get_by_role("link", name="Importance").click()
+    seen.figure("importance").wait_for()
+
+
+def test_a_figure_shows_a_part_larger(seen: Browser) -> None:
+    page, whole = seen.page, seen.points("history")
+    box = page.locator("#history svg").last.bounding_box()
+    assert box is not None
+    x, y, width, height = box["x"], box["y"], box["width"], box["height"]
+    page.mouse.move(x + 0.3 * width, y + 2)
+    page.mouse.down()
+    page.mouse.move(x + 0.6 * width, y + 0.6 * height)
+    page.mouse.up()
+    button = page.locator("#history .whole")
+    assert 3 < seen.points("history") < whole / 2
+    assert grave_faults(page) == []
+    assert "#trial" not in page.url, "a drag picks no trial"
+    choose(seen, "Colour", "value")
+    assert seen.points("history") < whole / 2, "what is shown stays"
+    choose(seen, "Metric", "loss")
+    assert button.count() == 0, "another metric has another range"
+    choose(seen, "Metric", "val_accuracy")
+    button.press("Enter")
+    assert seen.points("history") == whole
+    for key in ("ArrowRight", "+", "+"):
+        page.keyboard.press(key)
+    assert 0 < seen.points("history") < whole / 2
+    page.keyboard.press("-")
+    assert seen.points("history") == whole
+
+
+def test_a_figure_is_saved_as_a_picture(seen: Browser) -> None:
+    with seen.page.expect_download() as download:
+        seen.figure("history").get_by_role("button").click()
+    assert download.value.suggested_filename == "history.svg"
+    picture = download.value.path().read_text(encoding="utf-8")
+    assert picture.startswith("<svg")
+    assert "var(" not in picture
+
+
+def test_all_figures_are_printed(seen: Browser, tmp_path: Path) -> None:
+    seen.page.pdf(path=tmp_path / "report.pdf")
+    empty = (
+        "[...document.querySelectorAll('[data-figure]')].filter(each => !each.childElementCount)"
+    )
+    assert seen.page.evaluate(f"{empty}.length") == 0
+
+
+def test_studies_with_little_to_show(window: Browser, tmp_path: Path) -> None:
+    """No trial, one trial, one step, several objectives: what can be shown is shown."""
+    two = Goals((Goal("val_accuracy", Direction.MAX), Goal("size", Direction.MIN)))
+    several = [
+        replace(trial(n, value=0.1 * n, params={"units": n}), extra_values=(float(n),))
+        for n in range(5)
+    ]
+    studies = {
+        "nothing": (view([], []), set[str]()),
+        "one": (view([trial(0, value=0.5, params={})], [attempt(0, ended_at=1001.0)]),
+                {"history", "trials"}),
+        "several": (view(several, [], two), {"history", "trials", "front"}),
+    }  # fmt: skip
+    for name, (of, shown) in studies.items():
+        page = page_text(of, [])
+        for section in ("best", "setup", *shown):
+            assert f'<section id="{section}"' in page, name
+        for section in {"history", "trials", "front", "curves"} - shown:
+            assert f'<section id="{section}"' not in page, name
+        assert "hptune run model.py --trials 40" in page
+        (tmp_path / "page.html").write_text(page, encoding="utf-8")
+        window.open(tmp_path / "page.html")
+        for section in shown - {"trials"}:
+            assert window.points(section) > 0
+    assert window.complaints == []
+
+
+def test_what_breaks_a_constraint_and_what_is_far_worse(window: Browser, tmp_path: Path) -> None:
+    """Crosses are not the best so far, and far values lie outside of the axis, which says so."""
+    values = [0.9, 0.99, *(0.9 + 0.001 * n for n in range(10)), 0.1, 0.2]
+    trials = [
+        replace(trial(n, value=value, params={"units": 16 + n}), violation=float(n == 1))
+        for n, value in enumerate(values)
+    ]
+    (tmp_path / "page.html").write_text(page_text(view(trials, []), []), encoding="utf-8")
+    window.open(tmp_path / "page.html")
+    figure = window.figure("history")
+    assert "2 values are far worse, and outside the axis." in figure.inner_text()
+    assert "breaks a constraint" in figure.locator(".legend").inner_text()
+    assert window.points("history") == 12
+    (best,) = figure.locator("path[stroke='#1a9850'][fill=none]:not(.legend path)").all()
+    steps = (best.get_attribute("d") or "").count("V")
+    assert steps == 10  # nine trials are better than all before, and the last is no step
+    assert figure.locator("path[stroke-width='2'][stroke='#767b84']:not(.legend path)").count() == 1
+
+
+def test_workers_are_shown_with_their_trials(seen: Browser) -> None:
+    names = seen.figure("timeline").locator("text.name").all_text_contents()
+    assert {"0", "2", "4"} <= set(names), "the trials of nine epochs have room for their numbers"
+    seen.page.locator("#timeline summary").click()
+    links = seen.page.locator("#timeline td a").all_inner_texts()
+    assert links == [str(number) for number in range(40)]
+
+
+def test_the_best_trial_is_followed_by_the_next_best_ones(seen: Browser) -> None:
+    found = seen.page.locator("#best .next tbody tr")
+    values = [float(row.split("\t")[1]) for row in found.all_inner_texts()]
+    assert len(values) == 5
+    assert values == sorted(values, reverse=True)
+    best = seen.page.locator("#tiles .tile a").first.inner_text()
+    assert best.split()[-1] not in found.locator("a").all_inner_texts()
+    seen.page.set_viewport_size({"width": 390, "height": 844})
+    assert not found.first.is_visible()
+
+
+def test_notes_and_advice_are_on_the_page(window: Browser, tmp_path: Path) -> None:
+    of, reports = study(39)
+    written = ((None, Note("the baseline", ("paper",))), (3, Note("<b>odd", ("outlier",))))
+    notes = [
+        UserRequested(1.0, "1", UserAction.NOTE, "ann (run 1)", trial=number, note=note)
+        for number, note in written
+    ]
+    low = [
+        replace(each, params={**each.params, "learning_rate": 1.01e-4 + 1e-6 * (1 - each.value)})
+        if each.state is TrialState.COMPLETE and each.value is not None
+        else each
+        for each in of.trials
+    ]
+    path = tmp_path / "notes.html"
+    path.write_text(page_text(replace(of, trials=low, space=SPACE, notes=notes), reports))
+    window.open(path)
+    remarks = window.page.locator("#tiles .remarks").inner_text()
+    for words in (
+        "learning_rate at the lower end of its range",
+        "tags: paper",
+        "the baseline (ann",
+    ):
+        assert words in remarks
+    assert grave_faults(window.page) == []
+    window.page.get_by_label("Filter").fill("outlier")
+    wait_for(lambda: shown(window) == 1, "the trial with the tag")
+    assert "<b>odd" in rows(window).inner_text()
+    rows(window).get_by_role("link", name="3").click()
+    facts = window.page.locator("#trial .facts").inner_text()
+    assert "outlier" in facts
+    assert "<b>odd" in facts
+
+
+def test_names_and_values_that_look_alike_stay_apart(window: Browser, tmp_path: Path) -> None:
+    space = SearchSpace(
+        (
+            FloatParameter("score", 0.0, 1.0),  # as the metric
+            FloatParameter("trial", 0.0, 1.0),  # as a column
+            FloatParameter("\x1btrial", 0.0, 1.0),
+            ChoiceParameter("rate", (0.123456789, 0.123456788), ordered=False),
+        )
+    )
+    rng = np.random.default_rng(0)
+    found = [trial(n, TrialState.COMPLETE, n / 30, params=space.sample(rng)) for n in range(30)]
+    of = replace(view(found, []), goals=Goals((Goal("score", Direction.MAX),)))
+    report = make_report(StudyTrials(of, space, []), SETUP, now=2000.0)
+    known = {each["label"]: each["values"] for each in report.facts["space"]}
+    assert len(known) == 4
+    assert known["rate"] == [0.123456788, 0.123456789]
+    (tmp_path / "page.html").write_text(page_of(report), encoding="utf-8")
+    window.open(tmp_path / "page.html")
+    window.figure("slices")
+    heads = window.page.locator("#trials th button").all_inner_texts()
+    assert {"score", "score (hyperparameter)", "trial (hyperparameter)"} <= {*heads}
+    assert len({*heads}) == len(heads)
+    assert window.complaints == []
+
+
+def test_thousands_of_hyperparameters_and_long_names(window: Browser, tmp_path: Path) -> None:
+    many = SearchSpace(tuple(FloatParameter(f"p{n}", 0.0, 1.0) for n in range(100)))
+    panels = panels_of_page(trials_of(*(n / 30 for n in range(30)), space=many))
+    (bars,) = panels["importance"].figures
+    assert len(bars.given["sets"]["all"]) == 30  # type: ignore[index]
+    assert "30 of 100" in panels["importance"].words
+    assert len(panels["importance"].tables[0].rows) == 100
+    long = [f"encoder.layer.{n}.{'attention.' * 9}rate" for n in range(3)]
+    choice = ChoiceParameter("head", ("a" * 99, "b" * 99))
+    space = SearchSpace((*(FloatParameter(name, 0.0, 1.0) for name in long), choice))
+    of = trials_of(*(n / 30 for n in range(30)), space=space)
+    (tmp_path / "page.html").write_text(page_of(make_report(of, SETUP, now=2000.0)))
+    window.open(tmp_path / "page.html")
+    window.page.set_viewport_size({"width": 390, "height": 844})
+    for name in ("importance", "slices", "contour", "parallel"):
+        window.figure(name)
+        labels = window.page.locator(f"#{name} .axes text").all_text_contents()
+        assert max(map(len, labels)) <= 40, name
+    assert window.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert {row[0] for row in panels_of_page(of)["importance"].tables[0].rows} == {*long, "head"}
+    assert window.complaints == []
