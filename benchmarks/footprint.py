@@ -8,7 +8,7 @@ A study of trials that only wait and report runs as a user would start it. Print
 of Slurm's commands, in all and in the busiest minute; memory and processor time of the master and
 of its helper processes on this machine; the ports on which the master listens; the files and
 directories in the study, and what is left in the temporary directory; and for which share of the
-time of the jobs' cores a trial trained, with the gaps between two trials on one core.
+time of the jobs' cores a trial trained, with the gaps between two trials.
 `--private-slurm` starts a Slurm of three nodes on this machine, as the tests do.
 """
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import os
 import platform
 import shutil
@@ -52,9 +51,8 @@ def objective(hp, trial):
     for step in range(1, {steps} + 1):
         time.sleep({seconds} / {steps})
         trial.report(step, loss=x / step)
-    slot = os.environ.get("SLURM_JOB_ID", "-"), min(os.sched_getaffinity(0))
     with open({times!r}, "a") as file:
-        file.write("{{}} {{}} {{}} {{}}\\n".format(*slot, began, time.time()))
+        file.write(f"{{os.environ.get('SLURM_JOB_ID', '-')}} {{began}} {{time.time()}}\\n")
     return {{"loss": x}}
 """
 
@@ -143,11 +141,11 @@ class Jobs:
         if not self.times:
             return
         trials = [
-            (job, core, float(begin), float(end))
-            for job, core, begin, end in map(str.split, times.read_text().splitlines())
+            (job, float(begin), float(end))
+            for job, begin, end in map(str.split, times.read_text().splitlines())
         ]
-        first, last = min(each[2] for each in trials), max(each[3] for each in trials)
-        trained = sum(end - begin for _, _, begin, end in trials)
+        first, last = min(each[1] for each in trials), max(each[2] for each in trials)
+        trained = sum(end - begin for _, begin, end in trials)
         allocated = sum((end - begin) * cores for begin, end, cores in self.times.values())
         between = sum(
             max(0.0, min(end, last) - max(begin, first)) * cores
@@ -158,13 +156,17 @@ class Jobs:
             f"{allocated / 3600:.2f} allocated core hours, {trained / between:.1%} of those from "
             "the first start of a trial to the last end"
         )
-        slots = defaultdict(list)
-        for job, core, begin, end in sorted(trials, key=lambda each: each[2]):
-            slots[job, core].append((begin, end))
-        gaps = [b[0] - a[1] for slot in slots.values() for a, b in itertools.pairwise(slot)]
-        starts = [min(b for b, _ in slots[key]) - self.times[key[0]][0]
-                  for key in slots if key[0] in self.times]  # fmt: skip
-        for what, found in (("between two on one core", gaps), ("from a job's start", starts)):
+        gaps, starts, free = list[float](), dict[str, float](), defaultdict[str, list[float]](list)
+        for job, begin, end in sorted(trials, key=lambda each: each[1]):
+            starts.setdefault(job, begin - self.times.get(job, (begin, 0.0, 0))[0])
+            if before := [each for each in free[job] if each <= begin]:
+                gaps.append(begin - max(before))
+                free[job].remove(max(before))
+            free[job].append(end)
+        for what, found in (
+            ("between two trials", gaps),
+            ("from a job's start", list(starts.values())),
+        ):
             if found:
                 print(
                     f"  {what:26}{statistics.median(found):.2f} s in the median, "

@@ -19,7 +19,9 @@ import pytest
 
 from hptune.errors import StudyError, StudyLockedError
 from hptune.storage.directory import StudyDirectory
+from hptune.storage.filesystem import LOCAL_LOCKS, Mount
 from hptune.storage.lease import HEARTBEAT_SECONDS, STALE_SECONDS, Lease, LockOwner
+from hptune.storage.ledger import Ledger, LedgerReader
 
 NO_LOCKS = """
 import errno, fcntl, os
@@ -324,6 +326,32 @@ def test_a_lease_where_locks_are_refused(
         assert not directory.locks_work()
         assert directory.owner() == lock.owner
     assert directory.owner() is None
+
+
+@pytest.mark.parametrize("option", sorted(LOCAL_LOCKS))
+def test_locks_of_one_machine_alone_do_not_count_as_locks(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """A reader on another machine would undo the commit of a master whose lock it cannot see."""
+    mount = Mount("/", "lustre", ("rw", option))
+    monkeypatch.setattr("hptune.storage.lock.mount_of", lambda _: mount)
+    with directory.acquire() as lock, Ledger.create(directory, {}):
+        assert lock.has_posix_lock
+        assert not directory.locks_work()
+        (directory.path / "study.db.lock").mkdir()
+        monkeypatch.setattr("hptune.storage.ledger.database.BUSY_SECONDS", 0.1)
+        with pytest.raises(StudyError, match="locked"):
+            LedgerReader(directory)
+        (directory.path / "study.db.lock").rmdir()
+        assert LedgerReader(directory).trials() == []
+
+
+def test_a_disk_of_this_machine_has_locks_whatever_its_options_are(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount = Mount("/", "gfs2", ("rw", "nolock"))
+    monkeypatch.setattr("hptune.storage.lock.mount_of", lambda _: mount)
+    assert directory.locks_work()
 
 
 def test_a_lease_protects_until_it_is_stale_and_then_its_owner_stops(
