@@ -254,7 +254,7 @@ def test_locks_that_other_machines_do_not_see(
     monkeypatch.setattr("hptune.storage.lock.mount_of", lambda _: mount)
     found = {each.name: each for each in check_storage(Subject(study=str(tmp_path)))}
     assert found["locks"].status is Status.WARN
-    assert "on this machine only (mount option local_lock=all)" in found["locks"].found
+    assert "may hold on this machine only (mount option local_lock=all)" in found["locks"].found
     assert found["SQLite"].status is Status.PASS
 
 

@@ -328,12 +328,14 @@ def test_a_lease_where_locks_are_refused(
     assert directory.owner() is None
 
 
-@pytest.mark.parametrize("option", sorted(LOCAL_LOCKS))
+@pytest.mark.parametrize(
+    "mount",
+    [*(Mount("/", "lustre", ("rw", each)) for each in sorted(LOCAL_LOCKS)), Mount("/", "beegfs")],
+)
 def test_locks_of_one_machine_alone_do_not_count_as_locks(
-    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch, option: str
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch, mount: Mount
 ) -> None:
     """A reader on another machine would undo the commit of a master whose lock it cannot see."""
-    mount = Mount("/", "lustre", ("rw", option))
     monkeypatch.setattr("hptune.storage.lock.mount_of", lambda _: mount)
     with directory.acquire() as lock, Ledger.create(directory, {}):
         assert lock.has_posix_lock
@@ -346,10 +348,18 @@ def test_locks_of_one_machine_alone_do_not_count_as_locks(
         assert LedgerReader(directory).trials() == []
 
 
-def test_a_disk_of_this_machine_has_locks_whatever_its_options_are(
-    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "mount",
+    [
+        Mount("/", "gfs2", ("rw", "nolock")),
+        Mount("/", "lustre", ("rw", "flock")),
+        Mount("/", "nfs4", ("rw", "local_lock=none")),
+        Mount("/", "gpfs"),
+    ],
+)
+def test_other_locks_count(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch, mount: Mount
 ) -> None:
-    mount = Mount("/", "gfs2", ("rw", "nolock"))
     monkeypatch.setattr("hptune.storage.lock.mount_of", lambda _: mount)
     assert directory.locks_work()
 

@@ -123,10 +123,10 @@ def _locks(name: str, folder: Path) -> Finding:
             "the file system has no locks; hptune uses a lease instead",
             "after a crash, hptune resume waits for a minute",
         )
-    if option := mount_of(folder).local_locks:
+    if why := mount_of(folder).local_locks:
         return warned(
             name,
-            f"locks hold on this machine only (mount option {option}); hptune uses a lease instead",
+            f"locks may hold on this machine only ({why}); hptune uses a lease instead",
             "after a crash, hptune resume on another machine waits for a minute",
         )
     return passed(name, "a second process is refused, and admitted after the first")

@@ -40,12 +40,15 @@ class Mount:
 
     @property
     def local_locks(self) -> str:
-        """The mount option by which POSIX locks hold on this machine only; empty if none does.
+        """Why POSIX locks may hold on this machine only, in words; empty if they hold on all.
 
         >>> Mount("/home", "nfs", ("rw", "vers=3", "local_lock=all")).local_locks
-        'local_lock=all'
+        'mount option local_lock=all'
         """
-        return next((each for each in self.options if self.is_network and each in LOCAL_LOCKS), "")
+        if self.kind == "beegfs":  # whether that option is set, no mount option tells
+            return "BeeGFS without tuneUseGlobalFileLocks"
+        options = (each for each in self.options if self.is_network and each in LOCAL_LOCKS)
+        return next((f"mount option {each}" for each in options), "")
 
     @property
     def is_memory(self) -> bool:
