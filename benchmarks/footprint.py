@@ -7,8 +7,9 @@
 A study of trials that only wait and report runs as a user would start it. Printed are: the calls
 of Slurm's commands, in all and in the busiest minute; memory and processor time of the master and
 of its helper processes on this machine; the ports on which the master listens; the files and
-directories in the study, and what is left in the temporary directory. `--private-slurm` starts a
-Slurm of three nodes on this machine, as the tests do.
+directories in the study, and what is left in the temporary directory; and for which share of the
+time of the jobs' cores a trial trained, with the gaps between two trials.
+`--private-slurm` starts a Slurm of three nodes on this machine, as the tests do.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import contextlib
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,19 +33,26 @@ import psutil
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 60.0
+JOBS_SECONDS = 5.0
+"""Time between two questions for the jobs' times, which are not counted as calls."""
+
 COMMANDS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 
 MODEL = """
+import os
 import time
 
 OBJECTIVE, DIRECTION = "loss", "min"
 
 
 def objective(hp, trial):
+    began = time.time()
     x = hp.Float("x", 0.0, 1.0)
     for step in range(1, {steps} + 1):
         time.sleep({seconds} / {steps})
         trial.report(step, loss=x / step)
+    with open({times!r}, "a") as file:
+        file.write(f"{{os.environ.get('SLURM_JOB_ID', '-')}} {{began}} {{time.time()}}\\n")
     return {{"loss": x}}
 """
 
@@ -90,6 +99,79 @@ class Usage:
             for each in master.net_connections(kind="inet"):
                 if each.status == psutil.CONN_LISTEN:
                     self.ports.add(f"{each.laddr.ip}:{each.laddr.port}")
+
+
+@dataclass
+class Jobs:
+    """The jobs of the study, as Slurm shows them.
+
+    Attributes:
+        squeue: Slurm's command, not the one that is counted; None where there is no Slurm.
+        environment: What points it at Slurm.
+        times: Of each job that has started: begin, end so far, and cores.
+    """
+
+    squeue: str | None
+    environment: Mapping[str, str]
+    times: dict[str, tuple[float, float, int]] = field(default_factory=dict)
+    asked_at: float = 0.0
+
+    def look(self) -> None:
+        """Ask for the jobs, unless it is too early."""
+        if self.squeue is None or time.time() - self.asked_at < JOBS_SECONDS:
+            return
+        self.asked_at = now = time.time()
+        command = [self.squeue, "--noheader", "--states=all", "-o", "%A|%j|%S|%e|%C"]
+        done = subprocess.run(
+            command,
+            env={**os.environ, **self.environment, "SLURM_TIME_FORMAT": "%s"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for line in done.stdout.splitlines():
+            job, name, start, end, cores = line.strip().split("|")
+            if name.startswith("hptune-study-") and start.isdigit() and int(start) <= now:
+                # Of a job that runs, Slurm shows the end of its walltime.
+                until = min(now, int(end)) if end.isdigit() else now
+                self.times[job] = (float(start), until, int(cores))
+
+    def print_use(self, times: Path) -> None:
+        """Print the share of the allocated time in which trials trained."""
+        if not self.times:
+            return
+        trials = [
+            (job, float(begin), float(end))
+            for job, begin, end in map(str.split, times.read_text().splitlines())
+        ]
+        first, last = min(each[1] for each in trials), max(each[2] for each in trials)
+        trained = sum(end - begin for _, begin, end in trials)
+        allocated = sum((end - begin) * cores for begin, end, cores in self.times.values())
+        between = sum(
+            max(0.0, min(end, last) - max(begin, first)) * cores
+            for begin, end, cores in self.times.values()
+        )
+        print(
+            f"trials trained              {trained / allocated:.1%} of the "
+            f"{allocated / 3600:.2f} allocated core hours, {trained / between:.1%} of those from "
+            "the first start of a trial to the last end"
+        )
+        gaps, starts, free = list[float](), dict[str, float](), defaultdict[str, list[float]](list)
+        for job, begin, end in sorted(trials, key=lambda each: each[1]):
+            starts.setdefault(job, begin - self.times.get(job, (begin, 0.0, 0))[0])
+            if before := [each for each in free[job] if each <= begin]:
+                gaps.append(begin - max(before))
+                free[job].remove(max(before))
+            free[job].append(end)
+        for what, found in (
+            ("between two trials", gaps),
+            ("from a job's start", list(starts.values())),
+        ):
+            if found:
+                print(
+                    f"  {what:26}{statistics.median(found):.2f} s in the median, "
+                    f"{max(found):.2f} s at most"
+                )
 
 
 def logging_commands(folder: Path) -> Path:
@@ -166,14 +248,17 @@ def main() -> None:
 
 
 def _measure(options: argparse.Namespace, folder: Path, environment: Mapping[str, str]) -> None:
-    (folder / "model.py").write_text(MODEL.format(steps=options.steps, seconds=options.seconds))
+    times = folder / "times"
+    model = MODEL.format(steps=options.steps, seconds=options.seconds, times=str(times))
+    (folder / "model.py").write_text(model)
     temporary = folder / "tmp"
     temporary.mkdir()
     log = logging_commands(folder)
+    jobs = Jobs(shutil.which("squeue") if options.slurm else None, environment)
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     command = [
         *(sys.executable, "-m", "hptune", "run", str(folder / "model.py"), "--search", "random"),
-        *("--pruner", "none"),
+        *("--pruner", "none", "--cpus-per-trial", "1"),
         *("--trials", str(options.trials), "--study", str(folder / "study")),
     ]
     if options.slurm:
@@ -189,6 +274,7 @@ def _measure(options: argparse.Namespace, folder: Path, environment: Mapping[str
     while run.poll() is None:
         with contextlib.suppress(psutil.Error):
             usage.look(master)
+        jobs.look()
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.wait(1.0)
     seconds = time.time() - began
@@ -207,6 +293,7 @@ def _measure(options: argparse.Namespace, folder: Path, environment: Mapping[str
             f"{what:28}{most / 1e6:.0f} MB at most in a process; {early:.1f} s of a core in the "
             f"first minute, then {later:.1%} of one"
         )
+    jobs.print_use(times)
     print(f"listens on                  {', '.join(sorted(usage.ports)) or 'no port'}")
     print_files(folder / "study", options.trials)
     print(f"left in $TMPDIR             {len(list(temporary.rglob('*')))} files and directories")

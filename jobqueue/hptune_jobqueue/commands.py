@@ -7,6 +7,8 @@ import enum
 import os
 import re
 import subprocess
+import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +23,10 @@ ANSWER_SECONDS = 60.0
 
 _QUICK_SECONDS = 5.0
 """The same when the process is about to end."""
+
+MOST_CALLS, CALLS_SECONDS = 27, 300.0
+"""After this many calls within this time, `Slurm.rest_seconds` asks for a pause. A poll of the jobs
+makes up to three calls, so a study makes at most six a minute in the mean of five minutes."""
 
 HOPELESS = re.compile(
     r"BadConstraints|Invalid|NotAllowed|PartitionTimeLimit|PartitionNodeLimit|AccountingPolicy"
@@ -171,13 +177,22 @@ def parse_squeue(text: str) -> tuple[Job, ...]:
 
 
 class Slurm:
-    """Slurm's commands; every method runs one.
+    """Slurm's commands; every method but `rest_seconds` runs one.
 
     Without `--all`, those that list leave out hidden partitions, also the user's own jobs there.
 
     Raises:
         SlurmUnavailableError: By every method: there is no Slurm here, or it does not answer.
     """
+
+    def __init__(self) -> None:
+        self._called_at = deque[float](maxlen=MOST_CALLS)
+
+    def rest_seconds(self) -> float:
+        """Return how long to call nothing, so that administrators need not notice."""
+        if len(self._called_at) < MOST_CALLS:
+            return 0.0
+        return max(0.0, self._called_at[0] + CALLS_SECONDS - time.monotonic())
 
     def partitions(self, *, with_hidden: bool = True) -> tuple[Partition, ...]:
         """Return the partitions, with or without those that the administrators hide."""
@@ -371,10 +386,10 @@ class Slurm:
             raise kind(f"{command[0]} failed: {words}")
         return done.stdout
 
-    @staticmethod
     def _run(
-        command: list[str], script: str = "", *, timeout_seconds: float = ANSWER_SECONDS
+        self, command: list[str], script: str = "", *, timeout_seconds: float = ANSWER_SECONDS
     ) -> subprocess.CompletedProcess[str]:
+        self._called_at.append(time.monotonic())
         try:
             return subprocess.run(
                 command,

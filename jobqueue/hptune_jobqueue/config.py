@@ -196,7 +196,7 @@ def _defaults(path: Path) -> dict[str, Any]:
             master = plain.pop("master", {})
             _check_keys(plain, [key for key in _KEYS if key != "name"])
             _values(plain)
-            _master(master, {})
+            _master(master, {}, {})
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     if "image" in plain:
@@ -205,24 +205,14 @@ def _defaults(path: Path) -> dict[str, Any]:
     return {**plain, "master": master}
 
 
-def _completed(given: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the user's file says, and else what the site's says."""
-    complete = {**defaults, **given}
-    shapes = given.get("shape")
-    tables = [given, *(shapes if isinstance(shapes, list) else ())]
-    if any(isinstance(table, dict) and not table.keys().isdisjoint(_RIVALS) for table in tables):
-        complete = {key: complete[key] for key in complete if key in given or key not in _RIVALS}
-    if "image" not in complete:
-        # Then the site's options of images concern the shapes that have one.
-        own = {key: complete.pop(key) for key in _OF_IMAGE if key in complete and key not in given}
-        if isinstance(shapes, list):
-            complete["shape"] = [
-                {**own, **shape} if isinstance(shape, dict) and "image" in shape else shape
-                for shape in shapes
-            ]
-    if isinstance(given.get("master"), dict):
-        complete["master"] = {**defaults.get("master", {}), **given["master"]}
-    return complete
+def _completed(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one kind of job as the user's file describes it, and else the site's."""
+    of_site = {key: value for key, value in defaults.items() if key not in given}
+    if not given.keys().isdisjoint(_RIVALS):
+        of_site = {key: value for key, value in of_site.items() if key not in _RIVALS}
+    if "image" not in given and "image" not in of_site:
+        of_site = {key: value for key, value in of_site.items() if key not in _OF_IMAGE}
+    return {**of_site, **given}
 
 
 def _with_image_in(folder: Path, shape: Shape) -> Shape:
@@ -254,7 +244,7 @@ def parse_config(text: str, defaults: Mapping[str, Any] | None = None) -> SlurmC
     """
     with _located(text):
         # If the last line has no end, tomllib names no line for an error in it.
-        return _config(_completed(tomllib.loads(f"{text}\n"), defaults or {}))
+        return _config(tomllib.loads(f"{text}\n"), dict(defaults or {}))
 
 
 @contextmanager
@@ -285,8 +275,9 @@ def _where(text: str, key: str) -> str:
     return f"line {' or '.join(lines)}: " if lines else ""
 
 
-def _config(plain: dict[str, Any]) -> SlurmConfig:
-    master = _master(plain.pop("master", {}), plain)
+def _config(plain: dict[str, Any], defaults: dict[str, Any]) -> SlurmConfig:
+    master = _master(plain.pop("master", {}), plain, defaults)
+    defaults.pop("master", None)
     entries = plain.pop("shape", [{}])
     if isinstance(entries, dict):
         raise ConfigError("[shape] is in single brackets; begin each shape with [[shape]]")
@@ -297,7 +288,7 @@ def _config(plain: dict[str, Any]) -> SlurmConfig:
     if "name" in plain and len(entries) > 1:
         raise ConfigError("`name` is given at the top; give each [[shape]] its own name")
     shapes = tuple(
-        _shape({**plain, **entry}, i if len(entries) > 1 else None)
+        _shape(_completed({**plain, **entry}, defaults), i if len(entries) > 1 else None)
         for i, entry in enumerate(entries, start=1)
     )
     names = [shape.name for shape in shapes]
@@ -338,12 +329,19 @@ _SHARED_KEYS = ("account", "modules", "environment", "prologue")
 """The keys at the top that apply to the master as well; the others concern its workers' nodes."""
 
 
-def _master(given: object, top: Mapping[str, Any]) -> Mapping[str, Any]:
+def _master(
+    given: object, top: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return the master's keys: the user's in [master], at the top, and then the site's."""
     if not isinstance(given, dict):
         raise ConfigError("`master` is not a single table; begin it with [master]")
     _check_keys(given, _MASTER_KEYS, "[master]: ")
-    plain = {key: top[key] for key in _SHARED_KEYS if key in top} | given
-    return _values(plain)
+    of_site = _shared(defaults) | defaults.get("master", {})
+    return _values(of_site | _shared(top) | given)
+
+
+def _shared(top: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: top[key] for key in _SHARED_KEYS if key in top}
 
 
 def _values(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Jobs:
         self._slurm = slurm or Slurm()
         self._prefix = prefix
         self._lock = threading.Lock()
-        self._polling = Polling(self._poll, notify=self._on_silence)
+        self._polling = Polling(self._poll, notify=self._on_silence, rest=self._slurm.rest_seconds)
         self._has_taken_over = False
         self._wanted = 0
         self._workers: Mapping[str, bool] = {}

@@ -70,14 +70,22 @@ class Polling:
             a SlurmUnavailableError it is called again later; other errors end the thread, and
             `check` raises them.
         notify: Takes a line for the user.
+        rest: Returns how many seconds there must be before the next poll, because of those before.
     """
 
-    def __init__(self, poll: Callable[[], bool], *, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        poll: Callable[[], bool],
+        *,
+        notify: Callable[[str], None],
+        rest: Callable[[], float],
+    ) -> None:
         self._poll = poll
+        self._rest = rest
         self._notify = notify
         self._wake = threading.Event()
         self._has_submitted = False
-        self._stopping = False
+        self._stopped = threading.Event()
         self._failure: JobQueueError | None = None
         self._thread: threading.Thread | None = None
 
@@ -110,7 +118,7 @@ class Polling:
 
     def stop(self) -> None:
         """Have the thread end; returns at once."""
-        self._stopping = True
+        self._stopped.set()
         self._wake.set()
 
     def join(self) -> None:
@@ -145,9 +153,10 @@ class Polling:
         began, has_submitted = time.monotonic(), self._has_submitted
         self._has_submitted = False
         least = SUBMITTED_POLL_SECONDS if has_submitted else POLL_SECONDS
-        while not self._stopping and (left := began + least - time.monotonic()) > 0:
-            time.sleep(min(left, 0.1))
+        least = max(least, self._rest())
+        if self._stopped.wait(max(0.0, began + least - time.monotonic())):
+            return False
         if not has_submitted:
             self._wake.wait(max(0.0, began + pause - time.monotonic()))
         self._wake.clear()
-        return not self._stopping
+        return not self._stopped.is_set()

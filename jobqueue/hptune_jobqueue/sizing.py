@@ -249,15 +249,18 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
 
 def are_nodes_up(partitions: Sequence[Partition], shape: Shape, worker: WorkerShape) -> bool:
     """Return whether enough nodes that hold a shape's worker are neither down nor drained."""
-    up = sum(
-        count
+    # Partitions share nodes, and a job has all of its nodes in one partition.
+    return any(
+        shape.nodes
+        <= sum(
+            count
+            for node, count in partition.nodes
+            if node.cpus >= worker.cpus
+            and node.memory_bytes >= worker.memory_bytes
+            and node.gpu_count(shape.gpu_type) >= worker.gpus
+        )
         for partition in chosen_partitions(shape.partition, partitions)
-        for node, count in partition.nodes
-        if node.cpus >= worker.cpus
-        and node.memory_bytes >= worker.memory_bytes
-        and node.gpu_count(shape.gpu_type) >= worker.gpus
     )
-    return up >= shape.nodes
 
 
 def _check_gpu_type(

@@ -19,6 +19,7 @@ from hptune.doctor.findings import Finding, Status, Subject
 from hptune.doctor.framework import needs_network
 from hptune.doctor.machine import check_machine, check_slurm, check_versions
 from hptune.doctor.storage import check_storage
+from hptune.storage.filesystem import Mount
 from hptune.worker.gpus import vendor
 from in_process import InProcess
 from real_runs import Hptune, wait_for
@@ -243,6 +244,18 @@ def test_nothing_is_left_beside_the_study(tmp_path: Path) -> None:
     found = list(check_storage(Subject(study=str(tmp_path / "a" / "b"))))
     assert {each.status for each in found if each.name in ("locks", "SQLite")} == {Status.PASS}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_locks_that_other_machines_do_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount = Mount(str(tmp_path), "nfs", ("rw", "local_lock=all"))
+    monkeypatch.setattr("hptune.doctor.storage.mount_of", lambda _: mount)
+    monkeypatch.setattr("hptune.storage.lock.mount_of", lambda _: mount)
+    found = {each.name: each for each in check_storage(Subject(study=str(tmp_path)))}
+    assert found["locks"].status is Status.WARN
+    assert "may hold on this machine only (mount option local_lock=all)" in found["locks"].found
+    assert found["SQLite"].status is Status.PASS
 
 
 # --- workers ----------------------------------------------------------------------------------

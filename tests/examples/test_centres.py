@@ -14,7 +14,7 @@ from hptune_jobqueue.sizing import Need, choose_worker
 CENTRES = Path(__file__).parents[2] / "examples" / "slurm" / "centres"
 GIBIBYTE = 2**30
 
-RECIPES = {
+RECIPES: dict[str, tuple[str, Need, tuple[str, ...], str]] = {
     "lumi-g": (
         "small-g|up|3-00:00:00|112|480000|gpu:mi250:8|100|mix",
         Need(cpus=7, gpus=1),
@@ -34,6 +34,36 @@ RECIPES = {
         "booster*|up|1-00:00:00|96|500000|gpu:4|900|idle",
         Need(cpus=12, gpus=1),
         ("#SBATCH --gres=gpu:4", "#SBATCH --cpus-per-task=48"),
+        "exec /",
+    ),
+    "frontier": (
+        (
+            "batch*|up|12:00:00|128|512000|gpu:8|9400|alloc\n"
+            "extended|up|1-00:00:00|128|512000|gpu:8|9400|alloc"
+        ),
+        Need(cpus=7, gpus=1),
+        (
+            "#SBATCH -p batch",
+            "#SBATCH -t 02:00:00",
+            "#SBATCH --gres=gpu:8",
+            "#SBATCH --cpus-per-task=56",
+            "#SBATCH --constraint=nvme",
+        ),
+        "exec /",
+    ),
+    "perlmutter": (
+        (
+            "gpu_ss11|up|2-00:00:00|128|229992|gpu:a100:4|1700|alloc\n"
+            "shared_gpu_ss11|up|2-00:00:00|128|229992|gpu:a100:4|1700|mix\n"
+            "regular_milan_ss11|up|2-00:00:00|256|487802|(null)|3000|alloc"
+        ),
+        Need(cpus=32, gpus=1),
+        (
+            "#SBATCH --qos=shared",
+            "#SBATCH --gres=gpu:1",
+            "#SBATCH --cpus-per-task=32",
+            "#SBATCH --constraint=gpu",
+        ),
         "exec /",
     ),
     "site-chooses": (
@@ -58,6 +88,7 @@ def test_a_recipe_asks_for_what_its_cluster_has(name: str) -> None:
     script = job_script(shape, worker, command, job_name="j", logs=Path("/study/jobs"))
     lines = script.splitlines()
     assert not [line for line in directives if line not in lines], script
+    assert shape.memory != 0 or "#SBATCH --mem" not in script
     assert lines[-1].startswith(begin)
 
 

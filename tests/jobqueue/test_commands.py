@@ -48,6 +48,20 @@ def test_hidden_partitions_and_the_users_jobs_there_are_seen(commands: Commands)
     assert Slurm().signal_steps("7", "work") == {"n1"}
 
 
+def test_after_many_calls_a_pause_is_due(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands.make("squeue", "")
+    monkeypatch.setattr("hptune_jobqueue.commands.MOST_CALLS", 3)
+    slurm = Slurm()
+    for _ in range(3):
+        assert slurm.rest_seconds() == 0.0
+        slurm.jobs(None)
+    assert 290.0 < slurm.rest_seconds() <= 300.0
+    monkeypatch.setattr("hptune_jobqueue.commands.CALLS_SECONDS", 0.0)
+    assert slurm.rest_seconds() == 0.0
+
+
 def test_jobs_that_cannot_be_cancelled_are_an_error(commands: Commands) -> None:
     commands.make("scancel", "echo 'scancel: error: busy' >&2\nexit 1")
     with pytest.raises(SlurmUnavailableError, match="scancel failed: busy"):

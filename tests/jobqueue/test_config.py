@@ -209,6 +209,42 @@ def test_what_a_site_says_of_images_concerns_shapes_with_an_image(
     assert (shape.image, shape.image_program, shape.launcher) == (None, None, "numactl")
 
 
+def test_a_shape_with_an_image_of_its_own_leaves_the_site_s_to_the_others(
+    tmp_path: Path, site: Path
+) -> None:
+    site.write_text('image = "site.sif"\nimage_program = "singularity"\n')
+    path = tmp_path / "slurm.toml"
+    path.write_text(
+        'partition = "gpu"\nwalltime = "10"\n[[shape]]\nname = "a"\nimage = "own.sif"\n'
+        '[[shape]]\nname = "b"\n[[shape]]\nname = "c"\nlauncher = "numactl"\n'
+    )
+    first, second, third = read_config(path).shapes
+    assert first.image == str(tmp_path / "own.sif")
+    assert second.image == str(site.parent / "site.sif")
+    assert first.image_program == second.image_program == "singularity"
+    assert (third.image, third.image_program, third.launcher) == (None, None, "numactl")
+
+
+def test_what_a_user_says_at_the_top_goes_before_the_site_s_words_on_the_master(
+    tmp_path: Path, site: Path
+) -> None:
+    site.write_text(
+        'account = "all"\n[master]\naccount = "site"\npartition = "service"\n'
+        'modules = ["slim"]\nprologue = ["ulimit -c 0"]\n'
+    )
+    path = tmp_path / "slurm.toml"
+    path.write_text('partition = "gpu"\nwalltime = "10"\naccount = "mine"\nmodules = ["cuda"]\n')
+    config = read_config(path)
+    assert config.shapes[0].account == config.master["account"] == "mine"
+    assert (config.master["modules"], config.master["partition"]) == (("cuda",), "service")
+    assert config.master["prologue"] == ("ulimit -c 0",)
+    path.write_text('partition = "gpu"\nwalltime = "10"\n[master]\naccount = "slow"\n')
+    config = read_config(path)
+    assert (config.shapes[0].account, config.master["account"]) == ("all", "slow")
+    path.write_text('partition = "gpu"\nwalltime = "10"\n')
+    assert read_config(path).master["account"] == "site"
+
+
 def test_an_image_of_a_site_may_be_a_name_in_a_registry(tmp_path: Path, site: Path) -> None:
     site.write_text('image = "nvcr.io#nvidia/jax:25"\nimage_program = "pyxis"\n')
     path = tmp_path / "slurm.toml"

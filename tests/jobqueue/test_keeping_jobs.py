@@ -139,6 +139,23 @@ def test_slurm_is_asked_seldom_but_soon_after_a_submission(
     assert looks == [1, 2]
 
 
+def test_a_study_that_has_called_slurm_often_pauses(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "rest_seconds", lambda: 60.0 * (queue.looks >= 3))
+    jobs = jobs_of(queue, tmp_path)
+    try:
+        jobs.open(1)
+        while queue.looks < 3:
+            queue.wait_for_a_look()
+        for wanted in range(2, 6):
+            jobs.set_demand(wanted, {"1_0": True})
+            queue.wait_for_a_look()
+        assert queue.looks == 3
+    finally:
+        jobs.close()
+
+
 def test_no_more_jobs_are_to_be_expected_than_there_is_work_for(
     queue: Queue, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from hptune_jobqueue.nodes import NodeShape, parse_gpus, parse_sinfo
 from hptune_jobqueue.sizing import (
     Need,
     WorkerShape,
+    are_nodes_up,
     choose_worker,
     gpus_of,
     how_many_fit,
@@ -164,6 +165,16 @@ def test_a_site_may_choose_the_partition() -> None:
     only = tuple(each for each in partitions if each.name == "gpu")
     with pytest.raises(ConfigError, match="walltime is 2-0, but partition gpu allows 86400 s"):
         choose_worker(only, any_of_them, Need())
+
+
+def test_nodes_that_partitions_share_are_up_once() -> None:
+    line = "{}|up|1-00:00:00|8|64000|gpu:2|{}|idle"
+    shared = parse_sinfo("\n".join((line.format("long", 1), line.format("short", 1))))
+    pair = dataclasses.replace(SHAPE, partition="*", nodes=2)
+    worker = choose_worker(shared, pair, Need(gpus=1))
+    assert not are_nodes_up(shared, pair, worker)
+    assert are_nodes_up(shared, dataclasses.replace(pair, nodes=1), worker)
+    assert are_nodes_up(parse_sinfo(line.format("long", 2)), pair, worker)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from hptune_jobqueue import polling
+from hptune_jobqueue import commands, polling
 from hptune_jobqueue.commands import JobState, Slurm
 from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.errors import JobsFailError, SubmissionError
@@ -42,6 +43,7 @@ def make(
     """Return a function that makes `Jobs` from a slurm.toml; all are closed in the end."""
     monkeypatch.setattr(polling, "POLL_SECONDS", 1.0)
     monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 5.0)
+    monkeypatch.setattr(commands, "MOST_CALLS", sys.maxsize)
     made: list[Jobs] = []
 
     def make(

@@ -19,7 +19,9 @@ import pytest
 
 from hptune.errors import StudyError, StudyLockedError
 from hptune.storage.directory import StudyDirectory
+from hptune.storage.filesystem import LOCAL_LOCKS, Mount
 from hptune.storage.lease import HEARTBEAT_SECONDS, STALE_SECONDS, Lease, LockOwner
+from hptune.storage.ledger import Ledger, LedgerReader
 
 NO_LOCKS = """
 import errno, fcntl, os
@@ -324,6 +326,42 @@ def test_a_lease_where_locks_are_refused(
         assert not directory.locks_work()
         assert directory.owner() == lock.owner
     assert directory.owner() is None
+
+
+@pytest.mark.parametrize(
+    "mount",
+    [*(Mount("/", "lustre", ("rw", each)) for each in sorted(LOCAL_LOCKS)), Mount("/", "beegfs")],
+)
+def test_locks_of_one_machine_alone_do_not_count_as_locks(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch, mount: Mount
+) -> None:
+    """A reader on another machine would undo the commit of a master whose lock it cannot see."""
+    monkeypatch.setattr("hptune.storage.lock.mount_of", lambda _: mount)
+    with directory.acquire() as lock, Ledger.create(directory, {}):
+        assert lock.has_posix_lock
+        assert not directory.locks_work()
+        (directory.path / "study.db.lock").mkdir()
+        monkeypatch.setattr("hptune.storage.ledger.database.BUSY_SECONDS", 0.1)
+        with pytest.raises(StudyError, match="locked"):
+            LedgerReader(directory)
+        (directory.path / "study.db.lock").rmdir()
+        assert LedgerReader(directory).trials() == []
+
+
+@pytest.mark.parametrize(
+    "mount",
+    [
+        Mount("/", "gfs2", ("rw", "nolock")),
+        Mount("/", "lustre", ("rw", "flock")),
+        Mount("/", "nfs4", ("rw", "local_lock=none")),
+        Mount("/", "gpfs"),
+    ],
+)
+def test_other_locks_count(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch, mount: Mount
+) -> None:
+    monkeypatch.setattr("hptune.storage.lock.mount_of", lambda _: mount)
+    assert directory.locks_work()
 
 
 def test_a_lease_protects_until_it_is_stale_and_then_its_owner_stops(

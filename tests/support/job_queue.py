@@ -33,6 +33,7 @@ class Queue(Slurm):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.there: dict[str, Job] = {}
         self.change: dict[str, Change] = {}
         self.before_answer: Callable[[], None] = lambda: None

@@ -7,8 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed import Scheduler
+from distributed.scheduler import heartbeat_interval
 
-from hptune.worker.dask.worker import _Worker
+from hptune.core.resources import Capacity
+from hptune.worker.dask.worker import HEARTBEAT_SECONDS, _Worker
 
 REFUSED = SimpleNamespace(announcement=object(), is_accepted=False)
 ACCEPTED = SimpleNamespace(announcement=object(), is_accepted=True)
@@ -25,3 +28,25 @@ def test_a_refused_worker_goes_only_if_no_study_uses_it_or_may_still_do_so(
     worker: Any = SimpleNamespace(study_plugins=plugins, is_useless=asyncio.Event())
     _Worker._look_for_studies(worker)
     assert worker.is_useless.is_set() is is_useless
+
+
+def test_a_worker_sends_fewer_heartbeats_than_its_scheduler_asks_for() -> None:
+    """With ten workers, a scheduler spends 3 % of a core on two a second from each."""
+
+    async def intervals() -> list[float]:
+        async with (
+            Scheduler(host="127.0.0.1", dashboard=False, dashboard_address="127.0.0.1:0") as there,
+            _Worker(
+                there.address, granted=Capacity(cpus=(0,)), say=print, host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+            ) as worker,
+        ):  # fmt: skip
+            timer = worker.periodic_callbacks["heartbeat"]
+            await worker.heartbeat()
+            seen = there.workers[worker.address].last_seen
+            await worker.heartbeat()
+            assert there.workers[worker.address].last_seen > seen
+            return [heartbeat_interval(1), timer.callback_time / 1000]
+
+    asked, used = asyncio.run(intervals())
+    assert asked < used == HEARTBEAT_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from attempts import Attempts
 from commands import Commands
 from hptune.core.attempt import Cause, Ending, Usage
 from hptune.core.resources import Placement
+from hptune.worker.gpus import nvidia
 from hptune.worker.gpus.machine import Gpus
 from hptune.worker.monitoring import memory, usage, watchdog
 
@@ -478,3 +480,19 @@ def test_gpus_by_nvidia_smi(commands: Commands, monkeypatch: pytest.MonkeyPatch)
     commands.make("nvidia-smi", "exit 9")
     assert gpus.memory_bytes(["0"], None) == 3000 * MB  # it is not asked all the time
     assert Gpus().memory_bytes(["0"], None) is None
+
+
+def test_nvidia_smi_that_hangs_is_not_asked_again_for_minutes(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls = tmp_path / "calls"
+    commands.make("nvidia-smi", f"echo >> {calls}; exec sleep 60")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(nvidia, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(nvidia.Nvidia, "hung_at", -math.inf)
+    for _ in range(3):
+        assert Gpus().names == ()
+    assert len(calls.read_text().splitlines()) == 1
+    commands.make("nvidia-smi", SMI)
+    monkeypatch.setattr(nvidia, "PAUSE_SECONDS", 0.0)
+    assert Gpus().names == ("0", "1")

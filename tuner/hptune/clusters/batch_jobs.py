@@ -48,6 +48,9 @@ _TOLD_SECONDS = 10.0
 _CANCEL_SECONDS = 30.0
 """How long cancelled jobs may take to be gone."""
 
+_LONGEST_PAUSE_SECONDS = 5.0
+"""Longest pause between two questions whether cancelled jobs are gone."""
+
 _FORCE_SECONDS = 5.0
 """How long cancelling may take when the process ends now."""
 
@@ -368,6 +371,7 @@ class BatchCluster:
         if not ids:
             return
         answers, deadline = self.maker.cancel(ids), time.monotonic() + _CANCEL_SECONDS
+        pause = 0.2
         while left := self._still_there(ids) if answers else ids:
             if not answers or time.monotonic() > deadline:
                 system, command = self.maker.system, self.maker.cancel_command
@@ -376,7 +380,8 @@ class BatchCluster:
                     f"not answer. Cancel with: {command} {' '.join(left)}"
                 )
                 return
-            time.sleep(0.2)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def close(self, *, force: bool = False) -> None:
         """Cancel the jobs and stop the scheduler; with `force`, only what takes no time."""

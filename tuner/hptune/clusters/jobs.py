@@ -91,7 +91,7 @@ class JobWorkers(SchedulerCluster, Generic[C]):
             UsageError: The slurm.toml is wrong, or Slurm would refuse a job (in its words).
         """
         from ..worker.dask.connection_limit import limit_at_scheduler
-        from ..worker.dask.dask_settings import files_in
+        from ..worker.dask.dask_settings import quiet_servers
         from ..worker.dask.encryption import security
 
         folder, scheduler = certificates_folder(self._study), None
@@ -101,7 +101,7 @@ class JobWorkers(SchedulerCluster, Generic[C]):
             scheduler, _ = ensure(folder, days=ENDING_DAYS)
         # A folder that the next run removes if this process is killed.
         scratch = self._stack.enter_context(dask_folder())
-        with translated_errors(), files_in(scratch):
+        with translated_errors(), quiet_servers(scratch):
             self._jobs = self._make(security(scheduler))
         self._stack.callback(self._jobs.close)
         super().open(run)

@@ -17,7 +17,7 @@ from ..core.resources import size
 from ..errors import StudyLockedError
 from ..storage.filesystem import mount_of
 from ..storage.ledger.database import connect
-from ..storage.lock import MasterLock
+from ..storage.lock import MasterLock, locks_work
 from .findings import Finding, Subject, failed, passed, warned
 
 FEW_BYTES = 5_000_000_000
@@ -123,6 +123,12 @@ def _locks(name: str, folder: Path) -> Finding:
             "the file system has no locks; hptune uses a lease instead",
             "after a crash, hptune resume waits for a minute",
         )
+    if why := mount_of(folder).local_locks:
+        return warned(
+            name,
+            f"locks may hold on this machine only ({why}); hptune uses a lease instead",
+            "after a crash, hptune resume on another machine waits for a minute",
+        )
     return passed(name, "a second process is refused, and admitted after the first")
 
 
@@ -140,19 +146,19 @@ def _sqlite(name: str, folder: Path) -> Finding:
     """Use two connections with the ledger's settings: one must keep the other from writing."""
     path = folder / "study.db"
     try:
-        with MasterLock(folder) as lock:
-            locks_work = lock.has_posix_lock
+        with MasterLock(folder):
+            are_shared = locks_work(folder)
     except StudyLockedError as error:
         return failed(name, error.message, "see locks above")
     began = time.monotonic()
-    with contextlib.closing(connect(path, locks_work=locks_work, create=True)) as one:
+    with contextlib.closing(connect(path, locks_work=are_shared, create=True)) as one:
         one.execute("CREATE TABLE notes (n INTEGER)")
         for number in range(10):
             one.execute("BEGIN IMMEDIATE")
             one.execute("INSERT INTO notes VALUES (?)", (number,))
             one.execute("COMMIT")
         seconds = (time.monotonic() - began) / 11
-        with contextlib.closing(connect(path, locks_work=locks_work)) as other:
+        with contextlib.closing(connect(path, locks_work=are_shared)) as other:
             other.execute("PRAGMA busy_timeout = 0")
             one.execute("BEGIN EXCLUSIVE")
             try:

@@ -15,13 +15,12 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, ClassVar
 
-import dask
 from distributed import Client, LocalCluster, Nanny, Status, Worker, WorkerPlugin
 
 from ..errors import DISK_FULL, StudyError
 from ..security.certificates import in_memory
 from ..worker.dask.connection_limit import limit_connections
-from ..worker.dask.dask_settings import DASK_SETTINGS, SCRATCH, silence
+from ..worker.dask.dask_settings import quiet_servers, silence
 from ..worker.dask.encryption import security
 from ..worker.gpus.machine import GIVEN
 from ..worker.private_folder import dask_folder
@@ -73,7 +72,7 @@ def start_cluster(
     """
     silence()
     try:
-        with dask.config.set({**DASK_SETTINGS, SCRATCH: str(scratch)}):
+        with quiet_servers(scratch):
             cluster = LocalCluster(
                 n_workers=len(cores),
                 threads_per_worker=len(cores[0]),

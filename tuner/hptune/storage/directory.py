@@ -397,7 +397,7 @@ class StudyDirectory:
             return living_owner(self._path) if self._path.is_dir() else None
 
     def locks_work(self) -> bool:
-        """Return whether the file system has POSIX locks."""
+        """Return whether the file system has POSIX locks that hold on all machines."""
         with storage_errors(self._path):
             return locks_work(self._path)
 

@@ -15,6 +15,9 @@ NETWORK = {
 MEMORY = {"tmpfs", "ramfs", "hugetlbfs"}
 """File systems whose files are in memory."""
 
+LOCAL_LOCKS = {"localflock", "nolock", "local_lock=all", "local_lock=posix"}
+"""Mount options of Lustre and NFS with which a machine's locks hold on that machine only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mount:
@@ -34,6 +37,18 @@ class Mount:
     def is_network(self) -> bool:
         """Whether its files are on another machine."""
         return self.kind in NETWORK
+
+    @property
+    def local_locks(self) -> str:
+        """Why POSIX locks may hold on this machine only, in words; empty if they hold on all.
+
+        >>> Mount("/home", "nfs", ("rw", "vers=3", "local_lock=all")).local_locks
+        'mount option local_lock=all'
+        """
+        if self.kind == "beegfs":  # whether that option is set, no mount option tells
+            return "BeeGFS without tuneUseGlobalFileLocks"
+        options = (each for each in self.options if self.is_network and each in LOCAL_LOCKS)
+        return next((f"mount option {each}" for each in options), "")
 
     @property
     def is_memory(self) -> bool:

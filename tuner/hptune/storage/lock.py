@@ -35,6 +35,7 @@ from typing import Self
 from ..errors import NotAFileError, StudyError, StudyLockedError
 from .file_errors import removed
 from .files import open_plain
+from .filesystem import mount_of
 from .lease import HEARTBEAT_SECONDS, STALE_SECONDS, UNKNOWN, Lease, LockOwner, boot_id
 
 logger = logging.getLogger(__name__)
@@ -205,7 +206,9 @@ def living_owner(directory: Path) -> LockOwner | None:
 
 
 def locks_work(directory: Path) -> bool:
-    """Return whether the directory's file system supports POSIX locks; True if unknown."""
+    """Return whether POSIX locks in the directory hold on all machines; True if unknown."""
+    if mount_of(directory).local_locks:
+        return False
     with _registry_guard:
         if mine := _held.get(_identity(directory / "lock")):
             return mine.has_posix_lock

@@ -2,7 +2,9 @@
 
 The settings are safe on NFS and Lustre: a rollback journal, because the write-ahead log needs
 memory shared by all readers; no memory mapping; every commit on disk, including the removal of the
-journal. Where the file system has no POSIX locks, SQLite locks with a directory, `study.db.lock`.
+journal. Where the file system has no POSIX locks, or only those of each machine by itself, SQLite
+locks with a directory, `study.db.lock`: a reader on another machine would else take the journal of
+a commit for that of a dead master, and undo the commit.
 """
 
 from __future__ import annotations

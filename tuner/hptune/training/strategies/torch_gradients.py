@@ -12,8 +12,33 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .base import ParallelTrainingError
+
+BACKENDS = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
+"""The backend of `torch.distributed` for each type of device."""
+
 _BUCKET_BYTES = 25 << 20
 """Gradients that are sent together, as by DistributedDataParallel."""
+
+
+def device_type(*, has_gpus: bool) -> str:
+    """Return the type of device on which Keras trains: a key of `BACKENDS`.
+
+    Raises:
+        ParallelTrainingError: This PyTorch has no backend for it.
+    """
+    if not has_gpus:
+        return "cpu"
+    if torch.cuda.is_available():  # NVIDIA, and AMD in a build for ROCm
+        return "cuda"
+    if not torch.xpu.is_available():
+        return "cpu"
+    if not getattr(dist, "is_xccl_available", bool)():  # PyTorch before 2.6 does not have it
+        raise ParallelTrainingError(
+            f"PyTorch {torch.__version__} has no xccl, the backend of torch.distributed for "
+            "Intel's GPUs; install a newer build for XPU, or give each trial one GPU"
+        )
+    return "xpu"
 
 
 class GradientAverage:
@@ -24,7 +49,7 @@ class GradientAverage:
             step.
 
     Args:
-        device: Where the process group can reduce: `cuda` or `cpu`.
+        device: Where the process group can reduce: a key of `BACKENDS`.
     """
 
     def __init__(self, device: str) -> None:

@@ -19,7 +19,7 @@ from ..replaced_methods import replaced
 from . import batches, rank_values
 from .base import Method, ParallelTrainingError, Strategy
 from .optimizer_calls import replaced_apply
-from .torch_gradients import GradientAverage
+from .torch_gradients import BACKENDS, GradientAverage, device_type
 
 _MEET_SECONDS = 60
 """Longest time for the ranks to connect; they have met before."""
@@ -46,7 +46,7 @@ class TorchProcesses(Strategy):
         ranks = self.ranks
         if ranks is None or not dist.is_available():
             raise ParallelTrainingError("this PyTorch is built without torch.distributed")
-        self._device = "cuda" if ranks.gpus and torch.cuda.is_available() else "cpu"
+        self._device = device_type(has_gpus=bool(ranks.gpus))
         first = ranks.members[0]
         if first.host == "127.0.0.1":  # gloo would use the address of the machine's name
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -62,7 +62,7 @@ class TorchProcesses(Strategy):
             )
             ranks.release_port()
             dist.init_process_group(
-                "nccl" if self._device == "cuda" else "gloo",
+                BACKENDS[self._device],
                 store=store,
                 rank=ranks.rank,
                 world_size=ranks.world_size,

@@ -39,11 +39,11 @@ another user could run code in its process. So each server of ours has a private
 """
 
 
-def files_in(folder: Path) -> AbstractContextManager[object]:
-    """Return a context in which Dask's servers begin to put their files into a folder."""
+def quiet_servers(folder: Path) -> AbstractContextManager[object]:
+    """Return a context in which Dask's servers start with `DASK_SETTINGS` and a folder of files."""
     import dask
 
-    return dask.config.set({SCRATCH: str(folder)})
+    return dask.config.set({**DASK_SETTINGS, SCRATCH: str(folder)})
 
 
 def silence() -> None:

@@ -60,6 +60,10 @@ _OTHERS_SECONDS = 5.0
 _START_SECONDS = 30.0
 """Seconds to wait for the scheduler to accept the worker."""
 
+HEARTBEAT_SECONDS = 10.0
+"""Least number of seconds between two heartbeats. Schedulers ask for up to two a second, which cost
+them a millisecond each, and give a worker up after minutes without one."""
+
 
 def join(
     options: WorkerOptions, offer: Offer, *, say: Callable[[str], None], is_quiet: bool = False
@@ -105,6 +109,15 @@ class _Worker(Worker):
         self.study_plugins: list[StudyPlugin] = []
         self.is_closing = asyncio.Event()
         self.is_useless = asyncio.Event()
+
+    async def heartbeat(self) -> None:
+        """Send the scheduler a heartbeat; the next one follows after `HEARTBEAT_SECONDS` or more.
+
+        A lost worker or scheduler is noticed by its connection, which does not need heartbeats.
+        """
+        await super().heartbeat()
+        timer = self.periodic_callbacks["heartbeat"]
+        timer.callback_time = max(timer.callback_time, 1000 * HEARTBEAT_SECONDS)
 
     async def close(self, *arguments: Any, **options: Any) -> Any:
         """Close; called also by Dask when the scheduler is gone."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 import os
 import shutil
 import subprocess
@@ -14,6 +16,12 @@ from .vendor import Filter, Gpu, Note, Vendor, number
 
 SMI_SECONDS = 30.0
 """Least number of seconds between two calls of nvidia-smi, which may use seconds of CPU time."""
+
+ANSWER_SECONDS = 20.0
+"""How long nvidia-smi may take. With a driver that hangs, it never ends."""
+
+PAUSE_SECONDS = 600.0
+"""How long this process does not call nvidia-smi after it did not answer in time."""
 
 _VISIBLE, _ORDER, _BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 
@@ -34,7 +42,7 @@ class _Card(NamedTuple):
 
 
 class Nvidia(Vendor):
-    """NVIDIA's GPUs. If neither NVML nor nvidia-smi answers, they are not asked again.
+    """NVIDIA's GPUs. If neither NVML nor nvidia-smi answers, an object does not ask them again.
 
     NVML alone tells of slices by MIG.
 
@@ -49,6 +57,9 @@ class Nvidia(Vendor):
     hidden: ClassVar[Mapping[str, str]] = {_VISIBLE: ""}
     source, tool = "the driver", "nvidia-smi"
     build = "its CUDA build, such as pip install 'tensorflow[and-cuda]'"
+
+    hung_at: ClassVar[float] = -math.inf
+    """When nvidia-smi last did not answer in time, for all objects of this process."""
 
     def __init__(self) -> None:
         self._command = shutil.which("nvidia-smi")
@@ -206,17 +217,44 @@ class Nvidia(Vendor):
         at, rows = self._asked.get(query, (-SMI_SECONDS, []))
         if self._command is None or time.monotonic() - at < SMI_SECONDS:
             return rows
-        command = [self._command, query, "--format=csv,noheader,nounits"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+            output = _answer([self._command, query, "--format=csv,noheader,nounits"])
         except (OSError, subprocess.SubprocessError):
             self._command = None
             return []
-        rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
+        rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
         # Without the driver's messages, such as that it has lost a GPU.
         rows = [row for row in rows if len(row) == query.count(",") + 1]
         self._asked[query] = (time.monotonic(), rows)
         return rows
+
+
+def _answer(command: Sequence[str]) -> str:
+    """Return the output of nvidia-smi.
+
+    Raises:
+        subprocess.SubprocessError: It failed, or did not answer in time, now or a short time ago.
+        OSError: It cannot be started.
+    """
+    if time.monotonic() - Nvidia.hung_at < PAUSE_SECONDS:
+        raise subprocess.TimeoutExpired(command, ANSWER_SECONDS)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        output, _ = process.communicate(timeout=ANSWER_SECONDS)
+    except subprocess.TimeoutExpired:
+        Nvidia.hung_at = time.monotonic()
+        process.kill()
+        # `subprocess.run` would wait for its end, which does not come while the driver hangs.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)
+        if process.stdout is not None:
+            process.stdout.close()
+        raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return output
 
 
 def _address(told: Any) -> str:
