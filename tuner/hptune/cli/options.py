@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -59,7 +59,13 @@ class WholeNumber(click.IntRange):
     name = "whole number"
 
 
-class KindType(click.ParamType[Any]):
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # generic from click 8.4 on
+
+
+class KindType(ParamType):
     """A kind of value, such as a time, as a type of click's."""
 
     def __init__(self, kind: Kind) -> None:
