@@ -94,8 +94,9 @@ def commands(code: str, *, is_session: bool) -> Iterator[list[str]]:
         words = shlex.split(line.partition("$ ")[2] if is_session else line, comments=True)
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
             del words[0]
-        if words and words[0] == "hptune" and len(words) > 1:
-            yield words[1:]
+        del words[: words[:1] == ["exec"]]
+        if words and Path(words[0]).name == "hptune" and len(words) > 1:
+            yield [re.sub(r"\$[A-Z]\w*", "1", word) for word in words[1:]]
 
 
 def check_command(words: list[str]) -> None:
@@ -153,11 +154,11 @@ def test_faults_are_found(folder: Path) -> None:
     page = folder / "page.md"
     wrong = (("", "x"), ("python", "def f(:"), ("sh", "X=1 hptune run m.py --trails 3"),
              ("console", "$ hptune rnu m.py"), ("toml", "a = "),
-             ("sh", "hptune list --color"))  # fmt: skip
+             ("sh", "hptune list --color"), ("sh", "exec ~/bin/hptune worke x"))  # fmt: skip
     fences = [f"```{language}\n{code}\n```\n" for language, code in wrong]
     page.write_text("<!-- not run: no reason -->\n" + "\nwords\n".join(fences))
     lines = [int(each.split(":")[1]) for each in faults(page)]
-    assert lines == [1, *range(7, 31, 5)][: len(wrong)]
+    assert lines == [1, *range(7, 36, 5)][: len(wrong)]
 
 
 def test_what_cannot_run_is_counted() -> None:
