@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -59,13 +59,7 @@ class WholeNumber(click.IntRange):
     name = "whole number"
 
 
-if TYPE_CHECKING:
-    ParamType = click.ParamType[Any]
-else:
-    ParamType = click.ParamType  # generic from click 8.4 on
-
-
-class KindType(ParamType):
+class KindType(click.ParamType[Any]):
     """A kind of value, such as a time, as a type of click's."""
 
     def __init__(self, kind: Kind) -> None:
