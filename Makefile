@@ -1,5 +1,7 @@
 # `make demo` and `make test` set up everything on a fresh machine.
-PYTHON ?= python3
+# The main version is 3.12. A python3.12 that does not start, as one that pyenv has not selected,
+# does not count.
+PYTHON ?= $(shell python3.12 -c 'print("python3.12")' 2>/dev/null || echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 # A Python from 3.8 to 3.11 for the example of a program in an environment of its own.
@@ -8,13 +10,20 @@ MXNET_PYTHON ?= python3.11
 JOBS ?= 3
 # A folder of tests/, such as `make test ROOM=core`; all tests without one.
 ROOM ?=
+# For `make test-versions`: Pythons with the newest packages, and the tests of each.
+VERSIONS ?= 3.12 3.13
+VERSION_ROOMS ?= core config storage pruners samplers cli
+TEST_TOOLS := 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.6' 'hypothesis>=6.100'
+# Warnings of old packages are no errors. The test compares two halves of a search, and Optuna 4's
+# finds the front in the first one already.
+OF_OLDEST := -W default --deselect "tests/samplers/adapters/test_optuna_adapter.py::test_several_objectives_are_searched_for_their_front[TPESampler]"
 # One process per file, in the order of tests/conftest.py.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 # Tests start some thousand processes. Where PYTHONDONTWRITEBYTECODE is set, each would compile
 # hptune's modules, which takes a fifth of its processor time.
 COMPILE := compileall -q tuner jobqueue tests/support
 
-.PHONY: demo clip-demo test test-slow test-docs docs figures lint lines clean
+.PHONY: demo clip-demo test test-slow test-docs test-versions test-oldest docs figures lint lines clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hptune needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which one to use: make PYTHON=python3.12 …")'
@@ -52,6 +61,24 @@ test-slow: $(VENV)/.installed
 # The code of the documentation, run as a reader would; a quarter of an hour.
 test-docs: $(VENV)/.installed
 	$(BIN)/python -m pytest -n0 -m slow tests/test_doc_code.py
+
+# Other Pythons with the newest packages, and the oldest packages that pyproject.toml allows.
+test-versions: test-oldest $(VERSIONS:%=test-python-%)
+
+test-oldest: build/uv/bin/uv
+	$< venv --quiet --clear --python 3.11 build/oldest
+	$< pip install --quiet --python build/oldest --resolution lowest-direct --editable '.[all]' $(TEST_TOOLS)
+	build/oldest/bin/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow' $(OF_OLDEST) $(VERSION_ROOMS:%=tests/%)
+
+test-python-%: build/uv/bin/uv
+	$< venv --quiet --clear --python $* build/python-$*
+	$< pip install --quiet --python build/python-$* --editable '.[test]'
+	build/python-$*/bin/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow' $(VERSION_ROOMS:%=tests/%)
+
+# uv resolves to the lowest versions, and downloads a Python that is not on the path.
+build/uv/bin/uv:
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/python -m pip install --quiet uv
 
 # The site, in build/site; a broken link or anything that Sphinx warns of is an error.
 docs: $(VENV)/.installed

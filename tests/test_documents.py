@@ -50,6 +50,29 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     assert broken(page) == ["no.md", "#two", "no.png"]
 
 
-def test_the_citation_has_the_version() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("CITATION.cff", "version: {}"),
+        ("containers/Containerfile", "ARG VERSION={}"),
+        ("containers/hptune.def", "    VERSION={}"),
+        ("packaging/conda/recipe.yaml", '  version: "{}"'),
+    ],
+)
+def test_files_have_the_version(file: str, line: str) -> None:
+    assert line.format(PROJECT["version"]) in (ROOT / file).read_text().splitlines()
+
+
+def test_the_conda_package_requires_what_the_wheel_does() -> None:
+    recipe = (ROOT / "packaging/conda/recipe.yaml").read_text()
+    section = recipe.partition("\n  run:\n")[2].partition("\n\n")[0]
+    required = dict(re.findall(r"^    - ([\w-]+) (>=[\d.]+)$", section, re.MULTILINE))
+    oldest = re.search(r'python_min: "(.*)"', recipe)
+    assert oldest is not None
+    assert f">={oldest[1]}" == PROJECT["requires-python"]
+    wheel = dict(re.findall(r"^([\w-]+)(>=.*)$", "\n".join(PROJECT["dependencies"]), re.MULTILINE))
+    wheel["dask-core"] = wheel.pop("dask")  # Dask without pandas and bokeh
+    assert required == wheel

@@ -19,6 +19,7 @@ from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import (
     Ask,
     Command,
+    Continue,
     Finish,
     FinishReason,
     GrowSpace,
@@ -295,7 +296,10 @@ class EngineMachine(RuleBasedStateMachine):
         stops = [each for each in commands if isinstance(each, Stop)]
         # What is known at a rung now may promote another trial, for which there has been room.
         promotes = self.pruner.options.get("pruner_mode") == "promote"
-        others = [each for each in commands if not isinstance(each, Stop | Tell)]
+        answers = [each for each in commands if isinstance(each, Continue)]
+        assert answers in ([], [Continue(name, step)])
+        assert not (answers and stops)
+        others = [each for each in commands if not isinstance(each, Stop | Tell | Continue)]
         assert not others or (promotes and all(isinstance(each, Start) for each in others))
         assert [each.attempt for each in stops] in ([], [name])
         values = {"score": score, **sizes}
