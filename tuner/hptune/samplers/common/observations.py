@@ -5,15 +5,15 @@ There is one observation for each configuration. A configuration that was measur
 measurements, so that noise is averaged and nothing counts twice.
 
 With early stopping, all trials are compared at one rung (`fidelities`). Several objectives become
-one loss (`pareto`). Complete trials that violate a constraint have higher losses than all feasible
-ones, increasing with the violation.
+one loss, by default as in `pareto`. Complete trials that violate a constraint have higher losses
+than all feasible ones, increasing with the violation.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -91,10 +91,23 @@ class Observations:
 
 
 class History:
-    """The trials that a sampler was told. Their order does not matter."""
+    """The trials that a sampler was told. Their order does not matter.
 
-    def __init__(self, encoding: Encoding, *, directions: Sequence[Direction]) -> None:
+    Args:
+        encoding: Encoding of the space.
+        directions: Directions of the objectives.
+        join: Returns one loss for each result of several objectives.
+    """
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        *,
+        directions: Sequence[Direction],
+        join: Callable[[Floats], Floats] = pareto_losses,
+    ) -> None:
         self._encoding = encoding
+        self._join = join
         self._signs = np.array([direction.sign for direction in directions])
         self._slots: dict[int, int] = {}
         self._groups: dict[bytes, int] = {}
@@ -152,7 +165,7 @@ class History:
             tiers, costs = self._at_common_rung(order, tiers, costs)
         _, first, which = np.unique(trials["group"], return_index=True, return_inverse=True)
         if len(first) == len(order):
-            losses = _losses(tiers, costs, violations)
+            losses = self._losses(tiers, costs, violations)
             return Observations(rows, tiers, losses, np.ones_like(tiers))
         # A configuration has the best tier of its trials: after a failure and a measurement it
         # counts as measured.
@@ -172,7 +185,7 @@ class History:
         return Observations(
             rows[first[by_number]],
             best_tiers,
-            _losses(best_tiers, mean_costs, means(violations)),
+            self._losses(best_tiers, mean_costs, means(violations)),
             counts[by_number],
         )
 
@@ -211,20 +224,19 @@ class History:
             return Tier.FAILED, nothing
         return Tier.COMPLETE, bounded(self._signs * np.array(trial.values))
 
-
-def _losses(tiers: Integers, costs: Floats, violations: Floats) -> Floats:
-    """Return one loss for each observation, comparable within its tier."""
-    losses = costs[:, 0].copy()
-    complete = tiers == Tier.COMPLETE
-    feasible, violating = complete & (violations == 0.0), complete & (violations > 0.0)
-    if costs.shape[1] > 1:
-        losses[feasible] = pareto_losses(costs[feasible])
-    if violating.any():
-        worst, best = (
-            (losses[feasible].max(), losses[feasible].min()) if feasible.any() else (0.0, 0.0)
-        )
-        # A violation of 1 (by as much as the bound) adds the spread of the feasible losses.
-        with np.errstate(over="ignore"):
-            added = ((worst - best) or 1.0) * violations[violating]
-        losses[violating] = bounded(worst + added)
-    return losses
+    def _losses(self, tiers: Integers, costs: Floats, violations: Floats) -> Floats:
+        """Return one loss for each observation, comparable within its tier."""
+        losses = costs[:, 0].copy()
+        complete = tiers == Tier.COMPLETE
+        feasible, violating = complete & (violations == 0.0), complete & (violations > 0.0)
+        if costs.shape[1] > 1:
+            losses[feasible] = self._join(costs[feasible])
+        if violating.any():
+            worst, best = (
+                (losses[feasible].max(), losses[feasible].min()) if feasible.any() else (0.0, 0.0)
+            )
+            # A violation of 1 (by as much as the bound) adds the spread of the feasible losses.
+            with np.errstate(over="ignore"):
+                added = ((worst - best) or 1.0) * violations[violating]
+            losses[violating] = bounded(worst + added)
+        return losses

@@ -16,6 +16,7 @@ from ..common.one_thread import one_thread
 from ..common.untried import Keyed
 from .acquisition_optimizer import AcquisitionOptimizer, perturbed_rows, uniform_rows
 from .kernel_features import KernelFeatures
+from .scalarisation import weighted_losses
 from .success import SuccessModel, success_model
 from .surrogate import Surrogate, SurrogateFitter
 
@@ -56,6 +57,8 @@ class BayesianSampler(LearningSampler):
       suggestions differ.
     - FAILED trials have no value. The expected improvement is lower where others failed
       (`success`).
+    - Several objectives: the model learns their weighted maximum, and the weights change (ParEGO,
+      `scalarisation`).
     - Initial design: a scrambled Halton sequence.
     - With early stopping, half of the suggestions are random, as with `tpe`.
     - Of more than 1,000 finished trials the model contains 1,000: the best third, and evenly
@@ -69,7 +72,7 @@ class BayesianSampler(LearningSampler):
         *,
         directions: Sequence[Direction],
     ) -> None:
-        super().__init__(space, seed, directions=directions)
+        super().__init__(space, seed, directions=directions, join=weighted_losses)
         self._kernel_features = KernelFeatures(self._encoding)
         self._fitter = SurrogateFitter(self._kernel_features)
 
