@@ -13,7 +13,6 @@ from ...core.trial import Direction, Params, Trial
 from .encoding import Encoding, Floats
 from .initial_design import InitialDesign
 from .observations import History
-from .pareto import pareto_losses
 from .untried import Keyed, Untried
 
 
@@ -24,22 +23,14 @@ class LearningSampler(Sampler, abc.ABC):
         space: The search space.
         seed: The study's seed.
         directions: Directions of the objectives.
-        join: Returns one loss for each result of several objectives (`pareto`).
     """
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        seed: int,
-        *,
-        directions: Sequence[Direction],
-        join: Callable[[Floats], Floats] = pareto_losses,
-    ) -> None:
+    def __init__(self, space: SearchSpace, seed: int, *, directions: Sequence[Direction]) -> None:
         self._seed = seed
         self._encoding = Encoding(space)
         self._untried = Untried(space)
         self._start = InitialDesign(self._encoding, seed, self._untried)
-        self._history = History(self._encoding, directions=directions, join=join)
+        self._history = History(self._encoding, directions=directions)
 
     def tell(self, trial: Trial) -> None:
         """Add a trial, or update it."""

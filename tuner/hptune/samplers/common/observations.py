@@ -5,8 +5,8 @@ There is one observation for each configuration. A configuration that was measur
 measurements, so that noise is averaged and nothing counts twice.
 
 With early stopping, all trials are compared at one rung (`fidelities`). Several objectives become
-one loss, by default as in `pareto`. Complete trials that violate a constraint have higher losses
-than all feasible ones, increasing with the violation.
+one loss (`pareto`, if the sampler has no other way). Complete trials that violate a constraint have
+higher losses than all feasible ones, increasing with the violation.
 """
 
 from __future__ import annotations
@@ -91,23 +91,10 @@ class Observations:
 
 
 class History:
-    """The trials that a sampler was told. Their order does not matter.
+    """The trials that a sampler was told. Their order does not matter."""
 
-    Args:
-        encoding: Encoding of the space.
-        directions: Directions of the objectives.
-        join: Returns one loss for each result of several objectives.
-    """
-
-    def __init__(
-        self,
-        encoding: Encoding,
-        *,
-        directions: Sequence[Direction],
-        join: Callable[[Floats], Floats] = pareto_losses,
-    ) -> None:
+    def __init__(self, encoding: Encoding, *, directions: Sequence[Direction]) -> None:
         self._encoding = encoding
-        self._join = join
         self._signs = np.array([direction.sign for direction in directions])
         self._slots: dict[int, int] = {}
         self._groups: dict[bytes, int] = {}
@@ -153,8 +140,12 @@ class History:
         """Whether trials are compared at rungs, as with early stopping."""
         return bool(self._fidelities[0])
 
-    def observations(self) -> Observations:
-        """Return the observations in new arrays."""
+    def observations(self, join: Callable[[Floats], Floats] = pareto_losses) -> Observations:
+        """Return the observations in new arrays.
+
+        Args:
+            join: Returns one loss for each result, from the costs of several objectives.
+        """
         order = np.argsort(self._trials["number"][: len(self._slots)])
         trials = self._trials[order]
         rows, tiers, costs = trials["row"], trials["tier"], trials["costs"]
@@ -165,7 +156,7 @@ class History:
             tiers, costs = self._at_common_rung(order, tiers, costs)
         _, first, which = np.unique(trials["group"], return_index=True, return_inverse=True)
         if len(first) == len(order):
-            losses = self._losses(tiers, costs, violations)
+            losses = _losses(tiers, costs, violations, join)
             return Observations(rows, tiers, losses, np.ones_like(tiers))
         # A configuration has the best tier of its trials: after a failure and a measurement it
         # counts as measured.
@@ -185,7 +176,7 @@ class History:
         return Observations(
             rows[first[by_number]],
             best_tiers,
-            self._losses(best_tiers, mean_costs, means(violations)),
+            _losses(best_tiers, mean_costs, means(violations), join),
             counts[by_number],
         )
 
@@ -224,19 +215,22 @@ class History:
             return Tier.FAILED, nothing
         return Tier.COMPLETE, bounded(self._signs * np.array(trial.values))
 
-    def _losses(self, tiers: Integers, costs: Floats, violations: Floats) -> Floats:
-        """Return one loss for each observation, comparable within its tier."""
-        losses = costs[:, 0].copy()
-        complete = tiers == Tier.COMPLETE
-        feasible, violating = complete & (violations == 0.0), complete & (violations > 0.0)
-        if costs.shape[1] > 1:
-            losses[feasible] = self._join(costs[feasible])
-        if violating.any():
-            worst, best = (
-                (losses[feasible].max(), losses[feasible].min()) if feasible.any() else (0.0, 0.0)
-            )
-            # A violation of 1 (by as much as the bound) adds the spread of the feasible losses.
-            with np.errstate(over="ignore"):
-                added = ((worst - best) or 1.0) * violations[violating]
-            losses[violating] = bounded(worst + added)
-        return losses
+
+def _losses(
+    tiers: Integers, costs: Floats, violations: Floats, join: Callable[[Floats], Floats]
+) -> Floats:
+    """Return one loss for each observation, comparable within its tier."""
+    losses = costs[:, 0].copy()
+    complete = tiers == Tier.COMPLETE
+    feasible, violating = complete & (violations == 0.0), complete & (violations > 0.0)
+    if costs.shape[1] > 1:
+        losses[feasible] = join(costs[feasible])
+    if violating.any():
+        worst, best = (
+            (losses[feasible].max(), losses[feasible].min()) if feasible.any() else (0.0, 0.0)
+        )
+        # A violation of 1 (by as much as the bound) adds the spread of the feasible losses.
+        with np.errstate(over="ignore"):
+            added = ((worst - best) or 1.0) * violations[violating]
+        losses[violating] = bounded(worst + added)
+    return losses
