@@ -55,20 +55,38 @@ def test_one_result_far_beyond_the_others_does_not_hide_them() -> None:
     assert len(set(losses.round(9))) == 5
 
 
+# --- the search -------------------------------------------------------------------------------
+
+SPACE = SearchSpace((FloatParameter("width", 1.0, 128.0), FloatParameter("depth", 1.0, 8.0)))
+
+
+def asked(sampler: BayesianSampler, numbers: range) -> list[float]:
+    """Return the sizes of the models that are asked for at once; then tell error and size."""
+    sizes = []
+    for number, suggestion in zip(numbers, sampler.ask(numbers), strict=True):
+        width, depth = (float(str(suggestion.params[name])) for name in ("width", "depth"))
+        sizes.append(width * (width + depth))
+        error = 0.05 + 0.6 / (1.0 + sizes[-1] / 500.0)
+        state, more = TrialState.COMPLETE, (sizes[-1],)
+        sampler.tell(Trial(number, suggestion.params, "test", state, error, extra_values=more))
+    return sizes
+
+
 def test_most_trials_lie_between_the_ends_of_the_front() -> None:
     """A rank by fronts and crowding distance sends nearly all to the ends."""
-    space = SearchSpace((FloatParameter("width", 1.0, 128.0), FloatParameter("depth", 1.0, 8.0)))
-    between = 0
+    sizes = []
     for seed in range(3):
-        sampler = BayesianSampler(space, seed, directions=(Direction.MIN, Direction.MIN))
-        for number in range(20):
-            (suggestion,) = sampler.ask([number])
-            width, depth = (float(str(suggestion.params[name])) for name in ("width", "depth"))
-            size = width * (width + depth)
-            error = 0.05 + 0.6 / (1.0 + size / 500.0)
-            state = TrialState.COMPLETE
-            sampler.tell(
-                Trial(number, suggestion.params, "test", state, error, extra_values=(size,))
-            )
-            between += number >= 5 and 20.0 < size < 10_000.0
-    assert between > 30  # of 45
+        sampler = BayesianSampler(SPACE, seed, directions=(Direction.MIN, Direction.MIN))
+        asked(sampler, range(5))
+        for number in range(5, 20):
+            sizes += asked(sampler, range(number, number + 1))
+    assert sum(20.0 < size < 10_000.0 for size in sizes) > 30  # of 45
+
+
+def test_a_batch_covers_the_front() -> None:
+    sampler = BayesianSampler(SPACE, 0, directions=(Direction.MIN, Direction.MIN))
+    asked(sampler, range(8))
+    sizes = asked(sampler, range(8, 16))
+    assert min(sizes) < 1_000.0
+    assert max(sizes) > 5_000.0
+    assert sum(1_000.0 < size < 5_000.0 for size in sizes) >= 3
