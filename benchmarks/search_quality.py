@@ -82,6 +82,9 @@ def main() -> None:
         print(f"\n**{how}**, {len(names)} problems, {options.seeds} seeds\n")
         print(figures.table(by_sampler, cpu, failed))
         print()
+        if len(by_sampler) > 1:
+            print(figures.difference_table(by_sampler))
+            print()
         print(figures.problem_table(by_sampler, sorted(names)))
     if options.plot:
         figures.plot(panels, options.plot)

@@ -5,15 +5,15 @@ There is one observation for each configuration. A configuration that was measur
 measurements, so that noise is averaged and nothing counts twice.
 
 With early stopping, all trials are compared at one rung (`fidelities`). Several objectives become
-one loss (`pareto`). Complete trials that violate a constraint have higher losses than all feasible
-ones, increasing with the violation.
+one loss (`pareto`, if the sampler has no other way). Complete trials that violate a constraint have
+higher losses than all feasible ones, increasing with the violation.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -140,8 +140,12 @@ class History:
         """Whether trials are compared at rungs, as with early stopping."""
         return bool(self._fidelities[0])
 
-    def observations(self) -> Observations:
-        """Return the observations in new arrays."""
+    def observations(self, join: Callable[[Floats], Floats] = pareto_losses) -> Observations:
+        """Return the observations in new arrays.
+
+        Args:
+            join: Returns one loss for each result, from the costs of several objectives.
+        """
         order = np.argsort(self._trials["number"][: len(self._slots)])
         trials = self._trials[order]
         rows, tiers, costs = trials["row"], trials["tier"], trials["costs"]
@@ -152,7 +156,7 @@ class History:
             tiers, costs = self._at_common_rung(order, tiers, costs)
         _, first, which = np.unique(trials["group"], return_index=True, return_inverse=True)
         if len(first) == len(order):
-            losses = _losses(tiers, costs, violations)
+            losses = _losses(tiers, costs, violations, join)
             return Observations(rows, tiers, losses, np.ones_like(tiers))
         # A configuration has the best tier of its trials: after a failure and a measurement it
         # counts as measured.
@@ -172,7 +176,7 @@ class History:
         return Observations(
             rows[first[by_number]],
             best_tiers,
-            _losses(best_tiers, mean_costs, means(violations)),
+            _losses(best_tiers, mean_costs, means(violations), join),
             counts[by_number],
         )
 
@@ -212,13 +216,15 @@ class History:
         return Tier.COMPLETE, bounded(self._signs * np.array(trial.values))
 
 
-def _losses(tiers: Integers, costs: Floats, violations: Floats) -> Floats:
+def _losses(
+    tiers: Integers, costs: Floats, violations: Floats, join: Callable[[Floats], Floats]
+) -> Floats:
     """Return one loss for each observation, comparable within its tier."""
     losses = costs[:, 0].copy()
     complete = tiers == Tier.COMPLETE
     feasible, violating = complete & (violations == 0.0), complete & (violations > 0.0)
     if costs.shape[1] > 1:
-        losses[feasible] = pareto_losses(costs[feasible])
+        losses[feasible] = join(costs[feasible])
     if violating.any():
         worst, best = (
             (losses[feasible].max(), losses[feasible].min()) if feasible.any() else (0.0, 0.0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ..common.one_thread import one_thread
 from ..common.untried import Keyed
 from .acquisition_optimizer import AcquisitionOptimizer, perturbed_rows, uniform_rows
 from .kernel_features import KernelFeatures
+from .scalarisation import weighted_losses
 from .success import SuccessModel, success_model
 from .surrogate import Surrogate, SurrogateFitter
 
@@ -56,6 +58,8 @@ class BayesianSampler(LearningSampler):
       suggestions differ.
     - FAILED trials have no value. The expected improvement is lower where others failed
       (`success`).
+    - Several objectives: the model learns their weighted maximum, and each suggestion has weights
+      of its own (ParEGO, `scalarisation`).
     - Initial design: a scrambled Halton sequence.
     - With early stopping, half of the suggestions are random, as with `tpe`.
     - Of more than 1,000 finished trials the model contains 1,000: the best third, and evenly
@@ -70,6 +74,7 @@ class BayesianSampler(LearningSampler):
         directions: Sequence[Direction],
     ) -> None:
         super().__init__(space, seed, directions=directions)
+        self._is_joint = len(directions) > 1
         self._kernel_features = KernelFeatures(self._encoding)
         self._fitter = SurrogateFitter(self._kernel_features)
 
@@ -79,15 +84,29 @@ class BayesianSampler(LearningSampler):
         if not self._is_enough(seen):
             return self._initial(numbers, seen)
         with one_thread():
-            model = self._fitter.fit(seen)
-            fantasies = _Fantasies(model, self._encoding, self._kernel_features)
+            models = self._models(seen)
             return self._untried.suggest(
                 numbers,
                 self._seed,
                 "bayesian",
-                lambda _, rng, pending: self._proposed(fantasies.of(pending), rng, pending),
+                lambda number, rng, pending: self._proposed(models(number, pending), rng, pending),
                 random_share=_RANDOM_SHARE if self._history.has_rungs else 0.0,
             )
+
+    def _models(self, seen: Observations) -> Callable[[int, Mapping[Hashable, Params]], Surrogate]:
+        """Return a function from a trial number and the suggestions before it to the model."""
+        if not self._is_joint:
+            shared = self._fantasies(seen)
+            return lambda _, pending: shared.of(pending)
+
+        def weighted(number: int, pending: Mapping[Hashable, Params]) -> Surrogate:
+            join = functools.partial(weighted_losses, turn=number)
+            return self._fantasies(self._history.observations(join)).of(pending)
+
+        return weighted
+
+    def _fantasies(self, seen: Observations) -> _Fantasies:
+        return _Fantasies(self._fitter.fit(seen), self._encoding, self._kernel_features)
 
     def _initial(self, numbers: Sequence[int], seen: Observations) -> list[Suggestion]:
         """Return suggestions of the initial design; after failures, those that likely succeed."""

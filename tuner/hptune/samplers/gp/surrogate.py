@@ -123,7 +123,12 @@ class SurrogateFitter:
 
 def _on_schedule(count: int) -> int:
     """Return how many of `count` observations the kernel is fitted to; refits become rarer."""
-    return count - count % (1 << max(0, count.bit_length() - 5))
+    return count - count % refit_interval(count)
+
+
+def refit_interval(count: int) -> int:
+    """Return after how many more observations the kernel of `count` of them is fitted again."""
+    return 1 << max(0, count.bit_length() - 5)
 
 
 def _subset(losses: Floats, most: int) -> Integers:
@@ -150,10 +155,11 @@ def comparable(seen: Observations) -> Floats:
     if len(complete):
         early = tiers == Tier.PRUNED
         losses[early] = np.maximum(losses[early], np.median(complete))
-    return _limited(losses)
+    return limited(losses)
 
 
-def _limited(losses: Floats) -> Floats:
+def limited(losses: Floats) -> Floats:
+    """Return the losses; those far beyond all others (`_FARTHEST`) are the limit."""
     median = np.median(losses)
     distance = median - losses.min()
     return np.minimum(losses, median + _FARTHEST * distance) if distance > 0.0 else losses

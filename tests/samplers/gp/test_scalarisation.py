@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.trial import Direction, Trial, TrialState
+from hptune.samplers.gp.sampler import BayesianSampler
+from hptune.samplers.gp.scalarisation import weighted_losses
+
+COSTS = arrays.arrays(
+    np.float64,
+    st.tuples(st.integers(1, 20), st.integers(2, 4)),
+    elements=st.floats(-1e300, 1e300),
+)
+
+
+@given(COSTS, st.integers(0, 2000))
+def test_a_loss_is_finite_and_never_below_that_of_a_result_that_dominates(
+    costs: np.ndarray[tuple[int, int], np.dtype[np.float64]], turn: int
+) -> None:
+    losses = weighted_losses(costs, turn)
+    assert np.isfinite(losses).all()
+    for cost, loss in zip(costs, losses, strict=True):
+        dominating = (costs <= cost).all(axis=1)
+        assert (losses[dominating] <= loss).all()
+
+
+def test_without_results_there_are_no_losses() -> None:
+    assert weighted_losses(np.empty((0, 2)), 7).shape == (0,)
+
+
+def test_the_scales_of_the_objectives_do_not_matter() -> None:
+    costs = np.random.default_rng(2).random((60, 3))
+    changed = costs * [1e-6, 1.0, 1e9] + [0.0, 3.0, 1e8]
+    assert weighted_losses(changed, 60) == pytest.approx(weighted_losses(costs, 60))
+
+
+def test_within_sixteen_turns_all_parts_of_the_front_are_the_best() -> None:
+    angles = np.linspace(0.0, np.pi / 2, 41)
+    front = 1.0 - np.column_stack([np.sin(angles), np.cos(angles)])
+    best = [int(weighted_losses(front, turn).argmin()) for turn in range(16, 32)]
+    assert min(best) < 8
+    assert max(best) > 32
+    assert len(set(best)) > 10
+
+
+def test_one_result_far_beyond_the_others_does_not_hide_them() -> None:
+    costs = np.array([[0.1, 9.0], [0.2, 5.0], [0.4, 2.0], [0.5, 1.5], [1e30, 0.0]])
+    losses = weighted_losses(costs, 5)
+    assert losses.argmax() == 4
+    assert len(set(losses.round(9))) == 5
+
+
+# --- the search -------------------------------------------------------------------------------
+
+SPACE = SearchSpace((FloatParameter("width", 1.0, 128.0), FloatParameter("depth", 1.0, 8.0)))
+
+
+def asked(sampler: BayesianSampler, numbers: range) -> list[float]:
+    """Return the sizes of the models that are asked for at once; then tell error and size."""
+    sizes = []
+    for number, suggestion in zip(numbers, sampler.ask(numbers), strict=True):
+        width, depth = (float(str(suggestion.params[name])) for name in ("width", "depth"))
+        sizes.append(width * (width + depth))
+        error = 0.05 + 0.6 / (1.0 + sizes[-1] / 500.0)
+        state, more = TrialState.COMPLETE, (sizes[-1],)
+        sampler.tell(Trial(number, suggestion.params, "test", state, error, extra_values=more))
+    return sizes
+
+
+def test_most_trials_lie_between_the_ends_of_the_front() -> None:
+    """A rank by fronts and crowding distance sends nearly all to the ends."""
+    sizes = []
+    for seed in range(3):
+        sampler = BayesianSampler(SPACE, seed, directions=(Direction.MIN, Direction.MIN))
+        asked(sampler, range(5))
+        for number in range(5, 20):
+            sizes += asked(sampler, range(number, number + 1))
+    assert sum(20.0 < size < 10_000.0 for size in sizes) > 30  # of 45
+
+
+def test_a_batch_covers_the_front() -> None:
+    sampler = BayesianSampler(SPACE, 0, directions=(Direction.MIN, Direction.MIN))
+    asked(sampler, range(8))
+    sizes = asked(sampler, range(8, 16))
+    assert min(sizes) < 1_000.0
+    assert max(sizes) > 5_000.0
+    assert sum(1_000.0 < size < 5_000.0 for size in sizes) >= 3
