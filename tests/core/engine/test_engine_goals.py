@@ -229,7 +229,7 @@ def test_what_could_be_the_best_is_trained_again_one_after_the_other(driver: Eng
     assert driver.engine.snapshot.budget_trials == 6
     while driver.running:
         name = next(iter(driver.running))
-        driver.end(name, returned({0: 0.4, 1: 0.3, 2: 0.75}[driver.trial(name.trial).confirms]))
+        driver.end(name, returned(0.75 if driver.trial(name.trial).confirms == 2 else 0.3))
     assert driver.finish is not None
     assert driver.finish.finish_reason is FinishReason.DONE
     assert driver.engine.front[0].confirms == 2

@@ -203,8 +203,9 @@ class EngineMachine(RuleBasedStateMachine):
         able = self.driver.engine.able_to_go_on
         go_on = able[: min(more, opening["keep_checkpoints"])]
         self.went_on.update(go_on)
+        again = {"confirm": 0, "repeats": 1 + opening["confirm"]} if self.races else {}
         self.driver.open(
-            **opening | ({"confirm": 0, "repeats": 1 + opening["confirm"]} if self.races else {}),
+            **{**opening, **again},
             goals=self.goals,
             pruner=pruner,
             confirm_repeats=self.repeats,
