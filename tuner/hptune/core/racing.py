@@ -18,7 +18,7 @@ MARGIN = 1.5
 """Standard errors of the difference within which a challenger could be the best."""
 KNOWN_FROM = 4
 """Degrees of freedom from which the noise counts as known."""
-SHARE = 1 / 6
+SHARE = 1 / 4
 """Largest number of repeats, as a share of the configurations."""
 LEAST = 6
 """Number of repeats that are allowed for few configurations too."""
