@@ -136,11 +136,24 @@ class EngineMachine(RuleBasedStateMachine):
         names = self.driver.over if late else [*self.driver.running]
         return data.draw(st.sampled_from(names))
 
-    @initialize(opening=OPENINGS, goals=GOALS, pruner=PRUNERS, repeats=st.integers(1, 2))
+    @initialize(
+        opening=OPENINGS,
+        goals=GOALS,
+        pruner=PRUNERS,
+        repeats=st.integers(1, 2),
+        races=st.booleans(),
+    )
     def first_opening(
-        self, opening: Mapping[str, Any], goals: Goals, pruner: PrunerSettings, repeats: int
+        self,
+        *,
+        opening: Mapping[str, Any],
+        goals: Goals,
+        pruner: PrunerSettings,
+        repeats: int,
+        races: bool,
     ) -> None:
         self.goals, self.repeats = goals, repeats
+        self.races = races and len(goals.objectives) == 1
         self.open(opening, pruner, 0)
 
     @property
@@ -191,8 +204,9 @@ class EngineMachine(RuleBasedStateMachine):
         able = self.driver.engine.able_to_go_on
         go_on = able[: min(more, opening["keep_checkpoints"])]
         self.went_on.update(go_on)
+        again = {"confirm": 0, "repeats": 1 + opening["confirm"]} if self.races else {}
         self.driver.open(
-            **opening,
+            **{**opening, **again},
             goals=self.goals,
             pruner=pruner,
             confirm_repeats=self.repeats,

@@ -58,6 +58,12 @@ class StudySettings(StudyOptions):
                 f"--confirm-repeats is {self.confirm_repeats}, but --confirm is not given; say "
                 "with --confirm how many of the best configurations to train again"
             )
+        if self.repeats > 1 and self.confirm:
+            raise UsageError(
+                f"--repeats is {self.repeats} and --confirm is {self.confirm}, but both choose "
+                "what is trained again at the end; leave one out (on resume, give --repeats 1 or "
+                "--confirm 0)"
+            )
         self._check_worker_source()
         self._check_split()
 
@@ -190,8 +196,8 @@ class StudySettings(StudyOptions):
         return tuple(read_failure_rule(each) for each in reversed(self.on_failure))
 
     @property
-    def repeats(self) -> int:
-        """How often each of the best configurations is trained again."""
+    def confirm_times(self) -> int:
+        """How often each of the best configurations is trained again to confirm it."""
         return DEFAULT_REPEATS if self.confirm_repeats is None else self.confirm_repeats
 
     @property

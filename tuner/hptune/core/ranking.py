@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from .attempt import NO_BETTER, Attempt, Outcome
 from .goals import Goals
+from .racing import to_repeat
 from .trial import Score, Trial, TrialState
 
 
@@ -48,6 +49,9 @@ class Ranking:
     ones the first to end; with several the Pareto front. Once configurations are confirmed
     (trained again, see `to_confirm`), they are ranked by the means of the repeats, as the value
     that they were chosen by may be luck. Configurations with failed repeats come last.
+
+    In a race (`to_race`), the best configuration may change with each repeat, and change back. So a
+    model of each that was repeated is kept.
     """
 
     def __init__(self, goals: Goals) -> None:
@@ -116,6 +120,8 @@ class Ranking:
         )
         kept = self.kept
         self._pending.difference_update(repeat.number for repeat in repeats)
+        if measured and trial.races:
+            self._pending.add(self._first_of(measured).number)
         if not self._is_by_means:
             return  # no repeat is complete yet
         means = [each for each in self._confirmed.values() if len(each.trials) > 1]
@@ -197,6 +203,23 @@ class Ranking:
             best = [trial for trial in best if not trial.violation]
         missing = {t.number: repeats - len(self._expected.get(t.number, ())) for t in best}
         return [trial for trial in best for _ in range(missing[trial.number])]
+
+    def to_race(self, most: int, room: int) -> list[Trial]:
+        """Return the trials to repeat next in a race, while no repeat is unfinished.
+
+        A trial may be in it several times. Configurations that break a constraint, or of which a
+        repeat did not complete, do not take part.
+
+        Args:
+            most: Largest number of trainings of a configuration.
+            room: How many can be trained at the same time.
+        """
+        losses = {}
+        for number, first in self._complete.items():
+            trainings = [first, *self._repeats.get(number, ())]
+            if all(t.state is TrialState.COMPLETE and not t.violation for t in trainings):
+                losses[number] = [self._goals.first_goal_key(t.score) for t in trainings]
+        return [self._complete[n] for n in to_repeat(losses, most=most, room=room)]
 
 
 def _with_its_result(trial: Trial) -> Trial:

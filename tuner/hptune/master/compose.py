@@ -114,7 +114,8 @@ def opened(plan: RunPlan, *, at: float, splits: bool) -> StudyOpened:
         failure_rules=settings.failure_rules,
         budget=settings.device_budget,
         confirm=settings.confirm,
-        confirm_repeats=settings.repeats,
+        confirm_repeats=settings.confirm_times,
+        repeats=settings.repeats,
         keep_checkpoints=settings.keep_checkpoints,
     )
     space = tuple(plan.space.to_json())
@@ -152,7 +153,12 @@ def _files(run: Run) -> StudyFiles:
     """Return the study's files, without those of finished trials that need not be kept."""
     plan, engine = run.plan, run.engine
     has_checkpoints = plan.settings.keep_checkpoints > 0
-    files = StudyFiles(run.directory, plan.goals, keep_checkpoints=has_checkpoints)
+    files = StudyFiles(
+        run.directory,
+        plan.goals,
+        keep_checkpoints=has_checkpoints,
+        keep_models=plan.settings.repeats > 1,
+    )
     kept = engine.kept
     unneeded = {t.number for t in engine.trials if t.state.is_final and t.number not in kept}
     files.sweep(unneeded, engine.able_to_go_on)

@@ -28,6 +28,7 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
 from ..core.trial import Direction, Goal, Suggestion
+from ..errors import UsageError
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..samplers.auto import choose
@@ -124,6 +125,7 @@ class RunPlan:
             notes=(*self.notes, *notes),
             epochs=self.epochs,
             confirm=settings.confirm,
+            confirm_times=settings.confirm_times,
             repeats=settings.repeats,
             budget="" if settings.device_budget is None else str(settings.device_budget),
             timeout_seconds=settings.timeout_seconds or None,
@@ -148,6 +150,19 @@ def check_request(settings: StudySettings) -> None:
     anything = Goals((Goal("", Direction.MAX),))
     check_search(settings, anything)
     checked_pruner(settings, settings.epochs or PLENTY, anything)
+
+
+def check_repeats(settings: StudySettings, goals: Goals) -> None:
+    """Check that configurations can race by these goals.
+
+    Raises:
+        UsageError: They cannot.
+    """
+    if settings.repeats > 1 and len(goals.objectives) > 1:
+        raise UsageError(
+            f"--repeats is {settings.repeats}, but a race needs one objective, and there are "
+            f"{len(goals.objectives)}; --confirm trains the best of several objectives again"
+        )
 
 
 def _earlier_studies(settings: StudySettings, goals: Goals, space: SearchSpace) -> list[Earlier]:
@@ -176,6 +191,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     at_once = workers.cluster.trials_at_once(layout)
     settings, why = _with_search(with_entry(settings, found), space, at_once=at_once)
     check_search(settings, goals)
+    check_repeats(settings, goals)
     check_splits(found, settings)
     carrier = carrier_of(found, layout.resources, settings)
     return RunPlan(

@@ -71,7 +71,8 @@ class Replayed:
         """Return text for the user."""
         found = self.difference
         if found is None:
-            others = f"{plural(self.others, 'other trial')} came from --try, enqueue or --confirm"
+            ways = "--try, enqueue, --confirm or --repeats"
+            others = f"{plural(self.others, 'other trial')} came from {ways}"
             return f"{self.same} suggestions, all equal" + (f"; {others}" if self.others else "")
         lines = [f"{self.same} suggestions are equal; trial {found.trial} differs:"]
         recorded, again = found.recorded or {}, found.again or {}

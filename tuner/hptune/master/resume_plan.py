@@ -26,7 +26,7 @@ from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
 from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
-from .plan import RunPlan, layout_for, with_entry
+from .plan import RunPlan, check_repeats, layout_for, with_entry
 from .resume_checks import Past, check_changes, check_room
 from .workforce import Workforce
 
@@ -100,6 +100,7 @@ def check_resume(request: ResumeRequest, past: Past) -> None:
     check_changes(settings, past)
     check_place(settings)
     checked_pruner(settings, request.epochs or facts["epochs"], goals_of(facts))
+    check_repeats(settings, goals_of(facts))
     if not request.accept_space:
         added, _ = request.new_points(SearchSpace.from_json(facts["space"]), past.trials)
         check_room(settings, len(added), past)
@@ -191,7 +192,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         return finish, [*known, f"nothing is left to do: {finish.reason}; {more}{again}"]
     searched, total = past.suggested, settings.budget_trials
     if finish.finish_reason is not FinishReason.DONE:
-        if settings.confirm:  # not all repeats may exist yet
+        if settings.confirm or settings.repeats > 1:  # not all repeats may exist yet
             return None
         finish = Finish(FinishReason.DONE, f"{len(trials)} trials are over")
     if total is None or searched < total:

@@ -11,7 +11,7 @@ from ..messages import Command, Continue, Finish, KeepBest, Start, Stop, StudyOp
 from ..pruner import Decision, PrunerMaker
 from ..resources import Placement
 from ..seeds import training_seed
-from ..trial import CONFIRMS, Params, Suggestion, Trial, TrialState
+from ..trial import CONFIRMS, RACES, Params, Suggestion, Trial, TrialState
 from .early_stopping import EarlyStopping
 from .records import AttemptRecord, TrialEvent, TrialRecord, TrialRecords
 from .retention import Retention
@@ -89,18 +89,28 @@ class Lifecycle:
             self.retention.ranking.expect(trial)
         return [Tell(trial) for trial in trials]
 
-    def confirm(self) -> list[Command]:
-        """Create the missing repeats of the best configurations, once the search is over."""
+    def train_again(self, room: int) -> list[Command]:
+        """Create the next repeats of the best configurations, once the search is over.
+
+        Those of a race come in rounds, each when the last one is over.
+
+        Args:
+            room: How many trials of a race can run at once.
+        """
+        origin = RACES if self.config.repeats > 1 else CONFIRMS
         return self.add(
             Suggestion(
-                trial.params, f"{CONFIRMS}{trial.number}", self.records[trial.number].resources
+                trial.params, f"{origin}{trial.number}", self.records[trial.number].resources
             )
-            for trial in self._to_confirm
+            for trial in self.to_repeat(room)
         )
 
-    @property
-    def _to_confirm(self) -> list[Trial]:
-        return self.retention.ranking.to_confirm(self.config.confirm, self.config.confirm_repeats)
+    def to_repeat(self, room: int) -> list[Trial]:
+        """Return the trials to train again now, in a race or to confirm them."""
+        ranking, config = self.retention.ranking, self.config
+        if config.repeats > 1:
+            return ranking.to_race(config.repeats, room)
+        return ranking.to_confirm(config.confirm, config.confirm_repeats)
 
     def drew(self, name: AttemptId, params: Params) -> list[Command]:
         """Record that an attempt drew other hyperparameters than were suggested."""
