@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,6 +89,14 @@ def test_an_attempt_that_shares_its_gpu_later_leaves_cores_to_others() -> None:
     others = [take(made, Resources(gpu_memory_bytes=25)) for _ in range(3)]
     assert [len(each.cpus) for each in others] == [2, 2, 2]
     assert not {*others[0].cpus} & {*others[1].cpus, *after.cpus}
+
+
+def test_an_attempt_holds_no_more_cores_than_it_asks_for_once_others_need_them() -> None:
+    made = places(Capacity(tuple(range(8)), ("A",), gpu_memory_bytes=100))
+    alone = take(made)
+    after = made.resize(alone, Resources(cpus=1, gpu_memory_bytes=25))
+    assert (len(after.cpus), after.gpu_share) == (1, 0.25)
+    assert made.free_slots(Resources(cpus=1, gpus=0), at_most=9) == 7
 
 
 def test_by_default_a_trial_takes_a_gpu_if_the_worker_has_one() -> None:
@@ -375,7 +385,8 @@ def test_nothing_is_held_twice_or_lost(data: st.DataObject, capacities: list[Cap
     for _ in range(data.draw(st.integers(0, 25))):
         wanted = data.draw(WANTED)
         free_slots = made.free_slots(wanted, at_most=100)
-        match data.draw(st.sampled_from(["take", "take", "give back", "remove", "reserve"])):
+        what = ["take", "take", "give back", "resize", "remove", "reserve"]
+        match data.draw(st.sampled_from(what)):
             case "take":
                 reserved = made.reserved
                 placement = made.take(wanted)
@@ -389,6 +400,11 @@ def test_nothing_is_held_twice_or_lost(data: st.DataObject, capacities: list[Cap
                     held.append(placement)
             case "give back" if held:
                 made.give_back(held.pop(data.draw(st.integers(0, len(held) - 1))))
+            case "resize" if held:
+                before = held.pop(data.draw(st.integers(0, len(held) - 1)))
+                held.append(made.resize(before, replace(wanted, memory_bytes=0)))
+                assert {*held[-1].cpus} <= {*before.cpus}
+                assert held[-1].cpus
             case "reserve":
                 assert made.reserve(wanted) == made.could_hold(wanted)
             case "remove" if len(there) > 1:

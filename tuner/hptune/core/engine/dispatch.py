@@ -71,7 +71,7 @@ class Dispatch:
         )
         self._limit_gpu_sharing()
         self._waiting = self._new_queue()
-        self._waiting.add(self._records.all_waiting())
+        self._waiting.add(self._observed(self._records.all_waiting()))
 
     def _new_queue(self) -> TrialQueue:
         pays_for = self.budget.pays_for
@@ -194,11 +194,18 @@ class Dispatch:
 
     def queue_waiting(self) -> None:
         """Queue the trials that wait since the last call, by what they ask for now."""
+        newly = self._observed(self._records.take_newly_waiting())
         sizes_follow_from = self._packing.revision, self.cluster_state.most_memory_bytes
         if sizes_follow_from != self._sorted_by:
             self._sorted_by = sizes_follow_from
             self._waiting.sort_again()
-        self._waiting.add(self._records.take_newly_waiting())
+        self._waiting.add(newly)
+
+    def _observed(self, waiting: list[tuple[bool, int]]) -> list[tuple[bool, int]]:
+        """Observe what trials ask for that wait from now on, and return them."""
+        for _, number in waiting:
+            self._packing.asked(self._requested(number))
+        return waiting
 
     # --- decisions --------------------------------------------------------------------------
 

@@ -165,8 +165,9 @@ class WorkerState:
         """Change what an attempt holds, and return it (see `ClusterState.resize`)."""
         amount, cpu_share, gpu_share = self.gpus_for(wanted), before.cpu_share, before.gpu_share
         cpus = before.cpus
-        if wanted.takes_cores_of_gpus and 0 < amount < gpu_share:  # others need the rest
-            cpus = cpus[: max(1, self._cores_of(amount))]
+        if before.gpus:  # others need the rest
+            most = self._cores_of(amount) if wanted.takes_cores_of_gpus else wanted.cpus
+            cpus = cpus[: max(1, int(most))]
         if len(cpus) == 1 and wanted.cpus < cpu_share:
             cpu_share = wanted.cpus
         gpu_bytes = before.gpu_memory_bytes
