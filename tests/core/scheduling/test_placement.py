@@ -75,6 +75,13 @@ def test_cores_that_are_not_asked_for_are_divided_by_the_gpus() -> None:
     assert len(take(made, Resources(cpus=1, gpus=1)).cpus) == 1, "as asked for"
 
 
+@pytest.mark.parametrize("sharing", range(1, 9))
+def test_trials_that_share_a_gpu_equally_get_as_many_cores(sharing: int) -> None:
+    made = places(Capacity(tuple(range(4 * sharing)), ("A",)))
+    wanted = Resources(gpus=1 / sharing)
+    assert [len(take(made, wanted).cpus) for _ in range(sharing)] == [4] * sharing
+
+
 def test_ranks_have_equal_parts_of_the_cores_of_their_gpus() -> None:
     made = places(Capacity(tuple(range(7)), ("A", "B", "C")))
     assert [len(rank.cpus) for rank in take(made, Resources(processes=2)).ranks] == [2, 2]

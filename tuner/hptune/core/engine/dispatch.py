@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 
 from ..attempt import AttemptId, Cause
 from ..budget import resized
@@ -74,9 +75,11 @@ class Dispatch:
         self._waiting.add(self._observed(self._records.all_waiting()))
 
     def _new_queue(self) -> TrialQueue:
-        pays_for = self.budget.pays_for
         return TrialQueue(
-            self._wanted, self._seconds, pays_for, lambda number: self._records[number].lost_on
+            self._wanted,
+            self._seconds,
+            self._pays_for,
+            lambda number: self._records[number].lost_on,
         )
 
     def worker_joined(self, worker: Worker) -> None:
@@ -239,7 +242,7 @@ class Dispatch:
 
     def slots_for_more(self, at_most: int, *, at: float) -> int:
         """Return for how many more trials there is room, after those that wait."""
-        if not self.budget.pays_for(self._usual):
+        if not self._pays_for(self._usual):
             return 0
         until = at + self._step_times.seconds()[0]
         if self.cluster_state.free_slots(self._usual):
@@ -249,7 +252,13 @@ class Dispatch:
     @property
     def is_affordable(self) -> bool:
         """Whether the budget pays for a step of a waiting trial, or of a new one if none waits."""
-        return any(map(self.budget.pays_for, list(self._waiting.sizes) or [self._usual]))
+        return any(map(self._pays_for, list(self._waiting.sizes) or [self._usual]))
+
+    def _pays_for(self, wanted: Resources) -> bool:
+        """Return whether the budget pays for a step of a trial that asks for this much."""
+        if self.budget.limit is not None and wanted.takes_cores_of_gpus:
+            wanted = replace(wanted, cpus=self.cluster_state.fewest_cpus(wanted))
+        return self.budget.pays_for(wanted)
 
     @property
     def packing(self) -> str:
