@@ -72,11 +72,14 @@ def size_suffix(need: Need) -> str:
     '.4c0.5g8192M'
     >>> size_suffix(Need(gpus=1, nodes=2))
     '.1c1g0M2n'
+    >>> size_suffix(Need(gpus=1, takes_cores_of_gpus=True))
+    '.1c1g0Mp'
     """
     each = need.processes if need.processes > 1 else ""
     gpus = f"any{each}" if need.gpus is None else f"{need.gpus:g}"
     nodes = f"{need.nodes}n" if need.nodes > 1 else ""
-    return f".{need.cpus}c{gpus}g{need.memory_bytes // MEBIBYTE}M{nodes}"
+    part = "p" if need.takes_cores_of_gpus else ""
+    return f".{need.cpus}c{gpus}g{need.memory_bytes // MEBIBYTE}M{nodes}{part}"
 
 
 def need_of(job_name: str) -> Need | None:
@@ -85,12 +88,18 @@ def need_of(job_name: str) -> Need | None:
     >>> need_of("hptune-a-gpu.4c0.5g8192M") == Need(4, 0.5, 8 * 2**30)
     True
     """
-    found = re.search(r"\.(\d+)c(?:([\d.]+)|any(\d*))g(\d+)M(?:(\d+)n)?$", job_name)
+    found = re.search(r"\.(\d+)c(?:([\d.]+)|any(\d*))g(\d+)M(?:(\d+)n)?(p?)$", job_name)
     if found is None:
         return None
-    cpus, gpus, processes, memory, nodes = found.groups()
-    each = None if gpus is None else float(gpus)
-    return Need(int(cpus), each, int(memory) * MEBIBYTE, int(processes or 1), int(nodes or 1))
+    cpus, gpus, processes, memory, nodes, part = found.groups()
+    return Need(
+        int(cpus),
+        None if gpus is None else float(gpus),
+        int(memory) * MEBIBYTE,
+        int(processes or 1),
+        int(nodes or 1),
+        takes_cores_of_gpus=bool(part),
+    )
 
 
 class JobKinds(Mapping[str, JobKind]):

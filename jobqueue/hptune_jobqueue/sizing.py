@@ -29,6 +29,8 @@ class Need:
         memory_bytes: Memory; 0 if unknown.
         processes: Its processes on a node.
         nodes: The nodes that it needs.
+        takes_cores_of_gpus: Whether it takes the part of a node's cores that falls to its GPUs;
+            `cpus` is then the least.
     """
 
     cpus: int = 1
@@ -36,6 +38,7 @@ class Need:
     memory_bytes: int = 0
     processes: int = 1
     nodes: int = 1
+    takes_cores_of_gpus: bool = False
 
     def __post_init__(self) -> None:
         gpus = self.gpus or 0.0
@@ -126,9 +129,8 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
     """Return the worker for a node: for as many trials as fit, or as the shape says.
 
     The worker asks for no more than its trials hold. If memory is not specified, it asks for a
-    part of the node's, in proportion to its cores or its GPUs, whichever is more. If trials hold
-    one core for each process, as they do by default, it asks for the part of the node's cores
-    that falls to its GPUs, which the trials then share out.
+    part of the node's, in proportion to its cores or its GPUs, whichever is more. If trials
+    take the cores of their GPUs, it asks for the part of the node's cores that falls to its GPUs.
 
     Raises:
         ConfigError: No trial fits, or the shape asks for more than the node has.
@@ -159,7 +161,8 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
     trials = shape.trials_per_job or fit
     gpus = gpus_of(trials, each) if shape.gpus is None else shape.gpus
     owned = node.gpu_count(shape.gpu_type)
-    of_gpus = node.cpus * gpus // owned if owned and need.cpus == need.processes else 0
+    takes_more = bool(owned and each and need.takes_cores_of_gpus)
+    of_gpus = node.cpus * gpus // owned if takes_more else 0
     cpus = shape.cpus or max(need.cpus * trials, of_gpus)
     if shape.memory is not None:
         memory = shape.memory

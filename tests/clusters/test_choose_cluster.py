@@ -62,6 +62,18 @@ def test_what_the_model_file_may_say_is_not_refused_before_it_is_read(
         script_texts(slurm, tmp_path, Resources(8))
 
 
+def test_a_job_asks_for_no_more_cores_than_the_user_gives_its_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = parse_sinfo("main|up|infinite|16|8000|gpu:2|2|idle\n")
+    monkeypatch.setattr(Slurm, "partitions", lambda _: nodes)
+    slurm = tmp_path / "slurm.toml"
+    slurm.write_text('partition = "main"\nwalltime = "10"\ntrials_per_job = 1')
+    for resources, cpus in ((Resources(cpus=1), 1), (Resources(), 8), (Resources(gpus=0), 1)):
+        (script,) = script_texts(slurm, tmp_path, resources)
+        assert f"#SBATCH --cpus-per-task={cpus}\n" in script
+
+
 def test_a_job_on_one_node_uses_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,8 @@ def test_jobs_for_trials_of_several_nodes(
         Need(4, None, 2**30),
         Need(4, None, 2**30, processes=2),
         Need(1, 2.0, nodes=3),
+        Need(1, None, takes_cores_of_gpus=True),
+        Need(2, 4.0, nodes=2, takes_cores_of_gpus=True),
     ],
 )
 def test_the_name_of_a_job_tells_what_it_was_sized_for(need: Need) -> None:

@@ -96,12 +96,17 @@ def test_a_share_of_a_gpu() -> None:
 @pytest.mark.parametrize(
     ("said", "need", "cpus"),
     [
-        ({}, Need(gpus=1), 16),
-        ({"trials_per_job": 1}, Need(gpus=1), 4),
-        ({"trials_per_job": 1}, Need(cpus=2, gpus=None, processes=2), 8),
-        ({"trials_per_job": 1}, Need(cpus=2, gpus=1), 2),
-        ({"trials_per_job": 1}, Need(gpus=0), 1),
-        ({"trials_per_job": 1, "cpus": 3}, Need(gpus=1), 3),
+        ({}, Need(gpus=1, takes_cores_of_gpus=True), 16),
+        ({"trials_per_job": 1}, Need(gpus=1, takes_cores_of_gpus=True), 4),
+        (
+            {"trials_per_job": 1},
+            Need(cpus=2, gpus=None, processes=2, takes_cores_of_gpus=True),
+            8,
+        ),
+        ({"trials_per_job": 1}, Need(gpus=1), 1),
+        ({"trials_per_job": 1}, Need(cpus=2, gpus=1, processes=2), 2),
+        ({"trials_per_job": 1, "gpus": 2}, Need(gpus=0, takes_cores_of_gpus=True), 1),
+        ({"trials_per_job": 1, "cpus": 3}, Need(gpus=1, takes_cores_of_gpus=True), 3),
     ],
 )
 def test_a_job_has_the_part_of_the_cores_that_falls_to_its_gpus(

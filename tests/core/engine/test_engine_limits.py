@@ -166,6 +166,20 @@ def test_nothing_starts_that_cannot_be_paid_for_one_step(driver: EngineDriver) -
     )
 
 
+def test_a_step_is_priced_by_the_cores_that_a_trial_with_a_gpu_gets(driver: EngineDriver) -> None:
+    driver.open(9, budget=DeviceBudget(Device.CORE, 12.0))
+    driver.join_with("w", Capacity(tuple(range(8)), ("A",)))
+    driver.suggest()
+    driver.started(FIRST)
+    driver.at += HOUR
+    driver.measure(FIRST, usage(seconds_per_step=HOUR))
+    commands = driver.end(FIRST, returned(0.5))
+    assert commands[-1] == Finish(
+        FinishReason.BUDGET_SPENT, "the budget of 12 core hours is spent"
+    ), "four hours are left, half a step"
+    driver.check_replay()
+
+
 def test_a_step_is_priced_by_what_the_trial_itself_holds(driver: EngineDriver) -> None:
     driver.open(3, budget=DeviceBudget(Device.CORE, 4.0), resources=Resources(cpus=1))
     driver.join(cores=4)

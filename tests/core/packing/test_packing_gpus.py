@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from engine_driver import EngineDriver
 from hptune.core.attempt import AttemptId, Cause, Ending
-from hptune.core.resources import Capacity
+from hptune.core.resources import Amount, Capacity, Resources
 from packing_site import ALL, GB, Site, cores
 
 
@@ -141,3 +142,29 @@ def test_cores_are_shared_next_to_crowded_gpus() -> None:
     )  # of the GPU
     assert min(shares(site, of_gpus=True)) >= 1 / 3
     assert max(shares(site, of_gpus=False)) <= 0.25
+
+
+def test_workers_without_gpus_leave_the_cores_of_gpus_to_their_trials() -> None:
+    site = Site(cores(2), trials=9)
+    gpu = Capacity(tuple(range(16)), ("A",), 99 * GB, gpu_memory_bytes=80 * GB)
+    site.driver.join_with("gpu", gpu)
+    site.answer()
+    site.end(on_gpu(site)[0])
+    (name,) = on_gpu(site)
+    assert len(site.driver.running[name].cpus) == 16
+
+
+@pytest.mark.parametrize("measured", [(), (Amount.MEMORY,)])
+@pytest.mark.parametrize("usual", [Resources(), Resources(gpus=0)])
+def test_trials_without_gpus_run_beside_those_with_one(
+    measured: tuple[Amount, ...], usual: Resources
+) -> None:
+    driver = EngineDriver()
+    driver.open(9, measured=measured, resources=usual)
+    driver.join_with("w", Capacity(tuple(range(8)), ("A", "B")))
+    driver.suggest(resources=lambda number: Resources(gpus=0 if number else 1))
+    while driver.ask is not None:
+        driver.suggest(resources=lambda _: Resources(gpus=0))
+    assert len(driver.running) == 8
+    assert {len(held.cpus) for held in driver.running.values()} == {1}
+    driver.check_replay()

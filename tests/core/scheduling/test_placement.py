@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,6 +75,13 @@ def test_cores_that_are_not_asked_for_are_divided_by_the_gpus() -> None:
     assert len(take(made, Resources(cpus=1, gpus=1)).cpus) == 1, "as asked for"
 
 
+@pytest.mark.parametrize("sharing", range(1, 9))
+def test_trials_that_share_a_gpu_equally_get_as_many_cores(sharing: int) -> None:
+    made = places(Capacity(tuple(range(4 * sharing)), ("A",)))
+    wanted = Resources(gpus=1 / sharing)
+    assert [len(take(made, wanted).cpus) for _ in range(sharing)] == [4] * sharing
+
+
 def test_ranks_have_equal_parts_of_the_cores_of_their_gpus() -> None:
     made = places(Capacity(tuple(range(7)), ("A", "B", "C")))
     assert [len(rank.cpus) for rank in take(made, Resources(processes=2)).ranks] == [2, 2]
@@ -87,6 +96,14 @@ def test_an_attempt_that_shares_its_gpu_later_leaves_cores_to_others() -> None:
     others = [take(made, Resources(gpu_memory_bytes=25)) for _ in range(3)]
     assert [len(each.cpus) for each in others] == [2, 2, 2]
     assert not {*others[0].cpus} & {*others[1].cpus, *after.cpus}
+
+
+def test_an_attempt_holds_no_more_cores_than_it_asks_for_once_others_need_them() -> None:
+    made = places(Capacity(tuple(range(8)), ("A",), gpu_memory_bytes=100))
+    alone = take(made)
+    after = made.resize(alone, Resources(cpus=1, gpu_memory_bytes=25))
+    assert (len(after.cpus), after.gpu_share) == (1, 0.25)
+    assert made.free_slots(Resources(cpus=1, gpus=0), at_most=9) == 7
 
 
 def test_by_default_a_trial_takes_a_gpu_if_the_worker_has_one() -> None:
@@ -375,7 +392,8 @@ def test_nothing_is_held_twice_or_lost(data: st.DataObject, capacities: list[Cap
     for _ in range(data.draw(st.integers(0, 25))):
         wanted = data.draw(WANTED)
         free_slots = made.free_slots(wanted, at_most=100)
-        match data.draw(st.sampled_from(["take", "take", "give back", "remove", "reserve"])):
+        what = ["take", "take", "give back", "resize", "remove", "reserve"]
+        match data.draw(st.sampled_from(what)):
             case "take":
                 reserved = made.reserved
                 placement = made.take(wanted)
@@ -389,6 +407,11 @@ def test_nothing_is_held_twice_or_lost(data: st.DataObject, capacities: list[Cap
                     held.append(placement)
             case "give back" if held:
                 made.give_back(held.pop(data.draw(st.integers(0, len(held) - 1))))
+            case "resize" if held:
+                before = held.pop(data.draw(st.integers(0, len(held) - 1)))
+                held.append(made.resize(before, replace(wanted, memory_bytes=0)))
+                assert {*held[-1].cpus} <= {*before.cpus}
+                assert held[-1].cpus
             case "reserve":
                 assert made.reserve(wanted) == made.could_hold(wanted)
             case "remove" if len(there) > 1:

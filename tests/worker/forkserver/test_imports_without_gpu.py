@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from attempts import Attempts
 from hptune.config.model_file import check_path
 from hptune.core.resources import Placement
 from hptune.worker.forkserver.client import ForkServer
+from hptune.worker.forkserver.imports_without_gpu import choose_device
 
 SEES_THE_TORCH_DEVICE = """
 import os
@@ -84,6 +87,16 @@ def test_keras_on_pytorch_uses_the_devices_of_each_trial(
         ["device cuda set None", "looked in the server False"],
         ["device cpu set None", "looked in the server False"],
     ]
+
+
+def test_pytorch_that_does_not_know_gpus_of_intel(monkeypatch: pytest.MonkeyPatch) -> None:
+    core, torch = ModuleType("core"), ModuleType("torch")  # 2.2 and before have no torch.xpu
+    vars(torch)["cuda"] = SimpleNamespace(is_available=lambda: True)
+    monkeypatch.setitem(sys.modules, "keras.src.backend.torch.core", core)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.delenv("KERAS_TORCH_DEVICE", raising=False)
+    choose_device(has_gpus=True)
+    assert vars(core)["DEFAULT_DEVICE"] == "cuda"
 
 
 @pytest.mark.parametrize(("status", "is_imported_again"), [(3, False), (0, True), (100, True)])

@@ -35,8 +35,9 @@ class WorkerLayout:
     @property
     def at_once(self) -> int:
         """How many trials the cores and GPUs can hold at once."""
-        by_cores = fitting(self.resources, ((len(each), None) for each in self.cores))
-        return min(by_cores, fitting(self.resources, [(sum(map(len, self.cores)), self.gpus)]))
+        count = len(self.cores)
+        gpus = (len(range(index, self.gpus, count)) for index in range(count))  # some have more
+        return fitting(self.resources, zip(map(len, self.cores), gpus, strict=True))
 
     @property
     def usual(self) -> Resources:

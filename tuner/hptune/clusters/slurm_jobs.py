@@ -280,5 +280,10 @@ def _order(
 def _need(resources: Resources) -> Need:
     share = resources.of_one_node
     return Need(
-        math.ceil(share.cpus), share.gpus, share.memory_bytes, share.processes, resources.nodes
+        math.ceil(share.cpus),
+        share.gpus,
+        share.memory_bytes,
+        share.processes,
+        resources.nodes,
+        takes_cores_of_gpus=share.takes_cores_of_gpus and share.gpus != 0,
     )

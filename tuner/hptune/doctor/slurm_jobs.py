@@ -76,7 +76,7 @@ def _examine_one(
         max_jobs=1,
     )
     gpus = subject.gpus_per_trial
-    (kind,) = job_kinds(order, Need(gpus=gpus))
+    (kind,) = job_kinds(order, Need(gpus=gpus, takes_cores_of_gpus=gpus != 0))
     answer = folder / "answer.json"
     arguments = ["--json", "--study", subject.study]
     arguments += [] if gpus is None else ["--gpus-per-trial", f"{gpus:g}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 
 from ..attempt import AttemptId, Cause
 from ..budget import resized
@@ -71,12 +72,14 @@ class Dispatch:
         )
         self._limit_gpu_sharing()
         self._waiting = self._new_queue()
-        self._waiting.add(self._records.all_waiting())
+        self._waiting.add(self._observed(self._records.all_waiting()))
 
     def _new_queue(self) -> TrialQueue:
-        pays_for = self.budget.pays_for
         return TrialQueue(
-            self._wanted, self._seconds, pays_for, lambda number: self._records[number].lost_on
+            self._wanted,
+            self._seconds,
+            self._pays_for,
+            lambda number: self._records[number].lost_on,
         )
 
     def worker_joined(self, worker: Worker) -> None:
@@ -194,11 +197,18 @@ class Dispatch:
 
     def queue_waiting(self) -> None:
         """Queue the trials that wait since the last call, by what they ask for now."""
+        newly = self._observed(self._records.take_newly_waiting())
         sizes_follow_from = self._packing.revision, self.cluster_state.most_memory_bytes
         if sizes_follow_from != self._sorted_by:
             self._sorted_by = sizes_follow_from
             self._waiting.sort_again()
-        self._waiting.add(self._records.take_newly_waiting())
+        self._waiting.add(newly)
+
+    def _observed(self, waiting: list[tuple[bool, int]]) -> list[tuple[bool, int]]:
+        """Observe what trials ask for that wait from now on, and return them."""
+        for _, number in waiting:
+            self._packing.asked(self._requested(number))
+        return waiting
 
     # --- decisions --------------------------------------------------------------------------
 
@@ -232,7 +242,7 @@ class Dispatch:
 
     def slots_for_more(self, at_most: int, *, at: float) -> int:
         """Return for how many more trials there is room, after those that wait."""
-        if not self.budget.pays_for(self._usual):
+        if not self._pays_for(self._usual):
             return 0
         until = at + self._step_times.seconds()[0]
         if self.cluster_state.free_slots(self._usual):
@@ -242,7 +252,13 @@ class Dispatch:
     @property
     def is_affordable(self) -> bool:
         """Whether the budget pays for a step of a waiting trial, or of a new one if none waits."""
-        return any(map(self.budget.pays_for, list(self._waiting.sizes) or [self._usual]))
+        return any(map(self._pays_for, list(self._waiting.sizes) or [self._usual]))
+
+    def _pays_for(self, wanted: Resources) -> bool:
+        """Return whether the budget pays for a step of a trial that asks for this much."""
+        if self.budget.limit is not None and wanted.takes_cores_of_gpus:
+            wanted = replace(wanted, cpus=self.cluster_state.fewest_cpus(wanted))
+        return self.budget.pays_for(wanted)
 
     @property
     def packing(self) -> str:

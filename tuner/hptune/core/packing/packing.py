@@ -120,6 +120,7 @@ class Packing:
         self._limit = sys.maxsize
         self._caution = {Amount.MEMORY: 1.0, Amount.GPUS: 1.0}
         self._are_cores_used = False
+        self._are_cores_scarce = False
         self._watched: dict[AttemptId, _Watched] = {}
         self._observations: dict[int, Observation] = {}
         self._settled = {Amount.CPUS: 0, Amount.GPUS: 0}
@@ -138,6 +139,7 @@ class Packing:
                 learn, or has no end.
         """
         self.requested = requested
+        self.asked(requested)
         self._measured = tuple(sorted(set(measured)))
         self._search_trials = search_trials
         self._watched.clear()
@@ -222,8 +224,8 @@ class Packing:
             requested: What was asked for; amounts that are not measured are left as they are.
             most_memory_bytes: What the largest worker has; 0 if unknown.
         """
-        if requested.takes_cores_of_gpus and self._are_cores_used:
-            requested = replace(requested, takes_cores_of_gpus=False)  # others wait for them
+        if requested.takes_cores_of_gpus and self._are_cores_scarce:
+            requested = replace(requested, takes_cores_of_gpus=False)
         plan, sized = self._plan, requested
         if requested.processes > 1:
             return requested  # what one process uses says nothing of several
@@ -281,6 +283,12 @@ class Packing:
         return wanted
 
     # --- what is observed -------------------------------------------------------------------
+
+    def asked(self, requested: Resources) -> None:
+        """Observe what a trial asks for: one that does without GPUs needs cores next to them."""
+        if requested.gpus == 0 and not self._are_cores_scarce:
+            self._are_cores_scarce = True
+            self.revision += 1
 
     def placed(self, name: AttemptId, params: Params, *, has_gpus: bool) -> None:
         """Watch an attempt that was placed."""

@@ -224,6 +224,15 @@ class ClusterState:
         """
         return self._workers[worker].slots_when_empty(wanted.of_one_node)
 
+    def fewest_cpus(self, wanted: Resources) -> float:
+        """Return how many cores an attempt of this size holds at least, on a worker that is empty.
+
+        More than it asks for, if it takes the cores of its GPUs.
+        """
+        able = self._able_to_hold(wanted.of_one_node, 0.0, "")
+        cpus = [record.cpus_when_empty(wanted.of_one_node) for record in able]
+        return wanted.nodes * min(cpus) if cpus else wanted.cpus
+
     def could_hold(self, wanted: Resources, until: float = 0.0, *, avoid: str = "") -> bool:
         """Return whether the workers could hold an attempt if nothing else ran there.
 

@@ -12,6 +12,9 @@ from .device_pool import WHOLE, DevicePool, parts_of
 MOST_ON_A_GPU = 8
 """Attempts that share a GPU at most, however little memory they need."""
 
+_ROUNDING = 1e-3
+"""The part of a core by which sums of parts of GPUs may be wrong."""
+
 Amounts = tuple[float, float, float, float, float]
 """What is free on a worker, or what an attempt needs there: cores, GPUs, GPUs where there are any,
 bytes of memory, and the time until which the worker stays."""
@@ -75,13 +78,21 @@ class WorkerState:
         if not (wanted.takes_cores_of_gpus and gpus):
             return wanted.cpus
         # Others may hold cores and no GPU; attempts on the other GPUs get as much of the rest.
-        free = int(self.cpus.whole * gpus / self.gpus.free + 1e-9)
+        free = int(self.cpus.whole * gpus / self.gpus.free + _ROUNDING)
         cores = min(self._cores_of(gpus), free)
+        return max(wanted.cpus, cores - cores % wanted.processes)
+
+    def cpus_when_empty(self, wanted: Resources) -> float:
+        """Return how many cores, or what part of one, an attempt gets if nothing else runs here."""
+        gpus = self.gpus_for(wanted)
+        if not (wanted.takes_cores_of_gpus and gpus):
+            return wanted.cpus
+        cores = self._cores_of(gpus)
         return max(wanted.cpus, cores - cores % wanted.processes)
 
     def _cores_of(self, gpus: float) -> int:
         """Return the part of its cores that falls to some of its GPUs."""
-        return int(len(self.cpus) * gpus / len(self.gpus) + 1e-9)
+        return int(len(self.cpus) * gpus / len(self.gpus) + _ROUNDING)
 
     def free_slots(self, wanted: Resources) -> int:
         """Return how many attempts of this size fit now."""
@@ -165,8 +176,9 @@ class WorkerState:
         """Change what an attempt holds, and return it (see `ClusterState.resize`)."""
         amount, cpu_share, gpu_share = self.gpus_for(wanted), before.cpu_share, before.gpu_share
         cpus = before.cpus
-        if wanted.takes_cores_of_gpus and 0 < amount < gpu_share:  # others need the rest
-            cpus = cpus[: max(1, self._cores_of(amount))]
+        if before.gpus:  # others need the rest
+            most = self._cores_of(amount) if wanted.takes_cores_of_gpus else wanted.cpus
+            cpus = cpus[: max(1, int(most))]
         if len(cpus) == 1 and wanted.cpus < cpu_share:
             cpu_share = wanted.cpus
         gpu_bytes = before.gpu_memory_bytes

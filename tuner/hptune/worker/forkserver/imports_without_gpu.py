@@ -53,6 +53,6 @@ def choose_device(*, has_gpus: bool) -> None:
         return
     device = "cpu"
     if has_gpus:
-        kinds = [name for name in ("cuda", "xpu") if getattr(torch, name).is_available()]
-        device = next(iter(kinds), device)
+        known = [name for name in ("cuda", "xpu") if hasattr(torch, name)]  # no xpu before 2.3
+        device = next((name for name in known if getattr(torch, name).is_available()), device)
     core.DEFAULT_DEVICE = device  # type: ignore[attr-defined]
