@@ -23,7 +23,9 @@ from typing import Any
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # before numpy is loaded
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tuner"))  # the peers' environment does not have the project installed
+sys.path.insert(
+    0, str(HERE.parent / "tuner")
+)  # the peers' environment does not have the project installed
 
 from hptune.core.space.space import ChoiceParameter, FloatParameter, Parameter, Scale, SearchSpace
 from hptune.core.trial import Direction, Params, Trial, TrialState

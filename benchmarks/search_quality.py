@@ -22,7 +22,9 @@ from pathlib import Path
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # before numpy is loaded
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tuner"))  # the peers' environment does not have the project installed
+sys.path.insert(
+    0, str(HERE.parent / "tuner")
+)  # the peers' environment does not have the project installed
 
 from quality import figures, opponents, problems
 

@@ -183,3 +183,12 @@ def test_a_trial_of_several_nodes_has_a_process_on_each() -> None:
 def test_processes_that_can_never_run(said: Mapping[str, Any], error: str) -> None:
     with pytest.raises(UsageError, match=error):
         resolve_layout(settings(**said), {}, MACHINE)
+
+
+def test_workers_that_share_out_too_few_gpus() -> None:
+    machine = Capacity((0, 1, 2, 3), ("A", "B"))
+    said = {"workers": 2, "gpus_per_trial": 2}
+    with pytest.raises(UsageError, match=r"are: A, B .*; each of 2 workers gets 1; ask for fewer"):
+        resolve_layout(settings(**said), {}, machine)
+    three = replace(machine, gpus=("A", "B", "C"))  # one of the workers has two
+    assert resolve_layout(settings(**said), {}, three).at_once == 1

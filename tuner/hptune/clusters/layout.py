@@ -269,11 +269,15 @@ def _check_fits(
             "--gpus-per-trial is auto, but this machine has no GPU (`hptune doctor` says where it "
             "looks); --processes-per-trial auto divides its cores"
         )
-    if wanted.gpus and wanted.gpus > len(machine.gpus):
+    shares = len(cores) if find_executor(settings).shares_workers else 1
+    most = -(-len(machine.gpus) // shares)
+    if wanted.gpus and wanted.gpus > most:
         found = ", ".join(machine.gpus) or "none"
+        of_each = f"; each of {shares} workers gets {most}" if most < len(machine.gpus) else ""
         raise UsageError(
             f"a trial asks for {wanted.gpus:g} GPU{'s' * (wanted.gpus != 1)}, but this machine's "
-            f"are: {found} (`hptune doctor` says where it looks); ask for fewer"
+            f"are: {found} (`hptune doctor` says where it looks){of_each}; ask for fewer"
+            f"{' or fewer workers' if of_each else ''}"
         )
     if machine.memory_bytes and wanted.memory_bytes > machine.memory_bytes:
         raise UsageError(
