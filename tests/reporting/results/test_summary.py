@@ -331,7 +331,7 @@ def test_the_best_trial_with_its_model() -> None:
         "units 128",
         "activation relu",
         "model 'runs/my digits/best/model.keras'",
-        "load keras.saving.load_model('runs/my digits/best/model.keras')",
+        "load import keras; keras.saving.load_model('runs/my digits/best/model.keras')",
     )
 
 
@@ -383,7 +383,7 @@ def test_the_end_of_a_finished_run() -> None:
         "units 128",
         "activation relu",
         "model 'runs/my digits/best/model.keras'",
-        "load keras.saving.load_model('runs/my digits/best/model.keras')",
+        "load import keras; keras.saving.load_model('runs/my digits/best/model.keras')",
         "next",
         "hptune best 'runs/my digits' show the best trial",
         "hptune report 'runs/my digits' write them as one file",

@@ -157,7 +157,7 @@ def model_lines(view: StudyView) -> list[str]:
     lines = [f"model  {text.path(view.model)}"]
     is_model = view.model.endswith((".keras", ".h5"))
     if is_model and view.model_loader == "keras":
-        lines.append(f"load   keras.saving.load_model({view.model!r})")
+        lines.append(f"load   import keras; keras.saving.load_model({view.model!r})")
     elif is_model and view.model_loader == "study":
         lines.append(f"load   import hptune; hptune.Study({view.directory!r}).best_model()")
     return lines
