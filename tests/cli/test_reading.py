@@ -254,7 +254,7 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
     reason = "the first 3 trials all failed the same way: ValueError: bad shape"
     ended = {"finish_reason": "same failure", "reason": reason}
     stored(cli.directory / "failed", failed, ended=ended)
-    again = "continue with: hptune resume failed --trials 20"
+    again = "continue with: hptune resume failed --retry-failed"
     assert state_in(cli("status", "failed").out) == f"not running: {reason}; {again}"
     plain = json.loads(cli("status", "failed", "--json").out)
     assert (plain["state"], plain["finish_reason"]) == ("stopped", "same failure")

@@ -239,6 +239,9 @@ def _is_exhausted(view: StudyView) -> bool:
     return view.possible_trials is not None and tried >= view.possible_trials
 
 
+_BY_FAILURES = (FinishReason.SAME_FAILURE, FinishReason.TOO_MANY_FAILURES)
+
+
 def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) -> str:
     """Return the command that continues the study, if asked for with the failed trials.
 
@@ -306,7 +309,9 @@ def state_text(view: StudyView, now: float) -> str:
         words = state_without_master(view)
         if view.state is StudyState.DONE:
             return words
-        return f"{words}; continue with: {_resume(view, view.last_finish)}"
+        last = view.last_finish
+        retries = last is not None and last.finish_reason in _BY_FAILURES
+        return f"{words}; continue with: {_resume(view, last, retries=retries)}"
     words = f"running on {text.clean(master.host)}"
     words += f" in process {master.pid}" if master.pid else ""
     if master.since:
