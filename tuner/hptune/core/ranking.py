@@ -215,11 +215,15 @@ class Ranking:
             room: How many can be trained at the same time.
         """
         losses = {}
+        left = 0
         for number, first in self._complete.items():
-            trainings = [first, *self._repeats.get(number, ())]
-            if all(t.state is TrialState.COMPLETE and not t.violation for t in trainings):
-                losses[number] = [self._goals.first_goal_key(t.score) for t in trainings]
-        return [self._complete[n] for n in to_repeat(losses, most=most, room=room)]
+            repeats = self._repeats.get(number, [])
+            if all(t.state is TrialState.COMPLETE and not t.violation for t in [first, *repeats]):
+                losses[number] = [self._goals.first_goal_key(t.score) for t in [first, *repeats]]
+            else:
+                left += len(repeats)
+        chosen = to_repeat(losses, most=most, room=room, left=left)
+        return [self._complete[number] for number in chosen]
 
 
 def _with_its_result(trial: Trial) -> Trial:
