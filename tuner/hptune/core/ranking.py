@@ -78,9 +78,13 @@ class Ranking:
             if has_result:
                 finished.add(attempt.id.trial)
         ranking = cls(goals)
+        # A repeat that was stopped before it began has no attempt; its configuration came before.
         ordered = sorted(
             (_with_its_result(trial) if trial.number in finished else trial for trial in trials),
-            key=lambda t: (ended_at.get(t.number, 0.0), t.number),
+            key=lambda t: (
+                ended_at.get(t.number, 0.0 if t.confirms is None else math.inf),
+                t.number,
+            ),
         )
         for trial in ordered:
             ranking.expect(trial)
@@ -112,7 +116,8 @@ class Ranking:
         repeats.append(trial)
         if trial.state is TrialState.COMPLETE:
             self._pending.add(trial.number)
-        if len(repeats) < len(self._expected.get(of, ())):
+        # A round of a race cannot be told from the next one in a ledger, so each repeat counts.
+        if not trial.races and len(repeats) < len(self._expected.get(of, ())):
             return
         measured = [repeat for repeat in repeats if repeat.state is TrialState.COMPLETE]
         self._confirmed[of] = _confirmation(
@@ -238,7 +243,8 @@ def _confirmation(first: Trial, measured: list[Trial], *, failed: int) -> Confir
         trials=(first, *measured),
         failed=failed,
         mean=Score(
-            tuple(statistics.fmean(column) for column in columns),
+            # `fmean` fails if the sum is too large.
+            tuple(statistics.mean(column) for column in columns),
             statistics.fmean(trial.violation for trial in again),
         ),
         deviations=tuple(
