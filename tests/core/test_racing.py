@@ -107,8 +107,8 @@ def test_results_may_be_as_large_as_numbers_are(large: float) -> None:
 
 def test_repeats_of_configurations_that_left_the_race_count() -> None:
     results = {number: [float(number)] for number in range(9)}
-    assert len(to_repeat(results, most=5, room=99, left=LEAST - 2)) == 2
-    assert to_repeat(results, most=5, room=99, left=LEAST) == []
+    assert len(to_repeat(results, most=5, room=99, made=LEAST - 2)) == 2
+    assert to_repeat(results, most=5, room=99, made=LEAST) == []
 
 
 def test_one_configuration_alone_does_not_race() -> None:

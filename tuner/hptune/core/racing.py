@@ -29,7 +29,7 @@ _LARGEST = 1e100
 
 
 def to_repeat(
-    losses: Mapping[int, Sequence[float]], *, most: int, room: int, left: int = 0
+    losses: Mapping[int, Sequence[float]], *, most: int, room: int, made: int | None = None
 ) -> list[int]:
     """Return the configurations to train once more, at the same time.
 
@@ -40,7 +40,8 @@ def to_repeat(
         losses: For each configuration the results of its trainings; lower is better.
         most: Largest number of trainings of a configuration.
         room: How many can be trained at the same time.
-        left: Number of repeats of configurations that have left the race.
+        made: Number of repeats that were made in this race, also of configurations that have left
+            it; None for all repeats in `losses`.
 
     Returns:
         Keys of `losses`; empty once the race is over.
@@ -58,7 +59,7 @@ def to_repeat(
     }
     counts = {each: len(results) for each, results in bounded.items()}
     means = {each: statistics.fmean(results) for each, results in bounded.items()}
-    done = left + sum(counts.values()) - len(counts)
+    done = sum(counts.values()) - len(counts) if made is None else made
     freedom, noise = _noise(bounded.values())
     room = min(room, max(LEAST, math.ceil(SHARE * len(counts))) - done)
     limit = MARGIN * noise

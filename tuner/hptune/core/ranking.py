@@ -220,14 +220,14 @@ class Ranking:
             room: How many can be trained at the same time.
         """
         losses = {}
-        left = 0
+        # Trials that were added after a race have one of their own, or they could never win.
+        last = max(self._complete, default=-1)
+        made = sum(t.number > last for repeats in self._repeats.values() for t in repeats)
         for number, first in self._complete.items():
             repeats = self._repeats.get(number, [])
             if all(t.state is TrialState.COMPLETE and not t.violation for t in [first, *repeats]):
                 losses[number] = [self._goals.first_goal_key(t.score) for t in [first, *repeats]]
-            else:
-                left += len(repeats)
-        chosen = to_repeat(losses, most=most, room=room, left=left)
+        chosen = to_repeat(losses, most=most, room=room, made=made)
         return [self._complete[number] for number in chosen]
 
 
