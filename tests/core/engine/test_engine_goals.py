@@ -330,14 +330,14 @@ def test_a_repeat_that_is_stopped_before_it_began_is_failed_for_readers_too(
 
 def test_a_trial_after_a_race_can_win_another_one(driver: EngineDriver) -> None:
     raced(driver, 0.5, 0.6, 0.4, repeats=9)
-    while driver.finish is None:
+    while driver.running:
         driver.end(next(iter(driver.running)), returned(0.5))
     assert len(origins(driver)) == LEAST
     driver.open(4, repeats=9)
     driver.join()
     driver.suggest()
     new = max(trial.number for trial in driver.engine.trials)
-    while driver.finish is None:
+    while driver.running:
         driver.end(next(iter(driver.running)), returned(0.9))
     assert driver.engine.front[0].confirms == new
     assert LEAST < len(origins(driver)) <= 2 * LEAST
