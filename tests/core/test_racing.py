@@ -100,6 +100,17 @@ def test_equal_results_need_no_repeats_once_that_is_known() -> None:
     assert statistics.pvariance(results[0]) == 0.0
 
 
+@pytest.mark.parametrize("large", [1e200, 1.7e308])
+def test_results_may_be_as_large_as_numbers_are(large: float) -> None:
+    assert to_repeat({0: [large, -large], 1: [large, large], 2: [0.1]}, most=5, room=1) == [2]
+
+
+def test_repeats_of_configurations_that_left_the_race_count() -> None:
+    results = {number: [float(number)] for number in range(9)}
+    assert len(to_repeat(results, most=5, room=99, made=LEAST - 2)) == 2
+    assert to_repeat(results, most=5, room=99, made=LEAST) == []
+
+
 def test_one_configuration_alone_does_not_race() -> None:
     assert to_repeat({}, most=5, room=9) == []
     assert to_repeat({3: [0.5]}, most=5, room=9) == []

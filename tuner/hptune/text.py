@@ -356,6 +356,13 @@ def _machine(node: str) -> str:
     return clean(node if address else node.partition(".")[0])
 
 
+def again(trial: Trial) -> str:
+    """Return which trial's configuration a trial trains again, in words; else ""."""
+    if trial.confirms is None:
+        return ""
+    return f"{'repeats' if trial.races else 'confirms'} trial {trial.confirms}"
+
+
 def failure(trial: Trial) -> str:
     """Return why a trial failed, in one line of at most `FAILURE_CHARACTERS`."""
     return shorten(trial.reason, FAILURE_CHARACTERS) or "no reason was given"

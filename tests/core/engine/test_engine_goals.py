@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from engine_driver import GOAL, EngineDriver, returned
@@ -9,7 +11,10 @@ from hptune.core.attempt import AttemptId, Cause, Ending
 from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import Ask, Command, Discard, Finish, FinishReason, KeepBest, Start, Tell
 from hptune.core.pruner import PrunerSettings
+from hptune.core.racing import LEAST
+from hptune.core.ranking import Ranking
 from hptune.core.trial import Direction, Goal, Score, TrialState
+from hptune.core.user_requests import UserAction
 
 TWO = Goals((GOAL, Goal("size", Direction.MIN)))
 SMALL = Goals((GOAL,), (Constraint("size", Comparison.LESS, 10.0),))
@@ -286,6 +291,65 @@ def test_a_configuration_that_breaks_a_constraint_does_not_race(driver: EngineDr
     while driver.running:
         driver.end(next(iter(driver.running)), returned(0.6, size=1.0))
     assert set(origins(driver)) == {"repeat of 1", "repeat of 2"}
+
+
+def readers_front(driver: EngineDriver) -> list[int]:
+    goals = driver.engine.snapshot.goals
+    return [best.number for best in Ranking.of(goals, driver.engine.trials, driver.attempts).best]
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_reader_of_the_ledger_finds_the_same_best_during_a_race(
+    driver: EngineDriver, cores: int, seed: int
+) -> None:
+    rng = random.Random(seed)
+    driver.open(8, repeats=4)
+    driver.join(cores=cores)
+    while driver.finish is None:
+        if driver.ask is not None:
+            driver.suggest()
+            continue
+        driver.end(rng.choice([*driver.running]), returned(rng.random()))
+        assert readers_front(driver) == [best.number for best in driver.engine.front]
+
+
+def test_a_repeat_that_is_stopped_before_it_began_is_failed_for_readers_too(
+    driver: EngineDriver,
+) -> None:
+    driver.open(2, confirm=2, confirm_repeats=1)
+    driver.join()
+    for number, score in enumerate([0.9, 0.8]):
+        driver.suggest()
+        driver.end(first(number), returned(score))
+    driver.user(UserAction.STOP_TRIAL, trial=3)
+    driver.end(first(2), returned(0.7))
+    of = Ranking.of(driver.engine.snapshot.goals, driver.engine.trials, driver.attempts)
+    assert [of.confirmed[number].failed for number in (0, 1)] == [0, 1]
+
+
+def test_a_trial_after_a_race_can_win_another_one(driver: EngineDriver) -> None:
+    raced(driver, 0.5, 0.6, 0.4, repeats=9)
+    while driver.running:
+        driver.end(next(iter(driver.running)), returned(0.5))
+    assert len(origins(driver)) == LEAST
+    driver.open(4, repeats=9)
+    driver.join()
+    driver.suggest()
+    new = max(trial.number for trial in driver.engine.trials)
+    while driver.running:
+        driver.end(next(iter(driver.running)), returned(0.9))
+    assert driver.engine.front[0].confirms == new
+    assert LEAST < len(origins(driver)) <= 2 * LEAST
+    driver.check_replay()
+
+
+def test_failed_repeats_count_within_the_limit_of_a_race(driver: EngineDriver) -> None:
+    raced(driver, *(0.5 + number / 100 for number in range(16)))
+    while driver.running:
+        driver.end(next(iter(driver.running)), Ending(Cause.EXCEPTION, reason="ValueError"))
+    assert len(origins(driver)) == LEAST
+    assert driver.finish is not None
 
 
 def test_no_pruner_stops_a_repeat_of_a_race(driver: EngineDriver) -> None:

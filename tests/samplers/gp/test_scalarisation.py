@@ -48,6 +48,12 @@ def test_within_sixteen_turns_all_parts_of_the_front_are_the_best() -> None:
     assert len(set(best)) > 10
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_tiny_range_on_the_front_is_no_reason_to_warn() -> None:
+    costs = np.array([[0.0, 1.0], [5e-324, 0.5], [1e10, 0.7], [1e9, 3.0]])
+    assert np.isfinite(weighted_losses(costs, 5)).all()
+
+
 def test_one_result_far_beyond_the_others_does_not_hide_them() -> None:
     costs = np.array([[0.1, 9.0], [0.2, 5.0], [0.4, 2.0], [0.5, 1.5], [1e30, 0.0]])
     losses = weighted_losses(costs, 5)

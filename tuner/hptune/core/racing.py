@@ -24,7 +24,13 @@ LEAST = 6
 """Number of repeats that are allowed for few configurations too."""
 
 
-def to_repeat(losses: Mapping[int, Sequence[float]], *, most: int, room: int) -> list[int]:
+_LARGEST = 1e100
+"""Losses beyond this are equal, so that their squares are finite."""
+
+
+def to_repeat(
+    losses: Mapping[int, Sequence[float]], *, most: int, room: int, made: int | None = None
+) -> list[int]:
     """Return the configurations to train once more, at the same time.
 
     One configuration may be in the list several times. While the noise is unknown, no more are
@@ -34,6 +40,8 @@ def to_repeat(losses: Mapping[int, Sequence[float]], *, most: int, room: int) ->
         losses: For each configuration the results of its trainings; lower is better.
         most: Largest number of trainings of a configuration.
         room: How many can be trained at the same time.
+        made: Number of repeats that were made in this race, also of configurations that have left
+            it; None for all repeats in `losses`.
 
     Returns:
         Keys of `losses`; empty once the race is over.
@@ -45,10 +53,14 @@ def to_repeat(losses: Mapping[int, Sequence[float]], *, most: int, room: int) ->
         >>> to_repeat({0: [0.1, 0.11, 0.1], 1: [0.5, 0.49, 0.5], 2: [0.9]}, most=5, room=1)
         []
     """
-    counts = {each: len(results) for each, results in losses.items()}
-    means = {each: statistics.fmean(results) for each, results in losses.items()}
-    done = sum(counts.values()) - len(counts)
-    freedom, noise = _noise(losses.values())
+    bounded = {
+        each: [min(max(loss, -_LARGEST), _LARGEST) for loss in results]
+        for each, results in losses.items()
+    }
+    counts = {each: len(results) for each, results in bounded.items()}
+    means = {each: statistics.fmean(results) for each, results in bounded.items()}
+    done = sum(counts.values()) - len(counts) if made is None else made
+    freedom, noise = _noise(bounded.values())
     room = min(room, max(LEAST, math.ceil(SHARE * len(counts))) - done)
     limit = MARGIN * noise
     if freedom < KNOWN_FROM:

@@ -78,9 +78,13 @@ class Ranking:
             if has_result:
                 finished.add(attempt.id.trial)
         ranking = cls(goals)
+        # A repeat that was stopped before it began has no attempt; its configuration came before.
         ordered = sorted(
             (_with_its_result(trial) if trial.number in finished else trial for trial in trials),
-            key=lambda t: (ended_at.get(t.number, 0.0), t.number),
+            key=lambda t: (
+                ended_at.get(t.number, 0.0 if t.confirms is None else math.inf),
+                t.number,
+            ),
         )
         for trial in ordered:
             ranking.expect(trial)
@@ -112,7 +116,8 @@ class Ranking:
         repeats.append(trial)
         if trial.state is TrialState.COMPLETE:
             self._pending.add(trial.number)
-        if len(repeats) < len(self._expected.get(of, ())):
+        # A round of a race cannot be told from the next one in a ledger, so each repeat counts.
+        if not trial.races and len(repeats) < len(self._expected.get(of, ())):
             return
         measured = [repeat for repeat in repeats if repeat.state is TrialState.COMPLETE]
         self._confirmed[of] = _confirmation(
@@ -215,11 +220,15 @@ class Ranking:
             room: How many can be trained at the same time.
         """
         losses = {}
+        # Trials that were added after a race have one of their own, or they could never win.
+        last = max(self._complete, default=-1)
+        made = sum(t.number > last for repeats in self._repeats.values() for t in repeats)
         for number, first in self._complete.items():
-            trainings = [first, *self._repeats.get(number, ())]
-            if all(t.state is TrialState.COMPLETE and not t.violation for t in trainings):
-                losses[number] = [self._goals.first_goal_key(t.score) for t in trainings]
-        return [self._complete[n] for n in to_repeat(losses, most=most, room=room)]
+            repeats = self._repeats.get(number, [])
+            if all(t.state is TrialState.COMPLETE and not t.violation for t in [first, *repeats]):
+                losses[number] = [self._goals.first_goal_key(t.score) for t in [first, *repeats]]
+        chosen = to_repeat(losses, most=most, room=room, made=made)
+        return [self._complete[number] for number in chosen]
 
 
 def _with_its_result(trial: Trial) -> Trial:
@@ -234,7 +243,8 @@ def _confirmation(first: Trial, measured: list[Trial], *, failed: int) -> Confir
         trials=(first, *measured),
         failed=failed,
         mean=Score(
-            tuple(statistics.fmean(column) for column in columns),
+            # `fmean` fails if the sum is too large.
+            tuple(statistics.mean(column) for column in columns),
             statistics.fmean(trial.violation for trial in again),
         ),
         deviations=tuple(

@@ -363,7 +363,7 @@ def running_rows(view: StudyView, now: float) -> list[Sequence[str]]:
         trial = trials.get(attempt.id.trial)  # None if it began after the trials were read
         params = {} if trial is None else trial.params
         if trial is not None and trial.confirms is not None:
-            where += f", confirms trial {trial.confirms}"
+            where += f", {text.again(trial)}"
         rows.append(
             (
                 str(attempt.id.trial),

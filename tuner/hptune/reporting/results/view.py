@@ -212,12 +212,14 @@ class StudyView:
 
     @property
     def progress(self) -> str:
-        """How many trials ended, of how many, in words; confirmations are counted apart."""
+        """How many trials ended, of how many, in words; repeats are counted apart."""
         confirmed = sum(t.confirms is not None and t.state.is_final for t in self.trials)
         searched = text.progress(self.ended - confirmed, self.budget_trials)
         if not self.confirmations:
             return searched
-        return f"{searched} and {confirmed}/{self.confirmations} confirmations"
+        races = any(trial.races for trial in self.trials)
+        word = "repeats" if races else "confirmations"
+        return f"{searched} and {confirmed}/{self.confirmations} {word}"
 
     @property
     def infeasible(self) -> int:

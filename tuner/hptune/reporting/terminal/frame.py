@@ -250,7 +250,7 @@ def _ended_table(snapshot: StudySnapshot, recent: Sequence[EndedTrial]) -> list[
 
 
 def _confirms(trial: Trial) -> str:
-    return "" if trial.confirms is None else f", confirms trial {trial.confirms}"
+    return f", {text.again(trial)}" if text.again(trial) else ""
 
 
 def _table(

@@ -94,7 +94,7 @@ class PlainProgress:
     def _ended_line(self, ended: EndedTrial, snapshot: StudySnapshot) -> str:
         trial = ended.trial
         after = "" if ended.seconds is None else f" after {text.duration(ended.seconds)}"
-        again = "" if trial.confirms is None else f" (confirms trial {trial.confirms})"
+        again = f" ({text.again(trial)})" if text.again(trial) else ""
         begin = f"trial {trial.number}{again} {trial.state.lower()}{after}: "
         if trial.state is TrialState.FAILED:
             return begin + text.failure(trial)

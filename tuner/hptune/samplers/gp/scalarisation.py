@@ -41,7 +41,8 @@ def weighted_losses(costs: Floats, turn: int) -> Floats:
     front = costs[pareto_losses(costs) < 1.0]
     ranges = np.ptp(front, axis=0)
     ranges = np.where(ranges > 0.0, ranges, np.ptp(costs, axis=0))
-    scaled = (costs - front.min(axis=0)) / np.where(ranges > 0.0, ranges, 1.0)
+    with np.errstate(over="ignore"):
+        scaled = (costs - front.min(axis=0)) / np.where(ranges > 0.0, ranges, 1.0)
     weighted = np.minimum(scaled, _MOST) * _weights(turn, costs.shape[1])
     found: Floats = weighted.max(axis=1) + _SHARE_OF_SUM * weighted.sum(axis=1)
     return found
