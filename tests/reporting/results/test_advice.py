@@ -153,6 +153,15 @@ def test_a_hyperparameter_that_has_a_scope_stays() -> None:
     assert line.startswith("momentum shows no influence where optimizer is adam")
 
 
+@pytest.mark.parametrize("first", [0.25, 0.3])
+def test_steps_divide_trials_into_branches_also_with_values_that_are_no_step(first: float) -> None:
+    """The default may lie between two steps, and 0.3 is another float than 0.1 + 2 * 0.1."""
+    rate = FloatParameter("dropout", 0.1, 0.5, step=0.1, default=first)
+    view = branched(60, {"adam": 5.0, "sgd": 5.0}, SearchSpace((*BRANCHES, rate)))
+    trials = [replace(each, params={**each.params, "dropout": first}) for each in view.trials[:3]]
+    assert advice(replace(view, trials=[*trials, *view.trials[3:]])) == []
+
+
 def noisy(noise: float, apart: float) -> StudyView:
     """Return 25 trials that are `apart` in their values, and rise to them with some noise."""
     rng = np.random.default_rng(1)

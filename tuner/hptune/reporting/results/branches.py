@@ -95,7 +95,9 @@ def unused_in_branches(
             continue
         branches: dict[ParamValue, list[tuple[Params, float]]] = {value: [] for value in listed}
         for params, value in known:
-            branches[params[parent.name]].append((params, value))
+            # A default may lie between two steps: then it is in no branch.
+            if (mine := branches.get(parent.canonical(params[parent.name]))) is not None:
+                mine.append((params, value))
         others = [each for each in searched if each is not parent]
         influences = {value: _influences(others, mine) for value, mine in branches.items()}
         for parameter in others:
