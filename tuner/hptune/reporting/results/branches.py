@@ -30,7 +30,7 @@ _MOST_VALUES = 5
 """Values of a hyperparameter that divides trials into branches."""
 
 _MOST_COLUMNS = 60
-"""Columns by which values are explained at most, so that it takes some milliseconds."""
+"""Columns by which values are explained at most, so that it takes half a second at most."""
 
 _LEAST_FREE = 12
 """Trials of a branch beyond the columns, so that an influence can be found in it."""
@@ -147,13 +147,18 @@ def _influences(
     squares, products = table @ table.T, table @ scores
     owners = np.repeat(np.arange(len(columns) + 1), [1, *map(len, columns)])
     total = float(scores @ scores)
-    rest, rank = _unexplained(squares, products, total)
+    weights, rest, rank = _explained(squares, products, total)
+    inverse = np.linalg.inv(squares) if rank == width else None
     free = len(results) - rank
     found = {}
     for number, parameter in enumerate(parameters, start=1):
         kept = owners != number
-        without, rank_without = _unexplained(squares[np.ix_(kept, kept)], products[kept], total)
-        added = rank - rank_without
+        if inverse is not None:  # much faster than to explain the values again
+            of, block = weights[~kept], inverse[np.ix_(~kept, ~kept)]
+            without, added = rest + float(of @ np.linalg.solve(block, of)), len(of)
+        else:
+            _, without, others = _explained(squares[np.ix_(kept, kept)], products[kept], total)
+            added = rank - others
         share = 1.0 - rest / without if without > 0.0 else 0.0
         score = _f_score(added, free, share) if added else 0.0
         found[parameter.name] = _Influence(share, score, free if added else 0)
@@ -175,10 +180,11 @@ def _normal_scores(values: Sequence[float]) -> _Floats:
     return np.array([inverse((place + 0.5) / len(values)) for place in places])
 
 
-def _unexplained(squares: _Floats, products: _Floats, total: float) -> tuple[float, int]:
-    """Return the sum of squares that columns leave, and their rank, from their products."""
-    found, _, rank, _ = np.linalg.lstsq(squares, products, rcond=1e-9)
-    return max(0.0, total - float(found @ products)), int(rank)
+def _explained(squares: _Floats, products: _Floats, total: float) -> tuple[_Floats, float, int]:
+    """Return the columns' weights, the squares that they leave, and their rank."""
+    weights, _, rank, _ = np.linalg.lstsq(squares, products, rcond=1e-9)
+    left = max(0.0, total - float(weights @ products))
+    return weights.astype(np.float64), left, int(rank)
 
 
 def _f_score(added: int, free: int, share: float) -> float:
