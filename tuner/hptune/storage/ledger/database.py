@@ -255,6 +255,8 @@ def held_by(directory: StudyDirectory) -> str:
                 found[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
     programs = ", ".join(f"process {pid} ({name})" for pid, name in found.items())
     unknown = "another program (a database browser, a backup, a suspended `hptune`)"
+    if dot_lock(directory.database).exists():
+        unknown += ", or was by one that was killed (`hptune resume` then removes study.db.lock)"
     return f"{shlex.quote(str(directory.database))} is kept locked by {programs or unknown}"
 
 
