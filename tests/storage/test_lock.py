@@ -342,7 +342,7 @@ def test_locks_of_one_machine_alone_do_not_count_as_locks(
         assert not directory.locks_work()
         (directory.path / "study.db.lock").mkdir()
         monkeypatch.setattr("hptune.storage.ledger.database.BUSY_SECONDS", 0.1)
-        with pytest.raises(StudyError, match="locked"):
+        with pytest.raises(StudyError, match=r"locked.*killed \(`hptune resume`.*study\.db\.lock"):
             LedgerReader(directory)
         (directory.path / "study.db.lock").rmdir()
         assert LedgerReader(directory).trials() == []

@@ -231,8 +231,11 @@ def test_why_a_trial_was_stopped_counts_those_that_were_there_before() -> None:
     assert why_stopped(view, reports) == expected
     first = replace(trials[1], state=TrialState.PRUNED)
     alone = replace(view, trials=[trials[0], first])
+    assert why_stopped(alone, reports) == {}, "later trials were better"
     lower = Goals((Goal("val_accuracy", Direction.MIN),))
-    assert why_stopped(replace(alone, goals=lower), reports)[1] == (
+    alone = replace(alone, goals=lower)
+    assert why_stopped(alone, reports) == {}, "both had 0.1 at epoch 1"
+    assert why_stopped(alone, [each for each in reports if each.step > 1])[1] == (
         f"{where}the one trial before it did better"
     )
     assert why_stopped(replace(view, rungs=()), reports) == {}

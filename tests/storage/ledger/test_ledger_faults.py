@@ -127,6 +127,28 @@ def test_a_reader_undoes_a_half_write(
     assert whole_batches(half_write(directory, ledger, tmp_path / "copy")) == 30
 
 
+@pytest.mark.parametrize("is_locked", [True, False], ids=["locked", "not locked"])
+def test_a_master_undoes_a_half_write_where_locks_do_not_work(
+    directory: StudyDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_locked: bool
+) -> None:
+    """With lock directories SQLite does not undo it by itself."""
+    monkeypatch.setattr(StudyDirectory, "locks_work", lambda _: False)
+    monkeypatch.setattr("hptune.storage.ledger.database.DEAD_DOT_LOCK_SECONDS", 0.2)
+    with Ledger.create(directory, {}) as ledger:
+        for number in range(30):
+            append_batch(ledger, number)
+        copy = half_write(directory, ledger, tmp_path / "copy")
+    lock = copy.path / "study.db.lock"
+    assert lock.is_dir()
+    if not is_locked:
+        lock.rmdir()
+    with Ledger.open(copy) as ledger:
+        assert not lock.exists()
+        assert whole_batches(copy) == 30
+        append_batch(ledger, 30)
+    assert whole_batches(copy) == 31
+
+
 def test_a_half_write_that_may_not_be_undone_is_told(
     directory: StudyDirectory, ledger: Ledger, small_disk: Path
 ) -> None:

@@ -367,7 +367,7 @@ window.hptuneCharts ??= (() => {
     place.addEventListener("blur", () => show(-1));
     place.onkeydown = event => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (event.target !== place) return;
+      if (event.target !== place || event.ctrlKey || event.metaKey || event.altKey) return;
       if (step) {
         event.preventDefault();
         show(current < 0 && step < 0 ? next(0) : next(step));

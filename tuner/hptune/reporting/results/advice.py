@@ -124,7 +124,8 @@ def _unused(view: StudyView, complete: Sequence[Trial]) -> list[str]:
     from .branches import unused_in_branches
 
     recent = sorted(complete, key=lambda trial: trial.number)[-_MOST_IN_BRANCHES:]
-    results = [(trial.params, trial.value) for trial in recent if trial.value is not None]
+    sign = view.goal.direction.sign
+    results = [(trial.params, sign * trial.value) for trial in recent if trial.value is not None]
     return [_unused_line(each) for each in unused_in_branches(tuple(view.space), results)]
 
 

@@ -101,7 +101,8 @@ def stopped_at(view: StudyView) -> Counter[int]:
 def why_stopped(view: StudyView, reports: Sequence[ReportedValue]) -> dict[int, str]:
     """Return how trials that were stopped early compared with others at their rung, by number.
 
-    The others are those that had reached the rung before. Empty with several objectives and with
+    The others are those that had reached the rung before; a trial that was better than all of them,
+    and later ones kept from going on, is left out. Empty with several objectives and with
     constraints, which order trials in other ways, and where the rungs are unknown.
 
     Args:
@@ -121,7 +122,7 @@ def why_stopped(view: StudyView, reports: Sequence[ReportedValue]) -> dict[int, 
         before: list[float] = []
         for number, loss in _arrivals(view, reports, rung):
             better = bisect_left(before, loss)
-            if number in numbers and before:
+            if number in numbers and better:
                 others = (
                     "the one trial" if len(before) == 1 else f"{better} of the {len(before)} trials"
                 )

@@ -137,6 +137,34 @@ def remove_dead_dot_lock(database: Path) -> None:
         lock.rmdir()
 
 
+def undo_unfinished_commit(database: Path) -> None:
+    """Undo the commit in whose middle a killed master left the file, if there is one.
+
+    With lock directories SQLite does not: the directory that it makes before it reads tells it that
+    a living process writes, so it leaves the journal, and half of the commit, as they are. Only the
+    master may call this.
+
+    Raises:
+        sqlite3.Error: It cannot be undone; wrap the call in `sqlite_errors`.
+    """
+    if not database.with_name(f"{database.name}-journal").exists():
+        return
+    while True:
+        remove_dead_dot_lock(database)
+        try:
+            dot_lock(database).mkdir()  # keeps readers away, as SQLite does
+        except FileExistsError:
+            continue
+        break
+    try:
+        uri = f"{database.as_uri()}?mode=rw&vfs=unix-none"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.execute("PRAGMA synchronous=EXTRA")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    finally:
+        dot_lock(database).rmdir()
+
+
 @contextlib.contextmanager
 def damage_errors(directory: StudyDirectory) -> Iterator[None]:
     """Turn what the contents of a damaged or edited ledger raise into one error.
@@ -227,6 +255,8 @@ def held_by(directory: StudyDirectory) -> str:
                 found[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
     programs = ", ".join(f"process {pid} ({name})" for pid, name in found.items())
     unknown = "another program (a database browser, a backup, a suspended `hptune`)"
+    if dot_lock(directory.database).exists():
+        unknown += ", or was by one that was killed (`hptune resume` then removes study.db.lock)"
     return f"{shlex.quote(str(directory.database))} is kept locked by {programs or unknown}"
 
 

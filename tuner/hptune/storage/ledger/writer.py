@@ -33,6 +33,7 @@ from .database import (
     read_facts,
     remove_dead_dot_lock,
     sqlite_errors,
+    undo_unfinished_commit,
 )
 from .facts import StudyFacts
 from .rows import SELECT_TRIALS, attempt_row, text, trial_of, trial_row
@@ -144,6 +145,7 @@ class Ledger:
             stack.enter_context(sqlite_errors(directory))
             if not (locks_work := directory.locks_work()):
                 remove_dead_dot_lock(directory.database)
+                undo_unfinished_commit(directory.database)
             connection = connect(directory.database, locks_work=locks_work)
             stack.callback(connection.close)
             check_format(connection, directory)
