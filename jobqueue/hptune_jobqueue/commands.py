@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import math
 import os
 import re
 import subprocess
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,9 +24,10 @@ ANSWER_SECONDS = 60.0
 _QUICK_SECONDS = 5.0
 """The same when the process is about to end."""
 
-MOST_CALLS, CALLS_SECONDS = 27, 300.0
-"""After this many calls within this time, `Slurm.rest_seconds` asks for a pause. A poll of the jobs
-makes up to three calls, so a study makes at most six a minute in the mean of five minutes."""
+SECONDS_OF_A_CALL, CALLS_AHEAD = 14.0, 5
+"""The time that a call takes from a study's allowance, and how many calls it may be ahead of it. A
+poll of the jobs makes up to four, so five minutes have 21 + 5 + 3 calls at most, about six a
+minute."""
 
 HOPELESS = re.compile(
     r"BadConstraints|Invalid|NotAllowed|PartitionTimeLimit|PartitionNodeLimit|AccountingPolicy"
@@ -186,13 +187,15 @@ class Slurm:
     """
 
     def __init__(self) -> None:
-        self._called_at = deque[float](maxlen=MOST_CALLS)
+        self._allowed_at = -math.inf
 
     def rest_seconds(self) -> float:
         """Return how long to call nothing, so that administrators need not notice."""
-        if len(self._called_at) < MOST_CALLS:
-            return 0.0
-        return max(0.0, self._called_at[0] + CALLS_SECONDS - time.monotonic())
+        ahead = self._allowed_at - time.monotonic()
+        return max(0.0, ahead - SECONDS_OF_A_CALL * (CALLS_AHEAD - 1))
+
+    def _count_call(self) -> None:
+        self._allowed_at = max(self._allowed_at, time.monotonic()) + SECONDS_OF_A_CALL
 
     def partitions(self, *, with_hidden: bool = True) -> tuple[Partition, ...]:
         """Return the partitions, with or without those that the administrators hide."""
@@ -389,7 +392,7 @@ class Slurm:
     def _run(
         self, command: list[str], script: str = "", *, timeout_seconds: float = ANSWER_SECONDS
     ) -> subprocess.CompletedProcess[str]:
-        self._called_at.append(time.monotonic())
+        self._count_call()
         try:
             return subprocess.run(
                 command,

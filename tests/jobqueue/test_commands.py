@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,18 +49,32 @@ def test_hidden_partitions_and_the_users_jobs_there_are_seen(commands: Commands)
     assert Slurm().signal_steps("7", "work") == {"n1"}
 
 
-def test_after_many_calls_a_pause_is_due(
-    commands: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_some_calls_a_short_pause_is_due(commands: Commands) -> None:
     commands.make("squeue", "")
-    monkeypatch.setattr("hptune_jobqueue.commands.MOST_CALLS", 3)
     slurm = Slurm()
-    for _ in range(3):
+    for _ in range(5):
         assert slurm.rest_seconds() == 0.0
         slurm.jobs(None)
-    assert 290.0 < slurm.rest_seconds() <= 300.0
-    monkeypatch.setattr("hptune_jobqueue.commands.CALLS_SECONDS", 0.0)
-    assert slurm.rest_seconds() == 0.0
+    assert 0.0 < slurm.rest_seconds() <= 14.0
+
+
+@pytest.mark.parametrize("of_a_poll", [1, 2, 3, 4])
+def test_a_study_calls_six_times_a_minute_at_most_and_never_rests_for_long(
+    monkeypatch: pytest.MonkeyPatch, of_a_poll: int
+) -> None:
+    now, called_at, longest = 0.0, list[float](), 0.0
+    monkeypatch.setattr("hptune_jobqueue.commands.time", SimpleNamespace(monotonic=lambda: now))
+    slurm = Slurm()
+    while now < 1200.0:
+        for _ in range(of_a_poll):
+            slurm._count_call()
+            called_at.append(now)
+        pause = max(2.0, slurm.rest_seconds())
+        longest = max(longest, pause)
+        now += pause
+    most = max(sum(at <= each < at + 300.0 for each in called_at) for at in called_at)
+    assert most <= 30
+    assert longest <= 60.0
 
 
 def test_jobs_that_cannot_be_cancelled_are_an_error(commands: Commands) -> None:

@@ -43,7 +43,7 @@ def make(
     """Return a function that makes `Jobs` from a slurm.toml; all are closed in the end."""
     monkeypatch.setattr(polling, "POLL_SECONDS", 1.0)
     monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 5.0)
-    monkeypatch.setattr(commands, "MOST_CALLS", sys.maxsize)
+    monkeypatch.setattr(commands, "CALLS_AHEAD", sys.maxsize)
     made: list[Jobs] = []
 
     def make(
