@@ -52,7 +52,10 @@ def workers(hptune: Hptune) -> dict[str, int]:
     found = {}
     for pid, command in hptune.processes().items():
         if "-m hptune worker" in command:
-            pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            try:
+                pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:  # it has ended meanwhile
+                continue
             variables = dict(each.partition(b"=")[::2] for each in pairs)
             found[variables[b"JOB_ID"].decode()] = pid
     return found
