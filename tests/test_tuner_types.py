@@ -112,6 +112,7 @@ def checked(tmp_path: Path, source: str) -> str:
     """Return what mypy says of a user's script, in strict mode."""
     script = tmp_path / "script.py"
     script.write_text(source)
+    (tmp_path / "model.py").write_text(MODEL)
     sources = [str(Path(hptune.__file__).parents[1]), str(ROOT / "jobqueue")]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file=", "--strict", "--follow-imports=silent",
@@ -124,6 +125,12 @@ def checked(tmp_path: Path, source: str) -> str:
     )  # fmt: skip
     return done.stdout
 
+
+MODEL = """
+from typing import Any
+Digits: Any = None
+load_data: Any = None
+"""
 
 PRELUDE = """
 from typing import Any
