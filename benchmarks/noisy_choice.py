@@ -146,7 +146,7 @@ def confirm(problem: NoisyProblem, trainings: int) -> Choice:
 
 
 def race(problem: NoisyProblem, tried: int, *, most: int, room: int) -> Choice:
-    """Train those again that could be the best (`--repeats`), so many at a time."""
+    """Train those again that could be the best (`--repeats`), a number of them at a time."""
     results = {number: [problem.training(number, 0)] for number in range(tried)}
     while chosen := to_repeat(results, most=most, room=room):
         for number in chosen:

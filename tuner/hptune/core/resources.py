@@ -45,7 +45,7 @@ class Resources:
             default) for one on each node.
         nodes: Nodes that the processes are divided among, as many on each.
         takes_cores_of_gpus: Whether an attempt that holds GPUs gets the part of its worker's cores
-            that falls to them, as far as these are free; `cpus` is then the least. So where
+            that falls to them, or those of them that are free; `cpus` is then the least. So where
             `cpus` is not given: GPUs wait for data and compilers on one core, and the others
             would be idle.
     """
