@@ -246,7 +246,7 @@ def test_a_pending_job_does_not_start_on_a_node_that_is_excluded_meanwhile(
     wait_until(lambda: told() == ["ExcNodeList=c1,g1"] * 2, "what Slurm knows")
     slurm.run("scancel", occupying)
     wait_until(lambda: len(names(client)) == 2, "two workers")
-    assert {job.node for job in jobs.snapshot()} == {"g2"}
+    wait_until(lambda: {job.node for job in jobs.snapshot()} == {"g2"}, "the next look")
     assert {job.id for job in jobs.snapshot()} == set(pending)
 
 
