@@ -74,13 +74,12 @@ class WorkerState:
 
     def cpus_for(self, wanted: Resources) -> float:
         """Return how many cores, or what part of one, an attempt gets here now."""
-        gpus = self.gpus_for(wanted)
+        gpus, most = self.gpus_for(wanted), self.cpus_when_empty(wanted)
         if not (wanted.takes_cores_of_gpus and gpus):
-            return wanted.cpus
+            return most
         # Others may hold cores and no GPU; attempts on the other GPUs get as much of the rest.
         free = int(self.cpus.whole * gpus / self.gpus.free + _ROUNDING)
-        cores = min(self._cores_of(gpus), free)
-        return max(wanted.cpus, cores - cores % wanted.processes)
+        return max(wanted.cpus, min(most, free - free % wanted.processes))
 
     def cpus_when_empty(self, wanted: Resources) -> float:
         """Return how many cores, or what part of one, an attempt gets if nothing else runs here."""

@@ -55,4 +55,4 @@ def choose_device(*, has_gpus: bool) -> None:
     if has_gpus:
         known = [name for name in ("cuda", "xpu") if hasattr(torch, name)]  # no xpu before 2.3
         device = next((name for name in known if getattr(torch, name).is_available()), device)
-    core.DEFAULT_DEVICE = device  # type: ignore[attr-defined]
+    core.DEFAULT_DEVICE = device  # type: ignore[attr-defined]  # a module without types
