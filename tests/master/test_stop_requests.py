@@ -171,6 +171,18 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path, first: signal.Signals) -
     assert left == ["left"]
 
 
+def test_a_late_hang_up_does_not_interrupt_the_closing_words(tmp_path: Path) -> None:
+    directory = StudyDirectory(tmp_path).create()
+    with signals_kept(), interrupt_on_signals(lambda: None):
+        with directory.acquire() as lock:
+            requests = StopRequests(lock, SystemClock(), timeout_seconds=None, worked_seconds=0.0)
+            with requests.from_signals(wake=lambda: None, end_at_once=lambda: None):
+                os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGHUP)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def test_the_clock_is_right_where_threads_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, times, other = SystemClock(), itertools.count(1e9), list[float]()
     thread = threading.Thread(target=lambda: other.append(clock.now()))

@@ -107,8 +107,8 @@ class StopRequests:
         """Within the context, a signal stops the study, and a second one leaves at once.
 
         The signals are Ctrl-C, SIGTERM, SIGUSR1 and the hang-up of the terminal, unless hang-ups
-        are ignored, as under `nohup`. Only the main thread receives signals; in another thread
-        this does nothing.
+        are ignored, as under `nohup`. Further hang-ups have no effect, after the context either.
+        Only the main thread receives signals; in another thread this does nothing.
 
         Args:
             wake: Makes the loop ask at once.
@@ -130,7 +130,9 @@ class StopRequests:
             yield
         finally:
             for each, handler in before.items():
-                signal.signal(each, handler)
+                # The shell's hang-up may come after the kernel's one has stopped the study.
+                is_told = each == signal.SIGHUP == self._signal
+                signal.signal(each, signal.SIG_IGN if is_told else handler)
 
 
 class _Interrupt(KeyboardInterrupt):
