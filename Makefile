@@ -13,7 +13,7 @@ ROOM ?=
 # For `make test-versions`: Pythons with the newest packages, and the tests of each.
 VERSIONS ?= 3.12 3.13
 VERSION_ROOMS ?= core config storage pruners samplers cli
-TEST_TOOLS := 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.6' 'hypothesis>=6.100'
+TEST_TOOLS := 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.8' 'hypothesis>=6.100'
 # Warnings of old packages are no errors. The test compares two halves of a search, and Optuna 4's
 # finds the front in the first one already.
 OF_OLDEST := -W default --deselect "tests/samplers/adapters/test_optuna_adapter.py::test_several_objectives_are_searched_for_their_front[TPESampler]"
