@@ -43,7 +43,8 @@ def guide(ctx: click.Context, topic: str) -> None:
     elif not topic:
         titles = (_text(each).partition("\n")[0].removeprefix("# ") for each in _topics())
         rows = (f"- `{each}`: {title}" for each, title in zip(_topics(), titles, strict=True))
-        _show("\n".join(("# hptune help TOPIC", "", *rows, "")))
+        start = "New here? Begin with `hptune help first-study`."
+        _show("\n".join(("# hptune help TOPIC", "", start, "", *rows, "")))
     else:
         known = (*_topics(), *above.command.commands)
         raise UsageError(
