@@ -276,10 +276,12 @@ def _grown(space: SearchSpace, additions: Iterable[Sequence[Mapping[str, object]
 def _resume_notes(engine: Engine, retried: tuple[int, ...]) -> list[str]:
     trials = list(engine.trials)
     over = sum(trial.state.is_final for trial in trials) - len(retried)
-    to_run = [t for t in trials if t.state in (TrialState.WAITING, TrialState.RUNNING)]
-    interrupted = sum(trial.attempts > 0 for trial in to_run)
-    waiting = len(to_run) - interrupted
+    begun = (trial for trial in trials if trial.attempts and not trial.state.is_final)
+    interrupted = sum(trial.state in (TrialState.WAITING, TrialState.RUNNING) for trial in begun)
     line = f"resumed: {text.plural(over, 'trial')} {'is' if over == 1 else 'are'} over"
-    line += f", {len(retried)} failed ones begin again" if retried else ""
-    line += f", {interrupted} interrupted ones continue" if interrupted else ""
-    return [line + (f", {waiting} not begun yet" if waiting else "")]
+    if retried:
+        line += f", {len(retried)} failed {'ones begin' if retried[1:] else 'one begins'} again"
+    if interrupted:
+        line += f", {interrupted} interrupted {'ones' if interrupted > 1 else 'one'} "
+        line += "continue" if interrupted > 1 else "continues"
+    return [line]
