@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hptune.storage.directory import StudyDirectory
 from in_process import InProcess
+from interrupted_runs import LIGHT
 
 
 def test_a_study_takes_no_files_of_one_whose_ledger_is_gone(cli: InProcess) -> None:
@@ -21,3 +24,21 @@ def test_a_study_takes_no_files_of_one_whose_ledger_is_gone(cli: InProcess) -> N
         assert "files of a study whose study.db is gone" in ended.err
         path.unlink()
         StudyDirectory(cli.study()).remove()
+
+
+def test_a_second_study_of_a_model_file_names_the_first(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    monkeypatch.chdir(file.parent)
+    line = "studies/model-1 has 2 complete trials of this model file; --warm-start studies/model-1 "
+    run = ("run", "model.py", "--trials", "2", *LIGHT)
+    assert "--warm-start" not in cli(*run).err
+    assert line in cli(*run).err
+    assert "would learn" not in cli(*run, "--warm-start", "studies/model-1").err
+    assert "would learn" not in cli(*run, "--study", "elsewhere").err
+
+    # Another file of that name is another model.
+    file.with_name("more").mkdir()
+    other = cli.file("more/model.py", file.read_text())
+    assert "would learn" not in cli("run", other, *run[2:]).err
