@@ -6,15 +6,11 @@ They refuse only what cannot work. A file that passes may still be wrong.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import subprocess
-import sys
-from collections.abc import Iterator
 from importlib import metadata
-from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ..errors import ModelFileError, UsageError, how_to_install, own_source
+from ..errors import ModelFileError, UsageError, own_source
 from .scripts import refuse_other_searches
 from .user_errors import is_installed
 
@@ -25,11 +21,6 @@ NO_LOAD_DATA = (
 NO_DATA_IN_PYTHON = (
     "Tuner.fit got no data; pass x and y, or a function that returns (train, validation)"
 )
-_MAY_BIND_ANYTHING = frozenset(("exec", "globals", "setattr", "vars", "load_data"))
-"""Names and texts whose use may bind a name that the source does not show."""
-_NEED_NO_LOAD_DATA = ("load_data", "objective", "fit")
-"""Functions, or methods, with which a file may have data."""
-
 _VERSION = "import hptune, importlib.metadata as m; print(m.version('hptune'))"
 
 
@@ -62,16 +53,15 @@ def syntax_error(error: SyntaxError) -> str:
 
 
 def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
-    """Check a model file's syntax and the imports at its top, and that there is a `load_data`.
+    """Check a model file's syntax, and the Python that runs it.
 
     Args:
         path: The file.
         has_entry: Whether the user named the entry point, which may then be any function.
-        python: The Python that runs the file, whose modules are not known here; empty for this one.
+        python: The Python that runs the file; empty for this one.
 
     Raises:
-        ModelFileError: The file is not Python or a script of another tuner, a module does not
-            exist, or a model has no data.
+        ModelFileError: The file is not Python, or a script of another tuner.
         UsageError: The other Python cannot run trials.
     """
     tree = check_syntax(path)
@@ -79,22 +69,6 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
         refuse_other_searches(tree, path.name)
     if python:
         _check_python(python)
-    for line, name in () if python else _first_imports(tree):
-        found = PathFinder.find_spec(name, [str(path.parent)])
-        if found is None:  # what this process has imported need not be looked for again
-            if name in sys.modules or name in sys.builtin_module_names:
-                continue
-            found = importlib.util.find_spec(name)
-        if found is None:
-            remedy = how_to_install(name)
-            raise ModelFileError(
-                f"{path}:{line}: there is no module {name} in this environment ({sys.prefix}); "
-                + (f"install it with: {remedy}" if remedy else "install it, or correct the name")
-            )
-        if found.origin != "frozen" and not is_installed(found.origin or ""):
-            break  # a module of the user's may change where others are found
-    if not has_entry and _lacks_load_data(tree):
-        raise ModelFileError(f"{path}: {NO_LOAD_DATA}")
 
 
 def _check_python(python: str) -> None:
@@ -122,55 +96,3 @@ def _check_python(python: str) -> None:
             f"--python is {python}, whose environment has {found}; it needs hptune {here}: "
             f"{remedy}. A program that runs without hptune is tuned with --command"
         )
-
-
-def _first_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line and module of the imports before the first statement that may change them."""
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name.partition(".")[0]
-        elif isinstance(node, ast.ImportFrom):
-            if node.module and not node.level:
-                yield node.lineno, node.module.partition(".")[0]
-        elif not isinstance(node, ast.Assign | ast.Expr) or any(map(_may_act, ast.walk(node))):
-            return
-
-
-def _may_act(node: ast.AST) -> bool:
-    """Return whether a part of a statement calls something, or may change `sys.path`."""
-    if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-        return not ast.unparse(node).startswith("os.environ[")
-    return isinstance(node, ast.Call)
-
-
-def _lacks_load_data(tree: ast.Module) -> bool:
-    """Return whether the file builds models for Keras's `fit` and binds no `load_data`."""
-    builds = False
-    within = {
-        inner
-        for outer in ast.walk(tree)
-        if isinstance(outer, ast.FunctionDef)
-        for inner in ast.walk(outer)
-        if inner is not outer
-    }
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name, args=ast.arguments(args=[first, *more])):
-                if name in _NEED_NO_LOAD_DATA or any(each.arg == "trial" for each in more):
-                    return False
-                builds = builds or (first.arg == "hp" and not more and node not in within)
-            case ast.ClassDef(bases=bases):
-                # One that is derived from another class may inherit a `fit`.
-                names = [ast.unparse(base).rpartition(".")[2] for base in bases]
-                builds = builds or "HyperModel" in names
-            case ast.FunctionDef(name=name) | ast.alias(name=name, asname=None):
-                if name in (*_NEED_NO_LOAD_DATA, "*"):
-                    return False
-            case ast.alias(asname=name) | ast.Name(id=name, ctx=ast.Store()):
-                if name in _NEED_NO_LOAD_DATA:
-                    return False
-            case ast.Name(id=name) | ast.Constant(value=name):
-                if isinstance(name, str) and name in _MAY_BIND_ANYTHING:
-                    return False
-    return builds
