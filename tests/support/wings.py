@@ -35,7 +35,6 @@ WINGS = {
             "hptune.reporting.html",
             "hptune.reporting.exports",
             "hptune.reporting.results.advice",
-            "hptune.reporting.results.branches",
             "hptune.reporting.results.importance",
             "hptune.reporting.results.rungs",
             "hptune.cli.exporting",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,8 +11,6 @@ import pytest
 from fake_study import GOALS, trial
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.space.space import (
-    ChoiceParameter,
-    Condition,
     FloatParameter,
     IntParameter,
     Parameter,
@@ -99,87 +96,6 @@ def test_few_trials_and_those_that_lack_the_hyperparameter_say_nothing() -> None
     view = study(RATE, rising, SPREAD)
     without = [*view.trials[:-1], replace(view.trials[-1], params={})]
     assert advice(replace(view, trials=without)) == []
-
-
-BRANCHES = SearchSpace(
-    (
-        ChoiceParameter("optimizer", ("adam", "sgd")),
-        FloatParameter("momentum", 0.0, 0.9),
-        FloatParameter("lr", 1e-4, 1e-1, scale=Scale.LOG),
-    )
-)
-
-
-def branched(
-    count: int, influence: dict[str, float], space: SearchSpace = BRANCHES, *, seed: int = 0
-) -> StudyView:
-    """Return a study in which momentum has some influence with each optimizer."""
-    rng = np.random.default_rng(seed)
-    trials = []
-    for number in range(count):
-        params = space.sample(rng)
-        of = influence[str(params["optimizer"])]
-        lr, momentum = (float(params.get(name) or 0.0) for name in ("lr", "momentum"))
-        loss = (math.log10(lr) + 2.4) ** 2 + of * (momentum - 0.6) ** 2 + 0.1 * rng.normal()
-        trials.append(trial(number, value=-loss, params=params))
-    best = max(trials, key=lambda each: each.value or 0.0)
-    trials.append(replace(best, number=count))  # the search does not stagnate
-    return replace(study(RATE, rising), trials=trials, space=space)
-
-
-def test_a_hyperparameter_that_a_branch_does_not_use_is_to_be_scoped() -> None:
-    view = branched(120, {"adam": 0.0, "sgd": 10.0}, seed=5)
-    (line,) = advice(view)
-    adam = sum(each.params["optimizer"] == "adam" for each in view.trials)
-    assert line == (
-        f"momentum shows no influence where optimizer is adam ({adam} trials); if it is not used "
-        "there, declare it with parent_name=\"optimizer\", parent_values=['sgd']"
-    )
-    few = replace(view, trials=view.trials[:60])
-    assert advice(few) == [], "the absence of an influence needs many trials"
-
-
-@pytest.mark.parametrize("case", ["it changes the influence of lr", "most of the others diverge"])
-def test_an_influence_in_places_is_one(case: str) -> None:
-    """On the whole, momentum then explains nothing of the values with adam."""
-    rng = np.random.default_rng(1)
-    trials = []
-    for number in range(200):
-        params = BRANCHES.sample(rng)
-        lr, momentum = math.log10(float(params["lr"] or 0.0)) + 2.5, float(params["momentum"] or 0)
-        loss = 5.0 * (momentum - 0.6) ** 2 + 0.1 * rng.normal()
-        if params["optimizer"] == "adam" and case.startswith("it"):
-            loss = (2.0 if momentum > 0.45 else -2.0) * lr + 0.1 * rng.normal()
-        elif params["optimizer"] == "adam" and lr > -0.5:
-            loss = 5.0 + 0.05 * rng.normal()
-        trials.append(trial(number, value=-loss, params=params))
-    view = replace(study(RATE, rising), trials=trials, space=BRANCHES)
-    assert [line for line in advice(view) if line.startswith("momentum")] == []
-
-
-@pytest.mark.parametrize("used", [10.0, 5.0, 0.0])
-def test_a_hyperparameter_that_all_branches_use_alike_stays(used: float) -> None:
-    assert advice(branched(120, {"adam": used, "sgd": used or 0.0})) == []
-
-
-def test_a_hyperparameter_that_has_a_scope_stays() -> None:
-    optimizer, momentum, lr = BRANCHES
-    scoped = replace(momentum, conditions=(Condition("optimizer", ("sgd",)),))
-    space = SearchSpace((optimizer, scoped, lr))
-    assert advice(branched(120, {"adam": 0.0, "sgd": 10.0}, space)) == []
-    beta = FloatParameter("beta", 0.0, 1.0, conditions=(Condition("optimizer", ("adam",)),))
-    beside = SearchSpace((*BRANCHES, beta))
-    (line,) = advice(branched(200, {"adam": 0.0, "sgd": 10.0}, beside))
-    assert line.startswith("momentum shows no influence where optimizer is adam")
-
-
-@pytest.mark.parametrize("first", [0.25, 0.3])
-def test_steps_divide_trials_into_branches_also_with_values_that_are_no_step(first: float) -> None:
-    """The default may lie between two steps, and 0.3 is another float than 0.1 + 2 * 0.1."""
-    rate = FloatParameter("dropout", 0.1, 0.5, step=0.1, default=first)
-    view = branched(60, {"adam": 5.0, "sgd": 5.0}, SearchSpace((*BRANCHES, rate)))
-    trials = [replace(each, params={**each.params, "dropout": first}) for each in view.trials[:3]]
-    assert advice(replace(view, trials=[*trials, *view.trials[3:]])) == []
 
 
 def noisy(noise: float, apart: float) -> StudyView:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from ... import text
 from ...core.space.parameters import FloatParameter, IntParameter, Scale
 from ...core.trial import Direction, Trial, TrialState
 from .rungs import stopping_warning
 from .view import StudyView
-
-if TYPE_CHECKING:
-    from .branches import Unused
 
 _LEAST_COMPLETE = 20
 """Complete trials from which on their best ones tell something of the space."""
@@ -40,9 +36,6 @@ _WITHOUT_PART = 0.75
 """Trials, and share of all that ended, without a better one: chance alone needs as many in one of
 four studies."""
 
-_LEAST_IN_BRANCHES, _MOST_IN_BRANCHES = 50, 1000
-"""Complete trials from which on branches can be told apart, and the newest that are looked at."""
-
 _Number = FloatParameter | IntParameter
 
 
@@ -51,8 +44,7 @@ def advice(view: StudyView) -> list[str]:
     remarks = [stopping_warning(view)]
     if len(view.goals.objectives) == 1:
         complete = leading(view.trials, view.goal.direction)
-        remarks += [*_edges(view, complete), *_unused(view, complete)]
-        remarks += [_noise(view, complete), stagnation(view)]
+        remarks += [*_edges(view, complete), _noise(view, complete), stagnation(view)]
     return [remark for remark in remarks if remark]
 
 
@@ -115,28 +107,6 @@ def _widened(parameter: _Number, *, is_low: bool) -> float:
     if isinstance(parameter, IntParameter):
         return max(1, int(further)) if low > 0 else int(further)
     return further
-
-
-def _unused(view: StudyView, complete: Sequence[Trial]) -> list[str]:
-    """Return a line for each hyperparameter that some branch seems not to use."""
-    if view.space is None or len(complete) < _LEAST_IN_BRANCHES:
-        return []
-    from .branches import unused_in_branches
-
-    recent = sorted(complete, key=lambda trial: trial.number)[-_MOST_IN_BRANCHES:]
-    sign = view.goal.direction.sign
-    results = [(trial.params, sign * trial.value) for trial in recent if trial.value is not None]
-    return [_unused_line(each) for each in unused_in_branches(tuple(view.space), results)]
-
-
-def _unused_line(unused: Unused) -> str:
-    name, parent = unused.parameter.name, unused.parent.name
-    where = " or ".join(map(text.param, unused.without))
-    others = ", ".join(map(repr, unused.others))
-    return (
-        f"{name} shows no influence where {parent} is {where} ({unused.trials} trials); if it is "
-        f'not used there, declare it with parent_name="{parent}", parent_values=[{others}]'
-    )
 
 
 def _noise(view: StudyView, complete: Sequence[Trial]) -> str:
