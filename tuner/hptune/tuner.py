@@ -27,6 +27,7 @@ from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
 from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
+from .config.user_errors import first_argument
 from .core.messages import FinishReason
 from .core.notice import Notice
 from .core.spelling import nearest_name
@@ -123,7 +124,7 @@ class Tuner:
         name = getattr(model_fn, "__name__", type(model_fn).__name__)
         self._name = name if name.isidentifier() else "study"  # not for a lambda
         is_named = name.isidentifier() and callable(model_fn)
-        self._function = name if is_named else "..."
+        self._function = name if is_named else first_argument(inspect.currentframe())
         self._directory = None if directory is None else StudyDirectory(directory)
         self._resume, self._retry_failed = resume, retry_failed
         self._client = client

@@ -1,8 +1,11 @@
-"""What messages repeat of the user's code: the frames of an error."""
+"""What messages repeat of the user's code: the frames of an error, and what a call was given."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import functools
+import inspect
 import linecache
 import re
 import sys
@@ -10,12 +13,16 @@ import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 
 from ..errors import HptuneError, ProgramFailed, how_to_install
 from .programs import is_own_frame
 
 _MOST_CHARACTERS = 20_000
 """Characters of a traceback that are shown and stored: an error may hold a whole array as text."""
+
+_ARGUMENT_CHARACTERS = 60
+"""Longest argument that is repeated in a hint."""
 
 _HPTUNE = str(Path(__file__).parents[1])
 
@@ -126,3 +133,28 @@ def _installed_roots() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     return (_HPTUNE, *(paths[name] for name in names))
+
+
+def first_argument(frame: FrameType | None) -> str:
+    """Return the first argument of the user's call that runs, as it is written; else "...".
+
+    Args:
+        frame: The function that was called, or one of ours that it called.
+    """
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("hptune."):
+        frame = frame.f_back
+    positions = None if frame is None else inspect.getframeinfo(frame).positions
+    known = [each for each in positions or () if each is not None]
+    if frame is None or len(known) < 4:
+        return "..."
+    begin, end, left, right = known
+    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[begin - 1 : end]
+    if lines:
+        lines[-1] = lines[-1].encode()[:right].decode()  # columns are counted in bytes
+        lines[0] = lines[0].encode()[left:].decode()
+    with contextlib.suppress(SyntaxError, ValueError):
+        call = ast.parse("".join(lines), mode="eval").body
+        if isinstance(call, ast.Call) and call.args:
+            text = ast.unparse(call.args[0])
+            return text if len(text) <= _ARGUMENT_CHARACTERS else "..."
+    return "..."

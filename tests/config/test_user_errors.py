@@ -1,0 +1,34 @@
+"""What hints repeat of the user's call."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from hptune.config.user_errors import first_argument
+
+
+class Digits:
+    def __init__(self, classes: int) -> None:
+        self.classes = classes
+
+
+def called(*_: object, **__: object) -> str:
+    frame = inspect.currentframe()
+    return first_argument(frame and frame.f_back)
+
+
+def test_the_first_argument_is_repeated_as_it_is_written() -> None:
+    assert called(Digits(classes=10), 2) == "Digits(classes=10)"
+    found = [called(
+        Digits(
+            classes=5
+        ),
+        objective="ä", )]  # fmt: skip
+    assert found == ["Digits(classes=5)"]
+
+
+@pytest.mark.parametrize("call", ["called()", "called('" + 70 * "a" + "')", "called('source')"])
+def test_what_cannot_be_repeated_is_left_out(call: str) -> None:
+    assert eval(call) == "..."
