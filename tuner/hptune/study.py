@@ -26,6 +26,7 @@ from .core.space.space import SearchSpace
 from .core.trial import Goal, Trial, TrialState
 from .core.user_requests import Note
 from .errors import HptuneError, StudyError, UsageError
+from .files.access import whole_path
 from .registry import shown_name
 from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy
@@ -36,7 +37,7 @@ from .reporting.results.listing import ListedStudy
 from .reporting.results.trials import ranked
 from .reporting.results.view import TO_CONTINUE, StudyView
 from .storage.artifacts import StudyFiles
-from .storage.directory import StudyDirectory, whole_path
+from .storage.directory import StudyDirectory
 from .storage.ledger import LedgerReader, damage_errors
 from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters

@@ -33,6 +33,7 @@ from .core.notice import Notice
 from .core.spelling import nearest_name
 from .core.trial import TrialState
 from .errors import HptuneError, ObjectiveFailedError, UsageError
+from .files.file_errors import storage_errors
 from .master.observers import RunDisplay
 from .master.plan import check_request
 from .master.run import RunResult, resume, start
@@ -44,7 +45,6 @@ from .reporting.terminal.display import make_progress, print_end, progress_strea
 from .reporting.terminal.progress import Progress, RunHeader
 from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
-from .storage.file_errors import storage_errors
 from .storage.replacing import replacing
 from .study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
@@ -212,7 +212,9 @@ class Tuner:
 
         def code(directory: StudyDirectory) -> UserCode:
             steps = fit_arguments.get("steps_per_epoch"), fit_arguments.get("validation_steps")
-            load_data = store_fit_data(directory, (x, y, sample_weight), validation_data, steps)
+            load_data = store_fit_data(
+                directory.path, (x, y, sample_weight), validation_data, steps
+            )
             return replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
 
         try:

@@ -68,7 +68,7 @@ def doctor(
     """
     from ..config.model_file import check_path
     from ..doctor.findings import Status, Subject
-    from ..storage.directory import whole_path
+    from ..files.access import whole_path
 
     subject = Subject(
         study=str(whole_path(study)),

@@ -210,7 +210,7 @@ def log(where: tuple[Path, ...], number: str, rank: int) -> None:
     The path of the file is printed to stderr.
     """
     from .. import text
-    from ..storage.files import open_plain
+    from ..files.access import open_plain
 
     study, trial = _study_and_number(where, number)
     path = study.log_path(trial, rank)

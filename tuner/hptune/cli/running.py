@@ -234,8 +234,8 @@ def _written(directory: StudyDirectory, text: str) -> Iterator[None]:
     Raises:
         UsageError: There is another file of that name.
     """
+    from ..files.file_errors import storage_errors
     from ..storage.directory import study_exists
-    from ..storage.file_errors import storage_errors
 
     if directory.database.exists():
         raise study_exists(directory)

@@ -300,10 +300,10 @@ def _show(notice: Notice) -> None:
 def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], object]) -> None:
     """Measure all backends; `keep` takes the curve of each as soon as it is known."""
     from ..config.plugins import find_cluster
+    from ..files.file_errors import storage_errors
     from ..master.scaling import measure
     from ..master.stop_requests import end_process, interrupt_on_signals
     from ..storage.directory import StudyDirectory
-    from ..storage.file_errors import storage_errors
     from ..worker.private_folder import NAME, create_folder
 
     # Workers on other machines see the folder of studies, but not this machine's /tmp.

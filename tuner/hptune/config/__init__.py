@@ -8,5 +8,5 @@ Offers: `settings.StudySettings`, `settings.SETTINGS`, `resolved`, `reference`, 
 `source_checks.check_source`, `entry_points.read_entry`,
 `objectives.resolve_goals`, `start_points.read_points`, `record_formats`.
 
-May import: `errors`, `core`, `security`, `samplers`, `storage`, `pruners`, `registry`.
+May import: `errors`, `core`, `samplers`, `pruners`, `registry`, `files`.
 """

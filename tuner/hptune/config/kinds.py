@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..core.kinds import Kind, as_number, plain
-from ..storage.directory import whole_path
+from ..files.access import whole_path
 from .start_points import Point, read_points
 
 if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need

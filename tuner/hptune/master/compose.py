@@ -13,9 +13,9 @@ from ..core.messages import StudyOpened
 from ..core.resources import Amount
 from ..core.study_config import StudyConfig
 from ..executors.base import Executor
+from ..files.file_errors import storage_errors
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
-from ..storage.file_errors import storage_errors
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..worker.dask.study_access import StudyAccess, prepare_access

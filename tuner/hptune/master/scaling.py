@@ -21,11 +21,11 @@ from ..core.space.space import SearchSpace
 from ..core.step_request import check_divides
 from ..errors import ModelFileError, StudyError, UsageError
 from ..executors.parallel import ParallelExecutor
+from ..files.file_errors import storage_errors
 from ..scaling.curve import Failure, Point, Sample, ScalingCurve
 from ..scaling.measurer import NOT_OF_THE_MODEL, MeasuringPlan, measure_curve
 from ..scaling.step_runner import STEP_GOALS, StepRunner, TrialSizes, divisors
 from ..storage.directory import StudyDirectory
-from ..storage.file_errors import storage_errors
 from ..text import amount, plural
 from ..worker.dask.study_access import prepare_access
 from ..worker.orders import StudyBrief

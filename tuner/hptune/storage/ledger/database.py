@@ -20,8 +20,8 @@ from typing import cast
 
 from ...core.messages import Event
 from ...errors import StudyError
+from ...files.file_errors import is_removed, removed, storage_full
 from ..directory import StudyDirectory
-from ..file_errors import is_removed, removed, storage_full
 from .codec import decode_event, loads
 from .facts import StudyFacts
 

@@ -14,7 +14,7 @@ from hptune.config import pickling
 from hptune.config.model_file import ObjectiveSource, SourceKind, load
 from hptune.config.pickling import StoredData
 from hptune.errors import UsageError
-from hptune.security.ownership import check_loadable
+from hptune.files.ownership import check_loadable
 from hptune.training.resume.checkpoint import Checkpoints
 from planted import Planted
 
