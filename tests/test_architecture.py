@@ -291,6 +291,14 @@ def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
     assert named(rule) == []
 
 
+def test_what_runs_attempts_knows_the_users_code_and_never_the_settings() -> None:
+    runners = [
+        each for each in ours() if room(each.importer) in ("executors", "worker", "training")
+    ]
+    assert {"user_code", "core"} <= {room(each.imported) for each in runners}
+    assert named([each for each in runners if room(each.imported) in ("config", "master")]) == []
+
+
 def test_dask_is_known_to_those_who_need_it() -> None:
     users = {each.importer for each in imports() if each.top in ("distributed", "dask")}
     assert users == {

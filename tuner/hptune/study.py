@@ -13,8 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .config.code_copy import as_trained
-from .config.model_file import SourceKind
 from .config.objectives import goals_of
 from .config.reference import given_options
 from .config.resolved import known_rungs, possible_trials
@@ -41,6 +39,8 @@ from .storage.directory import StudyDirectory
 from .storage.ledger import LedgerReader, damage_errors
 from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
+from .user_code.code_copy import as_trained
+from .user_code.model_file import SourceKind
 
 if TYPE_CHECKING:
     from .dashboard import Dashboard

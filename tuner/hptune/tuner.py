@@ -13,21 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .clusters.choice import choose_cluster
-from .config.entry_points import EntryPoint, read_entry
-from .config.model_file import (
-    ObjectiveSource,
-    SourceKind,
-    UserCode,
-    save,
-    user_code,
-)
 from .config.other_tuners import answer, our_method, our_name
 from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
-from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
-from .config.user_errors import first_argument
 from .core.messages import FinishReason
 from .core.notice import Notice
 from .core.spelling import nearest_name
@@ -48,6 +38,16 @@ from .storage.directory import StudyDirectory, study_exists
 from .storage.replacing import replacing
 from .study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
+from .user_code.entry_points import EntryPoint, read_entry
+from .user_code.model_file import (
+    ObjectiveSource,
+    SourceKind,
+    UserCode,
+    save,
+    user_code,
+)
+from .user_code.search_arguments import check_fit_arguments, read_hyperparameters
+from .user_code.user_errors import first_argument
 
 if TYPE_CHECKING:  # types of arguments, for type checkers alone
     from typing import Unpack

@@ -10,7 +10,7 @@ from ..core.space.space import SearchSpace
 from ..errors import UsageError
 from ..pruners.registry import PRUNERS, make_pruner
 from ..samplers.registry import listed
-from .model_file import Found
+from ..user_code.model_file import Found
 from .plugins import check_own_options, find_pruner, find_sampler
 from .settings import StudySettings
 

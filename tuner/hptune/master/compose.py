@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config.code_copy import copies_of
-from ..config.model_file import SourceKind
 from ..config.plugins import find_sampler
 from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
@@ -18,6 +16,8 @@ from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
+from ..user_code.code_copy import copies_of
+from ..user_code.model_file import SourceKind
 from ..worker.dask.study_access import StudyAccess, prepare_access
 from ..worker.orders import AttemptLimits, StudyBrief
 from .loop import SplitChooser, StudyLoop

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..clusters.layout import WorkerLayout
-from ..config.model_file import Found, SourceKind
 from ..config.objectives import goals_to_json, resolve_goals
 from ..config.parallel_trials import carrier_of, check_splits
 from ..config.plugins import check_place
@@ -33,6 +32,7 @@ from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..samplers.auto import choose
 from ..samplers.registry import AUTO
+from ..user_code.model_file import Found, SourceKind
 from .workforce import Workforce
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import text
-from ..config.model_file import Found
 from ..config.objectives import goals_of
 from ..config.parallel_trials import carrier_of, check_splits
 from ..config.places import AUTO
@@ -26,6 +25,7 @@ from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
 from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
+from ..user_code.model_file import Found
 from .plan import RunPlan, check_repeats, layout_for, with_entry
 from .resume_checks import Past, check_changes, check_room
 from .workforce import Workforce

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..config.pickling import StoredData, StoredObject
 from ..errors import UsageError
+from ..user_code.pickling import StoredData, StoredObject
 from .stored_dataset import StoredDataset, is_dataset
 
 DATA_FILE = "data.joblib"

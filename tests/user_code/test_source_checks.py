@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from hptune.config.source_checks import check_source
 from hptune.errors import ModelFileError, UsageError
+from hptune.user_code.source_checks import check_source
 
 BUILD = "def build_model(hp): ...\n"
 

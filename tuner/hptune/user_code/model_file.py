@@ -24,9 +24,13 @@ from ..errors import ModelFileError
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
-from .kinds import objective_texts
 from .pickling import StoredData, pickled, read_head, read_pickle, write_pickle
-from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
+from .search_arguments import (
+    check_fit_arguments,
+    has_own_fit,
+    objective_texts,
+    read_hyperparameters,
+)
 from .source_checks import check_syntax, syntax_error
 from .user_errors import is_installed
 
