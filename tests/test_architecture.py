@@ -199,6 +199,19 @@ def test_imports_go_downwards_in_the_list_of_the_architecture_page() -> None:
     assert named([each for each in ours() if rises(each)]) == []
 
 
+def test_the_longest_chain_of_rooms_has_twelve() -> None:
+    graph: dict[str, set[str]] = {}
+    for high, low in {(room(each.importer), room(each.imported)) for each in ours()}:
+        if high and low and high != low:
+            graph.setdefault(high, set()).add(low)
+
+    @cache
+    def floor(name: str) -> int:
+        return 1 + max(map(floor, graph.get(name, ())), default=0)
+
+    assert max(map(floor, graph)) == 12
+
+
 def test_nothing_branches_on_the_name_of_an_executor() -> None:
     """What an executor can do is in its row."""
 

@@ -12,8 +12,7 @@ import pytest
 
 from hptune import Tuner, UsageError
 from hptune.errors import ModelFileError
-from hptune.user_code.model_file import ObjectiveSource, SourceKind, UserCode, load
-from hptune.user_code.search_arguments import objective_texts
+from hptune.user_code.model_file import ObjectiveSource, SourceKind, UserCode, load, objective_texts
 from in_process import InProcess
 from real_runs import trials
 

@@ -39,13 +39,7 @@ from .storage.replacing import replacing
 from .study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
 from .user_code.entry_points import EntryPoint, read_entry
-from .user_code.model_file import (
-    ObjectiveSource,
-    SourceKind,
-    UserCode,
-    save,
-    user_code,
-)
+from .user_code.model_file import ObjectiveSource, SourceKind, UserCode, save, user_code
 from .user_code.search_arguments import check_fit_arguments, read_hyperparameters
 from .user_code.user_errors import first_argument
 
@@ -212,9 +206,8 @@ class Tuner:
 
         def code(directory: StudyDirectory) -> UserCode:
             steps = fit_arguments.get("steps_per_epoch"), fit_arguments.get("validation_steps")
-            load_data = store_fit_data(
-                directory.path, (x, y, sample_weight), validation_data, steps
-            )
+            given = (x, y, sample_weight)
+            load_data = store_fit_data(directory.path, given, validation_data, steps)
             return replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
 
         try:

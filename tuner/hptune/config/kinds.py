@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..core.kinds import Kind, as_number, plain
 from ..files.access import whole_path
-from ..user_code.search_arguments import objective_texts
+from ..user_code.model_file import objective_texts
 from .start_points import Point, read_points
 
 if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need

@@ -13,7 +13,7 @@ from ..config.objectives import goals_of
 from ..config.parallel_trials import carrier_of, check_splits
 from ..config.places import AUTO
 from ..config.plugins import check_place
-from ..config.resolved import checked_pruner
+from ..config.resolved import check_repeats, checked_pruner, with_entry
 from ..config.settings import SETTINGS, StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason
@@ -26,7 +26,7 @@ from ..errors import SpaceChangedError, SpaceError
 from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
 from ..user_code.model_file import Found
-from .plan import RunPlan, check_repeats, layout_for, with_entry
+from .plan import RunPlan, layout_for
 from .resume_checks import Past, check_changes, check_room
 from .workforce import Workforce
 

@@ -120,13 +120,13 @@ def _start(
         with lock.beating():
             found = workers.code.read(directory.path)
             plan = plan_start(settings, found, workers)
+            facts = {
+                "hptune_version": installed().get("hptune", "unknown"),
+                "created_at": workers.clock.now(),
+                "is_keras": found.is_keras,
+                **plan.first_facts(),
+            }
             check_plug_ins(settings, plan.pruner, plan.goals, space=plan.space, seed=plan.seed)
-        facts = {
-            "hptune_version": installed().get("hptune", "unknown"),
-            "created_at": workers.clock.now(),
-            "is_keras": found.is_keras,
-            **plan.first_facts(),
-        }
         with Ledger.create(directory, facts, lock=lock, while_locked=_patience(display)) as ledger:
             run = Run(plan, workers, directory, lock, ledger, Engine(pruner_maker(settings)))
             return _run_and_stop(run, display)

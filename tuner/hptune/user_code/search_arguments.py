@@ -31,21 +31,6 @@ def has_own_fit(hypermodel: Any) -> bool:
     return fit is not None and (keras_tuner is None or fit is not keras_tuner.HyperModel.fit)
 
 
-def objective_texts(given: Any) -> Any:
-    """Return an objective, or a list of them, with texts for objects of KerasTuner's.
-
-    >>> from types import SimpleNamespace
-    >>> objective_texts(["size", SimpleNamespace(name="val_auc", direction="max")])
-    ['size', 'val_auc:max']
-    """
-    several = getattr(given, "objectives", given)  # of its class MultiObjective
-    if isinstance(several, list | tuple):
-        return [objective_texts(each) for each in several]
-    if hasattr(given, "name") and hasattr(given, "direction"):
-        return f"{given.name}:{given.direction}"
-    return given
-
-
 def check_fit_arguments(names: Iterable[str], hypermodel: Any, *, given_to: str) -> None:
     """Check that the training takes arguments of these names.
 

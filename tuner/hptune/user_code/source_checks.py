@@ -77,6 +77,8 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
     tree = check_syntax(path)
     if not has_entry:
         refuse_other_searches(tree, path.name)
+        if _lacks_load_data(tree):
+            raise ModelFileError(f"{path}: {NO_LOAD_DATA}")
     if python:
         _check_python(python)
     for line, name in () if python else _first_imports(tree):
@@ -93,8 +95,6 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
             )
         if found.origin != "frozen" and not is_installed(found.origin or ""):
             break  # a module of the user's may change where others are found
-    if not has_entry and _lacks_load_data(tree):
-        raise ModelFileError(f"{path}: {NO_LOAD_DATA}")
 
 
 def _check_python(python: str) -> None:
