@@ -12,7 +12,7 @@ JOBS ?= 3
 ROOM ?=
 # For `make test-versions`: Pythons with the newest packages, and the tests of each.
 VERSIONS ?= 3.12 3.13
-VERSION_ROOMS ?= core config storage pruners samplers cli
+VERSION_ROOMS ?= core config user_code files storage pruners samplers cli
 TEST_TOOLS := 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.8' 'hypothesis>=6.100'
 # Warnings of old packages are no errors. The test compares two halves of a search, and Optuna 4's
 # finds the front in the first one already.

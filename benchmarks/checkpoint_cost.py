@@ -28,7 +28,6 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np
 
-from hptune.config.model_file import check_path, load
 from hptune.core.attempt import AttemptId
 from hptune.core.goals import Goals
 from hptune.core.trial import Direction, Goal, Score
@@ -37,6 +36,7 @@ from hptune.training.hyperparameters import make_hyperparameters
 from hptune.training.keras import objective as keras_objective
 from hptune.training.resume import resumption
 from hptune.training.resume.randomness import seed_everything
+from hptune.user_code.model_file import check_path, load
 
 OFTEN = {"each epoch": 1, "default": None, "never": 0}
 

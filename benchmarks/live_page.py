@@ -35,7 +35,6 @@ from typing import Any
 import numpy as np
 from master_scale import GOALS, SPACE
 
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.objectives import goals_to_json
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import Attempt, AttemptId, Cause, Outcome, Report
@@ -44,6 +43,7 @@ from hptune.core.resources import Placement
 from hptune.core.trial import Trial, TrialState
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 
 SIZES = (1_000, 5_000)
 UPDATES = 10

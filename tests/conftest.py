@@ -18,11 +18,11 @@ from xdist.scheduler import LoadFileScheduling
 import private_grid_engine
 from attempts import Attempts
 from commands import Commands
-from hptune.config.model_file import check_path
 from hptune.samplers.common.one_thread import one_thread
 from hptune.security.certificates import default_folder, ensure
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
+from hptune.user_code.model_file import check_path
 from hptune.worker.forkserver.client import ForkServer
 from private_slurm import PrivateSlurm, missing, wait_until
 from real_runs import Hptune

@@ -199,6 +199,19 @@ def test_imports_go_downwards_in_the_list_of_the_architecture_page() -> None:
     assert named([each for each in ours() if rises(each)]) == []
 
 
+def test_the_longest_chain_of_rooms_has_twelve() -> None:
+    graph: dict[str, set[str]] = {}
+    for high, low in {(room(each.importer), room(each.imported)) for each in ours()}:
+        if high and low and high != low:
+            graph.setdefault(high, set()).add(low)
+
+    @cache
+    def floor(name: str) -> int:
+        return 1 + max(map(floor, graph.get(name, ())), default=0)
+
+    assert max(map(floor, graph)) == 12
+
+
 def test_nothing_branches_on_the_name_of_an_executor() -> None:
     """What an executor can do is in its row."""
 
@@ -289,6 +302,14 @@ def test_executors_and_ledger_know_messages_and_never_the_engine() -> None:
         )
     ]
     assert named(rule) == []
+
+
+def test_what_runs_attempts_knows_the_users_code_and_never_the_settings() -> None:
+    runners = [
+        each for each in ours() if room(each.importer) in ("executors", "worker", "training")
+    ]
+    assert {"user_code", "core"} <= {room(each.imported) for each in runners}
+    assert named([each for each in runners if room(each.imported) in ("config", "master")]) == []
 
 
 def test_dask_is_known_to_those_who_need_it() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hptune.clusters import slurm_jobs
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune_jobqueue import polling
 from hptune_jobqueue.script import MASTER_NOTICE
 from in_process import InProcess

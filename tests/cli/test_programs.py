@@ -169,7 +169,7 @@ def test_a_space_is_read_as_utf_8_in_any_locale(tmp_path: Path) -> None:
     space.write_text('[lr]\ntype = "choice"\nvalues = ["\u03bb"]\n', encoding="utf-8")
     lines = (
         "from pathlib import Path",
-        "from hptune.config.programs import read_space",
+        "from hptune.user_code.programs import read_space",
         f"read_space(Path({str(space)!r}))",
     )
     strict = ("-X", "warn_default_encoding", "-W", "error::EncodingWarning")

@@ -14,10 +14,10 @@ from hptune.clusters.jobs import JobQueueCluster, JobWorkers, translated_errors
 from hptune.clusters.layout import WorkerLayout, resolve_layout
 from hptune.clusters.local import LocalWorkers
 from hptune.clusters.slurm_jobs import SlurmWorkers, check_jobs, script_texts
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
 from hptune.core.resources import Resources
 from hptune.errors import StudyError, UsageError
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.errors import ConfigError, JobsFailError
 from hptune_jobqueue.nodes import parse_sinfo

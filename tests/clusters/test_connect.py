@@ -17,7 +17,6 @@ from hptune.clusters.existing import ClientWorkers, ExistingScheduler
 from hptune.clusters.layout import WorkerLayout
 from hptune.clusters.running_studies import study_at
 from hptune.clusters.scheduler import check_file, serve
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.plugins import check_place
 from hptune.config.settings import StudySettings
 from hptune.core.clock import SystemClock
@@ -26,6 +25,7 @@ from hptune.errors import NoStudyError, StudyError, UsageError
 from hptune.executors.base import RunContext
 from hptune.executors.dask import DaskExecutor
 from hptune.master.workforce import Workforce
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.dask.study_access import StudyAccess
 
 ADDRESS = "tls://node1:8786"

@@ -12,8 +12,8 @@ import pytest
 
 from commands import Commands
 from hptune.clusters.slurm_allocation import allocation_for
-from hptune.config.model_file import check_path
 from hptune.config.settings import StudySettings
+from hptune.user_code.model_file import check_path
 from hptune_jobqueue.allocation import (
     Allocation,
     AllocationCluster,

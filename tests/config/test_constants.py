@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from hptune.clusters.layout import resolve_layout
-from hptune.config.model_file import Found, check_path
 from hptune.config.objectives import resolve_goals
 from hptune.config.resolved import resolve_epochs
 from hptune.config.settings import StudySettings
@@ -16,6 +15,7 @@ from hptune.core.goals import Goals
 from hptune.core.resources import Capacity
 from hptune.core.trial import Direction, Goal
 from hptune.errors import UsageError
+from hptune.user_code.model_file import Found, check_path
 
 
 def settings(tmp_path: Path, **given: Any) -> StudySettings:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.plugins import check_place
 from hptune.config.reference import given_options, in_python, markdown
 from hptune.config.settings import BY_NAME, SETTINGS, StudySettings
-from hptune.config.source_checks import NO_LOAD_DATA
 from hptune.core.trial import Direction
 from hptune.errors import UsageError
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.user_code.source_checks import NO_LOAD_DATA
 
 
 def settings(**asked: object) -> StudySettings:

@@ -19,7 +19,7 @@ from hptune.doctor.findings import Finding, Status, Subject
 from hptune.doctor.framework import needs_network
 from hptune.doctor.machine import check_machine, check_slurm, check_versions
 from hptune.doctor.storage import check_storage
-from hptune.storage.filesystem import Mount
+from hptune.files.filesystem import Mount
 from hptune.worker.gpus import vendor
 from in_process import InProcess
 from real_runs import Hptune, wait_for

@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.core.clock import SystemClock
 from hptune.errors import StudyError
 from hptune.executors import local_cluster
 from hptune.executors.base import RunContext
 from hptune.executors.dask import DaskExecutor
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 
 
 def test_full_shared_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.core.attempt import AttemptId, Cause
 from hptune.core.clock import SystemClock
 from hptune.core.meeting import RankReady
@@ -26,6 +25,7 @@ from hptune.executors.joblib import JoblibExecutor
 from hptune.executors.parallel import ParallelExecutor
 from hptune.testing.executor_driver import is_alive
 from hptune.testing.executors import Driver, ExecutorSuite, Stage
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptOrder
 
 CLOCK = SystemClock()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.core.attempt import AttemptId, Cause
 from hptune.core.messages import AttemptEnded, Event, Measured, WorkerJoined, WorkerLeft
 from hptune.core.resources import Placement
@@ -18,6 +17,7 @@ from hptune.executors.base import Executor
 from hptune.testing.executors import ExecutorSuite, Stage, curve
 from hptune.testing.simulated import SimulatedExecutor
 from hptune.testing.simulated_parts import Faults, Needs, SimulatedWorker
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptLimits, AttemptOrder
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from hptune.cli.output import INTERRUPTED
 from hptune.core.user_requests import UserAction
+from hptune.files.file_errors import storage_full
 from hptune.storage.asking import send
 from hptune.storage.directory import StudyDirectory
-from hptune.storage.file_errors import storage_full
 from hptune.storage.ledger import Ledger
 from hptune.storage.lock import MasterLock
 from in_process import InProcess

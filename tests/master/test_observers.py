@@ -10,7 +10,6 @@ from typing import Any
 from fake_study import running, snapshot, trial
 from hptune.clusters.base import Cluster
 from hptune.clusters.layout import WorkerLayout
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
 from hptune.core.notice import Notice, Subject
 from hptune.core.resources import Resources
@@ -22,6 +21,7 @@ from hptune.master.observers import RunDisplay, RunObservers
 from hptune.master.workforce import Workforce
 from hptune.reporting.terminal.notifications import Notifications
 from hptune.reporting.terminal.progress import RunHeader
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.dask.study_access import StudyAccess
 
 

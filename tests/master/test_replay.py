@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.objectives import goals_to_json
 from hptune.config.settings import StudySettings
 from hptune.core.engine.engine import Engine
@@ -31,6 +30,7 @@ from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
 from hptune.testing.simulated import SimulatedExecutor
 from hptune.testing.simulated_parts import Faults
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from in_process import InProcess
 from masters import GOAL, SEED, SPACE, MasterKilled, Recorder, SimulatedStudy, old_ledger
 from real_runs import trials

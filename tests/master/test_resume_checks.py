@@ -8,13 +8,13 @@ from typing import cast
 import pytest
 
 from engine_driver import EngineDriver, returned
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import AttemptId
 from hptune.errors import ModelFileError, UsageError
 from hptune.master.resume_checks import Past, check_changes
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import StudyFacts
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 
 
 def facts_with(settings: StudySettings) -> StudyFacts:

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from engine_checks import check_engine
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
 from hptune.core.clock import SystemClock
 from hptune.core.engine.engine import Engine
@@ -39,6 +38,7 @@ from hptune.master.suggester import (
 from hptune.testing.simulated import SimulatedExecutor
 from hptune.testing.simulated_parts import Curve, SimulatedWorker
 from hptune.testing.studies import Memory
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.orders import StudyBrief
 
 SPACE = SearchSpace((FloatParameter("x", 0.0, 1.0),))

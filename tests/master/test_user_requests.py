@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from engine_driver import EngineDriver
-from hptune.config.model_file import check_path
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import AttemptId, Cause, Ending
 from hptune.core.engine.engine import Engine
@@ -18,6 +17,7 @@ from hptune.core.user_requests import UserAction, UserRequest
 from hptune.master.resume_plan import ResumeRequest
 from hptune.master.user_requests import UserRequests
 from hptune.storage.requests import RequestFile
+from hptune.user_code.model_file import check_path
 
 SPACE = SearchSpace((FloatParameter("x", 0.0, 10.0),))
 BEGIN = b'{"request":"a","action":"stop a trial","by":"ada","points":[],"trial":'

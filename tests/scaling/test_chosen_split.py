@@ -13,7 +13,6 @@ import pytest
 
 from engine_checks import check_engine
 from engine_driver import EngineDriver, returned
-from hptune.config.model_file import Found, ObjectiveSource, SourceKind
 from hptune.config.parallel_trials import check_splits
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report
@@ -45,6 +44,7 @@ from hptune.storage.directory import StudyDirectory
 from hptune.testing.simulated import SimulatedExecutor
 from hptune.testing.simulated_parts import Curve, SimulatedWorker
 from hptune.testing.studies import Memory, Played, play
+from hptune.user_code.model_file import Found, ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptOrder, StudyBrief
 from scaling_curves import CURVES
 

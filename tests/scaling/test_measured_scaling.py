@@ -7,13 +7,13 @@ from unittest import mock
 
 import pytest
 
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import Cause, Ending
 from hptune.core.step_request import StepRequest
 from hptune.master.scaling import ScalingRequest, measured_curve
 from hptune.scaling.curve import Mode, Point, Sample, ScalingCurve
 from hptune.scaling.measurer import MeasuringPlan
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 
 BATCH = 8
 

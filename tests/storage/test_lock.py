@@ -18,8 +18,8 @@ from collections.abc import Iterator
 import pytest
 
 from hptune.errors import StudyError, StudyLockedError
+from hptune.files.filesystem import LOCAL_LOCKS, Mount
 from hptune.storage.directory import StudyDirectory
-from hptune.storage.filesystem import LOCAL_LOCKS, Mount
 from hptune.storage.lease import HEARTBEAT_SECONDS, STALE_SECONDS, Lease, LockOwner
 from hptune.storage.ledger import Ledger, LedgerReader
 

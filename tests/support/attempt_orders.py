@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from hptune.config.model_file import ObjectiveSource, SourceKind, check_path
 from hptune.core.attempt import AttemptId
 from hptune.core.goals import Goals
 from hptune.core.resources import Placement
 from hptune.core.trial import Direction, Goal
+from hptune.user_code.model_file import ObjectiveSource, SourceKind, check_path
 from hptune.worker.orders import AttemptOrder, StudyBrief
 
 ATTEMPT = AttemptId(0, 0)

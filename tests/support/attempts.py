@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hptune.config.model_file import Found, check_path
 from hptune.config.objectives import resolve_goals
 from hptune.core.attempt import AttemptId, Ending, Halt, StopAt, Usage
 from hptune.core.messages import (
@@ -25,6 +24,7 @@ from hptune.core.resources import Placement
 from hptune.core.space.space import SearchSpace
 from hptune.core.step_request import StepRequest
 from hptune.core.trial import Score
+from hptune.user_code.model_file import Found, check_path
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
 from hptune.worker.runner import AttemptRunner

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hptune.config.model_file import ObjectiveSource, SourceKind, UserCode
 from hptune.training.data_cache import data_cache
 from hptune.training.hyperparameters import make_hyperparameters
+from hptune.user_code.model_file import ObjectiveSource, SourceKind, UserCode
 
 FORK = multiprocessing.get_context("fork")
 # filelock, which PyTorch loads, refuses a fork while another thread forks.

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from hptune.config.model_file import BuildFunction, UserCode
 from hptune.core.attempt import AttemptId, Halt
 from hptune.core.data_parallel import DATA_PARALLEL, DataParallel
 from hptune.core.goals import Goals
@@ -23,6 +22,7 @@ from hptune.training.parallel.ranks import Ranks
 from hptune.training.resume.randomness import seed_everything
 from hptune.training.strategies.base import Strategy
 from hptune.training.strategies.choose import choose
+from hptune.user_code.model_file import BuildFunction, UserCode
 
 EPOCHS = 3
 BATCHES = 4

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engine_checks import check_engine
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Outcome
 from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
@@ -28,6 +27,7 @@ from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
 from hptune.testing.simulated import SimulatedExecutor
 from hptune.testing.simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.orders import StudyBrief
 
 GOAL = Goal("score", Direction.MAX)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from fake_study import GOALS, attempt, trial
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.objectives import goals_to_json
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import Attempt, AttemptId, Cause, Outcome, Report
@@ -16,6 +15,7 @@ from hptune.core.space.space import ChoiceParameter, FloatParameter, IntParamete
 from hptune.core.trial import Trial, TrialState
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 
 SPACE = SearchSpace(
     (

@@ -139,13 +139,13 @@ WINGS = {
     "doctor": Wing(("hptune.doctor", "hptune.cli.doctor"), uses=("remote", "slurm")),
     "other tools": Wing(
         (
-            "hptune.config.foreign_searches",
             "hptune.config.other_tuners",
-            "hptune.config.scripts",
             "hptune.keras_tuner",
             "hptune.master.earlier",
             "hptune.samplers.adapters",
             "hptune.samplers.wrappers.warm_start",
+            "hptune.user_code.foreign_searches",
+            "hptune.user_code.scripts",
         ),
         doors={
             "hptune.cli.running": "`hptune run` of a script of KerasTuner",
@@ -153,18 +153,18 @@ WINGS = {
             "hptune.samplers.registry": "a study that is started warm wraps its sampler",
         },
         open_doors={
-            "hptune.config.model_file": "a model file that searches by itself is refused",
-            "hptune.config.source_checks": "so is a script of another tuner",
+            "hptune.user_code.model_file": "a model file that searches by itself is refused",
+            "hptune.user_code.source_checks": "so is a script of another tuner",
             "hptune.cli": "options of other tuners are answered with ours",
             "hptune.tuner": "names of other tuners are answered with ours",
         },
         uses=("search methods",),
     ),
     "programs": Wing(
-        ("hptune.config.programs", "hptune.training.program"),
+        ("hptune.user_code.programs", "hptune.training.program"),
         doors={"hptune.cli.running": "--command tunes any program"},
         open_doors={
-            "hptune.config.user_errors": "frames of the file that --command writes are not shown",
+            "hptune.user_code.user_errors": "errors leave out the file that --command writes",
         },
     ),
     "data cache": Wing(

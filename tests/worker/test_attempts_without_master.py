@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import pytest
 
-from hptune.config.model_file import check_path
 from hptune.config.objectives import resolve_goals
 from hptune.core.attempt import AttemptId, Cause, Halt
 from hptune.core.messages import (
@@ -25,6 +24,7 @@ from hptune.core.resources import Placement
 from hptune.master.recovery import collect
 from hptune.storage.attempt_journal import AttemptJournal, journal_path, read_journal
 from hptune.storage.directory import StudyDirectory
+from hptune.user_code.model_file import check_path
 from hptune.worker import runner
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.monitoring import master_liveness

@@ -17,6 +17,7 @@ from .config.plugins import pause_text
 from .core.attempt import ReportedValue
 from .core.user_requests import UserAction
 from .errors import HptuneError, StudyError
+from .files.access import open_plain
 from .reporting.html.folder import Folder, FolderPage
 from .reporting.html.live import LivePage, LiveStudy
 from .reporting.html.live_server import PageServer
@@ -25,7 +26,6 @@ from .reporting.html.reports import Reports
 from .reporting.results.listing import ListedStudy
 from .storage.asking import ask, check, send
 from .storage.directory import StudyDirectory
-from .storage.files import open_plain
 from .storage.ledger import FollowedReports, LedgerReader
 from .worker.addresses import tunnel
 

@@ -13,8 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .config.code_copy import as_trained
-from .config.model_file import SourceKind
 from .config.objectives import goals_of
 from .config.reference import given_options
 from .config.resolved import known_rungs, possible_trials
@@ -26,6 +24,7 @@ from .core.space.space import SearchSpace
 from .core.trial import Goal, Trial, TrialState
 from .core.user_requests import Note
 from .errors import HptuneError, StudyError, UsageError
+from .files.access import whole_path
 from .registry import shown_name
 from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy
@@ -36,10 +35,12 @@ from .reporting.results.listing import ListedStudy
 from .reporting.results.trials import ranked
 from .reporting.results.view import TO_CONTINUE, StudyView
 from .storage.artifacts import StudyFiles
-from .storage.directory import StudyDirectory, whole_path
+from .storage.directory import StudyDirectory
 from .storage.ledger import LedgerReader, damage_errors
 from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
+from .user_code.code_copy import as_trained
+from .user_code.model_file import SourceKind
 
 if TYPE_CHECKING:
     from .dashboard import Dashboard

@@ -13,26 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .clusters.choice import choose_cluster
-from .config.entry_points import EntryPoint, read_entry
-from .config.model_file import (
-    ObjectiveSource,
-    SourceKind,
-    UserCode,
-    save,
-    user_code,
-)
 from .config.other_tuners import answer, our_method, our_name
 from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
 from .config.reference import arguments_text, in_python, parameters, resume_call
-from .config.search_arguments import check_fit_arguments, read_hyperparameters
 from .config.settings import BY_NAME, SETTINGS, StudySettings
-from .config.user_errors import first_argument
 from .core.messages import FinishReason
 from .core.notice import Notice
 from .core.spelling import nearest_name
 from .core.trial import TrialState
 from .errors import HptuneError, ObjectiveFailedError, UsageError
+from .files.file_errors import storage_errors
 from .master.observers import RunDisplay
 from .master.plan import check_request
 from .master.run import RunResult, resume, start
@@ -44,10 +35,13 @@ from .reporting.terminal.display import make_progress, print_end, progress_strea
 from .reporting.terminal.progress import Progress, RunHeader
 from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
-from .storage.file_errors import storage_errors
 from .storage.replacing import replacing
 from .study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
+from .user_code.entry_points import EntryPoint, read_entry
+from .user_code.model_file import ObjectiveSource, SourceKind, UserCode, save, user_code
+from .user_code.search_arguments import check_fit_arguments, read_hyperparameters
+from .user_code.user_errors import first_argument
 
 if TYPE_CHECKING:  # types of arguments, for type checkers alone
     from typing import Unpack
@@ -212,7 +206,8 @@ class Tuner:
 
         def code(directory: StudyDirectory) -> UserCode:
             steps = fit_arguments.get("steps_per_epoch"), fit_arguments.get("validation_steps")
-            load_data = store_fit_data(directory, (x, y, sample_weight), validation_data, steps)
+            given = (x, y, sample_weight)
+            load_data = store_fit_data(directory.path, given, validation_data, steps)
             return replace(self._code, load_data=load_data, fit_arguments=fit_arguments)
 
         try:

@@ -9,10 +9,10 @@ import pytest
 
 from browser import browser
 from exported_study import varied
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.settings import StudySettings
 from hptune.errors import StudyError, UsageError
 from hptune.study import Study
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from stored_study import stored, typical
 
 # A notebook inserts the output of a cell, and runs its scripts afterwards.

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from fake_study import GOALS, trial
-from hptune.config.model_file import ObjectiveSource, SourceKind
 from hptune.config.objectives import goals_to_json
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import ReportedValue
@@ -31,6 +30,7 @@ from hptune.reporting.results.rungs import (
 from hptune.reporting.results.summary import closing_text, status_text
 from hptune.reporting.results.view import StudyView
 from hptune.study import Study
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from stored_study import curve, stored
 
 EXEMPT = [number for number in range(400) if is_exempt(number)][:ENOUGH_TRIALS]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fake_study import running, snapshot, trial
-from hptune.config import user_errors
 from hptune.core.notice import Notice
 from hptune.core.trial import TrialState
 from hptune.errors import UsageError
 from hptune.reporting.terminal.display import make_progress, progress_stream
+from hptune.user_code import user_errors
 
 
 class Output:

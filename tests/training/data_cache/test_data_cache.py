@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from data_cache_node import FORK, Calls, Node, arrays, is_mapped
-from hptune.storage.filesystem import Mount
+from hptune.files.filesystem import Mount
 from hptune.training.data_cache import cache_store, data_cache
 from hptune.training.hyperparameters import make_hyperparameters
 from hptune.training.resume.randomness import seed_after_loading, seed_everything

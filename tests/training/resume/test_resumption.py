@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from attempts import Attempts
-from hptune.config.model_file import check_path
 from hptune.core.attempt import Cause, Halt
 from hptune.training.resume.checkpoint import Checkpoints
+from hptune.user_code.model_file import check_path
 from hptune.worker.forkserver.client import ForkServer
 from interrupted_training import EPOCHS, FIT, MODEL, SMALL, Put
 from keras_models import evaluated

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hptune.config.model_file import (
+from hptune.user_code.model_file import (
     ObjectiveSource,
     SourceKind,
     UserCode,

@@ -12,8 +12,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from attempts import Attempts
-from hptune.config.model_file import check_path
 from hptune.core.resources import Placement
+from hptune.user_code.model_file import check_path
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.forkserver.imports_without_gpu import choose_device
 

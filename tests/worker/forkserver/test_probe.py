@@ -9,9 +9,9 @@ import pytest
 
 from attempts import Attempts
 from hptune.cli.output import show_error
-from hptune.config.model_file import Found
 from hptune.core.space.space import SearchSpace
 from hptune.errors import ModelFileError
+from hptune.user_code.model_file import Found
 
 GOOD = """\
 def objective(hp, trial):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from attempts import Attempts
-from hptune.config.model_file import Found, check_path
 from hptune.core.space.space import SearchSpace
 from hptune.errors import ModelFileError
+from hptune.user_code.model_file import Found, check_path
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.orders import ProbeOrder
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from hptune.config.model_file import OF_EACH_TRIAL, check_path
 from hptune.core.trial import Params
 from hptune.errors import ModelFileError, StudyError
+from hptune.user_code.model_file import OF_EACH_TRIAL, check_path
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.orders import ModelOrder, ProbeOrder, SizeOrder
 from real_runs import Ended, Hptune, trials

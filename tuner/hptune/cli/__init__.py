@@ -4,8 +4,9 @@ Reads options, calls `master`, `doctor` or `hptune.Study`, prints results and se
 
 Offers: `main`, the entry point.
 
-May import: `errors`, `text`, `core`, `security`, `storage`, `config`, `worker`, `clusters`,
-`reporting`, `study`, `master`, `doctor`, `scaling`, `keras_tuner`, `dashboard`.
+May import: `errors`, `text`, `core`, `files`, `user_code`, `security`, `storage`, `config`,
+`worker`, `clusters`, `reporting`, `study`, `master`, `doctor`, `scaling`, `keras_tuner`,
+`dashboard`.
 """
 
 from __future__ import annotations

@@ -66,9 +66,9 @@ def doctor(
     and no Slurm jobs remain. The exit code is 1 if a check fails; a warning is not a
     failure.
     """
-    from ..config.model_file import check_path
     from ..doctor.findings import Status, Subject
-    from ..storage.directory import whole_path
+    from ..files.access import whole_path
+    from ..user_code.model_file import check_path
 
     subject = Subject(
         study=str(whole_path(study)),

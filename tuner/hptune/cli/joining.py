@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ..config.kinds import duration, size
+from ..config.kinds import duration, is_scheduler_address, size
 from ..errors import UsageError
 from .options import KindType, setting_option
 from .output import replaced_file
@@ -214,6 +214,11 @@ def worker(address: str, *, quiet: bool, certs: str | None, **limits: Any) -> No
     from ..worker.dask.offer import WorkerOptions, offered
     from ..worker.dask.worker import join
 
+    if not is_scheduler_address(address):
+        raise UsageError(
+            f"the scheduler is {address!r}; allowed are an address such as tls://node1:8786, as "
+            "`hptune scheduler` prints it, and the path of its scheduler file (.json)"
+        )
     options = WorkerOptions(address, certs=certs or "", **limits)
     offer = offered(options)
     with _timestamped_lines() as say:

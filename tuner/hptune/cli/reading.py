@@ -210,7 +210,7 @@ def log(where: tuple[Path, ...], number: str, rank: int) -> None:
     The path of the file is printed to stderr.
     """
     from .. import text
-    from ..storage.files import open_plain
+    from ..files.access import open_plain
 
     study, trial = _study_and_number(where, number)
     path = study.log_path(trial, rank)
@@ -243,10 +243,10 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
     The file is run in a process of its own, as for a study. Nothing is trained. Of the study in
     DIR, the search space that it has now is shown, and nothing is run.
     """
-    from ..config.model_file import check_path
     from ..core.space.space import SearchSpace
     from ..master.code_reader import read_code
     from ..reporting.results.space import space_json, space_text
+    from ..user_code.model_file import check_path
 
     if model_file.is_dir():
         if entry is not None:

@@ -25,11 +25,11 @@ from .options import (
 from .output import INTERRUPTED, echo, print_last
 
 if TYPE_CHECKING:
-    from ..config.model_file import ObjectiveSource
     from ..config.settings import StudySettings
     from ..master.observers import RunDisplay
     from ..master.run import RunResult
     from ..storage.directory import StudyDirectory
+    from ..user_code.model_file import ObjectiveSource
 
 
 class _RecordedCommand(SectionedCommand):
@@ -118,10 +118,10 @@ def run(
 
     MODEL_FILE defines the hyperparameters and the training; see `hptune --help`.
     """
-    from ..config.model_file import check_path
-    from ..config.scripts import is_keras_tuner_script
     from ..config.settings import StudySettings
-    from ..config.source_checks import check_syntax
+    from ..user_code.model_file import check_path
+    from ..user_code.scripts import is_keras_tuner_script
+    from ..user_code.source_checks import check_syntax
 
     given = {"working_directory": str(Path.cwd()), **_given(options)}
     # First, and before the imports that a study needs: most mistakes are found here.
@@ -188,9 +188,9 @@ def _program(
     model_file: Path | None, command: str | None, space: Path | None, given: dict[str, Any]
 ) -> tuple[StudySettings, str, str]:
     """Return the settings, the model file that runs the user's program, and a name for it."""
-    from ..config import programs
     from ..config.plugins import find_cluster
     from ..config.settings import StudySettings
+    from ..user_code import programs
 
     if model_file is not None or command is None or space is None:
         found = [
@@ -221,8 +221,8 @@ def _program(
 
 
 def _source_of_program(directory: Path) -> ObjectiveSource:
-    from ..config.model_file import ObjectiveSource, SourceKind
-    from ..config.programs import PROGRAM_FILE
+    from ..user_code.model_file import ObjectiveSource, SourceKind
+    from ..user_code.programs import PROGRAM_FILE
 
     return ObjectiveSource(SourceKind.FILE, str(directory / PROGRAM_FILE))
 
@@ -234,8 +234,8 @@ def _written(directory: StudyDirectory, text: str) -> Iterator[None]:
     Raises:
         UsageError: There is another file of that name.
     """
+    from ..files.file_errors import storage_errors
     from ..storage.directory import study_exists
-    from ..storage.file_errors import storage_errors
 
     if directory.database.exists():
         raise study_exists(directory)
@@ -348,7 +348,7 @@ def resume(
     Numbers are totals: a study of 50 trials, resumed with --trials 80, runs 30 more.
     Settings that are not given stay as they are.
     """
-    from ..config.model_file import check_path
+    from ..user_code.model_file import check_path
 
     changes = _given(options)
     asks_more = accept_space or retry_failed or detach or model_file is not None

@@ -24,10 +24,10 @@ from .options import KindType, SectionedCommand, option_in, setting_options
 from .output import echo
 
 if TYPE_CHECKING:
-    from ..config.model_file import ObjectiveSource
     from ..config.settings import StudySettings
     from ..master.scaling import ScalingRequest
     from ..scaling.curve import Mode, ScalingCurve
+    from ..user_code.model_file import ObjectiveSource
 
 _BACKENDS = ("tensorflow", "jax", "torch")
 _FORMATS = (".md", ".html")
@@ -184,12 +184,12 @@ def scaling(
     A few seconds of training steps are timed at each number of devices, with the default
     hyperparameters, so it takes minutes. Nothing is trained to its end.
     """
-    from ..config.model_file import check_path
     from ..core.step_request import check_divides
     from ..master.scaling import ScalingRequest
     from ..scaling.curve import Mode
     from ..scaling.measurer import MeasuringPlan
     from ..scaling.texts import scaling_text
+    from ..user_code.model_file import check_path
 
     _check_files(json_file, output, study)
     source = check_path(model_file)
@@ -300,10 +300,10 @@ def _show(notice: Notice) -> None:
 def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], object]) -> None:
     """Measure all backends; `keep` takes the curve of each as soon as it is known."""
     from ..config.plugins import find_cluster
+    from ..files.file_errors import storage_errors
     from ..master.scaling import measure
     from ..master.stop_requests import end_process, interrupt_on_signals
     from ..storage.directory import StudyDirectory
-    from ..storage.file_errors import storage_errors
     from ..worker.private_folder import NAME, create_folder
 
     # Workers on other machines see the folder of studies, but not this machine's /tmp.

@@ -10,6 +10,6 @@ Offers: `base.Cluster` (the contract), `choice.choose_cluster`, `local.LocalWork
 a job itself), `shown_jobs` (the jobs in `hptune status`), `layout` (how a machine's cores are
 divided), `scheduler.serve` (`hptune scheduler`), `running_studies.study_at`.
 
-May import: `errors`, `text`, `registry`, `core`, `security`, `storage`, `config`,
+May import: `errors`, `text`, `registry`, `core`, `files`, `security`, `storage`, `config`,
 `worker`, `executors`.
 """

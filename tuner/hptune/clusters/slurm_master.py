@@ -13,8 +13,8 @@ from hptune_jobqueue.commands import Job
 from hptune_jobqueue.errors import SlurmUnavailableError
 
 from ..errors import StudyError
+from ..files.file_errors import storage_errors
 from ..storage.directory import StudyDirectory
-from ..storage.file_errors import storage_errors
 from .jobs import jobs_name
 from .shown_jobs import job_text
 

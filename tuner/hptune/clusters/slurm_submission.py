@@ -9,8 +9,8 @@ from pathlib import Path
 from hptune_jobqueue.config import read_config
 
 from ..config.settings import StudySettings
+from ..files.file_errors import storage_errors
 from ..storage.directory import StudyDirectory
-from ..storage.file_errors import storage_errors
 from .base import UNLIMITED
 from .jobs import jobs_name, translated_errors
 from .layout import trial_resources

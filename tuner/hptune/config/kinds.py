@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..core.kinds import Kind, as_number, plain
-from ..storage.directory import whole_path
+from ..files.access import whole_path
+from ..user_code.model_file import objective_texts
 from .start_points import Point, read_points
 
 if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need
@@ -196,21 +197,6 @@ def objectives() -> Kind:
     """Return the kind of objectives: texts, or objects of KerasTuner's class Objective."""
     kind = texts("METRIC[:min|:max]", "metrics such as val_loss or auc:max")
     return replace(kind, read=lambda value: kind.read(objective_texts(value)))
-
-
-def objective_texts(given: Any) -> Any:
-    """Return an objective, or a list of them, with texts for objects of KerasTuner's.
-
-    >>> from types import SimpleNamespace
-    >>> objective_texts(["size", SimpleNamespace(name="val_auc", direction="max")])
-    ['size', 'val_auc:max']
-    """
-    several = getattr(given, "objectives", given)  # of its class MultiObjective
-    if isinstance(several, list | tuple):
-        return [objective_texts(each) for each in several]
-    if hasattr(given, "name") and hasattr(given, "direction"):
-        return f"{given.name}:{given.direction}"
-    return given
 
 
 def _is_list(value: object) -> TypeGuard[Iterable[object]]:

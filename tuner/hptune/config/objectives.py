@@ -12,8 +12,8 @@ from ..core.goals import MEASURED, RETURNED_NUMBER, Comparison, Constraint, Goal
 from ..core.spelling import did_you_mean
 from ..core.trial import Direction, Goal
 from ..errors import UnknownMetricError, UsageError
-from .fit_results import RETURNED
-from .model_file import Found
+from ..user_code.fit_results import RETURNED
+from ..user_code.model_file import Found
 
 if TYPE_CHECKING:
     import cattrs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..core.data_parallel import BatchRule, StrategyChoice
 from ..core.resources import Resources
 from ..errors import UsageError
-from .model_file import Found
+from ..user_code.model_file import Found
 from .settings import StudySettings
 
 _CARRIERS = {

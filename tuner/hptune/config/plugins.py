@@ -17,8 +17,8 @@ from ..errors import StudyError, UsageError, faults_of_others
 from ..pruners.registry import PRUNERS, PrunerRow, make_pruner
 from ..registry import STORED, Registry, Row, shown_name
 from ..samplers.registry import SAMPLERS, SamplerRow
-from .model_file import SourceKind
-from .pickling import pickled, read_pickle, write_pickle
+from ..user_code.model_file import SourceKind
+from ..user_code.pickling import pickled, read_pickle, write_pickle
 from .places import AUTO, CLUSTERS, EXECUTORS, ClusterRow, ExecutorRow
 from .settings import SETTINGS, StudySettings
 

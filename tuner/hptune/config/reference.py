@@ -19,9 +19,9 @@ from ..errors import without_passwords
 from ..pruners.registry import PRUNERS
 from ..registry import Registry
 from ..samplers.registry import SAMPLERS
+from ..user_code.source_checks import NO_DATA_IN_PYTHON, NO_LOAD_DATA
 from .places import CLUSTERS, EXECUTORS
 from .settings import SETTINGS, StudySettings
-from .source_checks import NO_DATA_IN_PYTHON, NO_LOAD_DATA
 
 _ARGUMENTS = {each.flag: each.argument for each in SETTINGS} | {"--study": "directory="}
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 
 from ..core.goals import Goals
 from ..core.pruner import PrunerSettings
 from ..core.space.space import SearchSpace
 from ..errors import UsageError
 from ..pruners.registry import PRUNERS, make_pruner
-from ..samplers.registry import listed
-from .model_file import Found
+from ..samplers.auto import choose
+from ..samplers.registry import AUTO, listed
+from ..user_code.model_file import Found, SourceKind
 from .plugins import check_own_options, find_pruner, find_sampler
 from .settings import StudySettings
 
@@ -55,6 +57,28 @@ def epochs_notes(settings: StudySettings, found: Found) -> list[str]:
     return [f"--epochs is {asked}, but fit() trains {own} epochs whatever it is given; {remedy}"]
 
 
+def with_entry(settings: StudySettings, found: Found) -> StudySettings:
+    """Return the settings with the entry point that was found, for all workers and later runs."""
+    is_file = settings.source.kind is SourceKind.FILE
+    return replace(settings, entry=found.entry) if is_file else settings
+
+
+def with_search(
+    settings: StudySettings, space: SearchSpace, *, at_once: int
+) -> tuple[StudySettings, list[str]]:
+    """Return the settings with a search chosen for all of the study's runs, and a line on it."""
+    if settings.search != AUTO:
+        return settings, []
+    choice = choose(space, trials=settings.budget_trials, parallel_trials=at_once)
+    chosen = replace(
+        settings,
+        search=choice.search,
+        grid_resolution=choice.grid_resolution,
+        trials=settings.budget_trials,
+    )
+    return chosen, [f"--search auto takes {choice.search}: {choice.why}"]
+
+
 def check_search(settings: StudySettings, goals: Goals) -> None:
     """Check that the search can be made.
 
@@ -68,6 +92,19 @@ def check_search(settings: StudySettings, goals: Goals) -> None:
     if row.count is not None and settings.priors:
         raise UsageError(
             f"--search {row.name} tries every value and ignores priors; leave --prior out"
+        )
+
+
+def check_repeats(settings: StudySettings, goals: Goals) -> None:
+    """Check that configurations can race by these goals.
+
+    Raises:
+        UsageError: They cannot.
+    """
+    if settings.repeats > 1 and len(goals.objectives) > 1:
+        raise UsageError(
+            f"--repeats is {settings.repeats}, but a race needs one objective, and there are "
+            f"{len(goals.objectives)}; --confirm trains the best of several objectives again"
         )
 
 

@@ -16,8 +16,8 @@ from ..errors import UsageError
 from ..pruners.registry import PRUNERS
 from ..registry import shown_name
 from ..samplers.registry import is_listed
+from ..user_code.model_file import ObjectiveSource, SourceKind
 from . import kinds
-from .model_file import ObjectiveSource, SourceKind
 from .objectives import check_objectives
 from .options import DEFAULT_REPEATS, DEFAULT_TRIALS, StudyOptions
 from .places import AUTO, CLUSTERS

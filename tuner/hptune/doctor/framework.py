@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..config.model_file import check_path, load
 from ..errors import how_to_install
 from ..training.keras.first_batch import see_framework, tiny_code, train_one_batch
+from ..user_code.model_file import check_path, load
 from ..worker.forkserver.isolation import allocate_as_needed
 from ..worker.gpus.machine import Gpus
 from .findings import Finding, Subject, failed, passed, warned

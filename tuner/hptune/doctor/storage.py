@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..core.resources import size
 from ..errors import StudyLockedError
-from ..storage.filesystem import mount_of
+from ..files.filesystem import mount_of
 from ..storage.ledger.database import connect
 from ..storage.lock import MasterLock, locks_work
 from .findings import Finding, Subject, failed, passed, warned

@@ -6,5 +6,5 @@ Offers: `base.Executor` (the contract), `dask.DaskExecutor`, `dask_client.connec
 `joblib.JoblibExecutor`, `parallel.ParallelExecutor` (several processes per attempt, on any of
 them), `file_exchange.FileExchange` (files of workers that do not see the study's directory).
 
-May import: `errors`, `core`, `security`, `config`, `worker`.
+May import: `errors`, `core`, `user_code`, `security`, `worker`.
 """

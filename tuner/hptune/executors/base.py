@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..config.model_file import ObjectiveSource
 from ..core.attempt import AttemptId, Halt
 from ..core.clock import Clock
 from ..core.messages import Event
 from ..core.notice import Notice
+from ..user_code.model_file import ObjectiveSource
 from ..worker.orders import AttemptOrder, ProcessOrder
 
 

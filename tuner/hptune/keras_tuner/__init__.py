@@ -10,8 +10,8 @@ models are built and trained in the trials' processes alone.
 
 Offers: these names, and `script.run_script`.
 
-May import: `errors`, `config`, `core`, `keras_tuner`, `master`, `reporting`, `storage`, `study`,
-`training`, `tuner`.
+May import: `errors`, `core`, `user_code`, `keras_tuner`, `master`, `reporting`, `storage`,
+`study`, `training`, `tuner`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Tuner:
     ) -> None:
         del tuner_id, logger
         _check_overrides(self, hypermodel)
-        from ..config.model_file import BuildFunction
+        from ..user_code.model_file import BuildFunction
 
         self.oracle = oracle
         self.hypermodel = hypermodel if hasattr(hypermodel, "build") else BuildFunction(hypermodel)
@@ -184,11 +184,11 @@ class Tuner:
     def search_space_summary(self, extended: object = None) -> None:
         """Print the hyperparameters, which a process of its own finds by building the model."""
         del extended
-        from ..config.model_file import ObjectiveSource, SourceKind, UserCode, save
-        from ..config.search_arguments import read_hyperparameters
         from ..core.space.space import SearchSpace
         from ..master.code_reader import read_code
         from ..reporting.results.space import space_text
+        from ..user_code.model_file import ObjectiveSource, SourceKind, UserCode, save
+        from ..user_code.search_arguments import read_hyperparameters
 
         build = self.hypermodel.build
 
@@ -258,7 +258,7 @@ class Tuner:
         return TunerOfScript(self._tuned, directory=self._path, resume=True, **settings)
 
     def _trains_by_itself(self) -> bool:
-        from ..config.search_arguments import has_own_fit
+        from ..user_code.search_arguments import has_own_fit
 
         return has_own_fit(self.hypermodel)
 
@@ -341,8 +341,8 @@ class _Repeated:
         return self._hypermodel.build(hp)
 
     def fit(self, hp: Any, model: Any, *data: Any, callbacks: Any = (), **keywords: Any) -> Any:
-        from ..config.search_arguments import has_own_fit
         from ..training.keras.objective import own_fit
+        from ..user_code.search_arguments import has_own_fit
 
         results = []
         for number in range(self._count):
@@ -357,7 +357,7 @@ class _Repeated:
 
 def _check_overrides(tuner: Tuner, hypermodel: Any) -> None:
     """Check that nothing is overridden that hptune would not call."""
-    from ..config.entry_points import RUN_TRIAL
+    from ..user_code.entry_points import RUN_TRIAL
 
     name = type(tuner).__name__
     if hasattr(type(tuner), "run_trial"):

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import keras_tuner as tuners
-from ..config.foreign_searches import replaced_on_import
-from ..config.user_errors import one_line, user_traceback
 from ..errors import HptuneError, ModelFileError, StudyError
+from ..user_code.foreign_searches import replaced_on_import
+from ..user_code.user_errors import one_line, user_traceback
 
 
 def run_script(path: Path, settings: Mapping[str, Any]) -> None:

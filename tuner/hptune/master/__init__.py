@@ -6,5 +6,5 @@ no machine learning framework.
 Offers: `run.start`, `run.resume`, `replay.replay`, `detached`.
 
 May import: `errors`, `text`, `core`, `samplers`, `storage`, `config`, `worker`, `executors`,
-`clusters`, `reporting`, `master.earlier`, `scaling`, `registry`.
+`clusters`, `reporting`, `master.earlier`, `scaling`, `registry`, `files`, `user_code`.
 """

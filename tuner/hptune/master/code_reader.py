@@ -10,7 +10,6 @@ from typing import Any
 
 from ..clusters.base import Cluster
 from ..clusters.layout import trial_resources
-from ..config.model_file import OF_EACH_TRIAL, Found, ObjectiveSource
 from ..config.plugins import find_executor
 from ..config.settings import StudySettings
 from ..core.resources import Resources
@@ -20,6 +19,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion
 from ..errors import UsageError
 from ..registry import shown_name
+from ..user_code.model_file import OF_EACH_TRIAL, Found, ObjectiveSource
 from ..worker.forkserver.client import ForkServer
 from ..worker.orders import ModelOrder, ProbeOrder, SizeOrder
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config.code_copy import copies_of
-from ..config.model_file import SourceKind
 from ..config.plugins import find_sampler
 from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
@@ -13,11 +11,13 @@ from ..core.messages import StudyOpened
 from ..core.resources import Amount
 from ..core.study_config import StudyConfig
 from ..executors.base import Executor
+from ..files.file_errors import storage_errors
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
-from ..storage.file_errors import storage_errors
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
+from ..user_code.code_copy import copies_of
+from ..user_code.model_file import SourceKind
 from ..worker.dask.study_access import StudyAccess, prepare_access
 from ..worker.orders import AttemptLimits, StudyBrief
 from .loop import SplitChooser, StudyLoop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import text
 from ..core.messages import Finish, FinishReason
 from ..errors import ObjectiveFailedError, UnknownMetricError
-from ..storage.file_errors import storage_full
+from ..files.file_errors import storage_full
 from .compose import Run
 
 

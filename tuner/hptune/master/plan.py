@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..clusters.layout import WorkerLayout
-from ..config.model_file import Found, SourceKind
 from ..config.objectives import goals_to_json, resolve_goals
 from ..config.parallel_trials import carrier_of, check_splits
 from ..config.plugins import check_place
 from ..config.resolved import (
     PLENTY,
+    check_repeats,
     check_search,
     checked_pruner,
     epochs_notes,
     resolve_epochs,
     space_notes,
+    with_entry,
+    with_search,
 )
 from ..config.settings import StudySettings
 from ..core.goals import Goals
@@ -28,11 +30,9 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
 from ..core.trial import Direction, Goal, Suggestion
-from ..errors import UsageError
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
-from ..samplers.auto import choose
-from ..samplers.registry import AUTO
+from ..user_code.model_file import Found
 from .workforce import Workforce
 
 if TYPE_CHECKING:
@@ -152,19 +152,6 @@ def check_request(settings: StudySettings) -> None:
     checked_pruner(settings, settings.epochs or PLENTY, anything)
 
 
-def check_repeats(settings: StudySettings, goals: Goals) -> None:
-    """Check that configurations can race by these goals.
-
-    Raises:
-        UsageError: They cannot.
-    """
-    if settings.repeats > 1 and len(goals.objectives) > 1:
-        raise UsageError(
-            f"--repeats is {settings.repeats}, but a race needs one objective, and there are "
-            f"{len(goals.objectives)}; --confirm trains the best of several objectives again"
-        )
-
-
 def _earlier_studies(settings: StudySettings, goals: Goals, space: SearchSpace) -> list[Earlier]:
     if not settings.warm_start:
         return []
@@ -184,21 +171,23 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     )
     space = SearchSpace.from_json(found.space)
     epochs = resolve_epochs(settings, found)
-    completed_points(settings.start_points, space)
-    with_priors(space, settings.priors)
-    earlier = _earlier_studies(settings, goals, space)
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
-    settings, why = _with_search(with_entry(settings, found), space, at_once=at_once)
+    settings, why = with_search(with_entry(settings, found), space, at_once=at_once)
     check_search(settings, goals)
     check_repeats(settings, goals)
     check_splits(found, settings)
     carrier = carrier_of(found, layout.resources, settings)
+    pruner = checked_pruner(settings, epochs, goals)
+    lines = [*epochs_notes(settings, found), *space_notes(settings, space)]
+    completed_points(settings.start_points, space)
+    with_priors(space, settings.priors)
+    earlier = _earlier_studies(settings, goals, space)
     return RunPlan(
         settings=settings,
         goals=goals,
         epochs=epochs,
-        pruner=checked_pruner(settings, epochs, goals),
+        pruner=pruner,
         go_on=(),
         retried=(),
         retries_nodes=False,
@@ -214,37 +203,14 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
             *found.warnings,
             *notes,
             *why,
-            *epochs_notes(settings, found),
-            *space_notes(settings, space),
+            *lines,
             *carrier.notes,
             *(each.note for each in earlier),
         ),
     )
 
 
-def with_entry(settings: StudySettings, found: Found) -> StudySettings:
-    """Return the settings with the entry point that was found, for all workers and later runs."""
-    is_file = settings.source.kind is SourceKind.FILE
-    return replace(settings, entry=found.entry) if is_file else settings
-
-
 def layout_for(workers: Workforce, found: Found, goals: Goals) -> WorkerLayout:
     """Return how cores are divided; trials share no device if their times are compared."""
     layout = workers.layout(found.constants)
     return layout.without_sharing() if "seconds_per_epoch" in goals.metrics else layout
-
-
-def _with_search(
-    settings: StudySettings, space: SearchSpace, *, at_once: int
-) -> tuple[StudySettings, list[str]]:
-    """Return the settings with a search chosen for all of the study's runs, and a line on it."""
-    if settings.search != AUTO:
-        return settings, []
-    choice = choose(space, trials=settings.budget_trials, parallel_trials=at_once)
-    chosen = replace(
-        settings,
-        search=choice.search,
-        grid_resolution=choice.grid_resolution,
-        trials=settings.budget_trials,
-    )
-    return chosen, [f"--search auto takes {choice.search}: {choice.why}"]

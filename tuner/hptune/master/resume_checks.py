@@ -8,11 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..config.model_file import SourceKind
 from ..config.objectives import goals_of, read_constraint, read_objective
 from ..config.plugins import pruner_maker
 from ..config.settings import BY_NAME, StudySettings
-from ..config.source_checks import check_syntax
 from ..core.attempt import AttemptId
 from ..core.budget import DeviceBudget
 from ..core.engine.engine import Engine
@@ -26,6 +24,8 @@ from ..samplers.registry import AUTO
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts, damage_errors
 from ..text import duration
+from ..user_code.model_file import SourceKind
+from ..user_code.source_checks import check_syntax
 
 
 @dataclass(frozen=True, slots=True)

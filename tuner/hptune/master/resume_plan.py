@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import text
-from ..config.model_file import Found
 from ..config.objectives import goals_of
 from ..config.parallel_trials import carrier_of, check_splits
 from ..config.places import AUTO
 from ..config.plugins import check_place
-from ..config.resolved import checked_pruner
+from ..config.resolved import check_repeats, checked_pruner, with_entry
 from ..config.settings import SETTINGS, StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason
@@ -26,7 +25,8 @@ from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
 from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
-from .plan import RunPlan, check_repeats, layout_for, with_entry
+from ..user_code.model_file import Found
+from .plan import RunPlan, layout_for
 from .resume_checks import Past, check_changes, check_room
 from .workforce import Workforce
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clusters.choice import choose_cluster
-from ..config.model_file import SourceKind
 from ..config.plugins import check_plug_ins, find_cluster, pruner_maker
 from ..config.settings import StudySettings
 from ..core.clock import SystemClock
@@ -27,6 +26,7 @@ from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..text import duration, plural
+from ..user_code.model_file import SourceKind
 from ..worker.dask.versions import installed
 from .compose import Run, compose, opened, study_access
 from .exit_errors import raise_finish
@@ -120,13 +120,13 @@ def _start(
         with lock.beating():
             found = workers.code.read(directory.path)
             plan = plan_start(settings, found, workers)
+            facts = {
+                "hptune_version": installed().get("hptune", "unknown"),
+                "created_at": workers.clock.now(),
+                "is_keras": found.is_keras,
+                **plan.first_facts(),
+            }
             check_plug_ins(settings, plan.pruner, plan.goals, space=plan.space, seed=plan.seed)
-        facts = {
-            "hptune_version": installed().get("hptune", "unknown"),
-            "created_at": workers.clock.now(),
-            "is_keras": found.is_keras,
-            **plan.first_facts(),
-        }
         with Ledger.create(directory, facts, lock=lock, while_locked=_patience(display)) as ledger:
             run = Run(plan, workers, directory, lock, ledger, Engine(pruner_maker(settings)))
             return _run_and_stop(run, display)

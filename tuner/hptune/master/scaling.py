@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ..clusters.base import Cluster
 from ..clusters.choice import choose_cluster
-from ..config.model_file import Found
 from ..config.plugins import find_cluster
 from ..config.settings import StudySettings
 from ..core.attempt import Cause, Ending
@@ -21,12 +20,13 @@ from ..core.space.space import SearchSpace
 from ..core.step_request import check_divides
 from ..errors import ModelFileError, StudyError, UsageError
 from ..executors.parallel import ParallelExecutor
+from ..files.file_errors import storage_errors
 from ..scaling.curve import Failure, Point, Sample, ScalingCurve
 from ..scaling.measurer import NOT_OF_THE_MODEL, MeasuringPlan, measure_curve
 from ..scaling.step_runner import STEP_GOALS, StepRunner, TrialSizes, divisors
 from ..storage.directory import StudyDirectory
-from ..storage.file_errors import storage_errors
 from ..text import amount, plural
+from ..user_code.model_file import Found
 from ..worker.dask.study_access import prepare_access
 from ..worker.orders import StudyBrief
 from .workforce import Workforce

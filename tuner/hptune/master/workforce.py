@@ -11,9 +11,7 @@ from typing import Self
 
 from ..clusters.base import Cluster
 from ..clusters.layout import WorkerLayout, checked_trial, resolve_layout
-from ..config.model_file import SourceKind
 from ..config.settings import StudySettings
-from ..config.source_checks import check_source
 from ..core.clock import SystemClock
 from ..core.messages import NodeExcluded
 from ..core.notice import Notice
@@ -21,6 +19,8 @@ from ..core.resources import Resources
 from ..core.snapshot import StudySnapshot
 from ..executors.base import Executor, RunContext
 from ..reporting.terminal.display import is_notebook
+from ..user_code.model_file import SourceKind
+from ..user_code.source_checks import check_source
 from ..worker.forkserver.client import ForkServer
 from .code_reader import CodeReader
 

@@ -14,7 +14,7 @@ import cattrs
 
 from ..core.attempt import Cause, Ending
 from ..errors import NotAFileError
-from ..storage.files import atomic_write, read_whole
+from ..files.access import atomic_write, read_whole
 
 FILE = "scaling.json"
 """The file in a study's directory with its model's curves."""

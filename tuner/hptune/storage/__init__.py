@@ -2,7 +2,7 @@
 
 Offers: `directory.StudyDirectory`, `lock.MasterLock`, `lease`, `requests.RequestFile`,
 `asking.ask`, `notes.write_note`, `replacing.replacing`, `artifacts.StudyFiles`,
-`attempt_journal.AttemptJournal`, `filesystem.mount_of`, `files`, `file_errors`.
+`attempt_journal.AttemptJournal`.
 
-May import: `errors`, `text`, `core`, `security`, `storage.ledger`.
+May import: `errors`, `text`, `core`, `files`, `storage.ledger`.
 """

@@ -18,10 +18,10 @@ from .. import text
 from ..core.goals import Goals
 from ..core.trial import Trial
 from ..errors import NotAFileError
+from ..files.access import atomic_write, read_whole, replacing
+from ..files.file_errors import storage_errors
 from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory
-from .file_errors import storage_errors
-from .files import atomic_write, read_whole, replacing
 
 logger = logging.getLogger(__name__)
 

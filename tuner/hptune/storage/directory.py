@@ -28,8 +28,9 @@ from typing import Self
 from .. import text
 from ..core.meeting import log_name
 from ..errors import NoStudyError, StudyExistsError, UsageError
-from ..security.ownership import everybody_may_write, is_foreign, other_writers
-from .file_errors import storage_errors
+from ..files.access import whole_path
+from ..files.file_errors import storage_errors
+from ..files.ownership import everybody_may_write, is_foreign, other_writers
 from .lease import LockOwner
 from .lock import MasterLock, living_owner, locks_work
 from .requests import RequestFile
@@ -40,17 +41,6 @@ _PRIVATE = 0o700
 _OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
 _LOADED = ("study.db", "program.py", "objective.pkl", "data.joblib", "code", "trials")
 """Names in the directory that decide which code runs: the ledger names the model file."""
-
-
-def whole_path(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path without `..`: `runs/../one` becomes `/here/one`.
-
-    Symbolic links are kept, because they may lead elsewhere on other machines. A `..` after a
-    symbolic link is kept too if its removal would change where the path leads.
-    """
-    given = Path(path).expanduser().absolute()
-    plain = Path(os.path.normpath(given))
-    return plain if plain.resolve() == given.resolve() else given
 
 
 class StudyDirectory:

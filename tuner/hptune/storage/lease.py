@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import NotAFileError
-from .files import read_part
+from ..files.access import read_part
 
 STALE_SECONDS = 60.0
 """Age of a heartbeat, in seconds, from which its master counts as dead.

@@ -33,9 +33,9 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import NotAFileError, StudyError, StudyLockedError
-from .file_errors import removed
-from .files import open_plain
-from .filesystem import mount_of
+from ..files.access import open_plain
+from ..files.file_errors import removed
+from ..files.filesystem import mount_of
 from .lease import HEARTBEAT_SECONDS, STALE_SECONDS, UNKNOWN, Lease, LockOwner, boot_id
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .. import text
 from ..errors import UsageError
-from ..security.ownership import is_foreign, user_name
+from ..files.ownership import is_foreign, user_name
 
 _MARK_BYTES = 1_000
 """Where the mark of a file that hptune made is looked for."""

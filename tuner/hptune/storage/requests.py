@@ -22,8 +22,8 @@ from cattrs import BaseValidationError
 
 from ..core.user_requests import Note, UserAction, UserRequest
 from ..errors import NotAFileError, UsageError
-from .file_errors import storage_errors
-from .files import open_plain, read_part
+from ..files.access import open_plain, read_part
+from ..files.file_errors import storage_errors
 
 _MOST_BYTES = 1_000_000
 """How much of the file is read at once, and so the longest request."""

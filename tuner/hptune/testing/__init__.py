@@ -11,6 +11,6 @@ The suites need pytest, which the extra `test` brings. `hptune.testing.studies.p
 not: it runs a whole study on thousands of simulated workers in seconds. They are those of
 `simulated.SimulatedExecutor`; `simulated_parts` has its workers, needs and faults.
 
-May import: `core`, `pruners`, `config`, `worker`, `executors`,
-`clusters`, `master`. Nothing imports this.
+May import: `core`, `user_code`, `pruners`, `config`, `worker`, `executors`, `clusters`, `master`.
+Nothing imports this.
 """

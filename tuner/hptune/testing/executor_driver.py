@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 
-from ..config.model_file import ObjectiveSource, SourceKind
 from ..core.attempt import AttemptId, Cause, Ending, Usage
 from ..core.clock import SystemClock
 from ..core.goals import Goals
@@ -33,6 +32,7 @@ from ..core.messages import (
 from ..core.resources import Capacity, Placement
 from ..core.trial import Direction, Goal
 from ..executors.base import Executor, RunContext
+from ..user_code.model_file import ObjectiveSource, SourceKind
 from ..worker.forkserver.client import ForkServer
 from ..worker.orders import AttemptOrder, StudyBrief
 from .simulated_parts import Curve, SimulatedEnd

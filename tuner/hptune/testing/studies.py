@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..config.model_file import ObjectiveSource, SourceKind
 from ..core.attempt import Attempt, AttemptId
 from ..core.engine.engine import Engine
 from ..core.goals import Goals
@@ -22,6 +21,7 @@ from ..core.trial import Trial
 from ..master.loop import Observer, SplitChooser, StudyLoop
 from ..master.suggester import SimulatedSuggester
 from ..pruners.registry import make_pruner
+from ..user_code.model_file import ObjectiveSource, SourceKind
 from ..worker.orders import AttemptLimits, StudyBrief
 from .simulated import SimulatedExecutor
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from ..config.pickling import StoredData, StoredObject
 from ..errors import UsageError
-from ..storage.directory import StudyDirectory
+from ..user_code.pickling import StoredData, StoredObject
 from .stored_dataset import StoredDataset, is_dataset
 
 DATA_FILE = "data.joblib"
@@ -16,7 +16,7 @@ DATASETS = ("data.training", "data.validation")
 
 
 def store_fit_data(
-    directory: StudyDirectory, train: Sequence[Any], validation: Any, steps: Sequence[int | None]
+    directory: Path, train: Sequence[Any], validation: Any, steps: Sequence[int | None]
 ) -> Callable[[], Any] | None:
     """Return what gives the trials their data, which is written into the study's directory.
 
@@ -41,14 +41,14 @@ def store_fit_data(
     if is_dataset(x):
         if len(given) > 1:
             raise UsageError("x is a dataset, which has the targets; leave out y and sample_weight")
-        given = StoredDataset.store(x, directory.path / DATASETS[0], steps=steps[0])
+        given = StoredDataset.store(x, directory / DATASETS[0], steps=steps[0])
     elif _gives_batches(x) and len(given) == 1:
         given = StoredObject.store(x)
     if is_dataset(validation):
-        validation = StoredDataset.store(validation, directory.path / DATASETS[1], steps=steps[1])
+        validation = StoredDataset.store(validation, directory / DATASETS[1], steps=steps[1])
     elif validation is not None and _gives_batches(validation):
         validation = StoredObject.store(validation)
-    return StoredData.store((given, validation), directory.path / DATA_FILE)
+    return StoredData.store((given, validation), directory / DATA_FILE)
 
 
 def _gives_batches(data: object) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..config.model_file import UserCode
 from ..core.attempt import MISNAMED, Cause, Ending
 from ..core.goals import RETURNED_NUMBER
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
+from ..user_code.model_file import UserCode
 from .context import AttemptStopped, TrialContext, UnknownMetric
 from .results import metrics_of
 

@@ -14,9 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..config.fit_results import RETURNED, FitResult
-from ..config.model_file import Found, UserCode
-from ..config.source_checks import NO_LOAD_DATA
 from ..core.attempt import Cause
 from ..core.space.enumeration import is_open
 from ..core.space.parameters import (
@@ -28,6 +25,9 @@ from ..core.space.parameters import (
 )
 from ..core.trial import ParamValue
 from ..errors import ModelFileError, SpaceError
+from ..user_code.fit_results import RETURNED, FitResult
+from ..user_code.model_file import Found, UserCode
+from ..user_code.source_checks import NO_LOAD_DATA
 from .context import StandInTrial, stated_cause
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters

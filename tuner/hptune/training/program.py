@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
-from ..config.programs import filled_in
 from ..errors import ProgramFailed
+from ..user_code.programs import filled_in
 from .context import TrialContext, as_metrics
 
 STEP_NAMES = ("step", "epoch")

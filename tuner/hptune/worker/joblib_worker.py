@@ -14,8 +14,8 @@ from dataclasses import replace
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
-from ..config.model_file import ObjectiveSource
 from ..core.messages import Event, WorkerJoined
+from ..user_code.model_file import ObjectiveSource
 from . import devices
 from .orders import AttemptOrder, StopOrder
 from .runner import AttemptRunner

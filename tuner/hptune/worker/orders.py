@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..config.model_file import ObjectiveSource
 from ..core.attempt import AttemptId, Halt, StopAt
 from ..core.data_parallel import DATA_PARALLEL, DataParallel
 from ..core.goals import Goals
@@ -15,6 +14,7 @@ from ..core.messages import Continue
 from ..core.resources import Placement
 from ..core.step_request import StepRequest
 from ..core.trial import Params, Score
+from ..user_code.model_file import ObjectiveSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

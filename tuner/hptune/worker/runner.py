@@ -18,12 +18,12 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from ..config.model_file import ObjectiveSource
 from ..core.attempt import AttemptId, Cause, Ending, Halt, Usage
 from ..core.messages import AttemptEnded, AttemptStarted, Measured, Reported
 from ..errors import StudyError
 from ..storage.attempt_journal import HEARTBEAT_SECONDS, AttemptJournal
 from ..storage.lease import STALE_SECONDS
+from ..user_code.model_file import ObjectiveSource
 from .addresses import outward
 from .forkserver.channel import Channel, NoFilesLeft, UnreadableMessage
 from .forkserver.client import Client

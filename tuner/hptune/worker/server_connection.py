@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from ..config.model_file import ObjectiveSource
 from ..errors import StudyError
+from ..user_code.model_file import ObjectiveSource
 from .forkserver.client import Client, ForkServer
 
 

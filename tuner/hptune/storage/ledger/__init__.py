@@ -3,7 +3,7 @@
 Offers: `Ledger` (the only writer), `LedgerReader`, `FollowedReports`, `StudyFacts`,
 `damage_errors`.
 
-May import: `errors`, `core`, `storage`.
+May import: `errors`, `core`, `files`, `storage`.
 """
 
 from .database import damage_errors

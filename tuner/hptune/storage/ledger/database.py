@@ -20,12 +20,12 @@ from typing import cast
 
 from ...core.messages import Event
 from ...errors import StudyError
+from ...files.file_errors import is_removed, removed, storage_full
 from ..directory import StudyDirectory
-from ..file_errors import is_removed, removed, storage_full
 from .codec import decode_event, loads
 from .facts import StudyFacts
 
-FORMAT = 2
+FORMAT = 3
 """The number of this ledger format. A study of any other format is refused."""
 
 BUSY_SECONDS = 30.0

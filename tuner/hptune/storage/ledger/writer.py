@@ -14,9 +14,9 @@ from ...core.attempt import Attempt
 from ...core.messages import Event, Reported
 from ...core.trial import Trial
 from ...errors import StudyError
+from ...files.access import sync_directory
+from ...files.file_errors import storage_errors
 from ..directory import StudyDirectory, study_exists
-from ..file_errors import storage_errors
-from ..files import sync_directory
 from ..lock import MasterLock, taken_over
 from .codec import dumps, encode_event
 from .database import (

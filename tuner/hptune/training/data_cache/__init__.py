@@ -3,5 +3,5 @@
 Offers: `data_cache.cached`, `data_cache.call_load_data`; `data_cache.note_import`, `join` and
 `close` for the process that starts the trials.
 
-May import: `core`, `storage`, `config`, `training.resume`.
+May import: `core`, `files`, `user_code`, `training.resume`.
 """

@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.resources import size
-from ...storage.files import mapped
-from ...storage.filesystem import mount_of
+from ...files.access import mapped
+from ...files.filesystem import mount_of
 from .hyperparameters_read import HyperparametersRead
 
 MIN_MAPPED_BYTES = 65_536

@@ -3,6 +3,6 @@
 Offers: `objective.train`, `recorder.Recorder`, `compiled_model`, `kept_model`, `first_batch` (for
 `hptune doctor`).
 
-May import: `errors`, `core`, `config`, `training`, `training.data_cache`, `training.resume`,
+May import: `errors`, `core`, `user_code`, `training`, `training.data_cache`, `training.resume`,
 `training.strategies`.
 """

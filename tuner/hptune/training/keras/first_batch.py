@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...config.model_file import BuildFunction, UserCode
+from ...user_code.model_file import BuildFunction, UserCode
 from ..context import StandInTrial
 from ..hyperparameters import make_hyperparameters
 from .objective import build, load_data, train

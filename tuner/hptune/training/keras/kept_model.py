@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...config.model_file import ObjectiveSource, UserCode, load, own_objects
 from ...core.trial import Params
 from ...errors import StudyError
+from ...user_code.model_file import ObjectiveSource, UserCode, load, own_objects
 from ..hyperparameters import make_hyperparameters
 from ..resume.checkpoint import Checkpoints
 from ..resume.model_state import set_weights, variables_of

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...config.fit_results import RETURNED, FitResult
-from ...config.model_file import UserCode
-from ...config.search_arguments import has_own_fit
-from ...config.source_checks import NO_LOAD_DATA
 from ...core.attempt import Cause, Ending
 from ...core.goals import MEASURED, Goals, unknown_metric
 from ...core.trial import Direction, Goal, Score
 from ...errors import ModelFileError
+from ...user_code.fit_results import RETURNED, FitResult
+from ...user_code.model_file import UserCode
+from ...user_code.search_arguments import has_own_fit
+from ...user_code.source_checks import NO_LOAD_DATA
 from ..context import TrialContext, UnknownMetric, as_metrics
 from ..data_cache.data_cache import call_load_data
 from ..results import metrics_of

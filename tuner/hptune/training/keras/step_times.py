@@ -18,10 +18,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from ...config.model_file import UserCode
 from ...core.attempt import Cause, Ending
 from ...core.step_request import BATCH, STEP_SECONDS, STEPS, StepRequest, check_divides
 from ...errors import ModelFileError
+from ...user_code.model_file import UserCode
 from ..context import TrialContext
 from ..replaced_methods import replaced
 from ..resume.randomness import seed_after_loading

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...errors import DISK_FULL
-from ...security.ownership import check_loadable, withhold_writing
+from ...files.ownership import check_loadable, withhold_writing
 
 log = logging.getLogger(__name__)
 

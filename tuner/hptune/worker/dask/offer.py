@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from ...config.kinds import is_scheduler_address
 from ...core.resources import Capacity, size
 from ...errors import StudyError, UsageError
 from ...security.handshake import INSECURE, identity_for
@@ -72,16 +71,11 @@ def offered(options: WorkerOptions) -> Offer:
     """Return an offer of this machine's resources, or of a part of them.
 
     Raises:
-        UsageError: More is offered than there is, or `scheduler` is not an address, or one
-            without certificates, which the user has not accepted.
+        UsageError: More is offered than there is, or `scheduler` is without certificates, which
+            the user has not accepted.
         StudyError: There are fewer GPUs here than this process's job asked for.
     """
     scheduler, cpus, gpus = options.scheduler, options.cpus, options.gpus
-    if not is_scheduler_address(scheduler):
-        raise UsageError(
-            f"the scheduler is {scheduler!r}; allowed are an address such as tls://node1:8786, as "
-            "`hptune scheduler` prints it, and the path of its scheduler file (.json)"
-        )
     address = address_of(scheduler)
     identity = None
     if address:

@@ -12,9 +12,9 @@ from typing import Any
 
 from distributed import Status, WorkerPlugin
 
-from ...config.model_file import ObjectiveSource
 from ...core.attempt import AttemptId
 from ...core.messages import WorkerJoined, WorkerRefused
+from ...user_code.model_file import ObjectiveSource
 from ..addresses import host_of
 from ..monitoring.master_liveness import MasterLiveness, MasterState
 from ..private_folder import create_folder

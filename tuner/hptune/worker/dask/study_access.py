@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...config.code_copy import CODE, keep_copy, keep_modules
-from ...config.model_file import ObjectiveSource, sha256
+from ...user_code.code_copy import CODE, keep_copy, keep_modules
+from ...user_code.model_file import ObjectiveSource, sha256
 from ..transport.files import files_below
 
 PATIENCE_SECONDS = 3.0

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec
 
-from ...config.model_file import ObjectiveSource
 from ...core.attempt import AttemptId
 from ...core.messages import AttemptEnded, AttemptWaits
+from ...user_code.model_file import ObjectiveSource
 from .. import devices
 from ..device_queue import DEVICE_QUEUE, WAITS, QueueEntry
 from ..orders import AttemptOrder, ProcessOrder, StopOrder

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...config.model_file import UserCode, load
-from ...config.user_errors import storable
 from ...core.attempt import Ending, Halt
 from ...core.messages import AttemptEnded, AttemptStarted, Continue, Event, Measured, Reported
 from ...training import context
 from ...training.resume.checkpoint import room_needed
+from ...user_code.model_file import UserCode, load
+from ...user_code.user_errors import storable
 from ..monitoring import memory, usage
 from ..orders import AttemptOrder
 from . import isolation

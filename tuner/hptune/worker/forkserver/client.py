@@ -21,8 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from ...config.model_file import Found, ObjectiveSource, SourceKind, frameworks
 from ...errors import ModelFileError, StudyError
+from ...user_code.model_file import Found, ObjectiveSource, SourceKind, frameworks
 from ..orders import ModelOrder, NotFound, Order, ProbeOrder, Question, SizeOrder
 from ..private_folder import create_folder
 from ..process_ids import began

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...config.user_errors import one_line, user_traceback
 from ...core.attempt import Cause, Ending, Halt
 from ...errors import DISK_FULL, ProgramFailed
 from ...training.context import AttemptStopped, NonFiniteMetric, UnknownMetric, stated_cause
 from ...training.resume.checkpoint import NoRoom
+from ...user_code.user_errors import one_line, user_traceback
 
 _LEAST_BYTES = 1_000_000
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ...config.model_file import OF_EACH_TRIAL, Found, UserCode, load
-from ...config.user_errors import one_line, user_traceback
 from ...core.resources import Resources
 from ...core.trial import Params
 from ...errors import ModelFileError
+from ...user_code.model_file import OF_EACH_TRIAL, Found, UserCode, load
+from ...user_code.user_errors import one_line, user_traceback
 from ..gpus import machine
 from ..monitoring import memory
 from ..orders import ModelOrder, NotFound, ProbeOrder, Question, SizeOrder

@@ -34,8 +34,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from ...config.model_file import ObjectiveSource, SourceKind, frameworks, load
 from ...training.data_cache import data_cache
+from ...user_code.model_file import ObjectiveSource, SourceKind, frameworks, load
 from .. import devices
 from ..orders import AttemptOrder, Order, ProbeOrder, StudyBrief
 from ..process_ids import trial_of

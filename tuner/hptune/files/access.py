@@ -17,6 +17,17 @@ from .file_errors import storage_errors
 _Data = TypeVar("_Data")
 
 
+def whole_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path without `..`: `runs/../one` becomes `/here/one`.
+
+    Symbolic links are kept, because they may lead elsewhere on other machines. A `..` after a
+    symbolic link is kept too if its removal would change where the path leads.
+    """
+    given = Path(path).expanduser().absolute()
+    plain = Path(os.path.normpath(given))
+    return plain if plain.resolve() == given.resolve() else given
+
+
 def open_plain(path: Path, flags: int) -> int:
     """Open a file of a study, without waiting and through no link, and return its descriptor.
 

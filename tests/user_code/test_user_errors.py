@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from hptune.config.user_errors import first_argument
+from hptune.user_code.user_errors import first_argument
 
 
 class Digits:

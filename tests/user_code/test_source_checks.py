@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hptune.config.source_checks import check_source
 from hptune.errors import ModelFileError, UsageError
+from hptune.user_code.source_checks import check_source
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hptune.errors import StorageFullError
-from hptune.storage.files import atomic_write
+from hptune.files.access import atomic_write
 
 
 def test_atomic_write_replaces(tmp_path: Path) -> None:

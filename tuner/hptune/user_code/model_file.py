@@ -24,7 +24,6 @@ from ..errors import ModelFileError
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
-from .kinds import objective_texts
 from .pickling import StoredData, pickled, read_head, read_pickle, write_pickle
 from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
 from .source_checks import check_syntax, syntax_error
@@ -384,3 +383,18 @@ def own_objects(code: UserCode) -> dict[str, Any]:
         for name, value in names.items()
         if inspect.isclass(value) or inspect.isfunction(value)
     }
+
+
+def objective_texts(given: Any) -> Any:
+    """Return an objective, or a list of them, with texts for objects of KerasTuner's.
+
+    >>> from types import SimpleNamespace
+    >>> objective_texts(["size", SimpleNamespace(name="val_auc", direction="max")])
+    ['size', 'val_auc:max']
+    """
+    several = getattr(given, "objectives", given)  # of its class MultiObjective
+    if isinstance(several, list | tuple):
+        return [objective_texts(each) for each in several]
+    if hasattr(given, "name") and hasattr(given, "direction"):
+        return f"{given.name}:{given.direction}"
+    return given

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ModelFileError
-from ..storage.files import replacing
+from ..files.access import replacing
 from .model_file import ObjectiveSource, SourceKind, module_digests, sha256
 
 CODE = "code"

@@ -13,8 +13,8 @@ from types import CodeType
 from typing import IO, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ..errors import UsageError
-from ..security.ownership import check_loadable, withhold_writing
-from ..storage.files import mapped, replacing
+from ..files.access import mapped, replacing
+from ..files.ownership import check_loadable, withhold_writing
 from .user_errors import notebook_cells, remember_cells
 
 

@@ -10,12 +10,12 @@ from typing import IO, Any
 import numpy as np
 import pytest
 
-from hptune.config import pickling
-from hptune.config.model_file import ObjectiveSource, SourceKind, load
-from hptune.config.pickling import StoredData
 from hptune.errors import UsageError
-from hptune.security.ownership import check_loadable
+from hptune.files.ownership import check_loadable
 from hptune.training.resume.checkpoint import Checkpoints
+from hptune.user_code import pickling
+from hptune.user_code.model_file import ObjectiveSource, SourceKind, load
+from hptune.user_code.pickling import StoredData
 from planted import Planted
 
 NOBODY = 65534

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from hptune.config.scripts import is_keras_tuner_script
+from hptune.user_code.scripts import is_keras_tuner_script
 from in_process import InProcess, refused
 
 TUNED = "tuner = kt.Hyperband(build_model)\n{0}tuner.search(x, y)\n"

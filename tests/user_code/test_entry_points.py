@@ -11,9 +11,8 @@ from types import ModuleType
 import pytest
 
 from hptune import Tuner, UsageError
-from hptune.config.kinds import objective_texts
-from hptune.config.model_file import ObjectiveSource, SourceKind, UserCode, load
 from hptune.errors import ModelFileError
+from hptune.user_code.model_file import ObjectiveSource, SourceKind, UserCode, load, objective_texts
 from in_process import InProcess
 from real_runs import trials
 

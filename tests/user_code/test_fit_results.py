@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hptune.config.fit_results import FitResult, result_of
+from hptune.user_code.fit_results import FitResult, result_of
 
 
 def made(body: str) -> Any:
