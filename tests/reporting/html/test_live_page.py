@@ -143,6 +143,8 @@ def test_a_trial_appears_without_a_reload() -> None:
         wait_for(lambda: page.locator("#trial .figure svg").count() == 2, "its curves")
         assert grave_faults(page) == []
         page.get_by_role("link", name="Running", exact=True).click()
+        # A section that comes above the button would move it from under the pointer.
+        page.wait_for_function("!document.querySelector('section.coming')")
         # A button that is pressed stays where it is.
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Stop trial 16", exact=True).hover()
@@ -183,6 +185,7 @@ def test_text_that_is_selected_stays_until_it_is_not() -> None:
 
 def test_a_section_that_nobody_sees_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hptune.reporting.html.live._STILL_SECONDS", 1e6)
+    monkeypatch.setattr("hptune.reporting.html.live._DRAWING_SECONDS", 1e6)
     source = Source(60)
     with live(source) as page:
         token = urlsplit(page.address).query.removeprefix("token=")
