@@ -314,7 +314,7 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
 def ask(
     page: PageServer, method: str, path: str, body: str = "{}", *, host: str = "", **headers: str
 ) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=200)
     headers["Host"] = host or f"127.0.0.1:{page.port}"
     if method == "POST":
         connection.request(method, path, body, headers)
@@ -351,7 +351,7 @@ def test_only_who_has_the_token_gets_anything() -> None:
             assert ask(page, "GET", page.folder, host=host, Cookie=cookie)[0] == 200
         assert ask(page, "GET", page.folder, host="127.0.0.1.evil", Cookie=cookie)[0] == 403
         # A browser sends the cookie to this page only, not to other ports of the machine.
-        connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=200)
         connection.request("GET", f"/?token={token}")
         answer = connection.getresponse()
         assert (answer.status, answer.getheader("Location")) == (303, page.folder)
