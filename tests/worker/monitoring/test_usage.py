@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -483,16 +484,23 @@ def test_gpus_by_nvidia_smi(commands: Commands, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_nvidia_smi_that_hangs_is_not_asked_again_for_minutes(
-    commands: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = tmp_path / "calls"
-    commands.make("nvidia-smi", f"echo >> {calls}; exec sleep 60")
+    calls, popen = list[list[str]](), subprocess.Popen
+
+    def counted(command: list[str], **options: Any) -> subprocess.Popen[str]:
+        calls.append(command)
+        return popen(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", counted)
+    commands.make("nvidia-smi", "exec sleep 600")
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setattr(nvidia, "ANSWER_SECONDS", 0.3)
     monkeypatch.setattr(nvidia.Nvidia, "hung_at", -math.inf)
     for _ in range(3):
         assert Gpus().names == ()
-    assert len(calls.read_text().splitlines()) == 1
+    assert len(calls) == 1
     commands.make("nvidia-smi", SMI)
+    monkeypatch.setattr(nvidia, "ANSWER_SECONDS", 200.0)
     monkeypatch.setattr(nvidia, "PAUSE_SECONDS", 0.0)
     assert Gpus().names == ("0", "1")
