@@ -299,7 +299,7 @@ def test_one_that_hangs_says_where(attempts: Attempts) -> None:
             trial.report(1, value=0.5)
             stuck_for_ever()
         """,
-        hang_timeout_seconds=1.5,
+        hang_timeout_seconds=5.0,
     )
     assert result.ending.cause is Cause.HUNG
     assert "in stuck_for_ever" in result.log
@@ -341,6 +341,28 @@ def test_one_whose_time_is_up_leaves_a_checkpoint(attempts: Attempts) -> None:
         "ran longer than the 1 s allowed",
     )
     assert (result.directory / "checkpoint" / "state").exists()
+
+
+def test_while_its_worker_is_held_up_an_attempt_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where Slurm suspends a job, or a machine has no time for anybody."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    meter, memory_of_worker = usage.Meter(os.getpid()), watchdog.MemoryWatchdog()
+    watched = watchdog.Watchdog(meter, Placement("w", (0,)), 600.0, Gpus())
+
+    def ending_after(seconds: float) -> Ending | None:
+        now[0] += seconds
+        watched.look()
+        return watched.broken_limit(memory_of_worker)
+
+    assert ending_after(1.0) is None
+    assert ending_after(3600.0) is None
+    assert [ending_after(1.0) for _ in range(590)] == [None] * 590
+    endings = [ending_after(1.0) for _ in range(20)]
+    (cause,) = {each.cause for each in endings if each is not None}
+    assert cause is Cause.HUNG
 
 
 def test_the_cost_of_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
