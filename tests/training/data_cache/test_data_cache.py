@@ -433,13 +433,13 @@ def test_the_files_stay_while_another_process_serves_the_study(node: Node, calls
         node.join()
         node.load(calls.load_data)
         ready.set()
-        done.wait(60)
+        done.wait(200)
         data_cache.close()
 
     process = FORK.Process(target=another_worker)
     node.load(calls.load_data)
     process.start()
-    assert ready.wait(60)
+    assert ready.wait(200)
     data_cache.close()
     assert len(node.files) == 3
     done.set()
