@@ -21,7 +21,7 @@ from hptune.testing.clusters import ClusterSuite
 from hptune.testing.executor_driver import Stage, open_stage
 from private_grid_engine import QUEUE, PrivateGridEngine
 from real_runs import Hptune, Started, rows, states, wait_for
-from slurm_studies import finish, model, reached
+from slurm_studies import finish, go, model, reached
 
 JOB: dict[str, Any] = {
     "cores": 1,
@@ -65,15 +65,15 @@ def test_a_study_survives_a_deleted_job_a_killed_worker_and_ctrl_c(
     hptune: Hptune, grid_engine: PrivateGridEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(hptune, monkeypatch)
-    model(hptune, epochs=40, seconds=0.25)
+    model(hptune, epochs=400, seconds=0.25)
     run = start(hptune, "--trials", 2, "--max-jobs", 2)
     study = hptune.study()
-    wait_for(lambda: reached(study, 2, count=2), "two trials under way", seconds=60)
+    wait_for(lambda: reached(study, 2, count=2), "two trials under way")
     first, second = sorted(workers(hptune), key=int)
     grid_engine.run("qdel", first)
     os.kill(workers(hptune)[second], signal.SIGKILL)
     gone = {first, second}
-    wait_for(lambda: len({*workers(hptune)} - gone) == 2, "two other jobs", seconds=60)
+    wait_for(lambda: len({*workers(hptune)} - gone) == 2, "two other jobs")
     run.interrupt()
     ended = run.wait()
     assert ended.code == 130, ended
@@ -81,7 +81,8 @@ def test_a_study_survives_a_deleted_job_a_killed_worker_and_ctrl_c(
     assert f"job {first} has ended" in ended.err
     assert f"job {second} has ended" in ended.err
     assert grid_engine.jobs() == {}
-    finish(hptune, hptune.start("resume", "study"), count=2, epochs=40, seconds=60)
+    go(hptune)
+    finish(hptune, hptune.start("resume", "study"), count=2, epochs=400)
 
 
 @pytest.mark.slow
@@ -156,7 +157,7 @@ def test_what_cannot_work_is_said_and_leaves_nothing(
 ) -> None:
     configure(hptune, monkeypatch, **changes)
     model(hptune, epochs=1, seconds=0.0)
-    ended = start(hptune, "--trials", 4, *options).wait(seconds=60)
+    ended = start(hptune, "--trials", 4, *options).wait()
     assert (ended.code, words in ended.err) == (code, True), ended.err
     assert "Traceback" not in ended.err
     assert ("no such module" in ended.err) == (code == 1)

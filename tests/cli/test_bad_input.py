@@ -414,7 +414,7 @@ def test_a_file_that_starts_threads_is_imported_by_each_trial(hptune: Hptune) ->
 
         def objective(hp, trial):
             asked.put(hp.Float("x", -1, 1))
-            return answered.get(timeout=30)
+            return answered.get(timeout=200)
         """,
     )
     ended = hptune("run", model, *LIGHT, "--study", hptune.study())

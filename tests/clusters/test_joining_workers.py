@@ -311,12 +311,12 @@ def test_a_worker_leaves_on_the_signal_of_a_batch_system_and_before_its_walltime
     study = hptune.study()
     run = scheduler.run(model, "--trials", 1, "--seed", 5)
     for wanted in (signal.SIGUSR2, None):
-        worker = scheduler.worker("--cpus", 1, *(() if wanted else ("--walltime", "12s")))
+        worker = scheduler.worker("--cpus", 1, *(() if wanted else ("--walltime", "40s")))
         read_until(worker.process.stdout, "joined" if wanted else "; leaves at ")
         read_until(worker.process.stdout, f"study {study}: trial 0 starts with ")
         if wanted:
             worker.process.send_signal(wanted)
-        ended = worker.wait(seconds=60)
+        ended = worker.wait()
         why = wanted.name if wanted else "the end of the job's walltime"
         assert re.search(f"{why}.*: trials here are released", ended.out), ended
         assert ended.code == 0

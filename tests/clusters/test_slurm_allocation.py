@@ -152,7 +152,7 @@ def cluster(
 def lines_of(cluster: AllocationCluster, count: int) -> list[str]:
     """Return the output once it has this many lines."""
     found: list[str] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 200
     while len(found) < count and time.monotonic() < deadline:
         found += cluster.check()
         time.sleep(0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,13 @@ def test_containers_join_a_study_use_what_they_may_and_leave_without_loss(
     wait_for(lambda: len(attempts(study)) == 4, "a trial on the worker that came late")
     note(f"from a worker's joining to its first trial: {time.monotonic() - joined:.1f} s")
     wait_for(lambda: len(in_the_middle(study)) == 4, "its middle")
+
+    def is_healthy(name: str) -> bool:
+        return containers.health(name).code == 0
+
     for name in ("scheduler", "one"):
-        assert containers.health(name).code == 0, containers.health(name)
+        # Its server has three seconds to answer; a container is unhealthy after several checks.
+        wait_for(partial(is_healthy, name), f"{name} to be healthy")
     containers.kill("two")
     assert late.terminate().code == 0
     (containers.work / "go").touch()

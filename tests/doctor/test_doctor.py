@@ -240,12 +240,20 @@ for each in check_storage(Subject(study=sys.argv[1])):
     assert "No space left" in " ".join(lines)
 
 
+@pytest.fixture
+def _commits_may_take_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy for a moment has no slow file system."""
+    monkeypatch.setattr("hptune.doctor.storage.SLOW_COMMIT_SECONDS", 1e6)
+
+
+@pytest.mark.usefixtures("_commits_may_take_any_time")
 def test_nothing_is_left_beside_the_study(tmp_path: Path) -> None:
     found = list(check_storage(Subject(study=str(tmp_path / "a" / "b"))))
     assert {each.status for each in found if each.name in ("locks", "SQLite")} == {Status.PASS}
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("_commits_may_take_any_time")
 def test_locks_that_other_machines_do_not_see(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,10 +279,15 @@ def test_the_workers_of_a_scheduler(hptune: Hptune) -> None:
     assert f"hptune worker {file}" in found["workers"].advice
     for _ in range(2):
         hptune.start("worker", file, "--cpus", 1, "--memory", "2GB")
-    wait_for(lambda: "2 workers" in examined(subject, "a worker")["workers"].found, "both workers")
-    found = examined(subject, "a worker")
+
+    def both() -> dict[str, Finding] | None:
+        """Return what is found where two workers answer, unless the machine is very busy now."""
+        found = examined(subject, "a worker")
+        is_busy = found["workers"].advice == "the network or this machine is very busy"
+        return found if "2 workers answered" in found["workers"].found and not is_busy else None
+
+    found = wait_for(both, "both workers")
     assert {each.status for each in found.values()} == {Status.PASS}
-    assert "2 workers answered" in found["workers"].found
     offer = found["worker resources"].found
     assert offer.startswith("2 workers, each 1 core, no GPU, 2 GB of memory, on "), offer
     asked = examined(replace(subject, gpus_per_trial=2), "a worker")

@@ -240,7 +240,7 @@ def train(example):
 for example in examples:
     child = multiprocessing.get_context("fork").Process(target=train, args=(example,))
     child.start()
-    child.join(60)
+    child.join(200)
     if child.exitcode is None:
         child.kill()
         child.join()
@@ -257,7 +257,7 @@ def test_importing_runs_no_tensorflow_operation() -> None:
         [sys.executable, "-W", "ignore", "-c", IMPORT_THEN_FORK, str(EXAMPLES), *names],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

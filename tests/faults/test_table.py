@@ -37,7 +37,14 @@ import atexit, json, os, pathlib, signal, subprocess, sys, time
 
 def stop_for(seconds):
     me = os.getpid()
-    waking = f"import os, signal, time; time.sleep({{seconds}}); os.kill({{me}}, signal.SIGCONT)"
+    # It waits for the stop: a signal that came before it would wake nobody.
+    waking = f'''
+import os, pathlib, signal, time
+while ") T " not in pathlib.Path("/proc/{{me}}/stat").read_text():
+    time.sleep(0.01)
+time.sleep({{seconds}})
+os.kill({{me}}, signal.SIGCONT)
+'''
     subprocess.Popen([sys.executable, "-c", waking])
     os.kill(me, signal.SIGSTOP)
 

@@ -79,7 +79,7 @@ def model_text() -> str:
 def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune, cli: InProcess) -> None:
     model = hptune.file("model.py", model_text())
     ended = hptune(
-        "run", model, "--search", "grid", "--study", hptune.study(), "--trial-timeout", "8"
+        "run", model, "--search", "grid", "--study", hptune.study(), "--trial-timeout", "30"
     )
     assert ended.code == 0, ended.err
     assert f"the grid has {len(WAYS)} configurations" in ended.err
@@ -105,7 +105,7 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune, cli:
         "large step": "ValueError: trial.report: the step is 9223372036854775808; allowed is less "
         "than 2**63",
         "large error": "ValueError: \\udc80\\0" + "x" * 298,
-        "too long": "ran longer than the 8 s allowed",
+        "too long": "ran longer than the 30 s allowed",
         "returns text": "objective() returned 'good'; allowed are a number, a dict of metrics "
         "such as {'value': 0.93}, or a list of them, whose mean is taken",
     }

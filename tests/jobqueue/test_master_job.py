@@ -194,7 +194,7 @@ def test_a_requeue_that_nobody_hears_is_asked_for_again(
     squeue: Path, commands: Commands, silence: str
 ) -> None:
     commands.make("scontrol", silence)
-    squeue.write_text("echo '1 RUNNING'\n" * 100)
+    squeue.write_text("echo '1 RUNNING'\n" * 1000)
     assert outcome(squeue, seconds=1.5) is RequeueOutcome.UNKNOWN
 
 
@@ -202,5 +202,5 @@ def test_a_requeue_that_nobody_hears_is_asked_for_again(
 def test_nobody_knows_what_becomes_of_a_job_while_slurm_is_silent(
     squeue: Path, silence: str
 ) -> None:
-    squeue.write_text(f"{silence}\n" * 100)
+    squeue.write_text(f"{silence}\n" * 1000)
     assert outcome(squeue, seconds=0.5) is RequeueOutcome.UNKNOWN

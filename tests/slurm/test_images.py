@@ -18,7 +18,7 @@ from slurm_studies import job_ids, reached
 
 # The value is whole only if each epoch ran once, and inside of the image.
 MODEL = """
-import json, sys, time
+import json, os, sys, time
 import beside
 
 OBJECTIVE, DIRECTION = "total", "max"
@@ -27,14 +27,14 @@ def objective(hp, trial):
     x = hp.Float("x", 0.0, 1.0)
     saved = trial.checkpoint_dir / "total.json"
     done, total = json.loads(saved.read_text()) if saved.exists() else (0, 0.0)
-    for epoch in range(done + 1, 13):
-        time.sleep(0.25)
+    for epoch in range(done + 1, 401):
+        time.sleep(0.0 if os.path.exists({go!r}) else 0.25)
         total += x * epoch * (sys.prefix == "/opt/hptune")
         saved.write_text(json.dumps([epoch, total]))
         trial.report(epoch, total=total)
         if trial.should_stop():
             break
-    return {"total": total}
+    return {{"total": total}}
 """
 
 
@@ -60,7 +60,8 @@ def test_jobs_run_their_workers_in_an_image_and_leave_it_in_good_order(
 ) -> None:
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the image has Python 3.11, as the master must have")
-    (elsewhere / "model.py").write_text(MODEL)
+    go = elsewhere / "go"
+    (elsewhere / "model.py").write_text(MODEL.format(go=str(go)))
     (elsewhere / "beside.py").touch()
     hptune.file(
         "slurm.toml",
@@ -75,15 +76,18 @@ def test_jobs_run_their_workers_in_an_image_and_leave_it_in_good_order(
         "slurm.toml", "--study", study, "--search", "random", "--trials", 2,
         "--gpus-per-trial", 1, "--max-jobs", 2, PYTHONPATH=str(packages),
     )  # fmt: skip
-    wait_for(lambda: reached(study, 3), "a trial under way", seconds=120)
+    wait_for(lambda: reached(study, 3, count=2), "two trials under way")
     first = min(job_ids(slurm))
     slurm.run("scancel", first)
+    over = "SELECT * FROM attempts WHERE outcome IS NOT NULL"
+    wait_for(lambda: rows(study, over), "its trial to leave")
+    go.touch()
     ended = run.wait(seconds=200)
     assert ended.code == 0, ended
     found = trials(study)
     assert [trial["state"] for trial in found] == ["COMPLETE"] * 2
     for trial in found:
-        assert trial["value"] == pytest.approx(trial["params"]["x"] * 78)
+        assert trial["value"] == pytest.approx(trial["params"]["x"] * 80200)
     outcomes = [row["outcome"] for row in rows(study, "SELECT outcome FROM attempts")]
     assert "RELEASED" in outcomes, outcomes
     assert "LOST" not in outcomes, outcomes

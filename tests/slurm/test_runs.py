@@ -10,23 +10,27 @@ import sys
 
 import pytest
 
+from hptune_jobqueue.commands import JobState
+from hptune_jobqueue.jobs_file import read_jobs
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, rows, states, wait_for
-from slurm_studies import GPUS, SLICES, WALLTIME, finish, job_ids, model, reached, start
+from slurm_studies import GPUS, SLICES, WALLTIME, finish, go, job_ids, model, reached, start
 
 
 def test_a_killed_master_is_resumed_with_the_same_jobs_and_no_two_trials_share_a_gpu(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
-    model(hptune, epochs=4, seconds=0.8)  # long enough for both jobs to take part
+    model(hptune, epochs=400, seconds=0.8)  # none ends before all four GPUs are in use
     run = start(hptune, GPUS, "--trials", 8, "--gpus-per-trial", 1, "--max-jobs", 2)
-    wait_for(lambda: reached(hptune.study(), 2, count=4), "four trials under way", seconds=120)
+    wait_for(lambda: reached(hptune.study(), 2, count=4), "four trials under way")
+    wait_for(lambda: shown_running(hptune) == 2, "the master's next look at the queue")
     before = job_ids(slurm)
     run.kill()
     status = hptune("status", "study").out
     assert "jobs     2 running, as Slurm showed them " in status
     assert f"{min(before)}  running in gpu on g" in status
-    output = finish(hptune, hptune.start("resume", "study"), count=8, epochs=4)
+    go(hptune)
+    output = finish(hptune, hptune.start("resume", "study"), count=8, epochs=400)
     assert "took over 2 jobs of an earlier run" in output
     shown = slurm.run("squeue", "--noheader", "--array", "--states=all", "-o", "%i").split()
     first = int(min(before).partition("_")[0])
@@ -48,24 +52,31 @@ def test_a_killed_master_is_resumed_with_the_same_jobs_and_no_two_trials_share_a
     assert not (hptune.study() / "jobs" / "scheduler.json").exists()
 
 
+def shown_running(hptune: Hptune) -> int:
+    """Return how many jobs ran when the master last looked."""
+    shown = read_jobs(hptune.study() / "jobs")
+    return sum(job.state is JobState.RUNNING for job in shown.jobs) if shown else 0
+
+
 def test_trials_go_on_elsewhere_when_jobs_are_cancelled_requeued_or_lost_with_their_node(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
-    # Long enough that neither ends while the requeued job waits: one trial needs one job only.
-    model(hptune, epochs=80, seconds=0.4)
+    # Neither ends while the requeued job waits: one trial needs one job only.
+    model(hptune, epochs=400, seconds=0.4)
     run = start(hptune, SLICES, "--trials", 2, "--gpus-per-trial", 1, "--max-jobs", 2)
     study = hptune.study()
-    wait_for(lambda: reached(study, 3, count=2), "two trials under way", seconds=120)
+    wait_for(lambda: reached(study, 3, count=2), "two trials under way")
     first, second = sorted(job_ids(slurm))
     slurm.run("scancel", first)
     wait_for(lambda: len(job_ids(slurm) - {first}) == 2, "a replacement")
     slurm.run("scontrol", "requeue", second)
-    wait_for(lambda: reached(study, 12, count=2), "both to continue", seconds=120)
+    wait_for(lambda: reached(study, 12, count=2), "both to continue")
     assert second in job_ids(slurm)
     # The requeued job may still wait for its turn: then the replacement's node is lost.
     node = next(line.split()[-1] for line in slurm.jobs() if line.split()[1] == "RUNNING")
     slurm.kill_node(node)
-    output = finish(hptune, run, count=2, epochs=80)
+    go(hptune)
+    output = finish(hptune, run, count=2, epochs=400)
     slurm.mend_node(node)
     assert f"job {first} on " in output
     held = rows(study, "SELECT outcome, reason FROM attempts")

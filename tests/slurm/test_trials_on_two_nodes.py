@@ -15,7 +15,7 @@ import pytest
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune, Started, rows, trials, wait_for
 from requirements import require
-from slurm_studies import GPUS, SLICES, job_ids, start
+from slurm_studies import GPUS, SLICES, go, job_ids, start
 
 PAIR = ("--trials", 1, "--nodes-per-trial", 2, "--gpus-per-trial", 2)
 JOB_OF_TWO = GPUS + "nodes = 2\n"
@@ -59,7 +59,7 @@ def objective(hp, trial):
     weights = np.array(weights)
     epoch, norm = done, float(np.square(weights).sum())
     for epoch in range(done + 1, {epochs} + 1):
-        time.sleep({seconds})
+        time.sleep(0.0 if os.path.exists({notes!r} + "/go") else {seconds})
         weights = train_epoch(trial, weights)
         if trial.rank == 0:
             new = saved.with_suffix(".new")
@@ -158,13 +158,15 @@ def test_a_trial_on_the_two_nodes_of_a_job_continues_in_another_job(
     hptune: Hptune, slurm: PrivateSlurm
 ) -> None:
     """The workers of a job join and leave together."""
-    model(hptune, PLAIN, epochs=24, seconds=0.25)
+    model(hptune, PLAIN, epochs=400, seconds=0.25)
     run = start(hptune, JOB_OF_TWO, *PAIR, "--max-jobs", 1)
     wait_for_steps(hptune, 3)
     (first,) = job_ids(slurm)
     assert gangs(hptune) == [(first, "g1"), (first, "g2")]
     slurm.run("scancel", first)
-    ended = run.wait(seconds=120)
+    wait_for(lambda: len(attempts(hptune)) == 2, "another attempt")
+    go(hptune)
+    ended = run.wait()
     assert ended.code == 0, ended.err
     assert "Slurm: 1 job running on g1, g2" in ended.err
     assert f"job {first} on g[1-2] ended: CANCELLED" in ended.err
@@ -173,7 +175,7 @@ def test_a_trial_on_the_two_nodes_of_a_job_continues_in_another_job(
     # The signal reaches all of the job's workers, and their trials leave in good order.
     assert "killed" not in (held[0]["reason"] or "")
     assert all(sorted(row["nodes"]) == ["g1", "g2"] for row in held)
-    check_ranks(hptune, epochs=24)
+    check_ranks(hptune, epochs=400)
     ((second, _), *others) = gangs(hptune)[2:]
     assert [gang for gang, _ in others] == [second]
     wait_until(lambda: not slurm.jobs(), "an empty queue")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -282,12 +283,15 @@ def test_a_directory_that_is_renamed(directory: StudyDirectory) -> None:
     assert not directory.path.exists()
 
 
-def test_the_heartbeat(directory: StudyDirectory) -> None:
-    lease = directory.path / "lease"
-    with directory.acquire() as lock:
+def test_the_heartbeat(directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, now = directory.path / "lease", time.monotonic()
+    with monkeypatch.context() as at_once:
+        at_once.setattr(time, "monotonic", lambda: now)
+        lock = directory.acquire()
         age_heartbeat(directory, seconds=2 * HEARTBEAT_SECONDS)
         aged = lease.stat().st_mtime
         lock.refresh()
+    with lock:
         assert lease.stat().st_mtime == aged, "too soon after the last heartbeat"
         lock.refresh(every_seconds=0)
         assert lease.stat().st_mtime > aged

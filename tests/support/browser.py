@@ -19,7 +19,7 @@ class Browser:
 
     def __init__(self, context: Any) -> None:
         self.page = context.new_page()
-        self.page.set_default_timeout(15_000)
+        self.page.set_default_timeout(100_000)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", self._on_console)

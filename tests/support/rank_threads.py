@@ -21,7 +21,7 @@ def together(world_size: int, call: Callable[[Ranks], Any], *, nodes: int = 1) -
     results: list[Any] = [None] * world_size
 
     def work(rank: int) -> None:
-        ranks = Ranks.connect(rank, members, ports[rank], secret=b"s", timeout_seconds=60)
+        ranks = Ranks.connect(rank, members, ports[rank], secret=b"s", timeout_seconds=200)
         try:
             results[rank] = call(ranks)
         except Exception as error:  # the result, for the test

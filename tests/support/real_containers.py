@@ -197,7 +197,7 @@ class Container:
         for line in stream:
             self._read[name] += line
 
-    def until(self, pattern: str, *, seconds: float = 60.0) -> re.Match[str]:
+    def until(self, pattern: str, *, seconds: float = 200.0) -> re.Match[str]:
         """Wait until the output matches; returns the match."""
 
         def found() -> re.Match[str] | None:
@@ -220,7 +220,7 @@ class Container:
         self.sigterm()
         return self.end()
 
-    def end(self, *, seconds: float = 120.0) -> Ended:
+    def end(self, *, seconds: float = 240.0) -> Ended:
         """Wait for the end."""
         code = self._process.wait(seconds)
         for each in self._threads:

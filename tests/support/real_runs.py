@@ -213,7 +213,7 @@ class Hptune:
         """Return the folders of runs in the temporary directory."""
         return [path.name for path in self.temporary.glob("hptune-*")]
 
-    def assert_nothing_left(self, *, seconds: float = 60.0) -> None:
+    def assert_nothing_left(self, *, seconds: float = 120.0) -> None:
         """Check that no process (so no port either) and no temporary folder is left."""
         deadline = time.monotonic() + seconds
         while (self.processes() or self.leftovers()) and time.monotonic() < deadline:

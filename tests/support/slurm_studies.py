@@ -25,7 +25,7 @@ def objective(hp, trial):
     saved = trial.checkpoint_dir / "total.json"
     done, total = json.loads(saved.read_text()) if saved.exists() else (0, 0.0)
     for epoch in range(done + 1, {epochs} + 1):
-        time.sleep({seconds})
+        time.sleep(0.0 if os.path.exists({go!r}) else {seconds})
         total += x * epoch
         new = saved.with_suffix(".new")
         new.write_text(json.dumps([epoch, total]))
@@ -39,7 +39,14 @@ def objective(hp, trial):
 
 
 def model(hptune: Hptune, *, epochs: int, seconds: float) -> None:
-    hptune.file("model.py", MODEL.format(epochs=epochs, seconds=seconds))
+    """Write the model file; an epoch takes these seconds until the file `go` exists."""
+    go = str(hptune.directory / "go")
+    hptune.file("model.py", MODEL.format(epochs=epochs, seconds=seconds, go=go))
+
+
+def go(hptune: Hptune) -> None:
+    """Let all trials end soon: their epochs take no more time."""
+    (hptune.directory / "go").touch()
 
 
 def start(hptune: Hptune, toml: str, *options: object) -> Started:

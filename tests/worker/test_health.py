@@ -23,7 +23,10 @@ class _Healthy(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_server_is_healthy_while_it_answers(tmp_path: Path) -> None:
+def test_a_server_is_healthy_while_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hptune.worker.health._ANSWER_SECONDS", 200.0)
     assert check(tmp_path) == "no scheduler or worker runs here"
     with dask_folder(str(tmp_path)) as folder:
         assert check(tmp_path) == "the worker has not joined a scheduler"

@@ -82,7 +82,7 @@ def starting(tmp_path: Path) -> Iterator[Slow]:
 
 def test_it_stops_at_once_and_ends_once(starting: Slow) -> None:
     starting.runner.stop(ATTEMPT, Halt.STOP)
-    ended = starting.events.get(timeout=30)
+    ended = starting.events.get(timeout=200)
     assert isinstance(ended, AttemptEnded)
     assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Halt.STOP.cause)
     starting.runner.stop(ATTEMPT, Halt.RELEASE)
@@ -104,7 +104,7 @@ def test_one_that_was_told_to_stop_before_is_not_begun(slow: Slow) -> None:
     """Orders may overtake each other; the runner then does not wait for the import either."""
     slow.runner.stop(ATTEMPT, Halt.RELEASE)
     slow.runner.start(slow.order)
-    ended = slow.events.get(timeout=30)
+    ended = slow.events.get(timeout=200)
     assert isinstance(ended, AttemptEnded)
     assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Halt.RELEASE.cause)
     assert slow.events.empty()
@@ -118,7 +118,7 @@ def test_an_order_to_stop_does_not_wait_for_the_file_system_of_the_journal(
 
     def hangs(*_: object) -> None:
         asked.set()
-        assert answers.wait(60)
+        assert answers.wait(200)
 
     monkeypatch.setattr("hptune.worker.runner.AttemptJournal", hangs)
     (tmp_path / "model.py").write_text(WAITS.format(done=str(tmp_path / "done")))
@@ -134,7 +134,7 @@ def test_an_order_to_stop_does_not_wait_for_the_file_system_of_the_journal(
         stopping = threading.Thread(target=runner.stop, args=(ATTEMPT,))
         stopping.start()
         try:
-            ended = events.get(timeout=10)
+            ended = events.get(timeout=60)
         finally:
             answers.set()
             starting.join(60)
@@ -154,16 +154,16 @@ def test_one_that_finds_no_free_descriptor_ends_alone(
     monkeypatch.setattr("hptune.worker.runner.NO_FILES_SECONDS", 0.0)
     with contextlib.closing(runner):
         runner.start(order)
-        assert isinstance(events.get(timeout=30), AttemptStarted)
+        assert isinstance(events.get(timeout=200), AttemptStarted)
         with monkeypatch.context() as full:
             full.setattr(Channel, "pair", no_more_files)
             runner.start(replace(order, attempt=AttemptId(1, 0)))
-        lost = events.get(timeout=30)
+        lost = events.get(timeout=200)
         assert isinstance(lost, AttemptEnded)
         assert (lost.attempt.trial, lost.ending.cause) == (1, Cause.WORKER_LOST)
         assert "Too many open files" in lost.ending.reason
         done.touch()
-        while not isinstance(ended := events.get(timeout=30), AttemptEnded):
+        while not isinstance(ended := events.get(timeout=200), AttemptEnded):
             pass
         assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Cause.RETURNED)
 
@@ -185,7 +185,7 @@ def test_one_starts_when_others_have_closed_files(
     runner = AttemptRunner(order.brief.source, events.put, fork_server_address=warm.address)
     with contextlib.closing(runner):
         runner.start(order)
-        while not isinstance(ended := events.get(timeout=30), AttemptEnded):
+        while not isinstance(ended := events.get(timeout=200), AttemptEnded):
             pass
     assert ended.ending.cause is Cause.RETURNED
 

@@ -143,6 +143,8 @@ def test_a_trial_appears_without_a_reload() -> None:
         wait_for(lambda: page.locator("#trial .figure svg").count() == 2, "its curves")
         assert grave_faults(page) == []
         page.get_by_role("link", name="Running", exact=True).click()
+        # A section that comes above the button would move it from under the pointer.
+        page.wait_for_function("!document.querySelector('section.coming')")
         # A button that is pressed stays where it is.
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Stop trial 16", exact=True).hover()
@@ -183,6 +185,7 @@ def test_text_that_is_selected_stays_until_it_is_not() -> None:
 
 def test_a_section_that_nobody_sees_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hptune.reporting.html.live._STILL_SECONDS", 1e6)
+    monkeypatch.setattr("hptune.reporting.html.live._DRAWING_SECONDS", 1e6)
     source = Source(60)
     with live(source) as page:
         token = urlsplit(page.address).query.removeprefix("token=")
@@ -311,7 +314,7 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
 def ask(
     page: PageServer, method: str, path: str, body: str = "{}", *, host: str = "", **headers: str
 ) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=200)
     headers["Host"] = host or f"127.0.0.1:{page.port}"
     if method == "POST":
         connection.request(method, path, body, headers)
@@ -348,7 +351,7 @@ def test_only_who_has_the_token_gets_anything() -> None:
             assert ask(page, "GET", page.folder, host=host, Cookie=cookie)[0] == 200
         assert ask(page, "GET", page.folder, host="127.0.0.1.evil", Cookie=cookie)[0] == 403
         # A browser sends the cookie to this page only, not to other ports of the machine.
-        connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=200)
         connection.request("GET", f"/?token={token}")
         answer = connection.getresponse()
         assert (answer.status, answer.getheader("Location")) == (303, page.folder)

@@ -308,7 +308,7 @@ def test_a_study_of_another_format_is_refused(
     ledger.set_facts({"hptune_version": "7.0"})
     with contextlib.closing(sqlite3.connect(directory.database)) as connection, connection:
         connection.execute("UPDATE study SET value = ? WHERE key = 'format'", (found,))
-    refusal = rf"has ledger format .*by {writer}\).*reads format 2 only"
+    refusal = rf"has ledger format .*by {writer}\).*reads format 3 only"
     for opened in (Ledger.open, LedgerReader):
         with pytest.raises(StudyError, match=refusal):
             opened(directory)

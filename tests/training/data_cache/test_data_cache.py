@@ -75,7 +75,7 @@ def test_other_trials_wait_for_the_first(node: Node, calls: Calls) -> None:
     def load_data() -> Any:
         calls.note()
         begun.set()
-        assert gate.wait(30)
+        assert gate.wait(200)
         return arrays()
 
     def trial() -> float:
@@ -87,10 +87,10 @@ def test_other_trials_wait_for_the_first(node: Node, calls: Calls) -> None:
     ]
     for thread in threads:
         thread.start()
-    assert begun.wait(30)
+    assert begun.wait(200)
     gate.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(200)
     assert len(sums) == 4
     assert len(set(sums)) == 1
     assert calls.count == 1
@@ -108,7 +108,7 @@ def test_another_trial_takes_over_from_one_that_was_killed(node: Node, calls: Ca
 
     first = FORK.Process(target=lambda: node.load(load_data))
     first.start()
-    assert begun.wait(30)
+    assert begun.wait(200)
     os.kill(first.pid or 0, signal.SIGKILL)
     (x, _), _ = node.load(load_data)
     assert is_mapped(x)
@@ -129,7 +129,7 @@ def test_a_trial_does_not_wait_until_it_is_taken_for_hung(node: Node, calls: Cal
     first = FORK.Process(target=lambda: node.load(load_data))
     first.start()
     try:
-        assert begun.wait(30)
+        assert begun.wait(200)
         (x, _), _ = node.load(load_data, hang_timeout_seconds=0.1)
         assert not is_mapped(x)
         assert calls.count == 2
@@ -177,7 +177,7 @@ def test_a_trial_that_is_told_to_stop_does_not_wait(node: Node) -> None:
     first = FORK.Process(target=lambda: node.load(load_data))
     first.start()
     try:
-        assert begun.wait(30)
+        assert begun.wait(200)
         load = node.cached(load_data, while_waiting=stop)
         with pytest.raises(ToldToStop):
             load(make_hyperparameters())
@@ -433,13 +433,13 @@ def test_the_files_stay_while_another_process_serves_the_study(node: Node, calls
         node.join()
         node.load(calls.load_data)
         ready.set()
-        done.wait(60)
+        done.wait(200)
         data_cache.close()
 
     process = FORK.Process(target=another_worker)
     node.load(calls.load_data)
     process.start()
-    assert ready.wait(60)
+    assert ready.wait(200)
     data_cache.close()
     assert len(node.files) == 3
     done.set()

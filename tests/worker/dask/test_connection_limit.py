@@ -42,6 +42,13 @@ async def is_open(there: socket.socket) -> bool:
         return False
 
 
+async def kept_of(flood: list[socket.socket], *, closed: int) -> list[bool]:
+    """Return which connections are kept, once this many or more are closed."""
+    while (kept := [await is_open(each) for each in flood]).count(False) < closed:
+        await asyncio.sleep(0.01)
+    return kept
+
+
 async def connected(port: int, at: str = "127.0.0.1") -> socket.socket:
     one = socket.create_connection(("127.0.0.1", port), source_address=(at, 0))
     one.setblocking(False)
@@ -62,8 +69,7 @@ def test_the_oldest_of_the_host_with_most_connections_is_closed(
                 with contextlib.ExitStack() as stack:
                     other = stack.enter_context(await connected(port, "127.0.0.2"))
                     flood = [stack.enter_context(await connected(port)) for _ in range(150)]
-                    await asyncio.sleep(0.1)
-                    kept = [await is_open(each) for each in flood]
+                    kept = await kept_of(flood, closed=51)
                     assert kept == [False] * 51 + [True] * 99
                     assert await is_open(other)
                     assert await client.scheduler.identity()
@@ -86,13 +92,13 @@ def test_of_strangers_who_just_came_twice_as_many_are_kept(
     few_files: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_limit, "_MOST", 20)
+    monkeypatch.setattr(connection_limit, "_YOUNG_SECONDS", 1e6)
 
     async def flood() -> None:
         async with listening() as scheduler:
             with contextlib.ExitStack() as stack:
                 flood = [stack.enter_context(await connected(scheduler.port)) for _ in range(60)]
-                await asyncio.sleep(0.1)
-                kept = [await is_open(each) for each in flood]
+                kept = await kept_of(flood, closed=20)
                 assert kept == [False] * 20 + [True] * 40
 
     asyncio.run(flood())

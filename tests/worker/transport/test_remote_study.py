@@ -31,19 +31,19 @@ def test_a_worker_sends_until_the_end_of_the_attempt_is_told(
     assert not sends()
     (tmp_path / "trials" / "3" / "model.keras").write_text("whole")
     study.finish(attempt, ended.append)
-    notice = notices.get(timeout=30.0)
+    notice = notices.get(timeout=200.0)
     assert isinstance(notice, FilesChanged)
     assert sends()
     look = study._local.look
 
     def slowly(*given: Any, **named: Any) -> Any:
         looking.set()
-        assert go.wait(30.0)
+        assert go.wait(200.0)
         return look(*given, **named)
 
     monkeypatch.setattr(study._local, "look", slowly)
     study.taken(notice.ticket, [each.state.path for each in notice.changes.changed], None)
-    assert looking.wait(30.0)
+    assert looking.wait(200.0)
     assert sends()
     go.set()
     wait_for(lambda: ended, "the end of the attempt")

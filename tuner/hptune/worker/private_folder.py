@@ -42,9 +42,10 @@ def create_folder(parent: str | None = None, *, prefix: str = NAME) -> Path:
     """
     if parent is not None:
         Path(parent).mkdir(parents=True, exist_ok=True)
+    owner = f"{place()} {os.getpid()} {began(os.getpid())}"
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    (folder / _OWNER).write_text(owner)  # at once: without it, a folder is left for an hour
     _sweep(folder.parent)
-    (folder / _OWNER).write_text(f"{place()} {os.getpid()} {began(os.getpid())}")
     return folder
 
 

@@ -130,8 +130,10 @@ async function update() {
     known = state.comparison.version;
     showComparison(state.comparison);
   }
-  if (!document.getSelection().containsNode(document.getElementById("rows"), true)
-      || document.getSelection().isCollapsed) showRows();
+  // What is pressed or selected stays: a box that is replaced meanwhile gets no click.
+  const table = document.getElementById("rows"), selection = document.getSelection();
+  const isSelected = !selection.isCollapsed && selection.containsNode(table, true);
+  if (!isSelected && !table.matches(":active")) showRows();
   return state.seconds;
 }
 

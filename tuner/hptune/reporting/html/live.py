@@ -263,7 +263,7 @@ class LivePage:
     def _sections(
         self, contents: ReportContents, names: Collection[str]
     ) -> tuple[dict[str, _Drawn], bool]:
-        """Draw sections that have changed, those first that were drawn longest ago.
+        """Draw sections that have changed, at least one; first those drawn longest ago.
 
         Returns:
             The sections by name, and whether there was time for all.
@@ -273,7 +273,7 @@ class LivePage:
         until = time.monotonic() + _DRAWING_SECONDS
         drawn: dict[str, _Drawn] = {}
         for each in wanted:
-            if time.monotonic() > until:
+            if drawn and time.monotonic() > until:
                 return drawn, False
             drawn[each.name] = self._section(contents, each)
         return drawn, True

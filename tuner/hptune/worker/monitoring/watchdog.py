@@ -25,6 +25,10 @@ _LAST_SHARE = 0.03
 _IDLE_SHARE = 0.005
 """Share of one core that an idle attempt may use."""
 
+_HELD_UP_SECONDS = 2.0
+"""Time between two looks from which this process was held up: suspended with its job, say. What it
+watches may have been, too."""
+
 _DUMP_SECONDS = 5.0
 """Seconds that an attempt that hangs gets to write its stacks."""
 
@@ -107,7 +111,7 @@ class Watchdog:
         self._resident = 0
         self._has_reported = False
         # The last time at which it did something, and its CPU time by then.
-        self._alive_at = time.monotonic()
+        self._alive_at = self._looked_at = time.monotonic()
         self._cpu_seconds = 0.0
 
     def reported(self, step: int) -> bool:
@@ -122,9 +126,15 @@ class Watchdog:
     def look(self, attempts: int = 1) -> bool:
         """Measure the attempt if it is time, or if it has grown; return whether it was measured.
 
+        Call this about every second.
+
         Args:
             attempts: The number of attempts that share the time for measuring.
         """
+        now = time.monotonic()
+        if (held_up := now - self._looked_at) > _HELD_UP_SECONDS:
+            self._alive_at = min(now, self._alive_at + held_up)
+        self._looked_at = now
         resident = _resident_bytes(self.meter.pid)
         has_grown = resident >= _GROWTH * self._resident
         is_time = time.monotonic() >= self._look_from or self.meter.is_step_time_new
