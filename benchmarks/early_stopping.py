@@ -269,7 +269,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="How many epochs until a good model?")
+    parser = argparse.ArgumentParser(description="How long until a good model?")
     parser.add_argument("--data", type=Path, help="folder of further problems with curves")
     parser.add_argument("--tasks", nargs="+", default=[], help="only these")
     parser.add_argument(
