@@ -38,7 +38,15 @@ class Peer(Protocol):
         ...
 
 
-def study(peer: Peer, task: Task, *, workers: int, budget_epochs: int, aim: float) -> Track:
+def study(
+    peer: Peer,
+    task: Task,
+    *,
+    workers: int,
+    budget_epochs: int,
+    aim: float,
+    startup_seconds: float,
+) -> Track:
     """Run a study on a virtual clock; a new trial begins as soon as a worker is free."""
     track, order = Track(), itertools.count()
     running: list[tuple[float, int, Any, Params, int]] = []
@@ -46,7 +54,8 @@ def study(peer: Peer, task: Task, *, workers: int, budget_epochs: int, aim: floa
     def begin(at: float) -> None:
         trial, params = peer.ask()
         track.trials += 1
-        heapq.heappush(running, (at + task.seconds(params), next(order), trial, params, 1))
+        ready = at + startup_seconds + task.seconds(params)
+        heapq.heappush(running, (ready, next(order), trial, params, 1))
 
     for _ in range(workers):
         begin(0.0)

@@ -105,6 +105,7 @@ def own(
     budget_epochs: int,
     seed: int,
     aim: float,
+    startup_seconds: float,
 ) -> Track:
     """Run a study of hptune in its simulator, with the real engine, loop, sampler and pruner.
 
@@ -115,6 +116,7 @@ def own(
         seconds_per_epoch=lambda params, _: task.seconds(params),
         workers=[SimulatedWorker(name=f"w{n}") for n in range(workers)],
         seed=seed,
+        startup_seconds=startup_seconds,
         stop_seconds=0.0,
     )
     begun = executor.clock.now()

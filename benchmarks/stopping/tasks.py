@@ -25,6 +25,8 @@ BETWEEN = "digits-cnn-between"
 OWN = (DIGITS, BETWEEN)
 NEAREST = 4
 DRAWS = 500
+PROBLEM_DRAWS = 1000
+SHARE_GOOD = 0.01
 WITHIN = 0.01
 
 
@@ -73,26 +75,24 @@ class Task:
 
 
 class Problem(Task):
-    """A problem with curves from a folder outside the project (see quality/problems.py)."""
+    """A problem with curves from a folder outside the project (see quality/problems.py).
+
+    Its aim is the loss that one random configuration in a hundred reaches. Hardly any random
+    configuration is within 1 % of the best known loss (none of 1,500 on four of the nine problems,
+    one on two), so with that aim nearly all studies would miss it, and all ways would seem alike.
+    """
 
     def __init__(self, problem: Any, space: SearchSpace) -> None:
-        best = float(problem.fmin)
-        # Losses of lcbench are 1 - accuracy: within 1 % is 99 % of the best accuracy.
-        aim = (
-            best + WITHIN * (1 - best)
-            if problem.name.startswith("lcbench")
-            else best * (1 + WITHIN)
-        )
+        self._problem = problem
+        self._known: dict[str, Sequence[float]] = {}
         super().__init__(
             problem.name,
             space,
             epochs=problem.max_epochs,
-            best=best,
+            best=float(problem.fmin),
             median=float(problem.fmed),
-            aim=aim,
+            aim=self._reached_by(SHARE_GOOD, space),
         )
-        self._problem = problem
-        self._known: dict[str, Sequence[float]] = {}
 
     def curve(self, params: Params) -> Sequence[float]:
         """Return the problem's curve."""
@@ -100,6 +100,13 @@ class Problem(Task):
         if key not in self._known:
             self._known[key] = [float(loss) for loss in self._problem.curve(dict(params))]
         return self._known[key]
+
+    def _reached_by(self, share: float, space: SearchSpace) -> float:
+        from hptune.samplers.random_search import RandomSampler
+
+        drawn = RandomSampler(space, 0).ask(range(PROBLEM_DRAWS))
+        lowest = sorted(min(self.curve(each.params)) for each in drawn)
+        return lowest[round(share * PROBLEM_DRAWS) - 1]
 
 
 @dataclass(frozen=True, slots=True)
