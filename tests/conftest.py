@@ -279,7 +279,7 @@ def grid_engine(
         monkeypatch.setenv(name, value)
     yield one_grid_engine
     with contextlib.suppress(TimeoutError):
-        wait_until(lambda: not one_grid_engine.jobs(), "an empty queue", seconds=20)
+        wait_until(lambda: not one_grid_engine.jobs(), "an empty queue")
     assert one_grid_engine.clear() == [], "the test left jobs behind"
 
 

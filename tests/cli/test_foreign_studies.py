@@ -119,7 +119,6 @@ def _socket(path: Path) -> None:
 
 @pytest.mark.parametrize("put", [_pipe, Path.mkdir, _socket], ids=["pipe", "directory", "socket"])
 @pytest.mark.parametrize("name", ["lock", "lease", "requests", "study.db", "scaling.json"])
-@pytest.mark.timeout(60)
 def test_whatever_lies_in_one_study_the_commands_answer_and_list_the_others(
     cli: InProcess, study: Path, name: str, put: Callable[[Path], None]
 ) -> None:
@@ -138,7 +137,6 @@ def test_whatever_lies_in_one_study_the_commands_answer_and_list_the_others(
         assert ended.code in (0, 1, 2)
 
 
-@pytest.mark.timeout(60)
 def test_no_command_waits_for_a_pipe_in_the_place_of_a_trials_file(
     cli: InProcess, study: Path
 ) -> None:

@@ -28,11 +28,13 @@ def test_it_is_kept_without_outputs() -> None:
     assert [each for each in cells if each.outputs or each.execution_count is not None] == []
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_it_runs_and_shows_what_it_says(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     place = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=240, kernel_name="python3", resources=place).execute()
+    NotebookClient(
+        notebook, timeout=240, startup_timeout=240, kernel_name="python3", resources=place
+    ).execute()
     pages = [
         output.data["text/html"]
         for cell in code(notebook)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from file_network import FIRST, SECOND, Clock, Network, write
+from file_network import FIRST, SECOND, Clock, Network, save, write
 from hptune.core.attempt import AttemptId
 from hptune.executors import file_exchange
 from hptune.worker.transport import file_requests, files, remote_study
@@ -31,14 +31,14 @@ def test_a_trial_moves_from_worker_to_worker_with_its_files(network: Network) ->
         assert (each.path / "code" / "model.py").read_text() == "x = 1"
     here = network.begin("one", FIRST)
     large = os.urandom(2 * PIECE_BYTES + 77)
-    write(here / "resume" / "5.ckpt", large)
+    save(here / "resume" / "5.ckpt", large)
     wait_for((network.trial / "resume" / "5.ckpt").exists, "the checkpoint, while it trains")
     write(here / "log.txt", b"first\n")
     for number in range(30):
         write(here / "checkpoint" / "parts" / f"{number}", b"%d" % number)
     (here / "checkpoint" / "latest").symlink_to("parts/29")
     (here / "resume" / "5.ckpt").unlink()
-    write(here / "resume" / "6.ckpt", large)
+    save(here / "resume" / "6.ckpt", large)
     assert network.finish("one", FIRST) is None
     assert (network.trial / "log.txt").read_bytes() == b"first\n"
     assert [each.name for each in (network.trial / "resume").iterdir()] == ["6.ckpt"]
@@ -57,7 +57,7 @@ def test_a_worker_whose_trial_runs_elsewhere_by_now_changes_nothing(network: Net
     network.worker("one")
     here = network.begin("one", FIRST)
     network.running.clear()
-    write(here / "resume" / "5.ckpt", b"late")
+    save(here / "resume" / "5.ckpt", b"late")
     not_sent = network.finish("one", FIRST)
     assert not_sent is not None
     assert "does not run there" in not_sent.reason
@@ -84,12 +84,12 @@ def test_a_lost_notice_is_repeated_and_a_master_that_is_gone_ends_the_wait(
     here = network.begin("one", FIRST)
     network.exchange.close()
     is_gone.set()
-    write(here / "resume" / "5.ckpt", b"x")
+    save(here / "resume" / "5.ckpt", b"x")
     not_sent = network.finish("one", FIRST)
     assert not_sent is not None
     assert "does not take them" in not_sent.reason
     here = network.begin("one", FIRST)
-    write(here / "resume" / "5.ckpt", b"x")
+    save(here / "resume" / "5.ckpt", b"x")
     one.abandon(FIRST)
     assert network.finish("one", FIRST) == NotSent("its master is gone")
 
@@ -116,7 +116,7 @@ def test_many_files_are_named_in_several_notices(
     network.worker("one")
     here = network.begin("one", FIRST)
     for number in range(10):
-        write(here / "resume" / f"{number}.ckpt", b"x")
+        save(here / "resume" / f"{number}.ckpt", b"x")
     wait_for((network.trial / "resume" / "9.ckpt").exists, "the last file")
     for number in range(9):
         (here / "resume" / f"{number}.ckpt").unlink()
@@ -155,7 +155,7 @@ def test_a_slow_master_keeps_its_workers_waiting(
         commit(incoming)
 
     monkeypatch.setattr(files.Incoming, "commit", slow)
-    write(here / "resume" / "5.ckpt", b"x")
+    save(here / "resume" / "5.ckpt", b"x")
     assert network.finish("one", FIRST) is None
     assert network.calls.count("read") == 1
     network.begin("one", SECOND)
@@ -177,7 +177,7 @@ def test_the_next_attempt_waits_for_a_late_file_of_the_one_before(
         commit(incoming)
 
     monkeypatch.setattr(files.Incoming, "commit", slow)
-    write(here / "resume" / "5.ckpt", b"late")
+    save(here / "resume" / "5.ckpt", b"late")
     wait_for(begun.is_set, "the file")
     network.running.clear()
     found: list[Path] = []

@@ -83,7 +83,7 @@ def test_the_next_piece_is_read_while_one_is_written(
 def test_a_sender_that_dies_in_the_middle_leaves_the_old_file(network: Network) -> None:
     network.worker("one")
     here = network.begin("one", FIRST)
-    write(here / "resume" / "5.ckpt", b"old")
+    save(here / "resume" / "5.ckpt", b"old")
     wait_for((network.trial / "resume" / "5.ckpt").exists, "the first checkpoint")
     reads = []
 
@@ -111,7 +111,7 @@ def test_a_checkpoint_over_the_limit_stays_where_it_is_and_the_user_knows(
     here = network.begin("one", FIRST)
     with (here / "model.keras").open("wb") as file:
         file.truncate(LIMIT_BYTES + 1)
-    write(here / "resume" / "5.ckpt", b"small")
+    save(here / "resume" / "5.ckpt", b"small")
     assert network.finish("one", FIRST) is None
     assert [each.name for each in network.trial.iterdir()] == ["resume"]
     (line,) = [each for each in network.exchange.lines() if "model.keras" in each]
@@ -227,9 +227,9 @@ def test_a_file_that_cannot_be_written_holds_up_only_what_belongs_to_it(
     monkeypatch.setattr(files.Incoming, "commit", forbidden)
     network.worker("one")
     here = network.begin("one", FIRST)
-    write(here / "resume" / "5.ckpt", b"x")
+    save(here / "resume" / "5.ckpt", b"x")
     wait_for((network.trial / "resume" / "5.ckpt").exists, "the first checkpoint")
-    write(here / "resume" / "6.ckpt", b"x")
+    save(here / "resume" / "6.ckpt", b"x")
     (here / "resume" / "5.ckpt").unlink()
     for name in ("data", "index"):
         write(here / "checkpoint" / name, b"x")

@@ -29,7 +29,7 @@ def submitted(hptune: Hptune, *command: object, first: str = "") -> str:
         check=True,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=200,
     )  # fmt: skip
     return done.stdout.strip()
 

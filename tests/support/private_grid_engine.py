@@ -148,7 +148,7 @@ class PrivateGridEngine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=200,
         )
         assert done.returncode == 0, (command, done)
         return done.stdout

@@ -99,7 +99,7 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 200.0) -> None:
     """Wait until a condition holds.
 
     Raises:
@@ -160,7 +160,7 @@ class PrivateSlurm:
         self._start("slurmctld", "-D", "-i")
         for node in NODES:
             self.start_node(node)
-        self.wait_until_idle(seconds=40)
+        self.wait_until_idle(seconds=200)
 
     def wait_until_idle(self, *, seconds: float) -> None:
         """Wait until all nodes are there and have nothing to do.
@@ -221,7 +221,7 @@ class PrivateSlurm:
             self.run("scontrol", "reconfigure")
             self.clear()
             self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-            self.wait_until_idle(seconds=40)
+            self.wait_until_idle(seconds=200)
 
     def kill_node(self, node: str) -> None:
         """Make a node fail: its slurmd and all that it started die at once."""
@@ -240,7 +240,7 @@ class PrivateSlurm:
             capture_output=True,
             text=True,
             check=True,
-            timeout=30,
+            timeout=200,
         )
         return done.stdout
 

@@ -30,7 +30,7 @@ def run_ranks(
     function: str,
     *arguments: object,
     environment: dict[str, str] | None = None,
-    timeout_seconds: float = 120.0,
+    timeout_seconds: float = 250.0,
 ) -> list[Any]:
     """Call a function in one process per rank; return what each of them returned, rank 0's first.
 

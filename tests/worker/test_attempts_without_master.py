@@ -166,7 +166,7 @@ class Running:
         self.runner.close()
 
     def wait_for(self, condition: Callable[[Event], Any]) -> None:
-        while not condition(self.events.get(timeout=60)):
+        while not condition(self.events.get(timeout=200)):
             pass
 
     @property
@@ -183,7 +183,7 @@ def test_an_attempt_goes_on_without_its_master_and_its_result_is_collected(
             waiting = threading.Thread(target=running.runner.outlive_master)
             waiting.start()
             (directory.path.parent / "go").touch()
-            waiting.join(timeout=60)
+            waiting.join(timeout=200)
             assert not waiting.is_alive()
         # All events of the runner can be collected.
         collected = collect(directory, [NAME], {})

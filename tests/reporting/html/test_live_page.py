@@ -210,6 +210,20 @@ def test_a_section_that_nobody_sees_is_not_made(monkeypatch: pytest.MonkeyPatch)
         assert {each["n"] for each in changed} == {60, 61, 62, 63, 64}, "those of before are known"
 
 
+def test_an_answer_has_a_section_however_little_time_there_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The page of a server without time would stay empty."""
+    monkeypatch.setattr("hptune.reporting.html.live._DRAWING_SECONDS", -1.0)
+    with live(Source(6)) as page:
+        token = urlsplit(page.address).query.removeprefix("token=")
+        own = {"Cookie": f"hptune-{page.port}={token}", "X-Hptune": "1"}
+        asked = json.dumps({"seen": ["best", "history"]})
+        status, body = ask(page, "POST", f"{page.folder}state", asked, **own)
+        assert status == 200
+        assert len(json.loads(body)["sections"]) == 1
+
+
 def test_what_is_asked_on_the_page_by_keyboard() -> None:
     source = Source(6)
     with live(source) as served, browser(width=390, dark=True) as window:
