@@ -162,7 +162,8 @@ def _run_script(
     if detach:
         raise UsageError(
             f"--detach is given, but {script} is a script of KerasTuner, which runs where it is "
-            "started; submit a job that runs `hptune run`, or write a model file (see the guide)"
+            "started; submit a job that runs `hptune run`, or write a model file "
+            "(`hptune help model-file`)"
         )
     settings = {BY_NAME[name].argument: value for name, value in given.items()}
     if study is not None:
