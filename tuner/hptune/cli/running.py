@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from ..core.table import Section
-from ..errors import HptuneError, StudyError, UsageError
+from ..errors import StudyError, UsageError
 from .asking import go_on, refuse_while_it_runs, what_next
 from .options import (
     SectionedCommand,
@@ -276,33 +276,11 @@ def _start(
         where = [] if study else ["--study", str(directory.path)]
         echo(detach_new(settings, directory, _arguments(*where), notify=_note))
         return
-    if study is None and not quiet and not settings.warm_start:
-        _name_earlier(directory, settings.source)
     _run_and_close(
         directory,
         lambda display: start(settings, directory, display=display),
         quiet=quiet,
     )
-
-
-def _name_earlier(directory: StudyDirectory, source: ObjectiveSource) -> None:
-    """Name the last study before this one, if it has results of the same model file."""
-    from ..core.trial import TrialState
-    from ..storage.directory import StudyDirectory
-    from ..storage.ledger import LedgerReader
-    from ..text import plural
-
-    stem, _, number = directory.path.name.rpartition("-")
-    for before in range(int(number) - 1, 0, -1):
-        earlier = StudyDirectory(directory.path.with_name(f"{stem}-{before}"))
-        with contextlib.suppress(HptuneError, OSError):
-            ledger = LedgerReader(earlier)
-            is_same = ledger.facts()["settings"]["source"]["path"] == source.path
-            complete = sum(trial.state is TrialState.COMPLETE for trial in ledger.trials())
-            if complete and is_same:
-                results = f"{plural(complete, 'complete trial')} of this model file"
-                _note(f"{earlier} has {results}; --warm-start {earlier} would learn from them")
-                return
 
 
 @click.command(

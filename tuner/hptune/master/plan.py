@@ -32,7 +32,8 @@ from ..core.space.user_priors import with_priors
 from ..core.trial import Direction, Goal, Suggestion
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
-from ..user_code.model_file import Found
+from ..storage.directory import StudyDirectory
+from ..user_code.model_file import Found, SourceKind
 from .workforce import Workforce
 
 if TYPE_CHECKING:
@@ -160,8 +161,20 @@ def _earlier_studies(settings: StudySettings, goals: Goals, space: SearchSpace) 
     return [read_earlier(name, goals, space) for name in settings.warm_start]
 
 
-def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> RunPlan:
-    """Plan a new study.
+def _notes_on_others(settings: StudySettings, directory: StudyDirectory) -> list[str]:
+    """Return a line on an earlier study that this one could learn from."""
+    others = directory.earlier()
+    if settings.warm_start or settings.source.kind is not SourceKind.FILE or not others:
+        return []
+    from .earlier.same_file import notes_on_last_study
+
+    return notes_on_last_study(others, settings.source.path)
+
+
+def plan_start(
+    settings: StudySettings, found: Found, workers: Workforce, directory: StudyDirectory
+) -> RunPlan:
+    """Plan a new study, which is to be in a directory.
 
     Raises:
         UsageError: The settings contradict what the user's code declares.
@@ -206,6 +219,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
             *lines,
             *carrier.notes,
             *(each.note for each in earlier),
+            *_notes_on_others(settings, directory),
         ),
     )
 
