@@ -268,19 +268,22 @@ def _start(
     quiet: bool,
     detach: bool,
 ) -> None:
-    from ..master.run import start
+    try:
+        from ..master.run import start
 
-    if detach:
-        from ..master.detached import detach_new
+        if detach:
+            from ..master.detached import detach_new
 
-        where = [] if study else ["--study", str(directory.path)]
-        echo(detach_new(settings, directory, _arguments(*where), notify=_note))
-        return
-    _run_and_close(
-        directory,
-        lambda display: start(settings, directory, display=display),
-        quiet=quiet,
-    )
+            where = [] if study else ["--study", str(directory.path)]
+            echo(detach_new(settings, directory, _arguments(*where), notify=_note))
+            return
+        _run_and_close(
+            directory,
+            lambda display: start(settings, directory, display=display),
+            quiet=quiet,
+        )
+    finally:
+        directory.give_up()  # if Ctrl-C came before there was a study
 
 
 @click.command(
