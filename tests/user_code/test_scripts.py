@@ -30,6 +30,7 @@ DATA = "def load_data(): return 1\n"
         (PLAIN + DATA + TUNED.format(""), True),
         (PLAIN + "def build_model(hp): ...\n" + DATA, False),
         (PLAIN + "import re\nTuner()\nre.search('a', 'b')\n", False),
+        ("X = A()" + ".b()" * 400, False),  # a long chain is no deep recursion
         (TUNED.format(""), False),
         (PLAIN + "kt.HyperModel().search()\n", False),
     ],

@@ -16,7 +16,10 @@ from hptune.user_code.source_checks import check_source
     [
         ("X = 1\ndef f(:", "model.py:2: SyntaxError: invalid syntax: def f(:"),
         ("X = 1\nreturn X", "model.py:2: SyntaxError: 'return' outside function"),
+        (f"X = {'+'.join(['1'] * 20_000)}", "nested too deeply for Python; divide it"),
+        (f"X = {'-' * 200_000}1", "nested too deeply for Python; divide it"),
     ],
+    ids=["syntax", "place", "recursion", "parser's memory"],
 )
 def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "model.py").write_text(text)

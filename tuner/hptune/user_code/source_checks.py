@@ -41,6 +41,11 @@ def check_syntax(path: Path) -> ast.Module:
         raise ModelFileError(f"the model file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ModelFileError(f"{path} cannot be read as Python: {error}") from error
+    except (RecursionError, MemoryError) as error:  # the parser's stack, which is small
+        raise ModelFileError(
+            f"{path} has an expression that is nested too deeply for Python; divide it, or read "
+            "long data from a file"
+        ) from error
 
 
 def syntax_error(error: SyntaxError) -> str:
