@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hptune.errors import ModelFileError, UsageError
+from hptune.user_code.model_file import check_path
 from hptune.user_code.source_checks import check_source
 
 
@@ -51,3 +52,9 @@ def test_a_python_that_cannot_run_trials_is_refused(
 def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"model\.py cannot be read: No such file"):
         check_source(tmp_path / "model.py", has_entry=False)
+
+
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.py").symlink_to("moved.py")
+    with pytest.raises(ModelFileError, match=r"is a link to moved\.py, which is not there"):
+        check_path(tmp_path / "model.py")

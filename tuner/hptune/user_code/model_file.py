@@ -177,6 +177,10 @@ def check_path(path: Path) -> ObjectiveSource:
         ModelFileError: There is no such file, it is not a Python file, or its syntax is wrong.
     """
     if not path.exists():
+        if path.is_symlink():
+            raise ModelFileError(
+                f"{path} is a link to {path.readlink()}, which is not there; correct the link"
+            )
         near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
         # Without their suffix, which is the same for all and would make them look alike.
         meant = nearest_name(path.stem, [Path(name).stem for name in near], likeness=0.7)
