@@ -183,6 +183,8 @@ def plan_start(
         found, settings.objectives, settings.constraints, settings.direction
     )
     space = SearchSpace.from_json(found.space)
+    completed_points(settings.start_points, space)
+    with_priors(space, settings.priors)
     epochs = resolve_epochs(settings, found)
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
@@ -193,8 +195,6 @@ def plan_start(
     carrier = carrier_of(found, layout.resources, settings)
     pruner = checked_pruner(settings, epochs, goals)
     lines = [*epochs_notes(settings, found), *space_notes(settings, space)]
-    completed_points(settings.start_points, space)
-    with_priors(space, settings.priors)
     earlier = _earlier_studies(settings, goals, space)
     return RunPlan(
         settings=settings,
