@@ -54,6 +54,19 @@ def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
         check_source(tmp_path / "model.py", has_entry=False)
 
 
+def test_another_python_may_read_what_this_one_cannot(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text("of a later version: (\n")
+    with pytest.raises(ModelFileError, match="SyntaxError"):
+        check_path(model)
+    assert check_path(model, "/later/python").path == str(model)
+    with pytest.raises(UsageError, match="--python is /later/python, which cannot be run"):
+        check_source(model, has_entry=False, python="/later/python")
+    model.unlink()
+    with pytest.raises(ModelFileError, match="there is no file"):
+        check_path(model, "/later/python")
+
+
 def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.py").symlink_to("moved.py")
     with pytest.raises(ModelFileError, match=r"is a link to moved\.py, which is not there"):

@@ -126,8 +126,9 @@ def run(
     given = {"working_directory": str(Path.cwd()), **_given(options)}
     # First, and before the imports that a study needs: most mistakes are found here.
     if command is None and space is None and model_file is not None:
-        source = check_path(model_file)
-        if not given.get("entry") and is_keras_tuner_script(check_syntax(model_file)):
+        python = given.get("python", "")
+        source = check_path(model_file, python)
+        if not given.get("entry") and is_keras_tuner_script(check_syntax(model_file, python)):
             _run_script(model_file, _given(options), study=study, quiet=quiet, detach=detach)
             return
         settings = StudySettings(source=source, **given)
@@ -329,7 +330,7 @@ def resume(
     Numbers are totals: a study of 50 trials, resumed with --trials 80, runs 30 more.
     Settings that are not given stay as they are.
     """
-    from ..user_code.model_file import check_path
+    from ..user_code.model_file import find_file
 
     changes = _given(options)
     asks_more = accept_space or retry_failed or detach or model_file is not None
@@ -337,7 +338,7 @@ def resume(
         return
     refuse_while_it_runs(directory, changes)
     if model_file is not None:
-        changes["source"] = check_path(model_file)
+        changes["source"] = find_file(model_file)  # its syntax is checked with the study's Python
     from ..master.run import resume as resume_study
     from ..storage.directory import StudyDirectory
 
