@@ -199,6 +199,23 @@ def test_imports_go_downwards_in_the_list_of_the_architecture_page() -> None:
     assert named([each for each in ours() if rises(each)]) == []
 
 
+def test_places_that_docstrings_and_comments_name_exist() -> None:
+    """Places are named as in `clusters.base`, from the package or from the file's own folder."""
+    names = "|".join(sorted(path.name for path in FOLDERS if path.parent == PACKAGE))
+    named_place = re.compile(rf"`(?:hptune\.)?({names})\.([a-z_]+)[`.(]")
+    found, gone = 0, []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for place in named_place.finditer(path.read_text()):
+            starts = (PACKAGE / place[1], path.parent / place[1], path.parent / f"{place[1]}.py")
+            modules = [start / place[2] for start in starts[:2]]
+            is_there = any(each.is_dir() or each.with_suffix(".py").is_file() for each in modules)
+            found += 1
+            if not is_there and not starts[2].is_file() and place[2] != "pem":
+                gone.append(f"{path.relative_to(PACKAGE)}: {place[0]}")
+    assert found > 50
+    assert gone == ["keras_tuner/__init__.py: `keras_tuner.oracles`"], "that of KerasTuner"
+
+
 def test_the_longest_chain_of_rooms_has_twelve() -> None:
     graph: dict[str, set[str]] = {}
     for high, low in {(room(each.importer), room(each.imported)) for each in ours()}:

@@ -149,6 +149,20 @@ def test_the_request_for_a_file(cli: InProcess, arguments: list[str], words: lis
 
 
 @pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--prior", "y~normal(1,1)"], ["y is unknown", "has x"]),
+        (["--prior", "x~normal(1,1)"], ["--search grid tries every value and ignores priors"]),
+    ],
+)
+def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
+    cli: InProcess, arguments: list[str], words: list[str]
+) -> None:
+    model = cli.file("small.py", "def objective(hp, trial): return hp.Int('x', 1, 2)\n")
+    refused(cli("run", model, *LIGHT, *arguments), cli.directory, *words)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("def train(): pass", ["no entry point", "found the functions train()"]),

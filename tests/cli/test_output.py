@@ -105,22 +105,29 @@ def test_a_study_whose_name_is_no_text(cli: InProcess) -> None:
     assert cli("export", name, "-o", f"{name}.parquet").code == 0
 
 
-def test_ctrl_c_while_the_command_line_is_loaded_is_no_traceback() -> None:
+@pytest.mark.parametrize("loaded", ["hptune.cli", "hptune.master.run"])
+def test_ctrl_c_while_hptune_is_loaded_is_no_traceback_and_leaves_nothing(
+    tmp_path: Path, loaded: str
+) -> None:
+    (tmp_path / "model.py").write_text(
+        "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n"
+    )
     script = """
 import sys
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
-        if name == "hptune.cli":
+        if name == "LOADED":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupting())
 from hptune.__main__ import main
 main()
 """
-    line = [sys.executable, "-c", script]
-    ended = subprocess.run(line, check=False, capture_output=True, text=True)
+    line = [sys.executable, "-P", "-c", script.replace("LOADED", loaded), "run", "model.py"]
+    ended = subprocess.run(line, check=False, capture_output=True, text=True, cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
+    assert [each.name for each in tmp_path.iterdir()] == ["model.py"]
 
 
 def test_a_report_on_a_study_of_others_says_how_to_write_it_elsewhere(

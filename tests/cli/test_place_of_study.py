@@ -37,6 +37,9 @@ def test_a_second_study_of_a_model_file_names_the_first(
     assert line in cli(*run).err
     assert "would learn" not in cli(*run, "--warm-start", "studies/model-1").err
     assert "would learn" not in cli(*run, "--study", "elsewhere").err
+    # What is refused has one message.
+    ended = cli(*run, "--search", "nonsense")
+    assert ended.err.startswith("Error: unknown search 'nonsense'")
 
     # Another file of that name is another model.
     file.with_name("more").mkdir()

@@ -277,6 +277,7 @@ def test_every_name_makes_a_pruner() -> None:
         ({"name": "asha", "reduction_factor": 1}, "whole numbers from 2 on"),
         ({"name": "asha", "min_epochs": 0}, "whole numbers from 1 on"),
         ({"name": "asha", "min_epochs": 30}, "use a smaller --min-epochs"),
+        ({"name": "asha", "epochs": 27, "min_epochs": 16}, "Use 15 at most, or --pruner none"),
         ({"name": "asha", "brackets": 2}, "--pruner is asha; its options are min_epochs, "),
         ({"name": "median", "directions": MAX * 2}, "by one objective, and there are 2; use --pr"),
         ({"name": "hyperband", "brackets": 9}, "3 at most"),

@@ -42,6 +42,19 @@ def test_two_who_ask_for_a_free_directory_get_two(
     assert all(path.is_dir() for path in found)
 
 
+def test_those_of_the_same_name_before_it(tmp_path: Path) -> None:
+    names = ("model-1", "model-2", "model-10", "model-11", "model-x", "models-3", "model", "a-b-1")
+    for name in names:
+        (tmp_path / name).mkdir()
+
+    def before(name: str) -> list[str]:
+        return [each.path.name for each in StudyDirectory(tmp_path / name).earlier()]
+
+    assert before("model-11") == ["model-10", "model-2", "model-1"]
+    assert before("a-b-20261126") == ["a-b-1"]
+    assert before("model-1") == before("model") == before("none/model-7") == []
+
+
 def test_the_folder_of_studies_may_be_removed_by_another_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ DATA = "def load_data(): return 1\n"
         (PLAIN + DATA + TUNED.format(""), True),
         (PLAIN + "def build_model(hp): ...\n" + DATA, False),
         (PLAIN + "import re\nTuner()\nre.search('a', 'b')\n", False),
+        ("X = A()" + ".b()" * 400, False),  # a long chain is no deep recursion
         (TUNED.format(""), False),
         (PLAIN + "kt.HyperModel().search()\n", False),
     ],
@@ -53,9 +54,12 @@ def test_a_script_of_keras_tuner_is_known(text: str, is_one: bool) -> None:
 def test_a_script_of_another_tuner_gets_the_lines_to_change(
     cli: InProcess, text: str, library: str, lines: list[str]
 ) -> None:
-    ended = cli("run", cli.file("tune.py", text))
-    refused(ended, cli.directory, f"tune.py is a script of {library}", *lines)
-    assert "hptune run tune.py --trials 50" in ended.err
+    script = cli.file("tune.py", text)
+    # With --detach at once too, not when the master starts, perhaps hours later.
+    for where in ((), ("--slurm", "slurm.toml", "--detach")):
+        ended = cli("run", script, *where)
+        refused(ended, cli.directory, f"tune.py is a script of {library}", *lines)
+        assert "hptune run tune.py --trials 50" in ended.err
 
 
 def test_a_model_file_may_use_other_tuners(cli: InProcess) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hptune.errors import ModelFileError, UsageError
+from hptune.user_code.model_file import check_path
 from hptune.user_code.source_checks import check_source
 
 
@@ -16,7 +17,10 @@ from hptune.user_code.source_checks import check_source
     [
         ("X = 1\ndef f(:", "model.py:2: SyntaxError: invalid syntax: def f(:"),
         ("X = 1\nreturn X", "model.py:2: SyntaxError: 'return' outside function"),
+        (f"X = {'+'.join(['1'] * 20_000)}", "nested too deeply for Python; divide it"),
+        (f"X = {'-' * 200_000}1", "nested too deeply for Python; divide it"),
     ],
+    ids=["syntax", "place", "recursion", "parser's memory"],
 )
 def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "model.py").write_text(text)
@@ -48,3 +52,22 @@ def test_a_python_that_cannot_run_trials_is_refused(
 def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"model\.py cannot be read: No such file"):
         check_source(tmp_path / "model.py", has_entry=False)
+
+
+def test_another_python_may_read_what_this_one_cannot(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text("of a later version: (\n")
+    with pytest.raises(ModelFileError, match="SyntaxError"):
+        check_path(model)
+    assert check_path(model, "/later/python").path == str(model)
+    with pytest.raises(UsageError, match="--python is /later/python, which cannot be run"):
+        check_source(model, has_entry=False, python="/later/python")
+    model.unlink()
+    with pytest.raises(ModelFileError, match="there is no file"):
+        check_path(model, "/later/python")
+
+
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.py").symlink_to("moved.py")
+    with pytest.raises(ModelFileError, match=r"is a link to moved\.py, which is not there"):
+        check_path(tmp_path / "model.py")

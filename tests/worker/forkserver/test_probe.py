@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,10 @@ def test_what_cannot_be_used(probe: Any, text: str, words: list[str]) -> None:
             ["x is declared as Float 0.0..1.0 and as Int 0..3", "another name"],
         ),
         ("import json\njson.loads('{')", ["line 2", "json.loads('{')", "JSONDecodeError"]),
-        ("import no_such_module", ["line 1", "No module named 'no_such_module'"]),
+        (
+            "import no_such_module",
+            ["line 1", "No module named 'no_such_module'; install it in", f"({sys.prefix}), or"],
+        ),
         ("import sys\nsys.exit('no data')", ["line 2", "SystemExit: no data"]),
         ("input('which one? ')\n", ["line 1", "EOFError"]),
         (

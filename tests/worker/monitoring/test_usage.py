@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -343,25 +343,43 @@ def test_one_whose_time_is_up_leaves_a_checkpoint(attempts: Attempts) -> None:
     assert (result.directory / "checkpoint" / "state").exists()
 
 
-def test_while_its_worker_is_held_up_an_attempt_does_not_hang(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As where Slurm suspends a job, or a machine has no time for anybody."""
+@pytest.fixture
+def ending_after(
+    processes: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[float], Ending | None]:
+    """Return what looks at an attempt that does nothing, some seconds after the last look."""
+    processes.append(python(""))
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    meter, memory_of_worker = usage.Meter(os.getpid()), watchdog.MemoryWatchdog()
+    meter, memory_of_worker = usage.Meter(processes[0].pid), watchdog.MemoryWatchdog()
     watched = watchdog.Watchdog(meter, Placement("w", (0,)), 600.0, Gpus())
 
-    def ending_after(seconds: float) -> Ending | None:
+    def look(seconds: float) -> Ending | None:
         now[0] += seconds
         watched.look()
         return watched.broken_limit(memory_of_worker)
 
+    return look
+
+
+def test_while_its_worker_is_held_up_an_attempt_does_not_hang(
+    ending_after: Callable[[float], Ending | None],
+) -> None:
+    """As where Slurm suspends a job, or a machine has no time for anybody."""
     assert ending_after(1.0) is None
     assert ending_after(3600.0) is None
     assert [ending_after(1.0) for _ in range(590)] == [None] * 590
     endings = [ending_after(1.0) for _ in range(20)]
     (cause,) = {each.cause for each in endings if each is not None}
+    assert cause is Cause.HUNG
+
+
+def test_an_attempt_hangs_also_where_each_look_takes_long(
+    ending_after: Callable[[float], Ending | None],
+) -> None:
+    """As where a file system or the tool that measures GPUs takes seconds to answer."""
+    assert [ending_after(3.0) for _ in range(298)] == [None] * 298  # of each 3 s, 2 s count
+    (cause,) = {each.cause for _ in range(5) if (each := ending_after(3.0)) is not None}
     assert cause is Cause.HUNG
 
 

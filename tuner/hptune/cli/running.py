@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from ..core.table import Section
-from ..errors import HptuneError, StudyError, UsageError
+from ..errors import StudyError, UsageError
 from .asking import go_on, refuse_while_it_runs, what_next
 from .options import (
     SectionedCommand,
@@ -126,8 +126,9 @@ def run(
     given = {"working_directory": str(Path.cwd()), **_given(options)}
     # First, and before the imports that a study needs: most mistakes are found here.
     if command is None and space is None and model_file is not None:
-        source = check_path(model_file)
-        if not given.get("entry") and is_keras_tuner_script(check_syntax(model_file)):
+        python = given.get("python", "")
+        source = check_path(model_file, python)
+        if not given.get("entry") and is_keras_tuner_script(check_syntax(model_file, python)):
             _run_script(model_file, _given(options), study=study, quiet=quiet, detach=detach)
             return
         settings = StudySettings(source=source, **given)
@@ -269,41 +270,22 @@ def _start(
     quiet: bool,
     detach: bool,
 ) -> None:
-    from ..master.run import start
+    try:
+        from ..master.run import start
 
-    if detach:
-        from ..master.detached import detach_new
+        if detach:
+            from ..master.detached import detach_new
 
-        where = [] if study else ["--study", str(directory.path)]
-        echo(detach_new(settings, directory, _arguments(*where), notify=_note))
-        return
-    if study is None and not quiet and not settings.warm_start:
-        _name_earlier(directory, settings.source)
-    _run_and_close(
-        directory,
-        lambda display: start(settings, directory, display=display),
-        quiet=quiet,
-    )
-
-
-def _name_earlier(directory: StudyDirectory, source: ObjectiveSource) -> None:
-    """Name the last study before this one, if it has results of the same model file."""
-    from ..core.trial import TrialState
-    from ..storage.directory import StudyDirectory
-    from ..storage.ledger import LedgerReader
-    from ..text import plural
-
-    stem, _, number = directory.path.name.rpartition("-")
-    for before in range(int(number) - 1, 0, -1):
-        earlier = StudyDirectory(directory.path.with_name(f"{stem}-{before}"))
-        with contextlib.suppress(HptuneError, OSError):
-            ledger = LedgerReader(earlier)
-            is_same = ledger.facts()["settings"]["source"]["path"] == source.path
-            complete = sum(trial.state is TrialState.COMPLETE for trial in ledger.trials())
-            if complete and is_same:
-                results = f"{plural(complete, 'complete trial')} of this model file"
-                _note(f"{earlier} has {results}; --warm-start {earlier} would learn from them")
-                return
+            where = [] if study else ["--study", str(directory.path)]
+            echo(detach_new(settings, directory, _arguments(*where), notify=_note))
+            return
+        _run_and_close(
+            directory,
+            lambda display: start(settings, directory, display=display),
+            quiet=quiet,
+        )
+    finally:
+        directory.give_up()  # if Ctrl-C came before there was a study
 
 
 @click.command(
@@ -349,7 +331,7 @@ def resume(
     Numbers are totals: a study of 50 trials, resumed with --trials 80, runs 30 more.
     Settings that are not given stay as they are.
     """
-    from ..user_code.model_file import check_path
+    from ..user_code.model_file import find_file
 
     changes = _given(options)
     asks_more = accept_space or retry_failed or detach or model_file is not None
@@ -357,7 +339,7 @@ def resume(
         return
     refuse_while_it_runs(directory, changes)
     if model_file is not None:
-        changes["source"] = check_path(model_file)
+        changes["source"] = find_file(model_file)  # its syntax is checked with the study's Python
     from ..master.run import resume as resume_study
     from ..storage.directory import StudyDirectory
 

@@ -192,8 +192,8 @@ def scaling(
     from ..user_code.model_file import check_path
 
     _check_files(json_file, output, study)
-    source = check_path(model_file)
     named = _pythons(pythons, compare)
+    source = check_path(model_file, next(iter(named.values()), ""))
     given = {name: value for name, value in place.items() if value is not None}
     plan = MeasuringPlan(
         devices=devices,

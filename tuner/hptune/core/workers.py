@@ -3,7 +3,7 @@
 It is fed with the events of the ledger alone, so a master that resumes a study knows what the last
 one knew. The engine has one, which everybody reads that acts on what is in the ledger. Those who
 handle events before the engine does have one of their own: `executors.parallel_state`, and
-`master.step_runner`, which runs before the study is opened.
+`scaling.step_runner`, which runs before the study is opened.
 """
 
 from __future__ import annotations

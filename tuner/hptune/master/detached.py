@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..config.places import CLUSTERS
@@ -11,6 +12,7 @@ from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
 from ..registry import loaded
 from ..storage.directory import StudyDirectory
+from ..user_code.source_checks import check_source
 
 
 def detach_new(
@@ -29,13 +31,14 @@ def detach_new(
         notify: Takes a line for the user, such as on a batch system that does not answer.
 
     Raises:
-        UsageError: The settings are wrong, there can be no study here, or the job would be refused.
-            Nothing was submitted.
+        UsageError: The settings or the model file are wrong, there can be no study here, or the
+            job would be refused. Nothing was submitted.
     """
     from .plan import check_request
 
     directory.check_place()
     check_request(settings)
+    check_source(Path(settings.source.path), has_entry=bool(settings.entry))
     try:
         return _submit(settings, directory, arguments, notify)
     finally:

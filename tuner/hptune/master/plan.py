@@ -32,7 +32,8 @@ from ..core.space.user_priors import with_priors
 from ..core.trial import Direction, Goal, Suggestion
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
-from ..user_code.model_file import Found
+from ..storage.directory import StudyDirectory
+from ..user_code.model_file import Found, SourceKind
 from .workforce import Workforce
 
 if TYPE_CHECKING:
@@ -160,8 +161,20 @@ def _earlier_studies(settings: StudySettings, goals: Goals, space: SearchSpace) 
     return [read_earlier(name, goals, space) for name in settings.warm_start]
 
 
-def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> RunPlan:
-    """Plan a new study.
+def _notes_on_others(settings: StudySettings, directory: StudyDirectory) -> list[str]:
+    """Return a line on an earlier study that this one could learn from."""
+    others = directory.earlier()
+    if settings.warm_start or settings.source.kind is not SourceKind.FILE or not others:
+        return []
+    from .earlier.same_file import notes_on_last_study
+
+    return notes_on_last_study(others, settings.source.path)
+
+
+def plan_start(
+    settings: StudySettings, found: Found, workers: Workforce, directory: StudyDirectory
+) -> RunPlan:
+    """Plan a new study, which is to be in a directory.
 
     Raises:
         UsageError: The settings contradict what the user's code declares.
@@ -170,6 +183,8 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
         found, settings.objectives, settings.constraints, settings.direction
     )
     space = SearchSpace.from_json(found.space)
+    completed_points(settings.start_points, space)
+    with_priors(space, settings.priors)
     epochs = resolve_epochs(settings, found)
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
@@ -180,8 +195,6 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
     carrier = carrier_of(found, layout.resources, settings)
     pruner = checked_pruner(settings, epochs, goals)
     lines = [*epochs_notes(settings, found), *space_notes(settings, space)]
-    completed_points(settings.start_points, space)
-    with_priors(space, settings.priors)
     earlier = _earlier_studies(settings, goals, space)
     return RunPlan(
         settings=settings,
@@ -206,6 +219,7 @@ def plan_start(settings: StudySettings, found: Found, workers: Workforce) -> Run
             *lines,
             *carrier.notes,
             *(each.note for each in earlier),
+            *_notes_on_others(settings, directory),
         ),
     )
 

@@ -116,7 +116,7 @@ def check_changes(settings: StudySettings, past: Past) -> None:
                 f"the model file {source.path} is gone. If it was moved, name it: "
                 f"`hptune resume {directory} --model-file FILE`"
             )
-        check_syntax(Path(source.path))
+        check_syntax(Path(source.path), settings.python)
     _check_budget(settings, past)
     _check_timeout(settings, past)
     _check_device_budget(settings, past)

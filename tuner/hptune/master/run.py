@@ -119,7 +119,7 @@ def _start(
     with workforce as workers:
         with lock.beating():
             found = workers.code.read(directory.path)
-            plan = plan_start(settings, found, workers)
+            plan = plan_start(settings, found, workers, directory)
             facts = {
                 "hptune_version": installed().get("hptune", "unknown"),
                 "created_at": workers.clock.now(),

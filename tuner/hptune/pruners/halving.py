@@ -6,6 +6,7 @@ ASHA has one bracket. Hyperband has several, each of which starts to judge one r
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -124,6 +125,13 @@ class HalvingPruner(Pruner):
     ) -> None:
         self._directions = tuple(directions)
         self._levels = rung_levels(first_rung(epochs, min_epochs), reduction_factor, epochs=epochs)
+        if min_epochs and epochs and not self._levels:
+            latest = math.isqrt(epochs**2 // reduction_factor)
+            if latest:
+                raise UsageError(
+                    f"--min-epochs is {min_epochs}, and a trial trains at most {epochs} epochs; so "
+                    f"close to the end no trial is stopped. Use {latest} at most, or --pruner none"
+                )
         self._factor = reduction_factor
         self._mode = pruner_mode
         if brackets != 1 and epochs is None:

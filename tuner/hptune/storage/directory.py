@@ -245,6 +245,20 @@ class StudyDirectory:
                             "directory. Choose another one with --study"
                         ) from None
 
+    def earlier(self) -> list[Self]:
+        """Return directories like those that `free` made before this one, the last one first.
+
+        They lie beside it and have the same name, with smaller numbers.
+        """
+        found = {}
+        name, _, number = self._path.name.rpartition("-")
+        with contextlib.suppress(OSError):
+            for path in self._path.parent.iterdir() if number.isdecimal() else ():
+                its_name, _, its_number = path.name.rpartition("-")
+                if its_name == name and its_number.isdecimal() and int(its_number) < int(number):
+                    found[int(its_number)] = path
+        return [type(self)(found[each]) for each in sorted(found, reverse=True)]
+
     @classmethod
     def newest(cls) -> Self:
         """Return the study that a command without DIR means.

@@ -123,7 +123,7 @@ def _imported(file: Path, root: Path) -> Iterator[str]:
     """Yield the absolute names of the modules that a file may import."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     package = file.relative_to(root).parent.parts
     for node in ast.walk(tree):

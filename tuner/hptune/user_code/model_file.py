@@ -170,13 +170,32 @@ class BuildFunction:
         self.build = build
 
 
-def check_path(path: Path) -> ObjectiveSource:
+def check_path(path: Path, python: str = "") -> ObjectiveSource:
     """Return the source for the path of a model file.
+
+    Args:
+        path: The file.
+        python: The Python that runs it; empty for this one.
 
     Raises:
         ModelFileError: There is no such file, it is not a Python file, or its syntax is wrong.
     """
+    source = find_file(path)
+    check_syntax(path, python)
+    return source
+
+
+def find_file(path: Path) -> ObjectiveSource:
+    """Return the source for the path of a model file, whose syntax is not checked.
+
+    Raises:
+        ModelFileError: There is no such file, or it is not a Python file.
+    """
     if not path.exists():
+        if path.is_symlink():
+            raise ModelFileError(
+                f"{path} is a link to {path.readlink()}, which is not there; correct the link"
+            )
         near = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
         # Without their suffix, which is the same for all and would make them look alike.
         meant = nearest_name(path.stem, [Path(name).stem for name in near], likeness=0.7)
@@ -186,7 +205,6 @@ def check_path(path: Path) -> ObjectiveSource:
         raise ModelFileError(f"there is no file {path}.{hint}")
     if path.is_dir() or path.suffix != ".py":
         raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")
-    check_syntax(path)
     return ObjectiveSource(SourceKind.FILE, str(path.resolve()))
 
 

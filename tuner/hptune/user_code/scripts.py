@@ -122,7 +122,7 @@ def _called(tree: ast.AST) -> Iterator[str]:
     """Yield the names of what is called; of a method, with a dot before it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if ast.unparse(node.func.value) != "re":  # whose `search` is another one
+            if getattr(node.func.value, "id", "") != "re":  # whose `search` is another one
                 yield f".{node.func.attr}"
                 yield node.func.attr
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -24,8 +24,13 @@ NO_DATA_IN_PYTHON = (
 _VERSION = "import hptune, importlib.metadata as m; print(m.version('hptune'))"
 
 
-def check_syntax(path: Path) -> ast.Module:
+def check_syntax(path: Path, python: str = "") -> ast.Module:
     """Check that the file is Python, and return its syntax tree.
+
+    Args:
+        path: The file.
+        python: The Python that runs the file; empty for this one. Another one may read what this
+            one cannot; the tree is empty then.
 
     Raises:
         ModelFileError: It is not.
@@ -35,12 +40,19 @@ def check_syntax(path: Path) -> ast.Module:
         compile(source, str(path), "exec", dont_inherit=True)  # refuses more than `ast.parse`
         return ast.parse(source)
     except SyntaxError as error:
+        if python:
+            return ast.Module([], [])
         place = f"{path}:{error.lineno}" if error.lineno else str(path)
         raise ModelFileError(syntax_error(error) or f"{place}: {error.msg}") from error
     except OSError as error:
         raise ModelFileError(f"the model file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ModelFileError(f"{path} cannot be read as Python: {error}") from error
+    except (RecursionError, MemoryError) as error:  # the parser's stack, which is small
+        raise ModelFileError(
+            f"{path} has an expression that is nested too deeply for Python; divide it, or read "
+            "long data from a file"
+        ) from error
 
 
 def syntax_error(error: SyntaxError) -> str:
@@ -64,7 +76,7 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
         ModelFileError: The file is not Python, or a script of another tuner.
         UsageError: The other Python cannot run trials.
     """
-    tree = check_syntax(path)
+    tree = check_syntax(path, python)
     if not has_entry:
         refuse_other_searches(tree, path.name)
     if python:

@@ -66,7 +66,7 @@ def storable(text: str, most_characters: int) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line for people, with the command that installs a missing module."""
+    """Return an error as one line for people; of a missing module, with what to do."""
     if isinstance(error, HptuneError):
         return " ".join(error.message.split())
     text = " ".join(without_colours(str(error)).split())
@@ -74,8 +74,11 @@ def one_line(error: BaseException) -> str:
     text = text.partition(" Arguments received by ")[0]
     name = type(error).__name__
     line = f"{name}: {text[:300]}" if text else name
-    remedy = how_to_install(error.name) if isinstance(error, ModuleNotFoundError) else ""
-    return f"{line}; install it with: {remedy}" if remedy else line
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return line
+    if remedy := how_to_install(error.name):
+        return f"{line}; install it with: {remedy}"
+    return f"{line}; install it in this environment ({sys.prefix}), or correct the name"
 
 
 def without_colours(text: str) -> str:

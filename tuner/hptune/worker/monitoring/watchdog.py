@@ -25,9 +25,9 @@ _LAST_SHARE = 0.03
 _IDLE_SHARE = 0.005
 """Share of one core that an idle attempt may use."""
 
-_HELD_UP_SECONDS = 2.0
-"""Time between two looks from which this process was held up: suspended with its job, say. What it
-watches may have been, too."""
+_BETWEEN_SECONDS = 2.0
+"""Longest time between two looks that counts as a hang. The rest does not: this process was held
+up, such as suspended with its job, and what it watches may have been, too."""
 
 _DUMP_SECONDS = 5.0
 """Seconds that an attempt that hangs gets to write its stacks."""
@@ -132,8 +132,8 @@ class Watchdog:
             attempts: The number of attempts that share the time for measuring.
         """
         now = time.monotonic()
-        if (held_up := now - self._looked_at) > _HELD_UP_SECONDS:
-            self._alive_at = min(now, self._alive_at + held_up)
+        held_up = max(0.0, now - self._looked_at - _BETWEEN_SECONDS)
+        self._alive_at = min(now, self._alive_at + held_up)
         self._looked_at = now
         resident = _resident_bytes(self.meter.pid)
         has_grown = resident >= _GROWTH * self._resident
