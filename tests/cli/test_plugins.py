@@ -81,7 +81,7 @@ def test_a_sampler_of_a_file_is_run_resumed_and_replayed(cli: InProcess) -> None
     [
         ("return [1][number]", "IndexError: list index out of range"),
         ("return 7.0", "{'x': 7.0} lies outside the space: x is 7.0; allowed is 0.0..1.0"),
-        ("return np.float64(0.5)", "x is np.float64(0.5) of type numpy.float64; allowed are"),
+        ("return np.float64(0.5)", f"x is {np.float64(0.5)!r} of type numpy.float64; allowed are"),
     ],
 )
 def test_a_faulty_sampler_is_named_and_loses_nothing(cli: InProcess, fault: str, said: str) -> None:

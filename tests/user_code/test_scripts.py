@@ -21,6 +21,7 @@ DATA = "def load_data(): return 1\n"
         ("from hptune import keras_tuner as kt\n" + TUNED.format(""), True),
         ("from kerastuner.tuners import RandomSearch\nt = RandomSearch()\nt.search()\n", True),
         (PLAIN + "class MyTuner(kt.Tuner): ...\nMyTuner().search()\n", True),
+        (PLAIN + "class Mine(kt.Hyperband): ...\nMine().search()\n", True),
         (PLAIN + f"def main():\n    {TUNED.format('    ')}main()\n", True),
         (PLAIN + f"if __name__ == '__main__':\n    {TUNED.format('    ')}", True),
         (PLAIN + "def build_model(hp): ...\n" + TUNED.format(""), True),

@@ -20,13 +20,14 @@ def called(*_: object, **__: object) -> str:
 
 
 def test_the_first_argument_is_repeated_as_it_is_written() -> None:
-    assert called(Digits(classes=10), 2) == "Digits(classes=10)"
-    found = [called(
+    found = called(Digits(classes=10), 2)
+    assert found == "Digits(classes=10)"
+    several = [called(
         Digits(
             classes=5
         ),
         objective="ä", )]  # fmt: skip
-    assert found == ["Digits(classes=5)"]
+    assert several == ["Digits(classes=5)"]
 
 
 @pytest.mark.parametrize("call", ["called()", "called('" + 70 * "a" + "')", "called('source')"])

@@ -18,6 +18,7 @@ from hptune.core.trial import Params, Trial, TrialState
 from hptune.errors import NoStudyError, StudyExistsError
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
+from hptune.storage.ledger.database import FORMAT
 
 
 def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory) -> None:
@@ -31,7 +32,7 @@ def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory)
         assert list(ledger.events()) == [first, second]
         assert ledger.facts == {
             "hptune_version": "0.1",
-            "format": 2,
+            "format": FORMAT,
             "settings": {"seed": 1, "trials": 9},
         }
     reader = LedgerReader(directory)

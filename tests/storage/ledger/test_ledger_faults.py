@@ -21,6 +21,7 @@ from batches import BATCH_EVENTS, append_batch, complete, reported, whole_batche
 from hptune.errors import StorageFullError, StudyError, StudyLockedError
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
+from hptune.storage.ledger.database import FORMAT
 from requirements import unavailable
 
 
@@ -200,7 +201,7 @@ def test_a_writer_waits_for_a_program_that_keeps_the_file_locked(
         )
         other.execute("BEGIN EXCLUSIVE")
         threading.Timer(0.3, other.rollback).start()
-        assert ledger.facts["format"] == 2
+        assert ledger.facts["format"] == FORMAT
         program.close()
     assert len(told) == 2
     assert "study.db is kept locked by" in told[0]
@@ -298,7 +299,7 @@ def test_readers_see_whole_batches_while_the_master_writes(directory: StudyDirec
     [
         ("0", "hptune 7.0"),
         ("1", "a development version of hptune, whose package was called tuner"),
-        ("3", "hptune 7.0"),
+        ("4", "hptune 7.0"),
         ("null", "hptune 7.0"),
     ],
 )

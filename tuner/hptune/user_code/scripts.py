@@ -66,12 +66,14 @@ _OURS = (
 def is_keras_tuner_script(tree: ast.Module) -> bool:
     """Return whether a file is a script that searches with KerasTuner, and no model file.
 
-    It is one if it imports KerasTuner (or `hptune.keras_tuner`), makes a tuner and calls `search`.
+    It is one if it imports KerasTuner (or `hptune.keras_tuner`), makes a tuner, or derives one of
+    its own, and calls `search`.
     A file with `load_data` or `objective` is one only if it searches when it is imported.
     """
     imported = {name.partition(".")[0] for name in _imported(tree)}
     names = set(_called(tree))
-    makes = any(name.endswith(_TUNERS) for name in names)
+    derives = {base for each in ast.walk(tree) for base in _bases(each)}
+    makes = any(name.endswith(_TUNERS) for name in names | derives)
     if not (imported & {"keras_tuner", "kerastuner"} and makes and ".search" in names):
         return False
     defined = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
@@ -127,6 +129,10 @@ def _called(tree: ast.AST) -> Iterator[str]:
                 yield node.func.attr
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             yield node.func.id
+
+
+def _bases(node: ast.AST) -> list[str]:
+    return [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
 
 
 def _run_at_import(tree: ast.Module) -> ast.Module:

@@ -246,6 +246,9 @@ class StudyView:
     @property
     def all_trials(self) -> int | None:
         """The number of trials in the end, confirmations included; None if unknown."""
+        last = self.last_finish
+        if last is not None and last.finish_reason is FinishReason.EXHAUSTED:
+            return len(self.trials)
         known = self.budget_trials
         return None if known is None else known + self.confirmations
 

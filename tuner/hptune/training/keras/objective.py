@@ -318,6 +318,8 @@ def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         keywords["sample_weight"] = train[2]
     if validation is not None:
         is_arrays = isinstance(validation, tuple | list)
+        if is_arrays and validation and getattr(validation[0], "shape", (1,))[:1] == (0,):
+            raise ModelFileError("load_data() returned validation data without a sample")
         keywords["validation_data"] = tuple(validation) if is_arrays else validation
     return arguments, keywords
 
