@@ -7,6 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from in_process import InProcess
