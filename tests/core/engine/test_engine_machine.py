@@ -131,6 +131,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.steps = 0
         self.went_on = set[int]()
         self.stopped = set[int]()
+        self.ends = list[float]()
 
     def some_attempt(self, data: st.DataObject, *, late: bool) -> AttemptId:
         names = self.driver.over if late else [*self.driver.running]
@@ -234,6 +235,7 @@ class EngineMachine(RuleBasedStateMachine):
     def worker_joins(self, capacity: Capacity, lasts: float | None, node: str, gang: str) -> None:
         self.joined += 1
         ends_at = None if lasts is None else self.driver.at + lasts
+        self.ends += [] if ends_at is None else [ends_at]
         self.driver.join_with(f"w{self.joined}", capacity, ends_at=ends_at, node=node, gang=gang)
 
     @precondition(lambda self: self.driver.running)
@@ -385,14 +387,19 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), ending=ENDINGS)
     def late_messages_change_nothing(self, data: st.DataObject, ending: Ending) -> None:
         name = self.some_attempt(data, late=True)
-        before = self.driver.engine.snapshot
+        before, began = self.driver.engine.snapshot, self.driver.at
         answers: list[Command] = [
             *self.driver.started(name),
             *self.driver.report(name, 99, score=9.0),
             *self.driver.used(name, {"x": -1}, [{"class_name": "Int"}]),
             *self.driver.end(name, ending),
         ]
-        assert without_study_stops(answers) == []
+        others = without_study_stops(answers)
+        if others and any(end > began for end in self.ends):
+            # Trials that were lost waited for another node, which ends too soon for them by now.
+            assert all(isinstance(c, Start) and c.attempt.number > 0 for c in others)
+            return
+        assert others == []
         # The time of the message may be after the end of a worker, or of the budget.
         after = self.driver.engine.snapshot
         expected = replace(before, stall_reason=after.stall_reason)
