@@ -86,7 +86,7 @@ def test_a_plain_objective_is_tuned_without_a_framework(tmp_path: Path) -> None:
     assert "watch    hptune dashboard study" in ended.stderr
     assert run(hptune, "report", "study").returncode == 0, "the page needs no other package"
     (tmp_path / "keras_model.py").write_text("import keras\n" + MODEL)
-    missing = run(hptune, "run", "keras_model.py", "--study", "keras")
+    missing = run(hptune, "run", "keras_model.py", "--study", "missing")
     assert missing.returncode == 2
     assert f"{wheel}[tensorflow]" in missing.stderr.splitlines()[-1], missing.stderr
     # Another environment's hptune has its trials run here, with a framework that only this one has.

@@ -90,8 +90,8 @@ def test_a_worker_leaves_before_its_walltime_and_its_trial_continues_in_the_next
     hptune: Hptune, grid_engine: PrivateGridEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(hptune, monkeypatch, walltime="16")  # it leaves after 12 seconds
-    model(hptune, epochs=56, seconds=0.2)
-    output = finish(hptune, start(hptune, "--trials", 1, "--max-jobs", 1), count=1, epochs=56)
+    model(hptune, epochs=80, seconds=0.2)
+    output = finish(hptune, start(hptune, "--trials", 1, "--max-jobs", 1), count=1, epochs=80)
     held = rows(hptune.study(), "SELECT outcome, reason FROM attempts ORDER BY number")
     assert [row["outcome"] for row in held] == ["RELEASED"] * (len(held) - 1) + ["FINISHED"]
     assert len(held) > 1
