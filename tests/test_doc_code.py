@@ -48,7 +48,7 @@ SHORTER = (
     (r"--trials \d+", "--trials 3"),
     (r"\b((?:max_|n_)?trials=)\d+", r"\g<1>3"),
     (r"--epochs \d+", "--epochs 4"),
-    (r"\b(EPOCHS = |epochs=)\d+", r"\g<1>4"),
+    (r"\b(EPOCHS = |epochs=)\d+", r"\g<1>6"),
     (r"\bDIR\b", "$(ls -td studies/* | head -1)"),
 )
 """What makes the examples short when they are run, and names their newest study."""
