@@ -16,6 +16,7 @@ from hptune.core.resources import Placement
 from hptune.user_code.model_file import check_path
 from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.forkserver.imports_without_gpu import choose_device
+from requirements import require
 
 SEES_THE_TORCH_DEVICE = """
 import os
@@ -76,6 +77,7 @@ def own_server(tmp_path: Path) -> Iterator[Callable[[str], Attempts]]:
 def test_keras_on_pytorch_uses_the_devices_of_each_trial(
     own_server: Callable[[str], Attempts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require("torch")
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     monkeypatch.delenv("KERAS_TORCH_DEVICE", raising=False)
     attempts = own_server(SEES_THE_TORCH_DEVICE)
