@@ -1,4 +1,4 @@
-"""Files, whoever owns them: read without waiting, replaced as a whole, errors a user can act on.
+"""Files of any owner: read without waiting, replaced as a whole, errors a user can act on.
 
 Others may write to the folders that hptune reads, a disk may be full, and a server may not answer.
 Nothing here knows what a study is made of.
