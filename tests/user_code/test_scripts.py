@@ -63,6 +63,15 @@ def test_a_script_of_another_tuner_gets_the_lines_to_change(
         assert "hptune run tune.py --trials 50" in ended.err
 
 
+def test_a_file_for_a_later_python_is_not_refused_before_its_job(cli: InProcess) -> None:
+    file = cli.file("model.py", "a syntax of the future\n")
+    assert "SyntaxError" in cli("run", file, "--slurm", "slurm.toml", "--detach").err
+    python = ("--python", "/only/in/the/job/python")
+    ended = cli("run", file, *python, "--slurm", "slurm.toml", "--detach")
+    assert "slurm.toml" in ended.err
+    assert "SyntaxError" not in ended.err
+
+
 def test_a_model_file_may_use_other_tuners(cli: InProcess) -> None:
     text = "import optuna\ndef objective(hp, trial):\n    return hp.Float('x', 0, 1)\n"
     text += "if __name__ == '__main__':\n    optuna.create_study()\n"

@@ -158,8 +158,8 @@ def _refused_option(setting: Setting) -> Callable[[Command], Command]:
             f"{warm_start} --warm-start …" if flag == "--warm-start" else f"{flag} … {warm_start}"
         )
         raise UsageError(
-            f"{flag} cannot be changed after a study has begun. Start a new study that begins "
-            f"with the best of this one: `hptune run MODEL_FILE {more}`"
+            f"{flag} cannot be changed after a study has begun. Start a new study that learns "
+            f"from this one: `hptune run MODEL_FILE {more}`"
         )
 
     return click.option(

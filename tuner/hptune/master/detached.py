@@ -12,7 +12,7 @@ from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
 from ..registry import loaded
 from ..storage.directory import StudyDirectory
-from ..user_code.source_checks import check_source
+from ..user_code.source_checks import check_text
 
 
 def detach_new(
@@ -38,7 +38,9 @@ def detach_new(
 
     directory.check_place()
     check_request(settings)
-    check_source(Path(settings.source.path), has_entry=bool(settings.entry))
+    # Another Python may be there only where the job runs, so it is checked there.
+    source = Path(settings.source.path)
+    check_text(source, has_entry=bool(settings.entry), python=settings.python)
     try:
         return _submit(settings, directory, arguments, notify)
     finally:

@@ -65,7 +65,7 @@ def syntax_error(error: SyntaxError) -> str:
 
 
 def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
-    """Check a model file's syntax, and the Python that runs it.
+    """Check a model file's source, and the Python that runs it.
 
     Args:
         path: The file.
@@ -76,11 +76,20 @@ def check_source(path: Path, *, has_entry: bool, python: str = "") -> None:
         ModelFileError: The file is not Python, or a script of another tuner.
         UsageError: The other Python cannot run trials.
     """
+    check_text(path, has_entry=has_entry, python=python)
+    if python:
+        _check_python(python)
+
+
+def check_text(path: Path, *, has_entry: bool, python: str = "") -> None:
+    """Check a model file's source as `check_source` does, where its Python may be missing.
+
+    Raises:
+        ModelFileError: The file is not Python, or a script of another tuner.
+    """
     tree = check_syntax(path, python)
     if not has_entry:
         refuse_other_searches(tree, path.name)
-    if python:
-        _check_python(python)
 
 
 def _check_python(python: str) -> None:

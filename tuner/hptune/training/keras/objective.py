@@ -319,7 +319,9 @@ def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if validation is not None:
         is_arrays = isinstance(validation, tuple | list)
         if is_arrays and validation and getattr(validation[0], "shape", (1,))[:1] == (0,):
-            raise ModelFileError("load_data() returned validation data without a sample")
+            raise ModelFileError(
+                "the validation data has no sample; give it some, or None to train without any"
+            )
         keywords["validation_data"] = tuple(validation) if is_arrays else validation
     return arguments, keywords
 
