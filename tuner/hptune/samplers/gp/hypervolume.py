@@ -201,6 +201,7 @@ def _layers(
         if point[-1] > begin:
             yield begin, dict.fromkeys(boxes(below, reference[:-1]))
             begin = point[-1]
+        # What this point dominates in the other objectives changes no layer from here on.
         below = [
             each for each in below if any(a < b for a, b in zip(each, point[:-1], strict=True))
         ]

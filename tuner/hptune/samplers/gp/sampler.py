@@ -34,7 +34,7 @@ _CANDIDATES = 512
 """Random candidates in the whole space; half as many more are drawn near the best trials."""
 _LOCAL_SEARCHES = 5
 """The best candidates of each kind, which start a local search."""
-_MAX_MODELLED = 3
+_MOST_OBJECTIVES = 3
 """Objectives up to which each has a model of its own: the hypervolume takes longer with more."""
 _RANDOM_SHARE = 0.5
 """Share of random suggestions once trials are compared at rungs."""
@@ -95,7 +95,7 @@ class BayesianSampler(LearningSampler):
 
     def _models(self, seen: Observations) -> Callable[[int, Mapping[Hashable, Params]], Model]:
         """Return a function from a trial number and the suggestions before it to the model."""
-        if self._objectives > _MAX_MODELLED:
+        if self._objectives > _MOST_OBJECTIVES:
 
             def weighted(number: int, pending: Mapping[Hashable, Params]) -> Model:
                 join = functools.partial(weighted_losses, turn=number)
