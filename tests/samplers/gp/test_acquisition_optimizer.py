@@ -19,7 +19,11 @@ from hptune.core.space.space import (
 )
 from hptune.core.trial import Params
 from hptune.samplers.common.encoding import Encoding, Floats
-from hptune.samplers.gp.acquisition import derivatives, log_expected_improvement
+from hptune.samplers.gp.acquisition import (
+    ExpectedImprovement,
+    derivatives,
+    log_expected_improvement,
+)
 from hptune.samplers.gp.acquisition_optimizer import (
     AcquisitionOptimizer,
     perturbed_rows,
@@ -181,7 +185,8 @@ def acquisition_optimizer(
     targets = (targets - targets.mean()) / targets.std()
     kernel = Kernel(np.full(kernel_features.parameters, 1.5), 4.0, 1e-6)
     process = GaussianProcess(kernel, kernel_features.groups, features, targets)
-    return encoding, AcquisitionOptimizer(encoding, kernel_features, process, float(targets.min()))
+    improvement = ExpectedImprovement(process, float(targets.min()))
+    return encoding, AcquisitionOptimizer(encoding, kernel_features, improvement)
 
 
 def test_a_local_search_finds_words_numbers_and_children() -> None:

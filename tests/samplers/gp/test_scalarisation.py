@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,36 +65,20 @@ def test_one_result_far_beyond_the_others_does_not_hide_them() -> None:
 
 # --- the search -------------------------------------------------------------------------------
 
-SPACE = SearchSpace((FloatParameter("width", 1.0, 128.0), FloatParameter("depth", 1.0, 8.0)))
+CORNERS = ((0.2, 0.2), (0.2, 0.8), (0.8, 0.2), (0.8, 0.8))
 
 
-def asked(sampler: BayesianSampler, numbers: range) -> list[float]:
-    """Return the sizes of the models that are asked for at once; then tell error and size."""
-    sizes = []
-    for number, suggestion in zip(numbers, sampler.ask(numbers), strict=True):
-        width, depth = (float(str(suggestion.params[name])) for name in ("width", "depth"))
-        sizes.append(width * (width + depth))
-        error = 0.05 + 0.6 / (1.0 + sizes[-1] / 500.0)
-        state, more = TrialState.COMPLETE, (sizes[-1],)
-        sampler.tell(Trial(number, suggestion.params, "test", state, error, extra_values=more))
-    return sizes
-
-
-def test_most_trials_lie_between_the_ends_of_the_front() -> None:
-    """A rank by fronts and crowding distance sends nearly all to the ends."""
-    sizes = []
-    for seed in range(3):
-        sampler = BayesianSampler(SPACE, seed, directions=(Direction.MIN, Direction.MIN))
-        asked(sampler, range(5))
-        for number in range(5, 20):
-            sizes += asked(sampler, range(number, number + 1))
-    assert sum(20.0 < size < 10_000.0 for size in sizes) > 30  # of 45
-
-
-def test_a_batch_covers_the_front() -> None:
-    sampler = BayesianSampler(SPACE, 0, directions=(Direction.MIN, Direction.MIN))
-    asked(sampler, range(8))
-    sizes = asked(sampler, range(8, 16))
-    assert min(sizes) < 1_000.0
-    assert max(sizes) > 5_000.0
-    assert sum(1_000.0 < size < 5_000.0 for size in sizes) >= 3
+def test_four_objectives_lead_to_the_configurations_that_are_good_in_some() -> None:
+    """Each objective is the distance from a corner of a square; the square is the front."""
+    square = SearchSpace((FloatParameter("x", -5.0, 6.0), FloatParameter("y", -5.0, 6.0)))
+    sampler = BayesianSampler(square, 0, directions=(Direction.MIN,) * 4)
+    inside = 0
+    for number in range(30):
+        (suggestion,) = sampler.ask([number])
+        x, y = (float(str(suggestion.params[name])) for name in ("x", "y"))
+        first, *more = (math.dist((x, y), corner) for corner in CORNERS)
+        state = TrialState.COMPLETE
+        ended = Trial(number, suggestion.params, "test", state, first, extra_values=tuple(more))
+        sampler.tell(ended)
+        inside += number >= 10 and max(abs(x - 0.5), abs(y - 0.5)) < 0.8
+    assert inside > 10  # of 20; 2 % of the space

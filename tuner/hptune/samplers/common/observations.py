@@ -146,6 +146,13 @@ class History:
         Args:
             join: Returns one loss for each result, from the costs of several objectives.
         """
+        return self._observed(slice(None), join)
+
+    def of_objective(self, objective: int) -> Observations:
+        """Return the observations of one of the objectives in new arrays."""
+        return self._observed(slice(objective, objective + 1), pareto_losses)
+
+    def _observed(self, objectives: slice, join: Callable[[Floats], Floats]) -> Observations:
         order = np.argsort(self._trials["number"][: len(self._slots)])
         trials = self._trials[order]
         rows, tiers, costs = trials["row"], trials["tier"], trials["costs"]
@@ -154,6 +161,7 @@ class History:
             # At a rung, only epochs that break no constraint have values (`Trial.rungs`).
             violations = np.where(tiers == Tier.COMPLETE, violations, 0.0)
             tiers, costs = self._at_common_rung(order, tiers, costs)
+        costs = costs[:, objectives]
         _, first, which = np.unique(trials["group"], return_index=True, return_inverse=True)
         if len(first) == len(order):
             losses = _losses(tiers, costs, violations, join)
@@ -208,9 +216,10 @@ class History:
         if trial.state is TrialState.FAILED or not np.isfinite(trial.values or math.nan).all():
             return Tier.FAILED, nothing
         if trial.state is TrialState.PRUNED:
+            costs = bounded(self._signs[: len(trial.values)] * np.array(trial.values))
             # Its last report may lack some objectives.
-            loss = bounded(float(self._signs[0]) * trial.values[0])
-            return Tier.PRUNED, np.full(len(self._signs), loss)
+            is_whole = len(costs) == len(self._signs)
+            return Tier.PRUNED, costs if is_whole else np.full(len(self._signs), costs[0])
         if len(trial.values) != len(self._signs):
             return Tier.FAILED, nothing
         return Tier.COMPLETE, bounded(self._signs * np.array(trial.values))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..common.encoding import Encoding, Floats
-from . import acquisition
-from .gaussian_process import GaussianProcess
+from .acquisition import Acquisition
 from .kernel_features import KernelFeatures
 from .local_search import maximize
 from .success import SuccessModel
@@ -20,13 +19,12 @@ _MAX_NEIGHBOURS = 12
 
 
 class AcquisitionOptimizer:
-    """The expected improvement under a Gaussian process, and its local maximisation.
+    """An acquisition function times the probability of success, and its local maximisation.
 
     Args:
         encoding: Encoding of the space.
         kernel_features: Features of the rows.
-        process: Model of the values; lower is better.
-        incumbent: The value to improve on.
+        function: The acquisition function.
         success: Where configurations succeed; None if none failed.
     """
 
@@ -34,21 +32,18 @@ class AcquisitionOptimizer:
         self,
         encoding: Encoding,
         kernel_features: KernelFeatures,
-        process: GaussianProcess,
-        incumbent: float,
+        function: Acquisition,
         success: SuccessModel | None = None,
     ) -> None:
         self._encoding = encoding
         self._kernel_features = kernel_features
-        self._process = process
-        self._incumbent = incumbent
+        self._function = function
         self._success = success
 
     def values(self, rows: Floats) -> Floats:
         """Return the log expected improvement at each of these full rows, less where some fail."""
         features = self._kernel_features.features(rows, self._encoding.active(rows))
-        mean, deviation = self._process.predict(features)
-        found = acquisition.log_expected_improvement(mean, deviation, self._incumbent)
+        found = self._function.values(features)
         return found if self._success is None else found + self._success.log_factor(features)
 
     def local_search(self, rows: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -76,12 +71,7 @@ class AcquisitionOptimizer:
             moved = rows.copy()
             moved[:, positions] = points
             features = self._kernel_features.features(moved, active)
-            mean, deviation, mean_gradients, deviation_gradients = (
-                self._process.predict_with_gradients(features)
-            )
-            by_mean, by_deviation = acquisition.derivatives(mean, deviation, self._incumbent)
-            found = by_mean[:, None] * mean_gradients + by_deviation[:, None] * deviation_gradients
-            values = acquisition.log_expected_improvement(mean, deviation, self._incumbent)
+            values, found = self._function.values_with_gradients(features)
             if self._success is not None:
                 log, gradients = self._success.log_factor_with_gradients(features)
                 values, found = values + log, found + gradients

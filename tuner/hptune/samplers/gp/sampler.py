@@ -16,6 +16,7 @@ from ..common.observations import Observations
 from ..common.one_thread import one_thread
 from ..common.untried import Keyed
 from .acquisition_optimizer import AcquisitionOptimizer, perturbed_rows, uniform_rows
+from .hypervolume import FrontSurrogate, fit_front
 from .kernel_features import KernelFeatures
 from .scalarisation import weighted_losses
 from .success import SuccessModel, success_model
@@ -33,16 +34,14 @@ _CANDIDATES = 512
 """Random candidates in the whole space; half as many more are drawn near the best trials."""
 _LOCAL_SEARCHES = 5
 """The best candidates of each kind, which start a local search."""
-_BEST_TRIALS = 5
-"""The best trials, near which candidates are drawn."""
-_MIN_IMPROVEMENT = 0.001
-"""Smallest improvement that counts, in standard deviations of the (transformed) values.
-
-With 0, a search that has found a valley only refines its minimum."""
+_MOST_OBJECTIVES = 3
+"""Objectives up to which each has a model of its own: the hypervolume takes longer with more."""
 _RANDOM_SHARE = 0.5
 """Share of random suggestions once trials are compared at rungs."""
 _FALLBACK_DRAWS = 64
 """Untried configurations that are compared if all candidates were tried."""
+
+Model = Surrogate | FrontSurrogate
 
 
 class BayesianSampler(LearningSampler):
@@ -58,8 +57,9 @@ class BayesianSampler(LearningSampler):
       suggestions differ.
     - FAILED trials have no value. The expected improvement is lower where others failed
       (`success`).
-    - Several objectives: the model learns their weighted maximum, and each suggestion has weights
-      of its own (ParEGO, `scalarisation`).
+    - Two and three objectives: each has a model, and the expected improvement is that of the
+      hypervolume (`hypervolume`). With more, the model learns their weighted maximum,
+      and each suggestion has weights of its own (ParEGO, `scalarisation`).
     - Initial design: a scrambled Halton sequence.
     - With early stopping, half of the suggestions are random, as with `tpe`.
     - Of more than 1,000 finished trials the model contains 1,000: the best third, and evenly
@@ -74,7 +74,7 @@ class BayesianSampler(LearningSampler):
         directions: Sequence[Direction],
     ) -> None:
         super().__init__(space, seed, directions=directions)
-        self._is_joint = len(directions) > 1
+        self._objectives = len(directions)
         self._kernel_features = KernelFeatures(self._encoding)
         self._fitter = SurrogateFitter(self._kernel_features)
 
@@ -93,20 +93,29 @@ class BayesianSampler(LearningSampler):
                 random_share=_RANDOM_SHARE if self._history.has_rungs else 0.0,
             )
 
-    def _models(self, seen: Observations) -> Callable[[int, Mapping[Hashable, Params]], Surrogate]:
+    def _models(self, seen: Observations) -> Callable[[int, Mapping[Hashable, Params]], Model]:
         """Return a function from a trial number and the suggestions before it to the model."""
-        if not self._is_joint:
-            shared = self._fantasies(seen)
-            return lambda _, pending: shared.of(pending)
+        if self._objectives > _MOST_OBJECTIVES:
 
-        def weighted(number: int, pending: Mapping[Hashable, Params]) -> Surrogate:
-            join = functools.partial(weighted_losses, turn=number)
-            return self._fantasies(self._history.observations(join)).of(pending)
+            def weighted(number: int, pending: Mapping[Hashable, Params]) -> Model:
+                join = functools.partial(weighted_losses, turn=number)
+                fitted = self._fitter.fit(self._history.observations(join))
+                return self._fantasies(fitted).of(pending)
 
-        return weighted
+            return weighted
+        shared = self._fantasies(
+            self._fitter.fit(seen)
+            if self._objectives == 1
+            else fit_front(
+                self._fitter,
+                self._kernel_features,
+                [self._history.of_objective(k) for k in range(self._objectives)],
+            )
+        )
+        return lambda _, pending: shared.of(pending)
 
-    def _fantasies(self, seen: Observations) -> _Fantasies:
-        return _Fantasies(self._fitter.fit(seen), self._encoding, self._kernel_features)
+    def _fantasies(self, model: Model) -> _Fantasies:
+        return _Fantasies(model, self._encoding, self._kernel_features)
 
     def _initial(self, numbers: Sequence[int], seen: Observations) -> list[Suggestion]:
         """Return suggestions of the initial design; after failures, those that likely succeed."""
@@ -145,20 +154,20 @@ class BayesianSampler(LearningSampler):
     # --- the search ---------------------------------------------------------------------------
 
     def _proposed(
-        self, model: Surrogate, rng: np.random.Generator, pending: Mapping[Hashable, Params]
+        self, model: Model, rng: np.random.Generator, pending: Mapping[Hashable, Params]
     ) -> Keyed | None:
         encoding = self._encoding
         acquisition = AcquisitionOptimizer(
             encoding,
             self._kernel_features,
-            model.process,
-            model.incumbent - _MIN_IMPROVEMENT,
+            model.acquisition(),
             model.success,
         )
-        best = model.best[:_BEST_TRIALS]
         random_rows = uniform_rows(encoding, rng, _CANDIDATES)
         near_rows = perturbed_rows(
-            encoding, best[rng.integers(len(best), size=_CANDIDATES // 2)], rng
+            encoding,
+            model.promising[rng.integers(len(model.promising), size=_CANDIDATES // 2)],
+            rng,
         )
         drawn = np.concatenate([random_rows, near_rows])
         values = acquisition.values(drawn)
@@ -201,15 +210,13 @@ class BayesianSampler(LearningSampler):
 class _Fantasies:
     """The model with a fantasy for each configuration that was just suggested."""
 
-    def __init__(
-        self, model: Surrogate, encoding: Encoding, kernel_features: KernelFeatures
-    ) -> None:
+    def __init__(self, model: Model, encoding: Encoding, kernel_features: KernelFeatures) -> None:
         self._model = model
         self._encoding = encoding
         self._kernel_features = kernel_features
         self._added = 0
 
-    def of(self, pending: Mapping[Hashable, Params]) -> Surrogate:
+    def of(self, pending: Mapping[Hashable, Params]) -> Model:
         """Return the model with fantasies of `pending`; those of the last call come first in it."""
         rows = self._encoding.rows([*pending.values()][self._added :])
         for features in self._kernel_features.of_observed(rows):

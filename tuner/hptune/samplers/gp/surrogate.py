@@ -9,6 +9,7 @@ import numpy as np
 
 from ..common.encoding import Floats, Integers
 from ..common.observations import Observations, Tier
+from .acquisition import ExpectedImprovement
 from .gaussian_process import GaussianProcess, Kernel, Posterior, starting_kernels
 from .kernel_features import KernelFeatures
 from .success import SuccessModel, success_model
@@ -19,7 +20,9 @@ _STEPS = 40
 """L-BFGS iterations from each starting kernel."""
 _SINGLE_START = 64
 """Number of observations from which the fit starts only at the kernel of the first half of them."""
-_MAX_CACHED_KERNELS = 16
+_PROMISING = 5
+"""The best configurations, near which a search draws candidates."""
+_MAX_CACHED_KERNELS = 64
 _FARTHEST = 30.0
 """Largest loss that is modelled, above the median, in distances of the median from the best.
 
@@ -44,6 +47,15 @@ class Surrogate:
     best: Floats
     success: SuccessModel | None
 
+    @property
+    def promising(self) -> Floats:
+        """Rows near which the search draws candidates."""
+        return self.best[:_PROMISING]
+
+    def acquisition(self) -> ExpectedImprovement:
+        """Return the acquisition function."""
+        return ExpectedImprovement(self.process, self.incumbent)
+
     def with_fantasy(self, features: Floats) -> Surrogate:
         """Return the surrogate while a configuration with these features runs."""
         mean, _ = self.process.predict(features[None])
@@ -65,7 +77,7 @@ class SurrogateFitter:
     ) -> None:
         self._kernel_features = kernel_features
         self._max_fitted = max_fitted
-        self._max_modelled = max_modelled
+        self.max_modelled = max_modelled
         self._kernels: dict[bytes, Kernel] = {}
 
     def fit(self, seen: Observations) -> Surrogate:
@@ -75,7 +87,7 @@ class SurrogateFitter:
         until = _on_schedule(len(rows))
         kernel = self._kernel(rows[:until], losses[:until], counts[:until])
         targets = standardised(losses)
-        kept = _subset(losses, self._max_modelled)
+        kept = subset(losses, self.max_modelled)
         rows, targets = rows[kept], targets[kept]
         features = self._kernel_features.of_observed(rows)
         process = GaussianProcess(
@@ -102,7 +114,7 @@ class SurrogateFitter:
         key = hashlib.blake2b(data).digest()
         if key in self._kernels:
             return self._kernels[key]
-        kept = _subset(losses, self._max_fitted)
+        kept = subset(losses, self._max_fitted)
         posterior = Posterior(
             self._kernel_features.of_observed(rows[kept]),
             self._kernel_features.groups,
@@ -131,7 +143,7 @@ def refit_interval(count: int) -> int:
     return 1 << max(0, count.bit_length() - 5)
 
 
-def _subset(losses: Floats, most: int) -> Integers:
+def subset(losses: Floats, most: int) -> Integers:
     """Return indices of at most `most` observations: the best third, and evenly chosen others."""
     if len(losses) <= most:
         return np.arange(len(losses))

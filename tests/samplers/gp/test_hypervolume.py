@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from hptune.core.space.space import FloatParameter, SearchSpace
+from hptune.core.trial import Direction, Trial, TrialState
+from hptune.samplers.common.encoding import Floats
+from hptune.samplers.gp.gaussian_process import GaussianProcess, Kernel
+from hptune.samplers.gp.hypervolume import HypervolumeImprovement, boxes
+from hptune.samplers.gp.sampler import BayesianSampler
+
+# --- the boxes --------------------------------------------------------------------------------
+
+SIDE = 4
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda objectives: st.lists(
+            st.tuples(*[st.integers(0, SIDE + 1)] * objectives), min_size=1, max_size=8
+        )
+    )
+)
+def test_what_no_point_dominates_lies_in_one_box_and_all_else_in_none(
+    points: list[tuple[int, ...]],
+) -> None:
+    objectives = len(points[0])
+    found = boxes(points, [float(SIDE)] * objectives)
+    for cell in itertools.product(range(-1, SIDE + 1), repeat=objectives):
+        probe = [each + 0.5 for each in cell]
+        is_free = max(probe) < SIDE and not any(
+            all(a <= b for a, b in zip(point, probe, strict=True)) for point in points
+        )
+        holding = [
+            box for box in found
+            if all(low < at < high for low, at, high in zip(box[0], probe, box[1], strict=True))
+        ]  # fmt: skip
+        assert len(holding) == is_free
+
+
+def test_three_objectives_need_about_twice_as_many_boxes_as_points() -> None:
+    points = np.abs(np.random.default_rng(0).standard_normal((100, 3)))
+    front = 1.0 - points / np.linalg.norm(points, axis=1, keepdims=True)
+    assert len(boxes(front.tolist(), [1.1, 1.1, 1.1])) <= 201
+
+
+# --- the expected improvement -----------------------------------------------------------------
+
+
+def improvement(objectives: int) -> tuple[HypervolumeImprovement, list[GaussianProcess], Floats]:
+    """The function for a front of some points, the models, and the front."""
+    rng = np.random.default_rng(objectives)
+    points, groups = rng.random((9, 3)), np.arange(3)
+    processes = [
+        GaussianProcess(Kernel(np.full(3, 0.4), 1.0, 1e-4), groups, points, rng.standard_normal(9))
+        for _ in range(objectives)
+    ]
+    front = -np.eye(objectives)
+    return HypervolumeImprovement(processes, front, np.full(objectives, 1.5)), processes, front
+
+
+@pytest.mark.parametrize("objectives", [2, 3])
+def test_it_is_the_mean_growth_of_the_hypervolume(objectives: int) -> None:
+    function, processes, front = improvement(objectives)
+    point = np.full((1, 3), 0.3)
+    # The probability that a result dominates a cell, added over the cells that are free so far.
+    sides = np.arange(-6.0, 1.5, 0.125) + 0.0625
+    cells = np.stack(np.meshgrid(*[sides] * objectives, indexing="ij"), axis=-1)
+    chances = np.ones(cells.shape[:-1])
+    for k, process in enumerate(processes):
+        (mean,), (deviation,) = process.predict(point)
+        chances *= norm.cdf(cells[..., k], mean, deviation)
+    for each in front:
+        chances[(cells >= each).all(axis=-1)] = 0.0
+    expected = chances.sum() * 0.125**objectives
+    assert math.exp(function.values(point)[0]) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("objectives", [2, 3])
+def test_its_slopes_are_those_of_finite_differences(objectives: int) -> None:
+    function, _, _ = improvement(objectives)
+    points = np.random.default_rng(2).random((6, 3))
+    values, slopes = function.values_with_gradients(points)
+    np.testing.assert_allclose(values, function.values(points))
+    for feature in range(3):
+        step = 1e-6 * np.eye(3)[feature]
+        by_step = (function.values(points + step) - function.values(points - step)) / 2e-6
+        np.testing.assert_allclose(slopes[:, feature], by_step, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_it_is_finite_and_has_slopes_however_hopeless_a_point_is() -> None:
+    points, groups = np.array([[0.0], [1.0]]), np.zeros(1, dtype=np.intp)
+    kernel = Kernel(np.array([3.0]), 1e-4, 1e-6)
+    process = GaussianProcess(kernel, groups, points, np.array([0.0, 0.01]))
+    front = np.array([[-9.0, -8.0], [-8.0, -9.0]])
+    function = HypervolumeImprovement([process, process], front, np.array([-7.0, -7.0]))
+    values, slopes = function.values_with_gradients(np.linspace(0.1, 0.9, 5)[:, None])
+    assert (values < -1_000.0).all()
+    assert np.isfinite(values).all()
+    assert np.isfinite(slopes).all()
+    assert (slopes != 0.0).all()
+
+
+# --- the search -------------------------------------------------------------------------------
+
+SPACE = SearchSpace((FloatParameter("width", 1.0, 128.0), FloatParameter("depth", 1.0, 8.0)))
+
+
+def asked(sampler: BayesianSampler, numbers: range) -> list[float]:
+    """Return the sizes of the models that are asked for at once; then tell error and size."""
+    sizes = []
+    for number, suggestion in zip(numbers, sampler.ask(numbers), strict=True):
+        width, depth = (float(str(suggestion.params[name])) for name in ("width", "depth"))
+        sizes.append(width * (width + depth))
+        error = 0.05 + 0.6 / (1.0 + sizes[-1] / 500.0)
+        state, more = TrialState.COMPLETE, (sizes[-1],)
+        sampler.tell(Trial(number, suggestion.params, "test", state, error, extra_values=more))
+    return sizes
+
+
+def test_most_trials_lie_between_the_ends_of_the_front() -> None:
+    """A rank by fronts and crowding distance sends nearly all to the ends."""
+    sizes = []
+    for seed in range(3):
+        sampler = BayesianSampler(SPACE, seed, directions=(Direction.MIN, Direction.MIN))
+        asked(sampler, range(5))
+        for number in range(5, 20):
+            sizes += asked(sampler, range(number, number + 1))
+    assert sum(20.0 < size < 10_000.0 for size in sizes) > 30  # of 45
+
+
+def test_a_batch_covers_the_front() -> None:
+    sampler = BayesianSampler(SPACE, 0, directions=(Direction.MIN, Direction.MIN))
+    asked(sampler, range(8))
+    sizes = asked(sampler, range(8, 16))
+    assert min(sizes) < 1_000.0
+    assert max(sizes) > 5_000.0
+    assert sum(1_000.0 < size < 5_000.0 for size in sizes) >= 3
+
+
+def test_suggestions_do_not_depend_on_the_order_of_the_results() -> None:
+    rng = np.random.default_rng(0)
+    trials = [
+        Trial(n, SPACE.sample(rng), "test", TrialState.COMPLETE, each, extra_values=(rng.random(),))
+        for n, each in enumerate(rng.random(12).tolist())
+    ]
+    trials.append(Trial(12, SPACE.sample(rng), "test", TrialState.FAILED))
+    trials.append(Trial(13, SPACE.sample(rng), "test", TrialState.RUNNING))
+    suggestions = []
+    for told in (trials, trials[::-1]):
+        sampler = BayesianSampler(SPACE, 0, directions=(Direction.MIN, Direction.MAX))
+        for trial in told:
+            sampler.tell(trial)
+        suggestions.append(sampler.ask(range(20, 23)))
+    assert suggestions[0] == suggestions[1]
