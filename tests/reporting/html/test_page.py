@@ -296,7 +296,7 @@ def test_studies_with_little_to_show(window: Browser, tmp_path: Path) -> None:
 
 
 def test_what_breaks_a_constraint_and_what_is_far_worse(window: Browser, tmp_path: Path) -> None:
-    """Crosses are not the best so far, and far values lie outside of the axis, which says so."""
+    """Crosses are not the best so far; far values are at the end of the axis, with their mark."""
     values = [0.9, 0.99, *(0.9 + 0.001 * n for n in range(10)), 0.1, 0.2]
     trials = [
         replace(trial(n, value=value, params={"units": 16 + n}), violation=float(n == 1))
@@ -305,9 +305,18 @@ def test_what_breaks_a_constraint_and_what_is_far_worse(window: Browser, tmp_pat
     (tmp_path / "page.html").write_text(page_text(view(trials, []), []), encoding="utf-8")
     window.open(tmp_path / "page.html")
     figure = window.figure("history")
-    assert "2 values are far worse, and outside the axis." in figure.inner_text()
+    assert "far below the axis" in figure.locator(".legend").inner_text()
+    marks = [
+        each.get_attribute("d") or "" for each in figure.locator("svg").last.locator("path").all()
+    ]
+    assert sum(each.count("l4 5l4 -5") for each in marks) == 2
+    low = min(
+        float(each.text_content() or 0)
+        for each in figure.locator(".axes text[text-anchor=end]").all()
+    )
+    assert low > 0.8, "the others have room"
     assert "breaks a constraint" in figure.locator(".legend").inner_text()
-    assert window.points("history") == 12
+    assert window.points("history") == 14
     (best,) = figure.locator("path[stroke='#1a9850'][fill=none]:not(.legend path)").all()
     steps = (best.get_attribute("d") or "").count("V")
     assert steps == 10  # nine trials are better than all before, and the last is no step

@@ -26,7 +26,7 @@ def test_a_stopped_trial_without_all_objectives_stays_in_its_columns() -> None:
         ],
     )
     head, *rows = [line.split() for line in trials_text(of, ranked(of), now=0.0).splitlines()]
-    assert head[2:] == [*names, "step", "time", "origin", "x"]
+    assert head[2:] == [*names, "from", "step", "time", "origin", "x"]
     missing = [text.NOTHING] * 2
     assert [row[2:5] for row in rows] == [["0.5000", "7.000", "8.000"], ["0.2500", *missing]]
     assert [row[-1] for row in rows] == ["1", "2"]

@@ -63,7 +63,10 @@ def test_a_log_has_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
         "watch    hptune dashboard runs/digits",
         "seed 7",
         "   30s  0/10 trials; running 0, 1 (2/5)",
-        "   42s  trial 0 complete after 42s: val_accuracy 0.9123 at epoch 5; best so far; lr=0.001",
+        (
+            "   42s  trial 0 complete after 42s: val_accuracy 0.9123 from epoch 5/5; best so far; "
+            "lr=0.001"
+        ),
         "   50s  trial 1 failed after 50s: ValueError: bad shape [31m(3, 4)",
         "   50s  no room",
         "   59s  stopping",

@@ -45,7 +45,7 @@ def advice(view: StudyView) -> list[str]:
     if len(view.goals.objectives) == 1:
         complete = leading(view.trials, view.goal.direction)
         remarks += [*_edges(view, complete), _noise(view, complete), stagnation(view)]
-    return [remark for remark in remarks if remark]
+    return [view.worded(remark) for remark in remarks if remark]
 
 
 def leading(trials: Iterable[Trial], direction: Direction) -> list[Trial]:
@@ -133,7 +133,8 @@ def _noise(view: StudyView, complete: Sequence[Trial]) -> str:
     return (
         f"the best {len(near)} trials differ by less than a trial at its end does from one "
         f"{text.step_word(view.epochs)} to the next ({noise:.2g}), so chance may have "
-        f"chosen the best; --confirm {len(near)} trains them again"
+        f"chosen the best; `hptune resume {text.path(view.directory)} --confirm {len(near)}` "
+        "trains them again"
     )
 
 
@@ -151,5 +152,6 @@ def stagnation(view: StudyView) -> str:
         return ""
     return (
         f"none of the {without} trials after trial {number} is better; another space, more epochs "
-        "or a --confirm may tell more than further trials"
+        f"or `hptune resume {text.path(view.directory)} --confirm 3` may tell more than further "
+        "trials"
     )
