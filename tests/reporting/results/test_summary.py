@@ -379,6 +379,18 @@ def test_of_equally_good_trials_the_first_to_end_is_best() -> None:
     assert replace(VIEW, trials=trials, attempts=()).best is trials[0]
 
 
+def test_the_time_of_a_study_is_that_of_all_its_runs() -> None:
+    twice = replace(VIEW, master=None, run_seconds=(60.0, 4000.0), last_event_at=9000.0)
+    assert twice.seconds(99_999.0) == 4060.0, "the time between runs and after them does not count"
+    end = closing_text(twice, Finish(FinishReason.DONE, ""))
+    assert end.startswith("Done: 5/10 trials in 1h07m (1h06m in the last run)\n")
+    assert "used     1h07m, 0.1" in status_text(twice, now=99_999.0)
+    runs = replace(twice, master=LivingMaster(since=8000.0))
+    assert runs.seconds(9010.0) == 4070.0
+    reads = replace(twice, master=LivingMaster(since=9500.0))
+    assert reads.seconds(9510.0) == 4070.0, "a run begins with its command, before its first event"
+
+
 def test_the_end_of_a_finished_run() -> None:
     view = replace(VIEW, trials=VIEW.trials[:1], attempts=(), budget_trials=1)
     assert_says(

@@ -182,6 +182,19 @@ def test_the_time_before_the_first_trial_counts() -> None:
     ]
 
 
+def test_a_resumed_study_says_whose_time_is_shown() -> None:
+    """A log counts from the command; the bar of a terminal has the time of the whole study."""
+    progress, stream = plain()
+    resumed = replace(HEADER, began_at=1000.0, earlier_seconds=125.0)
+    progress.start(resumed)
+    said = "times    since the start of this command; earlier runs took 2m05s"
+    assert stream.getvalue().splitlines()[-1] == said
+    frames = Frames(refresh_seconds=0.0)
+    frames.start(resumed)
+    frames.update(snapshot(runs=(running(0, placed_at=1000.0),)), (), 1010.0)
+    assert frames.draw(1010.0, width=80, height=24)[0].plain.endswith("0/10 trials   2m15s")
+
+
 def test_a_paused_study_says_so_and_a_trial_without_a_value_too() -> None:
     progress, stream = plain()
     stopped = trial(0, TrialState.PRUNED, params={})

@@ -1,7 +1,7 @@
 "use strict";
 // Figures as SVG: scales, axes, marks, what is pointed at, and pictures of them.
 window.hptuneCharts ??= (() => {
-  const COLORS = { complete: "#2f6fde", pruned: "#c47b17", best: "#1a9850", median: "#8e5fc9", failed: "#d23b3b", running: "#6ea8ff", paused: "#a58a5f", muted: "#767b84" };
+  const COLORS = { complete: "#2f6fde", pruned: "#c47b17", best: "#1a9850", median: "#8e5fc9", failed: "#d23b3b", running: "#0b8f8f", paused: "#a58a5f", muted: "#767b84" };
   const SERIES = [COLORS.complete, COLORS.pruned, COLORS.best, COLORS.median, COLORS.failed, COLORS.muted, "#0b8f8f", "#b8578f"];
   const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
   const LEAST_DRAG = 8;  // pixels of a side, from which on a drag is no click
@@ -126,7 +126,7 @@ window.hptuneCharts ??= (() => {
   }
 
   function pointPaths(points) {
-    return paths(points, ({ shape, color, dim }) => {
+    return paths(points, ({ shape = "dot", color, dim }) => {
       const paint = dim ? COLORS.muted : color, opacity = dim ? 0.2 : 0.75;
       if (shape === "triangle") return { fill: paint, opacity };
       if (shape === "ring") return { fill: "var(--card)", stroke: paint, "stroke-width": 2, opacity };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ class _Tile:
 def headline(view: StudyView, remarks: Sequence[str] = (), *, now: float) -> str:
     """Return the study in large figures, with remarks below them, as HTML."""
     tiles = [_best(view), _progress(view, now), _states(view), _costs(view, now)]
-    listed = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks)
+    listed = "".join(f"<li>{_with_code(remark)}</li>" for remark in remarks)
     shown = "".join(
         f'<div class="tile"><span class="label">{html.escape(tile.label)}</span>'
         f"<strong>{html.escape(tile.value)}</strong>"
@@ -40,6 +41,11 @@ def headline(view: StudyView, remarks: Sequence[str] = (), *, now: float) -> str
         for tile in tiles
     )
     return f'{shown}<ul class="remarks">{listed}</ul>' if listed else shown
+
+
+def _with_code(remark: str) -> str:
+    """Return a remark, in which commands stand between backquotes, as HTML."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(remark))
 
 
 def _best(view: StudyView) -> _Tile:

@@ -205,7 +205,8 @@ def all_trials(trials: StudyTrials) -> Panel | None:
     """Return the place of the table of all trials; None without a trial."""
     if not trials.view.trials:
         return None
-    return Panel(order_text(trials.view, trials.view.trials), [Figure("table")])
+    words = order_text(trials.view, trials.view.trials, when="Sorted by a metric, ")
+    return Panel(words, [Figure("table")])
 
 
 def winner(trials: StudyTrials, *, others: int = 0) -> Panel:

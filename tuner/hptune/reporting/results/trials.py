@@ -67,8 +67,11 @@ def trials_text(
     return "\n".join(lines)
 
 
-def order_text(view: StudyView, trials: Sequence[Trial]) -> str:
-    """Return why a complete trial comes before one of a better value; empty if none does."""
+def order_text(view: StudyView, trials: Sequence[Trial], *, when: str = "") -> str:
+    """Return why a complete trial comes before one of a better value; empty if none does.
+
+    `when` begins the sentence.
+    """
     sign, values = view.goal.direction.sign, dict[bool, list[float]]()
     for trial in trials:
         value = _value(view, trial)
@@ -78,8 +81,8 @@ def order_text(view: StudyView, trials: Sequence[Trial]) -> str:
     if not complete or not others or min(others) >= max(complete):
         return ""
     return (
-        "Complete trials come first: the others have trained less, so their values cannot be "
-        "compared with those of complete ones."
+        f"{when}{'complete' if when else 'Complete'} trials come first: the others have trained "
+        "less, so their values cannot be compared with those of complete ones."
     )
 
 
