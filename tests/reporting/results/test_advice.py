@@ -136,7 +136,7 @@ def searched(
     """
     chance = np.random.default_rng(2)
     places = [(float(chance.random()), float(chance.random())) for _ in range(20)]
-    places += [(0.5 + 0.01 * n, 1.0 if 4 - n < at_edge else 0.6) for n in range(5)]
+    places += [(0.5 + 0.001 * n, 1.0 if 4 - n < at_edge else 0.6) for n in range(5)]
     trials = []
     for number, (rate, units) in enumerate(places):
         found = value(rate, units)

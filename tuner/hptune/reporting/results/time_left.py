@@ -25,6 +25,9 @@ LEAST_ENDED = 3
 _LATEST = 500
 """Trials whose times count, the last ones: a search moves to trials of other lengths."""
 
+_RECENT = 20
+"""The last attempts, which tell how many run at once."""
+
 _DRAWS, _MOST_PLAYS = 2000, 60
 """Times that are drawn in all plays, and the most plays."""
 
@@ -173,12 +176,17 @@ def left_of(view: StudyView, now: float) -> float | None:
         seconds = max(0.0, now - each.placed_at)
         rest = rest_of(each, view.latest.get(each.id), view.epochs)
         running.append(RunningTime(seconds, rest))
-    last = spans[-1][0]
-    # A place that was just left is about to be taken again.
-    places = sum(
-        each.placed_at < last and (each.ended_at is None or each.ended_at >= last)
-        for each in view.attempts
-    )
     held = [seconds for _, seconds in spans]
     to_come = max(0, total - view.ended - len(running))
-    return seconds_left(held, running, to_come=to_come, places=max(places, len(running)))
+    return seconds_left(held, running, to_come=to_come, places=_places(view.attempts))
+
+
+def _places(attempts: Sequence[Attempt]) -> int:
+    """Return how many attempts ran at once of late: a place that was just left is taken again."""
+    latest = sorted(attempts, key=lambda each: each.placed_at)[-_RECENT:]
+    still = [each for each in attempts if each.ended_at is None]
+    known = {each.id: each for each in (*latest, *still)}.values()
+    return max(
+        sum(e.placed_at <= at and (e.ended_at is None or e.ended_at > at) for e in known)
+        for at in [each.placed_at for each in latest]
+    )
