@@ -320,7 +320,9 @@ def test_a_trial_that_ctrl_c_interrupted_shows_its_last_epoch(cli: InProcess) ->
     stored(cli.study(), [waiting], released, events)
     row = cli("trials", "study").out.splitlines()[1]
     assert row.split()[:4] == ["0", "interrupted", "0.7000", "3"]
-    assert "value    0.7000  val_accuracy (max), at epoch 3/5, so far\n" in cli("show", "study", 0).out
+    assert (
+        "value    0.7000  val_accuracy (max), at epoch 3/5, so far\n" in cli("show", "study", 0).out
+    )
 
 
 def test_a_search_space_is_shown_with_its_conditions(cli: InProcess) -> None:

@@ -177,6 +177,18 @@ def test_nearly_all_of_the_best_trials_at_the_end_suffice() -> None:
     assert advice(searched(near_and_more, at_edge=3)) == []
 
 
+def test_failed_trainings_and_values_of_another_space_do_not_matter() -> None:
+    view = searched(near_and_more)
+    far = [replace(each, value=-1e300) for each in view.trials[:2]]
+    (line,) = advice(replace(view, trials=[*far, *view.trials[2:]]))
+    assert line.startswith("the best 5 trials have units at the upper end of its range; ")
+    batch = ChoiceParameter("batch", (16, 32, 64, 128, 256))
+    of = study(batch, rising)
+    other = replace(of.trials[3], params={"batch": 100})
+    (line,) = advice(replace(of, trials=[*of.trials[:3], other, *of.trials[4:]]))
+    assert line.startswith("the best 5 trials have batch at the upper end of its range; ")
+
+
 def noisy(noise: float, apart: float) -> StudyView:
     """Return 25 trials that are `apart` in their values, and rise to them with some noise."""
     rng = np.random.default_rng(1)

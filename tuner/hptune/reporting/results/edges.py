@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ... import text
 from ...core.space.parameters import (
@@ -43,6 +44,12 @@ _TOWARDS = 0.3
 
 _LEAST_ERRORS = 2.0
 """How many standard errors it must get better by."""
+
+_USUAL, _FAR = 0.8, 10.0
+"""Trials are left out that are further from the best one than this multiple of what so many are."""
+
+_LARGEST = 1e300
+"""Largest value that is told from others: sums of larger ones would overflow."""
 
 _MOST_TRIALS = 1000
 """Trials that are regressed, evenly chosen: the live page asks often."""
@@ -111,8 +118,12 @@ def _ranges(view: StudyView) -> list[_Range]:
                 found.append(_Range(parameter, parameter.to_unit))
         elif isinstance(parameter, ChoiceParameter) and (numbers := _ordered(parameter)):
             places = {each: at / (len(numbers) - 1) for at, each in enumerate(numbers)}
-            found.append(_Range(parameter, places.__getitem__))
+            found.append(_Range(parameter, partial(_listed_place, places)))
     return found
+
+
+def _listed_place(places: Mapping[ParamValue, float], value: ParamValue) -> float:
+    return places.get(value, math.nan)  # a default, or a value of an earlier space
 
 
 def _ordered(parameter: ChoiceParameter) -> list[ParamValue]:
@@ -147,17 +158,25 @@ def _gets_better(view: StudyView, of: _Range, ended: Sequence[Trial], *, is_low:
 
     name, steps = of.parameter.name, [min(each.rungs) for each in ended if each.rungs]
     first = min(steps, default=0)
-    known = [trial for trial in ended if name in trial.params]
+    known = [t for t in ended if name in t.params and math.isfinite(of.place(t.params[name]))]
     known = known[:: math.ceil(len(known) / _MOST_TRIALS)]
     if any(trial.state is TrialState.PRUNED for trial in known) and steps:
         known = [trial for trial in known if first in trial.rungs]
-        values = np.array([trial.rungs[first][0] for trial in known])
+        measured = [trial.rungs[first][0] for trial in known]
     else:
         known = [trial for trial in known if trial.state is TrialState.COMPLETE]
-        values = np.array([trial.value or 0.0 for trial in known])
-    if len(known) < _LEAST_ENDED // 2 or not np.ptp(values):
+        measured = [trial.value or 0.0 for trial in known]
+    if len(known) < _LEAST_ENDED // 2:
         return False
-    values = -view.goal.direction.sign * (values - values.mean()) / values.std()
+    losses = np.clip(view.goal.direction.sign * np.array(measured), -_LARGEST, _LARGEST)
+    # A loss may be far larger where a training fails, which says nothing of the others.
+    losses = losses - losses.min()
+    kept = losses <= _FAR * np.quantile(losses, _USUAL)
+    known, losses = [trial for trial, keep in zip(known, kept, strict=True) if keep], losses[kept]
+    if not (largest := losses.max()):
+        return False
+    losses = losses / largest
+    values = (losses.mean() - losses) / losses.std()
     far, end = (_TOWARDS, 0.0) if is_low else (1.0 - _TOWARDS, 1.0)
     columns, contrast = _columns(view, known, {name: (end - far, end * end - far * far)})
     features, sums = np.array(columns).T, np.array(contrast)
@@ -187,6 +206,8 @@ def _columns(
         values = [trial.params[name] for trial in trials]
         if name in ranges:
             places = [ranges[name].place(value) for value in values]
+            if not all(map(math.isfinite, places)):
+                continue
             columns += [places, [place * place for place in places]]
             contrast += wanted.get(name, (0.0, 0.0))
         else:
