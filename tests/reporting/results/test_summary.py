@@ -387,6 +387,8 @@ def test_the_time_of_a_study_is_that_of_all_its_runs() -> None:
     assert "used     1h07m, 0.1" in status_text(twice, now=99_999.0)
     runs = replace(twice, master=LivingMaster(since=8000.0))
     assert runs.seconds(9010.0) == 4070.0
+    unknown = replace(twice, run_seconds=(), last_event_at=0.0, master=LivingMaster(since=0.0))
+    assert unknown.seconds(9010.0) == 0.0
     reads = replace(twice, master=LivingMaster(since=9500.0))
     assert reads.seconds(9510.0) == 4070.0, "a run begins with its command, before its first event"
 

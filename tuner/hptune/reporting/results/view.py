@@ -184,10 +184,10 @@ class StudyView:
         `--timeout` limits the same time. A run begins with its command; its last event is mostly
         the end of its last trial.
         """
-        since = 0.0
-        if self.master is not None:
-            since = max(0.0, now - max(self.last_event_at, self.master.since))
-        return sum(self.run_seconds) + since
+        counted = sum(self.run_seconds)
+        if self.master is None or not (last := max(self.last_event_at, self.master.since)):
+            return counted
+        return counted + max(0.0, now - last)
 
     @property
     def counts(self) -> Counter[TrialState]:
