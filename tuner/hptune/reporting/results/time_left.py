@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...core.attempt import Attempt, Report
-from .export import by_trial
 from .view import StudyView
 
 LEAST_ENDED = 3
@@ -162,23 +161,20 @@ def left_of(view: StudyView, now: float) -> float | None:
     if is_over or total is None or view.ended < LEAST_ENDED or view.ended >= total:
         return None
     final = {trial.number for trial in view.trials if trial.state.is_final}
-    attempts = by_trial(view.attempts)
-    spans = []
-    for number in final & attempts.keys():
-        ends = [each.ended_at for each in attempts[number] if each.ended_at is not None]
-        whole = sum((e.ended_at or e.placed_at) - e.placed_at for e in attempts[number])
-        spans.append((max(ends, default=0.0), whole))
-    if not spans:
+    over = [(each.ended_at, each) for each in view.attempts if each.ended_at is not None]
+    held: dict[int, float] = {}
+    for end, each in sorted(over, key=lambda pair: pair[0])[-2 * _LATEST :]:
+        if (number := each.id.trial) in final:  # the last attempt gives the trial its place
+            held[number] = held.pop(number, 0.0) + end - each.placed_at
+    if not held:
         return None
-    spans.sort()
     running = []
     for each in view.open_attempts:
         seconds = max(0.0, now - each.placed_at)
         rest = rest_of(each, view.latest.get(each.id), view.epochs)
         running.append(RunningTime(seconds, rest))
-    held = [seconds for _, seconds in spans]
     to_come = max(0, total - view.ended - len(running))
-    return seconds_left(held, running, to_come=to_come, places=_places(view.attempts))
+    return seconds_left([*held.values()], running, to_come=to_come, places=_places(view.attempts))
 
 
 def _places(attempts: Sequence[Attempt]) -> int:
