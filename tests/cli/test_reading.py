@@ -102,9 +102,9 @@ def test_trials_are_listed_best_first_and_confirmations_named(two: InProcess) ->
     failed = ranked(view, states=("failed",))
     narrow = plain(trials_text(view, failed, now=time.time(), width=80)).splitlines()
     assert narrow[1:4] == [
-        "    1  failed             -      -   10s  tpe     learning_rate=0.001235",
-        "                                                  units=128 activation=relu |",
-        "                                                  ValueError: bad shape",
+        "    1  failed             -           -   10s  tpe     learning_rate=0.001235",
+        "                                                       units=128 activation=relu",
+        "                                                       | ValueError: bad shape",
     ]
 
 
