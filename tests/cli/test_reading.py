@@ -85,7 +85,7 @@ def test_trials_are_listed_best_first_and_confirmations_named(two: InProcess) ->
     shown = plain(two("trials").out)
     assert_says(
         shown,
-        "trial state val_accuracy epoch time origin learning_rate units activation note",
+        "trial state val_accuracy from epoch time origin learning_rate units activation note",
         "2 complete 0.9000 4 1m29s tpe 16 =1+1",
         "4 complete 0.8800 4 3m10s confirm of 2 0.001235 128 relu",
         "0 complete 0.8000 3 40s tpe 0.001235 128 relu",
@@ -102,9 +102,9 @@ def test_trials_are_listed_best_first_and_confirmations_named(two: InProcess) ->
     failed = ranked(view, states=("failed",))
     narrow = plain(trials_text(view, failed, now=time.time(), width=80)).splitlines()
     assert narrow[1:4] == [
-        "    1  failed             -      -   10s  tpe     learning_rate=0.001235",
-        "                                                  units=128 activation=relu |",
-        "                                                  ValueError: bad shape",
+        "    1  failed             -           -   10s  tpe     learning_rate=0.001235",
+        "                                                       units=128 activation=relu",
+        "                                                       | ValueError: bad shape",
     ]
 
 
@@ -119,7 +119,7 @@ def test_one_trial_is_shown_with_its_curve_its_attempts_and_its_log(two: InProce
         "study studies/b-1",
         "trial 2, complete, the best of 4/10 trials and 1/1 confirmations",
         "origin tpe",
-        "value 0.9000 val_accuracy (max), epoch 4",
+        "value 0.9000 val_accuracy (max), from epoch 4/5",
         "trained again as trial 4 (0.8800)",
         "time 1m29s",
         "log studies/b-1/trials/2/log.txt",
@@ -320,7 +320,9 @@ def test_a_trial_that_ctrl_c_interrupted_shows_its_last_epoch(cli: InProcess) ->
     stored(cli.study(), [waiting], released, events)
     row = cli("trials", "study").out.splitlines()[1]
     assert row.split()[:4] == ["0", "interrupted", "0.7000", "3"]
-    assert "value    0.7000  val_accuracy (max), epoch 3, so far\n" in cli("show", "study", 0).out
+    assert (
+        "value    0.7000  val_accuracy (max), at epoch 3/5, so far\n" in cli("show", "study", 0).out
+    )
 
 
 def test_a_search_space_is_shown_with_its_conditions(cli: InProcess) -> None:

@@ -57,7 +57,7 @@ name => [...document.querySelectorAll(`#${name} [data-drawn]`)]
 # Points that look alike are parts of one path; parts of other marks look different.
 _POINTS = r"""
 name => [...document.querySelectorAll(`#${name} svg:not(.legend svg) path`)]
-  .map(each => (each.getAttribute("d").match(/h0|l4 -7l4 7z|l7 7m0 -7l-7 7|a3.5 3.5 0 1 0 7 0/g) || []).length)
+  .map(each => (each.getAttribute("d").match(/h0|l4 -7l4 7z|l7 7m0 -7l-7 7|l4 -?5l4 -?5|a3.5 3.5 0 1 0 7 0/g) || []).length)
   .reduce((sum, count) => sum + count, 0)
 """  # noqa: E501
 

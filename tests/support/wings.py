@@ -35,6 +35,7 @@ WINGS = {
             "hptune.reporting.html",
             "hptune.reporting.exports",
             "hptune.reporting.results.advice",
+            "hptune.reporting.results.edges",
             "hptune.reporting.results.importance",
             "hptune.reporting.results.rungs",
             "hptune.cli.exporting",

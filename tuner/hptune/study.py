@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config.objectives import goals_of
-from .config.reference import given_options
+from .config.reference import given_options, in_python
 from .config.resolved import known_rungs, possible_trials
 from .config.settings import StudySettings
 from .core.attempt import ReportedValue
@@ -395,6 +395,9 @@ class Study(Reports, Exports):
             is_measuring=master is not None and bool(facts.get("measuring")),
             paused_by="" if master is None else run.paused_by,
             notes=run.notes,
+            run_seconds=run.run_seconds,
+            last_event_at=run.last_event_at,
+            worded=in_python if settings.source.kind is SourceKind.PICKLE else str,
             created_at=float(facts["created_at"]),
             carrier=facts.get("carrier", ""),
             rungs=rungs,

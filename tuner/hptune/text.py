@@ -290,6 +290,20 @@ def at_step(step: int | None, epochs: int | None) -> str:
     return "" if step is None else f"{step_word(epochs)} {step}"
 
 
+def value_step(trial: Trial, epochs: int | None) -> str:
+    """Return which of its steps a trial's value is from; empty if no step is known.
+
+    That of a complete trial is mostly its best one, which need not be its last.
+
+    >>> trial = Trial(0, {}, "random", TrialState.COMPLETE, value=0.5, step=6)
+    >>> value_step(trial, 9), value_step(trial, None)
+    ('from epoch 6/9', 'from step 6')
+    """
+    if trial.step is None:
+        return ""
+    return f"from {step_word(epochs)} {steps_of(trial.step, trial.params, epochs)}"
+
+
 def steps_of(step: int, params: Params, epochs: int | None) -> str:
     """Return the progress of a trial: its step, and of how many.
 

@@ -286,14 +286,13 @@ class Tuner:
         if result.left_behind:
             warnings.warn(result.left_behind, stacklevel=3)
         study = Study(directory)
-        view = study.view()
+        view = replace(study.view(), worded=partial(in_python, function=self._function))
         if view.counts.get(TrialState.FAILED) and view.best is None:
             raise ObjectiveFailedError(*why_without_result(view, result.finish))
         if not self._quiet:
             end = closing_text(
                 view,
                 result.finish,
-                seconds=result.seconds,
                 command=self._shown_command,
             )
             print_end(end, progress_stream())

@@ -16,7 +16,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from browser import Browser, browser
-from fake_study import attempt, trial
+from fake_study import LivingMaster, attempt, trial
+from hptune.core.attempt import ReportedValue
 from hptune.core.goals import Goals
 from hptune.core.messages import UserRequested
 from hptune.core.space.space import (
@@ -295,8 +296,53 @@ def test_studies_with_little_to_show(window: Browser, tmp_path: Path) -> None:
     assert window.complaints == []
 
 
+def test_curves_of_one_epoch_are_points_and_running_trials_have_their_colour(
+    window: Browser, tmp_path: Path
+) -> None:
+    of, reports = study(12)
+    more = [trial(20, TrialState.PRUNED, 0.5, step=1), trial(21, TrialState.RUNNING)]
+    reports += [ReportedValue(20, 0, 1, "val_accuracy", 0.5, 1200.0)]
+    reports += [ReportedValue(21, 0, step, "val_accuracy", 0.6, 1200.0) for step in (1, 2)]
+    running = replace(
+        of,
+        trials=[*of.trials, *more],
+        attempts=[*of.attempts, attempt(21, placed_at=1200.0)],
+        master=LivingMaster(),
+    )
+    (tmp_path / "page.html").write_text(page_text(running, reports), encoding="utf-8")
+    window.open(tmp_path / "page.html")
+    assert window.points("curves") == 1
+    legend = window.figure("curves").locator(".legend").inner_text().splitlines()
+    assert [*map(str.strip, legend)][:3] == ["complete", "stopped early", "running"]
+    stopped, went_on = (
+        window.figure("curves").locator(f".legend path[stroke='{color}']")
+        for color in ("#c47b17", "#0b8f8f")
+    )
+    assert (stopped.count(), went_on.count()) == (1, 1)
+    assert window.complaints == []
+
+
+def test_complete_trials_come_first_by_a_metric(window: Browser, tmp_path: Path) -> None:
+    """A stopped trial may have a better value, of fewer epochs."""
+    trials = [
+        trial(0, value=0.8, params={}),
+        trial(1, TrialState.PRUNED, 0.9, params={}),
+        trial(2, value=0.7, params={}),
+    ]
+    text = page_text(view(trials, []), [])
+    assert "Sorted by a metric, complete trials come first: the others have trained less" in text
+    assert "come first" not in page_text(view([*trials[:1], trials[2]], []), [])
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    window.open(tmp_path / "page.html")
+    orders = []
+    for _ in range(2):
+        window.figure("trials").get_by_role("button", name="val_accuracy").click()
+        orders.append([row.split("\t")[1] for row in rows(window).all_inner_texts()])
+    assert orders == [["2", "0", "1"], ["0", "2", "1"]]
+
+
 def test_what_breaks_a_constraint_and_what_is_far_worse(window: Browser, tmp_path: Path) -> None:
-    """Crosses are not the best so far, and far values lie outside of the axis, which says so."""
+    """Crosses are not the best so far; far values are at the end of the axis, with their mark."""
     values = [0.9, 0.99, *(0.9 + 0.001 * n for n in range(10)), 0.1, 0.2]
     trials = [
         replace(trial(n, value=value, params={"units": 16 + n}), violation=float(n == 1))
@@ -305,9 +351,18 @@ def test_what_breaks_a_constraint_and_what_is_far_worse(window: Browser, tmp_pat
     (tmp_path / "page.html").write_text(page_text(view(trials, []), []), encoding="utf-8")
     window.open(tmp_path / "page.html")
     figure = window.figure("history")
-    assert "2 values are far worse, and outside the axis." in figure.inner_text()
+    assert "far below the axis" in figure.locator(".legend").inner_text()
+    marks = [
+        each.get_attribute("d") or "" for each in figure.locator("svg").last.locator("path").all()
+    ]
+    assert sum(each.count("l4 5l4 -5") for each in marks) == 2
+    low = min(
+        float(each.text_content() or 0)
+        for each in figure.locator(".axes text[text-anchor=end]").all()
+    )
+    assert low > 0.8, "the others have room"
     assert "breaks a constraint" in figure.locator(".legend").inner_text()
-    assert window.points("history") == 12
+    assert window.points("history") == 14
     (best,) = figure.locator("path[stroke='#1a9850'][fill=none]:not(.legend path)").all()
     steps = (best.get_attribute("d") or "").count("V")
     assert steps == 10  # nine trials are better than all before, and the last is no step
@@ -340,11 +395,11 @@ def test_notes_and_advice_are_on_the_page(window: Browser, tmp_path: Path) -> No
         UserRequested(1.0, "1", UserAction.NOTE, "ann (run 1)", trial=number, note=note)
         for number, note in written
     ]
+    ranked = sorted(of.trials, key=lambda each: -(each.value or 0.0))
+    rate = next(iter(SPACE))
     low = [
-        replace(each, params={**each.params, "learning_rate": 1.01e-4 + 1e-6 * (1 - each.value)})
-        if each.state is TrialState.COMPLETE and each.value is not None
-        else each
-        for each in of.trials
+        replace(each, params={**each.params, rate.name: rate.from_unit((place / 40) ** 2)})
+        for place, each in enumerate(ranked)
     ]
     path = tmp_path / "notes.html"
     path.write_text(page_text(replace(of, trials=low, space=SPACE, notes=notes), reports))

@@ -150,9 +150,11 @@ def test_where_the_order_of_the_importance_is_not_certain_it_says_so() -> None:
 
 def test_the_headline_of_a_study_that_runs_estimates_the_rest() -> None:
     of, reports = study(12)
-    running = replace(of, master=LockOwner("node", 1, 0.0))
+    running = replace(
+        of, master=LockOwner("node", 1, 0.0), run_seconds=(60.0,), last_event_at=1060.0
+    )
     report = make_report(StudyTrials(running, SPACE, reports), SETUP, now=1063.0)
-    assert "elapsed, about " in report.headline
+    assert re.search(r">1m03s elapsed, about 1m[0-3]\ds left<", report.headline)
     paused = replace(running, paused_by="ada")
     report = make_report(StudyTrials(paused, SPACE, reports), SETUP, now=1063.0)
     assert "about" not in report.headline

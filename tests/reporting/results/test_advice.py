@@ -11,13 +11,14 @@ import pytest
 from fake_study import GOALS, trial
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.space.space import (
+    ChoiceParameter,
     FloatParameter,
     IntParameter,
     Parameter,
     Scale,
     SearchSpace,
 )
-from hptune.core.trial import CONFIRMS
+from hptune.core.trial import CONFIRMS, ParamValue, TrialState
 from hptune.reporting.results.advice import advice
 from hptune.reporting.results.summary import closing_text, status_text
 from hptune.reporting.results.view import StudyView
@@ -98,6 +99,96 @@ def test_few_trials_and_those_that_lack_the_hyperparameter_say_nothing() -> None
     assert advice(replace(view, trials=without)) == []
 
 
+@pytest.mark.parametrize(
+    ("values", "best", "wider"),
+    [
+        ((16, 32, 64, 128, 256), rising, 'hp.Choice("batch", [16, 32, 64, 128, 256, 512])'),
+        ((256, 128, 64, 32, 16), falling, 'hp.Choice("batch", [8, 16, 32, 64, 128, 256])'),
+        ((0.1, 0.2, 0.3, 0.4, 0.5), rising, 'hp.Choice("batch", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])'),
+        (("a", "b", "c", "d", "e"), rising, ""),
+        ((3, 1, 2, 5, 4), rising, ""),
+        ((1, 2, 3, 4, 5), falling, ""),
+    ],
+)
+def test_a_choice_of_numbers_in_their_order_has_ends_as_well(
+    values: tuple[ParamValue, ...], best: Callable[[float], float], wider: str
+) -> None:
+    is_down = values[0] == 256
+    of = study(ChoiceParameter("batch", values), (lambda u: -best(u)) if is_down else best)
+    lines = advice(of)
+    assert [line.partition("wider one: ")[2] for line in lines] == ([wider] if wider else [])
+
+
+UNITS = IntParameter("units", 32, 512, step=32)
+
+
+def searched(
+    value: Callable[[float, float], float], *, at_edge: int = 5, rung: int | None = None
+) -> StudyView:
+    """Return a study that looked at 20 places of `lr` and `units`, and then near its best ones.
+
+    Its last five trials, of `lr` at its best, have `units` at the upper end, or some of them do.
+
+    Args:
+        value: The value by the places of `lr` and `units`, from 0 to 1.
+        at_edge: How many of the last trials have `units` at its end.
+        rung: The epoch at which all trials but the last three were stopped; None if none was.
+    """
+    chance = np.random.default_rng(2)
+    places = [(float(chance.random()), float(chance.random())) for _ in range(20)]
+    places += [(0.5 + 0.001 * n, 1.0 if 4 - n < at_edge else 0.6) for n in range(5)]
+    trials = []
+    for number, (rate, units) in enumerate(places):
+        found = value(rate, units)
+        one = trial(
+            number,
+            value=found,
+            params={"lr": RATE.from_unit(rate), "units": UNITS.from_unit(units)},
+        )
+        if rung is not None:
+            is_stopped = number < len(places) - 3
+            state = TrialState.PRUNED if is_stopped else TrialState.COMPLETE
+            at = {rung: (0.5 * found,)}
+            one = replace(one, state=state, rungs=at, value=0.5 * found if is_stopped else found)
+        trials.append(one)
+    return replace(study(RATE, rising), trials=trials, space=SearchSpace((RATE, UNITS)))
+
+
+def near(rate: float, units: float) -> float:
+    """Return a value that is best at the middle of `lr`, and does not depend on `units`."""
+    return 0.9 - abs(rate - 0.5) + 0.0 * units
+
+
+def near_and_more(rate: float, units: float) -> float:
+    return near(rate, units) + 0.2 * units
+
+
+@pytest.mark.parametrize("rung", [None, 3])
+def test_what_does_not_matter_may_lie_at_the_end_of_its_range(rung: int | None) -> None:
+    """A search repeats what it has found, with the same value of what does not matter."""
+    assert advice(searched(near, rung=rung)) == []
+    (line,) = advice(searched(near_and_more, rung=rung))
+    assert line.startswith("the best 5 trials have units at the upper end of its range; ")
+
+
+def test_nearly_all_of_the_best_trials_at_the_end_suffice() -> None:
+    (line,) = advice(searched(near_and_more, at_edge=4))
+    assert line.startswith("4 of the best 5 trials have units at the upper end of its range; ")
+    assert advice(searched(near_and_more, at_edge=3)) == []
+
+
+def test_failed_trainings_and_values_of_another_space_do_not_matter() -> None:
+    view = searched(near_and_more)
+    far = [replace(each, value=-1e300) for each in view.trials[:2]]
+    (line,) = advice(replace(view, trials=[*far, *view.trials[2:]]))
+    assert line.startswith("the best 5 trials have units at the upper end of its range; ")
+    batch = ChoiceParameter("batch", (16, 32, 64, 128, 256))
+    of = study(batch, rising)
+    other = replace(of.trials[3], params={"batch": 100})
+    (line,) = advice(replace(of, trials=[*of.trials[:3], other, *of.trials[4:]]))
+    assert line.startswith("the best 5 trials have batch at the upper end of its range; ")
+
+
 def noisy(noise: float, apart: float) -> StudyView:
     """Return 25 trials that are `apart` in their values, and rise to them with some noise."""
     rng = np.random.default_rng(1)
@@ -115,7 +206,7 @@ def test_trials_that_differ_less_than_their_noise_are_to_be_trained_again() -> N
     )
     noise = float(line.partition("(")[2].partition(")")[0])
     assert 0.007 < noise < 0.013
-    assert line.endswith("; --confirm 3 trains them again")
+    assert line.endswith("; `hptune resume runs/one --confirm 3` trains them again")
     assert advice(noisy(0.01, 0.02)) == []
     assert advice(noisy(0.0, 0.0)) == [], "equal values without noise are equal"
     view = noisy(0.01, 0.003)
@@ -137,6 +228,6 @@ def test_a_search_that_stagnates_is_told(ended: int, best: int, *, is_told: bool
     assert bool(lines) == is_told
     if is_told:
         assert lines[0].startswith(f"none of the {ended - best - 1} trials after trial {best} is b")
-        assert lines[0] in closing_text(view, Finish(FinishReason.DONE, ""), seconds=1.0)
+        assert lines[0] in closing_text(view, Finish(FinishReason.DONE, ""))
         assert lines[0] in status_text(view, now=0.0)
         assert advice(replace(view, trials=trials[:best])) == [], "no trial has a better value"

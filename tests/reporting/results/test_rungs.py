@@ -202,10 +202,10 @@ def test_the_status_and_the_end_of_a_run_have_the_warning_in_one_line() -> None:
     rows = [(number, (1.0 - v,), v) for number, v in zip(PLAIN, UPWARDS, strict=True)]
     view = study(*rows)
     line = stopping_warning(view)
-    assert line in closing_text(view, DONE, seconds=1.0).splitlines()
+    assert line in closing_text(view, DONE).splitlines()
     assert [each.strip() for each in status_text(view, now=0.0).splitlines()].count(line) == 1
     fine = replace(view, at_rungs={})
-    assert "mislead" not in closing_text(fine, DONE, seconds=1.0) + status_text(fine, now=0.0)
+    assert "mislead" not in closing_text(fine, DONE) + status_text(fine, now=0.0)
 
 
 def test_why_a_trial_was_stopped_counts_those_that_were_there_before() -> None:

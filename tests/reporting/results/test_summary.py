@@ -49,6 +49,8 @@ VIEW = StudyView(
     epochs=5,
     models={0: "runs/my digits/best/model.keras"},
     model_loader="keras",
+    run_seconds=(60.0,),
+    last_event_at=1060.0,
 )
 EMPTY = StudyView("runs/new", "random", GOALS, None, trials=[])
 
@@ -83,8 +85,8 @@ def test_status_of_a_running_study() -> None:
         "state running on login1 in process 4242 for 1m40s, since 1970-01-01 00:16:40",
         "trials 5/10: 1 complete, 1 pruned, 3 failed, 1 running, 4 to come",
         "retried 1 attempt (1 worker lost)",
-        "used 0.169 core hours, 0.025 GPU hours",
-        "best 0.9000 val_accuracy (max), trial 0, epoch 5",
+        "used 1m40s, 0.169 core hours, 0.025 GPU hours",
+        "best 0.9000 val_accuracy (max), trial 0, from epoch 5/5",
         "learning_rate=0.001235 units=128 activation=relu",
         "running epoch val_accuracy time where",
         "5 3/5 0.8000 1m30s node01 GPU 0",
@@ -146,7 +148,7 @@ def test_a_trial_that_was_stopped_is_interrupted_and_one_that_never_began_waits(
     new = replace(trial(2, TrialState.WAITING), attempts=0)
     view = replace(VIEW, master=None, trials=[VIEW.trials[0], stopped, new], attempts=())
     ended = Finish(FinishReason.INTERRUPTED, "interrupted by Ctrl-C")
-    lines = closing_text(view, ended, seconds=1.0).splitlines()
+    lines = closing_text(view, ended).splitlines()
     assert lines[1] == "  1 complete, 1 interrupted, 8 to come"
 
 
@@ -170,7 +172,7 @@ def test_a_spent_budget_is_no_early_stop_and_the_study_continues_with_a_larger_o
     budget = DeviceBudget(Device.GPU, 100.0)
     finish = Finish(FinishReason.BUDGET_SPENT, f"the budget of {budget} is spent")
     spent = replace(VIEW, master=None, device_budget=budget, last_finish=finish)
-    lines = closing_text(spent, finish, seconds=60.0).splitlines()
+    lines = closing_text(spent, finish).splitlines()
     assert lines[0] == "The budget of 100 GPU hours is spent: 5/10 trials in 1m00s"
     command = "hptune resume 'runs/my digits' --budget 200gpu-h"
     assert any(line.startswith(f"  {command}") for line in lines)
@@ -183,7 +185,7 @@ def test_a_spent_budget_is_no_early_stop_and_the_study_continues_with_a_larger_o
 def test_a_study_that_reached_its_time_limit_continues_with_a_longer_one() -> None:
     finish = Finish(FinishReason.TIME_UP, "the time limit of 1h30m is reached")
     timed = replace(VIEW, timeout_seconds=5400.0)
-    lines = closing_text(timed, finish, seconds=5400.0).splitlines()
+    lines = closing_text(timed, finish).splitlines()
     assert lines[0].startswith("The time limit of 1h30m is reached: 5/10 trials")
     assert any("--timeout 3h00m" in line for line in lines)
 
@@ -232,7 +234,7 @@ def test_failures_that_differ_in_numbers_only_are_one_group() -> None:
     shown = status_text(failed, now=0.0).splitlines()
     for line in (*groups, "1 x <Layer at 0x7fff20> wants float64 (trial 4)"):
         assert f"  {line}" in shown
-    ended = closing_text(failed, Finish(FinishReason.DONE, ""), seconds=1.0).splitlines()
+    ended = closing_text(failed, Finish(FinishReason.DONE, "")).splitlines()
     assert ended[1:7] == [
         "  7 failed, 3 to come",
         "  retried: 1 attempt (1 worker lost)",
@@ -261,11 +263,11 @@ def test_trials_that_broke_a_constraint_are_counted_with_the_constraints() -> No
     done = Finish(FinishReason.DONE, "")
     both = replace(VIEW, trials=trials, goals=replace(GOALS, constraints=(light, quick)))
     line = "2 trials broke a constraint (2 params < 400, 1 seconds_per_epoch <= 2)"
-    assert f"  {line}" in closing_text(both, done, seconds=1.0).splitlines()
+    assert f"  {line}" in closing_text(both, done).splitlines()
     assert f"         {line}" in status_text(both, now=0.0).splitlines()
     one = replace(both, goals=replace(GOALS, constraints=(light,)))
     line = "  2 trials broke a constraint (params < 400)"
-    assert line in closing_text(one, done, seconds=1.0).splitlines()
+    assert line in closing_text(one, done).splitlines()
 
 
 def test_failures_that_count_as_pruned_are_counted_by_their_causes() -> None:
@@ -277,9 +279,7 @@ def test_failures_that_count_as_pruned_are_counted_by_their_causes() -> None:
     ]
     view = replace(VIEW, trials=trials, attempts=attempts)
     line = "3 trials pruned by --on-failure (2 timed out, 1 out of memory)"
-    assert (
-        f"  {line}" in closing_text(view, Finish(FinishReason.DONE, ""), seconds=1.0).splitlines()
-    )
+    assert f"  {line}" in closing_text(view, Finish(FinishReason.DONE, "")).splitlines()
     assert f"         {line}" in status_text(view, now=0.0).splitlines()
 
 
@@ -330,14 +330,15 @@ def test_the_best_trial_with_its_model() -> None:
     assert_says(
         best_text(VIEW),
         "trial 0, the best of 5/10 trials",
-        "val_accuracy 0.9000 (max, epoch 5)",
+        "val_accuracy 0.9000 (max, from epoch 5/5)",
         "val_loss 0.3123",
         "hyperparameters",
         "learning_rate 0.001235",
         "units 128",
         "activation relu",
         "model 'runs/my digits/best/model.keras'",
-        "load import keras; keras.saving.load_model('runs/my digits/best/model.keras')",
+        "load import hptune; hptune.Study('runs/my digits').best_model()",
+        "or import keras; keras.saving.load_model('runs/my digits/best/model.keras')",
     )
 
 
@@ -378,25 +379,40 @@ def test_of_equally_good_trials_the_first_to_end_is_best() -> None:
     assert replace(VIEW, trials=trials, attempts=()).best is trials[0]
 
 
+def test_the_time_of_a_study_is_that_of_all_its_runs() -> None:
+    twice = replace(VIEW, master=None, run_seconds=(60.0, 4000.0), last_event_at=9000.0)
+    assert twice.seconds(99_999.0) == 4060.0, "the time between runs and after them does not count"
+    end = closing_text(twice, Finish(FinishReason.DONE, ""))
+    assert end.startswith("Done: 5/10 trials in 1h07m (1h06m in the last run)\n")
+    assert "used     1h07m, 0.1" in status_text(twice, now=99_999.0)
+    runs = replace(twice, master=LivingMaster(since=8000.0))
+    assert runs.seconds(9010.0) == 4070.0
+    unknown = replace(twice, run_seconds=(), last_event_at=0.0, master=LivingMaster(since=0.0))
+    assert unknown.seconds(9010.0) == 0.0
+    reads = replace(twice, master=LivingMaster(since=9500.0))
+    assert reads.seconds(9510.0) == 4070.0, "a run begins with its command, before its first event"
+
+
 def test_the_end_of_a_finished_run() -> None:
     view = replace(VIEW, trials=VIEW.trials[:1], attempts=(), budget_trials=1)
     assert_says(
-        closing_text(view, Finish(FinishReason.DONE, ""), seconds=724.0),
-        "Done: 1/1 trials in 12m04s",
+        closing_text(view, Finish(FinishReason.DONE, "")),
+        "Done: 1/1 trials in 1m00s",
         "1 complete",
-        "best 0.9000 val_accuracy (max), trial 0, epoch 5",
+        "best 0.9000 val_accuracy (max), trial 0, from epoch 5/5",
         "learning_rate 0.001235",
         "units 128",
         "activation relu",
         "model 'runs/my digits/best/model.keras'",
-        "load import keras; keras.saving.load_model('runs/my digits/best/model.keras')",
+        "load import hptune; hptune.Study('runs/my digits').best_model()",
+        "or import keras; keras.saving.load_model('runs/my digits/best/model.keras')",
         "next",
         "hptune best 'runs/my digits' show the best trial",
         "hptune report 'runs/my digits' write them as one file",
         "hptune resume 'runs/my digits' --trials 2 continue with more trials",
     )
     # More trials are no remedy where every configuration was tried.
-    whole = closing_text(replace(view, possible_trials=1), Finish(FinishReason.DONE, ""), seconds=1)
+    whole = closing_text(replace(view, possible_trials=1), Finish(FinishReason.DONE, ""))
     assert "hptune report" in whole
     assert "resume" not in whole
 
@@ -415,7 +431,7 @@ def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
         ),
         "line 7, in f",
     )
-    end = closing_text(view, done, seconds=1.0)
+    end = closing_text(view, done)
     assert " --retry-failed  when the cause is fixed, run the failed trials again\n" in end
     assert end.endswith(" --trials 4      continue with more trials")
     timed = replace(view, timeout_seconds=60.0)
@@ -443,7 +459,7 @@ def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
 def test_the_end_says_why_and_what_to_do_next(
     finish_reason: FinishReason, first_line: str, resume: str | None
 ) -> None:
-    lines = closing_text(VIEW, Finish(finish_reason, "Ctrl-C"), seconds=60.0).splitlines()
+    lines = closing_text(VIEW, Finish(finish_reason, "Ctrl-C")).splitlines()
     assert lines[0] == f"{first_line} in 1m00s"
     assert "  retried: 1 attempt (1 worker lost)" in lines
     resumes = [line for line in lines if "hptune resume" in line]
@@ -455,13 +471,13 @@ def test_the_end_says_why_and_what_to_do_next(
 
 def test_who_stopped_a_study_stands_in_no_brackets_of_its_own() -> None:
     asked = Finish(FinishReason.INTERRUPTED, "asked by ada (hptune stop)")
-    end = closing_text(VIEW, asked, seconds=60.0)
+    end = closing_text(VIEW, asked)
     assert end.startswith("Stopped, asked by ada (hptune stop): 5/10 trials in 1m00s\n")
 
 
 def test_the_end_without_any_success_points_to_the_failures() -> None:
     failed = replace(VIEW, trials=[trial(0, TrialState.FAILED, reason="OOM")], models={})
-    shown = closing_text(failed, Finish(FinishReason.SAME_FAILURE, "OOM, 3 times"), seconds=5.0)
+    shown = closing_text(failed, Finish(FinishReason.SAME_FAILURE, "OOM, 3 times"))
     assert "hptune trials 'runs/my digits' --state failed" in shown
     assert "best" not in shown
     assert "load_model" not in shown

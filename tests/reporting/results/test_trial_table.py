@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fake_study import trial
+from fake_study import GOALS, trial
 from hptune import text
 from hptune.core.goals import Goals
 from hptune.core.trial import Direction, Goal, TrialState
@@ -26,7 +26,18 @@ def test_a_stopped_trial_without_all_objectives_stays_in_its_columns() -> None:
         ],
     )
     head, *rows = [line.split() for line in trials_text(of, ranked(of), now=0.0).splitlines()]
-    assert head[2:] == [*names, "step", "time", "origin", "x"]
+    assert head[2:] == [*names, "from", "step", "time", "origin", "x"]
     missing = [text.NOTHING] * 2
     assert [row[2:5] for row in rows] == [["0.5000", "7.000", "8.000"], ["0.2500", *missing]]
     assert [row[-1] for row in rows] == ["1", "2"]
+
+
+def test_a_better_value_of_a_stopped_trial_that_comes_later_is_explained() -> None:
+    trials = [trial(0, value=0.8), trial(1, TrialState.PRUNED, value=0.9, step=2)]
+    of = StudyView("studies/one", "random", GOALS, 3, trials)
+    *_, last = trials_text(of, ranked(of), now=0.0).splitlines()
+    assert last.startswith("Complete trials come first: the others have trained less, so their ")
+    worse = replace(of, trials=[trials[0], replace(trials[1], value=0.7)])
+    assert "come first" not in trials_text(worse, ranked(worse), now=0.0)
+    alone = [each for each in ranked(of) if each.number == 1]
+    assert "come first" not in trials_text(of, alone, now=0.0)

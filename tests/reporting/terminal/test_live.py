@@ -77,7 +77,7 @@ def test_the_display_fits_and_shows_what_matters(width: int) -> None:
     for fact in (
         "4/10 trials",
         "2 complete, 1 pruned, 1 failed",
-        "0.9877  val_accuracy (max), trial 3, epoch 4",
+        "0.9877  val_accuracy (max), trial 3, from epoch 4/5",
         "learning_rate=0.001235",
         " more",
         "3/5",
@@ -109,15 +109,15 @@ def test_a_wide_terminal_shows_the_same_table_as_intended() -> None:
     lines = [line[:66].replace(NOTHING, "-") for line in screen.new_lines()]
     assert_says(
         "\n".join(lines),
-        "best 0.9877 val_accuracy (max), trial 3, epoch 4",
+        "best 0.9877 val_accuracy (max), trial 3, from epoch 4/5",
         "lr=0.001 units=64",
         "trial epoch val_accuracy time",
         "running 4 3/5 0.7000 21s node01 2 cores",
         "5 - - 11s node01 2 cores",
-        "ended 0 5 0.9000 - complete",
-        "1 2 0.3000 - pruned",
+        "ended 0 from 5 0.9000 - complete",
+        "1 from 2 0.3000 - pruned",
         "2 failed: OOM: no room for a tensor of many bytes of",
-        "3 4 0.9877 - best",
+        "3 from 4 0.9877 - best",
         "workers 2 4/16 cores in use",
     )
     ends = {line.index(each) + len(each) for line in lines for each in ("0.7000", "0.9000")

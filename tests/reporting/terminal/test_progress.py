@@ -63,7 +63,10 @@ def test_a_log_has_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
         "watch    hptune dashboard runs/digits",
         "seed 7",
         "   30s  0/10 trials; running 0, 1 (2/5)",
-        "   42s  trial 0 complete after 42s: val_accuracy 0.9123 at epoch 5; best so far; lr=0.001",
+        (
+            "   42s  trial 0 complete after 42s: val_accuracy 0.9123 from epoch 5/5; best so far; "
+            "lr=0.001"
+        ),
         "   50s  trial 1 failed after 50s: ValueError: bad shape [31m(3, 4)",
         "   50s  no room",
         "   59s  stopping",
@@ -177,6 +180,19 @@ def test_the_time_before_the_first_trial_counts() -> None:
         "3m20s  asked by ada",
         "3m20s  later",
     ]
+
+
+def test_a_resumed_study_says_whose_time_is_shown() -> None:
+    """A log counts from the command; the bar of a terminal has the time of the whole study."""
+    progress, stream = plain()
+    resumed = replace(HEADER, began_at=1000.0, earlier_seconds=125.0)
+    progress.start(resumed)
+    said = "times    since the start of this command; earlier runs took 2m05s"
+    assert stream.getvalue().splitlines()[-1] == said
+    frames = Frames(refresh_seconds=0.0)
+    frames.start(resumed)
+    frames.update(snapshot(runs=(running(0, placed_at=1000.0),)), (), 1010.0)
+    assert frames.draw(1010.0, width=80, height=24)[0].plain.endswith("0/10 trials   2m15s")
 
 
 def test_a_paused_study_says_so_and_a_trial_without_a_value_too() -> None:

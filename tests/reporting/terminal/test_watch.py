@@ -61,7 +61,7 @@ def test_a_terminal_has_the_screen_of_the_run_and_then_the_last_state() -> None:
         "watch    hptune dashboard runs/digits",
         "runs     on login1 in process 4242",
         "1/10 trials",
-        "trial 0, epoch 5",
+        "trial 0, from epoch 5",
         "3/5",
         "better than the best",
         "3 pending",

@@ -9,13 +9,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from batches import append_batch, complete, reported, whole_batches
+from fake_study import GOALS
 from hptune.core.attempt import Attempt, AttemptId, HeldBefore, Outcome, ReportedValue, Usage
-from hptune.core.messages import FinishReason, StopRequested
-from hptune.core.resources import Placement
+from hptune.core.engine.engine import Engine
+from hptune.core.messages import (
+    Event,
+    FinishReason,
+    StopRequested,
+    StudyClosed,
+    StudyOpened,
+    WorkerJoined,
+)
+from hptune.core.resources import Capacity, Placement
+from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Params, Trial, TrialState
 from hptune.errors import NoStudyError, StudyExistsError
+from hptune.pruners.registry import make_pruner
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
 from hptune.storage.ledger.database import FORMAT
@@ -170,3 +183,33 @@ def test_what_is_no_plain_data_is_refused(ledger: Ledger, value: object) -> None
     with pytest.raises(TypeError):
         ledger.append([reported(0)], trials=[complete(0, 1.0, lr=value)])
     assert list(ledger.events()) == []
+
+
+@given(
+    runs=st.lists(st.lists(st.integers(0, 40), max_size=6), min_size=1, max_size=4),
+    is_open=st.booleans(),
+)
+def test_readers_know_the_time_of_each_run_as_the_engine_does(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[int]], *, is_open: bool
+) -> None:
+    """Events may be written late; the time between runs does not count."""
+    config = StudyConfig(trials=1, goals=GOALS, seed=0)
+    events: list[Event] = []
+    for number, times in enumerate(runs):
+        began = 1000.0 * (number + 1)
+        events += [StudyOpened(began, config)]
+        events += [
+            WorkerJoined(began + at, f"w{number}-{i}", "n", Capacity((0,)))
+            for i, at in enumerate(times)
+        ]
+    if not is_open:
+        events.append(StudyClosed(1000.0 * len(runs) + 500.0))
+    engine = Engine(make_pruner)
+    for event in events:
+        engine.handle(event)
+    directory = StudyDirectory(tmp_path_factory.mktemp("run") / "study").create()
+    with Ledger.create(directory, {"format": FORMAT}) as ledger:
+        ledger.append(events)
+    state = LedgerReader(directory).run_state()
+    assert sum(state.run_seconds) == pytest.approx(engine.active_seconds)
+    assert list(state.run_seconds) == [float(max(times)) for times in runs if any(times)]

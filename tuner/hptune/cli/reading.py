@@ -146,8 +146,9 @@ def best(directory: Path, as_json: bool) -> None:
 def trials(directory: Path, *, top: int | None, states: tuple[str, ...], as_json: bool) -> None:
     """Show the trials of the study in DIR as a table, the best first.
 
-    The epoch is that of the shown value: the best one of a complete trial, and the last one of any
-    other. An interrupted trial has begun, and continues when the study is resumed.
+    The column "from epoch" has the epoch of the shown value: the best one of a complete trial, and
+    the last one of any other. Complete trials come first, as the others have trained less. An
+    interrupted trial has begun, and continues when the study is resumed.
     """
     from ..reporting.results.trials import ranked, trials_json, trials_text
     from ..study import Study

@@ -430,7 +430,7 @@ def _close(directory: StudyDirectory, result: RunResult) -> None:
     from ..study import Study
 
     view = Study(directory).view()
-    print_last(closing_text(view, result.finish, seconds=result.seconds), sys.stdout)
+    print_last(closing_text(view, result.finish), sys.stdout)
     if result.left_behind:
         raise StudyError(result.left_behind)
     if result.finish.finish_reason is FinishReason.INTERRUPTED:

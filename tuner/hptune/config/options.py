@@ -177,7 +177,8 @@ class StudyOptions:
     timeout_seconds: float | None = setting(
         kinds.duration(may_be_none=True),
         Section.AMOUNT,
-        "Time that the study may run in total, such as 2h. Pauses between runs do not count.",
+        "Time that the study may run in total, such as 2h. Each run counts from the start of its "
+        "command; pauses between runs do not count.",
         default=None,
         flag="--timeout",
         default_text="none",

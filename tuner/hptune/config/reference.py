@@ -45,25 +45,37 @@ def in_python(message: str, function: str = "...") -> str:
 
     `function` is the model function's name.
 
-
     >>> in_python("--min-epochs is 0; or `hptune resume DIR --trials 9`; or --study")
     "min_epochs is 0; or `Tuner(..., directory='DIR', trials=9, resume=True).fit()`; or directory="
-    >>> in_python("see `hptune status DIR`")
-    'see `hptune status DIR`'
+    >>> in_python("see `hptune status DIR`; use --min-epochs 6 or --pruner none")
+    "see `hptune status DIR`; use min_epochs=6 or pruner='none'"
     """
 
     def argument(found: re.Match[str]) -> str:
-        flag = found[0]
-        if flag.startswith("`"):
-            command = flag.strip("`")
+        command, flag, value = found.groups()
+        if command:
             return f"`{resume_call(command, function) or command}`"
-        return _ARGUMENTS.get(flag) or flag.removeprefix("--").replace("-", "_")
+        name = _ARGUMENTS.get(flag) or flag.removeprefix("--").replace("-", "_")
+        return f"{name.removesuffix('=')}={_python_value(value)}" if value else name
 
     message = message.replace(NO_LOAD_DATA, NO_DATA_IN_PYTHON)
     message = re.sub(
         r"\b(DIRECTION|OBJECTIVE|EPOCHS) = ", lambda each: each[1].lower() + "=", message
     )
-    return re.sub(r"`[^`]*`|--[a-z][a-z-]*[a-z]", argument, message)
+    return _OPTION.sub(argument, message)
+
+
+_OPTION = re.compile(r"`([^`]*)`|(--[a-z][a-z-]*[a-z])(?: (\d[\w.]*\b|none\b))?")
+"""A command, or an option with its value, if that is a number, an amount or none."""
+
+
+def _python_value(value: str) -> str:
+    """Return a value of an option as an argument in Python.
+
+    >>> _python_value("0.25"), _python_value("8GB")
+    ('0.25', "'8GB'")
+    """
+    return value if re.fullmatch(r"\d+(\.\d+)?", value) else repr(value)
 
 
 def resume_call(command: str, function: str = "...") -> str:
@@ -83,7 +95,7 @@ def resume_call(command: str, function: str = "...") -> str:
         return ""
     given = [f"directory={words[0]!r}"]
     for flag, value in zip(flags, values, strict=True):
-        given.append(f"{_ARGUMENTS[flag]}={value if value.isdecimal() else repr(value)}")
+        given.append(f"{_ARGUMENTS[flag]}={_python_value(value)}")
     given += ["resume=True", "retry_failed=True"] if retries else ["resume=True"]
     return f"Tuner({', '.join((function, *given))}).fit()"
 

@@ -29,8 +29,8 @@ class RunDisplay:
         progress: Shows the progress and lines for the user.
         end_at_once: What a second Ctrl-C does.
         is_quiet: Whether only lines that need attention are shown.
-        began_at: When the user's command began, in seconds since the epoch. All times that a run
-            shows are counted from there.
+        began_at: When the user's command began, in seconds since the epoch. The run's time, and so
+            the study's, is counted from there.
     """
 
     progress: Progress

@@ -107,6 +107,7 @@ class RunPlan:
         parallelism: str,
         notes: Sequence[str],
         began_at: float,
+        earlier_seconds: float,
     ) -> RunHeader:
         """Return what is shown at the start of the run.
 
@@ -115,6 +116,7 @@ class RunPlan:
             parallelism: Where the trials run, and how many at once.
             notes: Further lines for the user.
             began_at: When the user's command began, in seconds since the epoch.
+            earlier_seconds: How long earlier runs of the study took.
         """
         settings = self.settings
         return RunHeader(
@@ -132,6 +134,7 @@ class RunPlan:
             timeout_seconds=settings.timeout_seconds or None,
             trial_timeout_seconds=settings.trial_timeout_seconds or None,
             began_at=began_at,
+            earlier_seconds=earlier_seconds,
             stops_early=settings.pruner not in (None, "none"),
         )
 

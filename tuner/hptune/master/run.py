@@ -52,12 +52,10 @@ class RunResult:
 
     Attributes:
         finish: How it ended.
-        seconds: How long the user's command has taken.
         left_behind: What could not be stopped, and how the user stops it; empty for nothing.
     """
 
     finish: Finish
-    seconds: float
     left_behind: str = ""
 
 
@@ -188,7 +186,7 @@ def resume(
             _cancel_left_jobs(directory, display)
             for line in lines:
                 display.note(line)
-            return RunResult(finish, display.seconds)
+            return RunResult(finish)
         if not find_cluster(settings).takes_over:
             try:
                 _cancel_left_jobs(directory, display)
@@ -246,8 +244,8 @@ def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
 
 
 def _run(run: Run, display: RunDisplay) -> RunResult:
-    plan, cluster, clock = run.plan, run.workers.cluster, run.workers.clock
-    executor = ParallelExecutor(cluster.executor(plan.layout, study_access(run)), clock)
+    plan, cluster = run.plan, run.workers.cluster
+    executor = ParallelExecutor(cluster.executor(plan.layout, study_access(run)), run.workers.clock)
     requests = _requests(run, display)
     observers = _observers(run, executor, display)
     split = _chosen_split(run, display)
@@ -262,18 +260,19 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             if not plan.retries_nodes:
                 cluster.exclude(run.engine.workers.unfit_nodes)
             cluster.scale_up(plan.layout.resources, run.trials_to_run)
-            opened_at = clock.now()  # before the measuring, which is part of the study's time
             header = plan.header(
                 str(run.directory),
                 parallelism=cluster.text(plan.layout),
                 notes=cluster.notes,
                 began_at=display.began_at,
+                earlier_seconds=run.engine.active_seconds,
             )
             run.ledger.set_facts({"measuring": False})
             display.progress.start(header)
             earlier = split.measured(executor, requests) if split is not None else ()
             splits = split is not None and split.is_known
-            finish = loop.run(opened(plan, at=opened_at, splits=splits), earlier)
+            # A run's time begins with the user's command, and so with what all displays show.
+            finish = loop.run(opened(plan, at=display.began_at, splits=splits), earlier)
             requests.close()
         ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
         run.ledger.set_facts({"ended": ended})
@@ -284,7 +283,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             with run.lock.beating():
                 _try_best_model(run)
     raise_finish(finish, run)
-    return RunResult(finish, display.seconds, cluster.left_behind)
+    return RunResult(finish, cluster.left_behind)
 
 
 def _chosen_split(run: Run, display: RunDisplay) -> ChosenSplit | None:
@@ -357,7 +356,7 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
         run.workers.clock,
         users=users,
         timeout_seconds=run.plan.settings.timeout_seconds or None,
-        worked_seconds=run.engine.active_seconds,
+        worked_seconds=run.engine.active_seconds + display.seconds,
         overspent=run.engine.overspent,
         may_stop=run.workers.cluster.stops_on_signal(display.progress.note, end),
     )

@@ -37,7 +37,7 @@ class StopRequests:
         lock: The study's lock, kept fresh.
         clock: The run's clock.
         timeout_seconds: How long masters may work on the study in all; None for no limit.
-        worked_seconds: How long earlier masters have worked on it.
+        worked_seconds: How long masters, this one included, have worked on it until now.
         users: Returns the answers to users' requests since its last call, at this time.
         overspent: Returns how the study finishes if its budget is spent at this time, else None.
         may_stop: Returns whether to stop now for this signal. Called again and again until it is

@@ -40,7 +40,8 @@ class Exports(ABC):
 
         Each hyperparameter (`param.<name>`) and metric (`metric.<name>`) has a column, and `origin`
         says what proposed the trial. Values keep their types; a value that a trial does not have
-        is missing.
+        is missing. `value` of a trial that was stopped early is that of its last step, which cannot
+        be compared with those of complete trials.
 
         Args:
             compact: Return a table to look at: state, value, step, hyperparameters and metrics by

@@ -38,7 +38,7 @@ def card(trials: StudyTrials, *, now: float) -> str:
         headline, where = text.NOTHING, nothing_complete(view)
     else:
         headline = values_text(view, best)
-        step = text.at_step(best.step, view.epochs)
+        step = text.value_step(best, view.epochs)
         where = ", ".join(filter(None, (str(view.goal), f"trial {best.number}", step)))
         params = [*text.params(best.params).items()]
         if len(params) > _MOST_PARAMS:

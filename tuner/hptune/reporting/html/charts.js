@@ -1,8 +1,8 @@
 "use strict";
 // Figures as SVG: scales, axes, marks, what is pointed at, and pictures of them.
 window.hptuneCharts ??= (() => {
-  const COLORS = { complete: "#2f6fde", pruned: "#c47b17", best: "#1a9850", median: "#8e5fc9", failed: "#d23b3b", muted: "#767b84" };
-  const SERIES = [...Object.values(COLORS), "#0b8f8f", "#b8578f"];
+  const COLORS = { complete: "#2f6fde", pruned: "#c47b17", best: "#1a9850", median: "#8e5fc9", failed: "#d23b3b", running: "#0b8f8f", paused: "#a58a5f", muted: "#767b84" };
+  const SERIES = [COLORS.complete, COLORS.pruned, COLORS.best, COLORS.median, COLORS.failed, COLORS.muted, "#0b8f8f", "#b8578f"];
   const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
   const LEAST_DRAG = 8;  // pixels of a side, from which on a drag is no click
   const NEAR = 14;  // pixels between the pointer and a mark that it points at
@@ -104,6 +104,8 @@ window.hptuneCharts ??= (() => {
     dot: (x, y) => `M${x} ${y}h0`,
     triangle: (x, y) => `M${x - 4} ${y + 3}l4 -7l4 7z`,
     cross: (x, y) => `M${x - 3.5} ${y - 3.5}l7 7m0 -7l-7 7`,
+    lower: (x, y) => `M${x - 4} ${y - 4}l4 5l4 -5`,
+    higher: (x, y) => `M${x - 4} ${y + 4}l4 -5l4 5`,
     ring: (x, y) => `M${x - 3.5} ${y}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0`,
   };
 
@@ -124,11 +126,11 @@ window.hptuneCharts ??= (() => {
   }
 
   function pointPaths(points) {
-    return paths(points, ({ shape, color, dim }) => {
+    return paths(points, ({ shape = "dot", color, dim }) => {
       const paint = dim ? COLORS.muted : color, opacity = dim ? 0.2 : 0.75;
       if (shape === "triangle") return { fill: paint, opacity };
       if (shape === "ring") return { fill: "var(--card)", stroke: paint, "stroke-width": 2, opacity };
-      const width = shape === "cross" ? 2 : 7;
+      const width = shape === "dot" ? 7 : 2;
       return { fill: "none", stroke: paint, "stroke-width": width, "stroke-linecap": "round", opacity };
     });
   }

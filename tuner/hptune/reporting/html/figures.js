@@ -7,7 +7,7 @@ window.hptuneFigures ??= (() => {
   const CELLS = 56, SMOOTHING = 0.09;  // of the contour; a share of each axis
   const CONTOUR_TRIALS = 10;
   const UNITS = [["days", 86400], ["hours", 3600], ["minutes", 60], ["seconds", 1]];
-  const ENDS = { finished: COLORS.complete, pruned: COLORS.pruned, released: COLORS.muted, errored: COLORS.failed, "lost, retried": "#d98b8b", running: "#8fb3ee", interrupted: "#b9bdc4" };
+  const ENDS = { finished: COLORS.complete, pruned: COLORS.pruned, released: COLORS.muted, errored: COLORS.failed, "lost, retried": "#d98b8b", running: COLORS.running, interrupted: "#b9bdc4" };
 
   function tipOf(study, chosen) {
     return trial => {
@@ -24,9 +24,22 @@ window.hptuneFigures ??= (() => {
     return { tip: tipOf(study, chosen), pick: chosen.isAlone ? undefined : pick, label, name };
   }
 
+  // A value far on the worse side is shown at the end of the axis, with a mark of its own.
+  function valuesOf(chosen, axis) {
+    return trial => {
+      const y = trial.v[chosen.metric], [low, high] = axis.range || [-Infinity, Infinity];
+      return y < low ? { y: low, shape: "lower" } : y > high ? { y: high, shape: "higher" } : { y };
+    };
+  }
+
+  function beyond(chosen, axis, trials) {
+    const shapes = new Set(trials.map(each => valuesOf(chosen, axis)(each).shape));
+    return [["far below the axis", "lower"], ["far above the axis", "higher"]].filter(([, shape]) => shapes.has(shape)).map(([text, shape]) => [text, COLORS.muted, shape]);
+  }
+
   function pointsOf(study, chosen, trials, xOf, yOf, color, shift) {
     return trials.map(each => ({
-      x: xOf(each), y: yOf(each), trial: each.n, shape: shapeOf(each), color: color(each),
+      x: xOf(each), trial: each.n, shape: shapeOf(each), color: color(each), ...yOf(each),
       dim: !isBrushed(study, chosen, each), shift: shift ? shift(each) : 0,
     }));
   }
@@ -47,13 +60,13 @@ window.hptuneFigures ??= (() => {
     const last = trials.at(-1).n;
     if (best.length) best.push([last, best.at(-1)[1]]);
     const y = valueAxis(study, chosen, trials.map(each => each.v[metric]));
-    const legend = best.length ? [...color.legend, ["best so far", COLORS.best, "line"]] : color.legend;
+    const legend = [...color.legend, ...beyond(chosen, y, trials), ...best.length ? [["best so far", COLORS.best, "line"]] : []];
     chart(place, {
       ...common(study, chosen, `${metric} of each trial`, "history"),
       x: linear(0, Math.max(1, last), { whole: true }), y: y.scale, xLabel: "trial", yLabel: metric, note: y.note,
       height: chosen.height || (innerWidth < 700 ? 210 : 300), legend, gradient: color.gradient,
       marks: [
-        { points: pointsOf(study, chosen, trials, each => each.n, each => each.v[metric], color.of) },
+        { points: pointsOf(study, chosen, trials, each => each.n, valuesOf(chosen, y), color.of) },
         { lines: [{ at: best, color: COLORS.best }], isStep: true, width: 2, opacity: 1 },
       ],
     });
@@ -65,15 +78,16 @@ window.hptuneFigures ??= (() => {
     for (const trial of study.trials) {
       if (!VALUED.includes(trial.s) && trial.s !== "running" || !isShown(trial, chosen)) continue;
       const at = curveOf(trial, metric);
-      if (at && at.length > 1) found.push([trial, at]);
+      if (at?.length) found.push([trial, at]);
     }
-    if (!found.length) return false;
+    if (!found.some(([, at]) => at.length > 1)) return false;
     const color = colours(study, chosen, found.map(([trial]) => trial));
     const values = found.flatMap(([, at]) => at.map(([, value]) => value)).filter(Number.isFinite);
     const y = valueAxis(study, chosen, values);
     const [, last] = extent(found.map(([, at]) => at.at(-1)[0]));
     const best = found.find(([trial]) => trial.n === study.best);
     const middle = median(found.filter(([trial]) => trial.s === "complete").map(([, at]) => at));
+    const isPoint = ([, at]) => at.length === 1;
     const legend = color.legend.map(([text, paint]) => [text.split(",")[0], paint, "line"]);
     if (middle.length) legend.push(["median of the complete", COLORS.median, "dashed"]);
     if (best) legend.push([`best (trial ${study.best})`, COLORS.best, "line"]);
@@ -82,6 +96,7 @@ window.hptuneFigures ??= (() => {
       x: linear(1, Math.max(2, last), { whole: true }), y: y.scale, xLabel: study.step, yLabel: metric, note: y.note, legend, gradient: color.gradient,
       marks: [
         { lines: found.map(([trial, at]) => ({ at, trial: trial.n, color: color.of(trial), dim: !isBrushed(study, chosen, trial) })), opacity: Math.min(0.8, Math.max(0.3, 20 / found.length)) },
+        { points: found.filter(isPoint).map(([trial, [[x, y]]]) => ({ x, y, trial: trial.n, color: color.of(trial), dim: !isBrushed(study, chosen, trial) })) },
         { lines: [{ at: middle, color: COLORS.median }], width: 2.5, dash: "7 5", opacity: 1 },
         { lines: best ? [{ at: best[1], color: COLORS.best }] : [], width: 2.5, opacity: 1 },
       ],
@@ -100,8 +115,8 @@ window.hptuneFigures ??= (() => {
 
   // Some trials' curves over each other, each with its own colour.
   function comparison(place, study, numbers, metric, height = 240) {
-    const found = numbers.map(each => study.byNumber.get(each)).filter(each => each && (curveOf(each, metric) || []).length > 1);
-    if (!found.length) return false;
+    const found = numbers.map(each => study.byNumber.get(each)).filter(each => each && curveOf(each, metric)?.length);
+    if (!found.some(each => curveOf(each, metric).length > 1)) return false;
     const lines = found.map(each => ({ at: curveOf(each, metric), trial: each.n, color: SERIES[numbers.indexOf(each.n) % SERIES.length] }));
     const points = lines.map(each => each.at).flat();
     const [first, last] = extent(points.map(([step]) => step));
@@ -109,7 +124,7 @@ window.hptuneFigures ??= (() => {
       ...common(study, { metric }, `${metric} after each ${study.step}`, metric),
       x: linear(first, last, { whole: true }), y: linear(...extent(points.map(([, value]) => value).filter(Number.isFinite))), xLabel: study.step, yLabel: metric, height,
       legend: numbers.length > 1 ? lines.map(each => [`trial ${each.trial}`, each.color, "line"]) : [],
-      marks: [{ lines, width: 2, opacity: 0.9 }],
+      marks: [{ lines, width: 2, opacity: 0.9 }, { points: lines.filter(each => each.at.length === 1).map(({ at: [[x, y]], trial, color }) => ({ x, y, trial, color })) }],
     });
     return true;
   }
@@ -120,7 +135,7 @@ window.hptuneFigures ??= (() => {
     if (goals.length < 2 || !trials.length) return false;
     const color = colours(study, chosen, trials), isBest = each => study.front.includes(each.n);
     const axis = goal => linear(...extent(trials.map(each => each.v[goal])));
-    const points = pointsOf(study, chosen, trials, each => each.v[goals[0]], each => each.v[goals[1]], each => isBest(each) && chosen.color === "state" ? COLORS.best : color.of(each));
+    const points = pointsOf(study, chosen, trials, each => each.v[goals[0]], each => ({ y: each.v[goals[1]] }), each => isBest(each) && chosen.color === "state" ? COLORS.best : color.of(each));
     points.sort((one, other) => study.front.includes(one.trial) - study.front.includes(other.trial));
     chart(place, {
       ...common(study, chosen, `${goals[1]} over ${goals[0]}`, "front"),
@@ -139,14 +154,14 @@ window.hptuneFigures ??= (() => {
     const color = colours(study, chosen, trials);
     const y = valueAxis(study, chosen, trials.map(each => each.v[chosen.metric]));
     const places = parameters.slice(0, most).map(parameter => [parameter, element("div", { class: "figure" })]);
-    place.append(element("div", { class: "all" }, legendOf(color.legend, color.gradient)), ...places.map(([, made]) => made));
+    place.append(element("div", { class: "all" }, legendOf([...color.legend, ...beyond(chosen, y, trials)], color.gradient)), ...places.map(([, made]) => made));
     for (const [parameter, made] of places) {
       const active = trials.filter(each => parameter.name in each.p);
       const x = parameterScale(parameter, active, chosen.axes);
       chart(made, {
         ...common(study, chosen, `${chosen.metric} over ${parameter.label}`, parameter.label),
         x, y: y.scale, xLabel: parameter.label, yLabel: chosen.metric, height: 230, note: y.note,
-        marks: [{ points: pointsOf(study, chosen, active, each => each.p[parameter.name], each => each.v[chosen.metric], color.of, each => jitter(each, x)) }],
+        marks: [{ points: pointsOf(study, chosen, active, each => each.p[parameter.name], valuesOf(chosen, y), color.of, each => jitter(each, x)) }],
       });
     }
     if (parameters.length > most && !chosen.isAlone) {
@@ -165,7 +180,7 @@ window.hptuneFigures ??= (() => {
     if (complete.length < CONTOUR_TRIALS) return false;
     const color = colours(study, { ...chosen, color: "value" }, complete);
     const [x, y] = [parameterScale(across, trials, chosen.axes), parameterScale(up, trials, chosen.axes)];
-    const points = pointsOf(study, chosen, trials, each => each.p[across.name], each => each.p[up.name], () => "var(--text)", each => jitter(each, x));
+    const points = pointsOf(study, chosen, trials, each => each.p[across.name], each => ({ y: each.p[up.name] }), () => "var(--text)", each => jitter(each, x));
     chart(place, {
       ...common(study, chosen, `${chosen.metric} over ${across.label} and ${up.label}`, "contour"),
       x, y, xLabel: across.label, yLabel: up.label, height: 340, legend: [], gradient: color.gradient,

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import text
-from ...core.attempt import Attempt
 from ..results.best import values_text
 from ..results.costs import costs_of
 from ..results.summary import retried_text
+from ..results.time_left import left_of
 from ..results.view import StudyView
-
-_LEAST_ENDED = 3
-"""Trials that have ended before the time left is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class _Tile:
 def headline(view: StudyView, remarks: Sequence[str] = (), *, now: float) -> str:
     """Return the study in large figures, with remarks below them, as HTML."""
     tiles = [_best(view), _progress(view, now), _states(view), _costs(view, now)]
-    listed = "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks)
+    listed = "".join(f"<li>{_with_code(remark)}</li>" for remark in remarks)
     shown = "".join(
         f'<div class="tile"><span class="label">{html.escape(tile.label)}</span>'
         f"<strong>{html.escape(tile.value)}</strong>"
@@ -43,6 +41,11 @@ def headline(view: StudyView, remarks: Sequence[str] = (), *, now: float) -> str
         for tile in tiles
     )
     return f'{shown}<ul class="remarks">{listed}</ul>' if listed else shown
+
+
+def _with_code(remark: str) -> str:
+    """Return a remark, in which commands stand between backquotes, as HTML."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(remark))
 
 
 def _best(view: StudyView) -> _Tile:
@@ -55,15 +58,15 @@ def _best(view: StudyView) -> _Tile:
     others = len(view.front) - 1
     on_front = f"and {text.plural(others, 'other')} on the Pareto front" if others > 0 else ""
     broken = "; ".join(view.goals.broken(best.metrics))
-    step = text.at_step(best.step, view.epochs)
+    step = text.value_step(best, view.epochs)
     where = f'<a href="#trial-{best.number}">trial {best.number}</a>'
     words = [f"{where}{f', {step}' if step else ''}", on_front, html.escape(broken)]
     return _Tile(label, value, words)
 
 
 def _progress(view: StudyView, now: float) -> _Tile:
-    elapsed = trained_seconds(view.attempts, until=now if view.master is not None else None)
-    left = _seconds_left(view, elapsed)
+    elapsed = view.seconds(now)
+    left = left_of(view, now)
     total = view.all_trials
     bar = ""
     if total:
@@ -72,28 +75,6 @@ def _progress(view: StudyView, now: float) -> _Tile:
     times += "" if left is None else f", about {text.duration(left)} left"
     shown = str(view.ended) if total is None else f"{view.ended}/{total}"
     return _Tile("trials ended", shown, [bar, times])
-
-
-def trained_seconds(attempts: Sequence[Attempt], *, until: float | None) -> float:
-    """Return for how long at least one trial ran; `until` ends those that still run."""
-    spans = [
-        (attempt.placed_at, end)
-        for attempt in attempts
-        if (end := until if attempt.ended_at is None else attempt.ended_at) is not None
-    ]
-    seconds, last = 0.0, 0.0
-    for start, end in sorted(spans):
-        seconds += max(0.0, end - max(start, last))
-        last = max(last, end)
-    return seconds
-
-
-def _seconds_left(view: StudyView, elapsed: float) -> float | None:
-    total = view.all_trials
-    is_over = view.master is None or bool(view.paused_by)
-    if is_over or total is None or view.ended < _LEAST_ENDED or view.ended >= total:
-        return None
-    return elapsed / view.ended * (total - view.ended)
 
 
 def _states(view: StudyView) -> _Tile:

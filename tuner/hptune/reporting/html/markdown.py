@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ... import text
-from ..results.trials import ranked, trial_cells, trial_columns
+from ..results.trials import order_text, ranked, trial_cells, trial_columns
 from .panel import Panel, Section, Table
 from .report import Setup, head_lines, sections, winner
 from .run_figures import OUTPUT
@@ -52,8 +52,9 @@ def _best(trials: StudyTrials) -> Panel | None:
         return None
     rows = [(*trial_cells(view, trial), described(trial)) for trial in known]
     columns = (*trial_columns(view), "configuration")
-    words = f"The best {len(known)} of {text.plural(len(view.trials), 'trial')}."
-    return Panel(words, tables=[Table(columns, rows)])
+    words = [f"The best {len(known)} of {text.plural(len(view.trials), 'trial')}."]
+    words.append(order_text(view, known))
+    return Panel(" ".join(filter(None, words)), tables=[Table(columns, rows)])
 
 
 def _table(table: Table) -> str:

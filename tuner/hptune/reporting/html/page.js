@@ -207,7 +207,7 @@ const hptunePage = (() => {
     const goals = Object.keys(study.direction), is = of.n === study.best ? ", the best" : study.front.includes(of.n) ? ", on the Pareto front" : "";
     const facts = [
       ...goals.map(each => [each, shown(of.v[each])]),
-      [study.step, shown(of.step)], ["time", duration(of.sec) || "–"], ["proposed by", of.o],
+      [`from ${study.step}`, shown(of.step)], ["time", duration(of.sec) || "–"], ["proposed by", of.o],
       ["trains again", of.of === undefined ? null : element("a", { href: `#trial-${of.of}` }, `trial ${of.of}`)],
       ["tags", of.tags?.join(" ")], ["notes", of.notes?.join("; ")], ["reason", of.why], ["model", of.model ? modelLink(of.model) : null],
     ].filter(([, value]) => value !== null && value !== undefined && value !== "");

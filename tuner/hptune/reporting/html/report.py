@@ -20,7 +20,7 @@ from ..results.advice import advice
 from ..results.best import best_line, model_lines, nothing_complete
 from ..results.notes import note_lines
 from ..results.summary import state_without_master
-from ..results.trials import ranked
+from ..results.trials import order_text, ranked
 from ..results.view import StudyView
 from . import run_figures, search_figures
 from .headline import headline
@@ -205,7 +205,8 @@ def all_trials(trials: StudyTrials) -> Panel | None:
     """Return the place of the table of all trials; None without a trial."""
     if not trials.view.trials:
         return None
-    return Panel("", [Figure("table")])
+    words = order_text(trials.view, trials.view.trials, when="Sorted by a metric, ")
+    return Panel(words, [Figure("table")])
 
 
 def winner(trials: StudyTrials, *, others: int = 0) -> Panel:

@@ -131,6 +131,7 @@ def costs(trials: StudyTrials, *, now: float) -> Panel:
     found = costs_of(view.attempts, now=now if view.master is not None else None)
     share = found.idle_core_hours / found.core_hours if found.core_hours else 0.0
     rows = [
+        ("time of the study", text.duration(view.seconds(now))),
         ("core hours", text.amount(found.core_hours)),
         ("of these idle", f"{text.amount(found.idle_core_hours)} ({share:.0%})"),
         ("GPU hours", text.amount(found.gpu_hours)),

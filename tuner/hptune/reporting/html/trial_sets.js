@@ -3,6 +3,13 @@
 window.hptuneTrials ??= (() => {
   const { COLORS, SERIES, VIRIDIS, number, words, linear, log, bands } = hptuneCharts;
   const VALUED = ["complete", "pruned", "paused"];
+  // How the trials of each state look, and what the legend calls them.
+  const LOOKS = {
+    complete: { shape: "dot", color: COLORS.complete, text: () => "complete" },
+    pruned: { shape: "triangle", color: COLORS.pruned, text: step => `stopped early, at its last ${step}` },
+    paused: { shape: "triangle", color: COLORS.paused, text: step => `paused, at its last ${step}` },
+    running: { shape: "dot", color: COLORS.running, text: () => "running" },
+  };
   const FEW = 12;  // values of a hyperparameter that have a band each
 
   // A study's data as the figures need it.
@@ -38,7 +45,7 @@ window.hptuneTrials ??= (() => {
   }
 
   function shapeOf(trial) {
-    return isInfeasible(trial) ? "cross" : trial.s === "complete" ? "dot" : "triangle";
+    return isInfeasible(trial) ? "cross" : LOOKS[trial.s]?.shape ?? "triangle";
   }
 
   function isBetter(study, metric, one, other) {
@@ -48,10 +55,9 @@ window.hptuneTrials ??= (() => {
   // The colour of each trial, and the legend that says what it means.
   function colours(study, chosen, trials) {
     if (chosen.color === "state") {
-      const of = each => isInfeasible(each) ? COLORS.muted : each.s === "complete" ? COLORS.complete : COLORS.pruned;
-      const legend = [];
-      if (trials.some(each => shapeOf(each) === "dot")) legend.push(["complete", COLORS.complete, "dot"]);
-      if (trials.some(each => shapeOf(each) === "triangle")) legend.push(["stopped early, at its last " + study.step, COLORS.pruned, "triangle"]);
+      const of = each => isInfeasible(each) ? COLORS.muted : LOOKS[each.s].color;
+      const found = Object.entries(LOOKS).filter(([state]) => trials.some(each => each.s === state && !isInfeasible(each)));
+      const legend = found.map(([, { shape, color, text }]) => [text(study.step), color, shape]);
       if (trials.some(isInfeasible)) legend.push(["breaks a constraint", COLORS.muted, "cross"]);
       return { of, legend };
     }
@@ -99,19 +105,17 @@ window.hptuneTrials ??= (() => {
     return null;
   }
 
-  // The scale of values, and how many lie outside of it.
+  // The scale of values, and its ends where it leaves some out.
   function valueAxis(study, chosen, values) {
     const [low, high] = extent(values);
     if (chosen.valueAxis === "log" && high > 0) {
       const positive = values.filter(each => each > 0);
       const left = values.length - positive.length;
       const [least, most] = extent(positive);
-      return { scale: most > least ? log(least, most) : linear(least, most), note: left ? `${left} values are not positive, and outside a logarithmic axis.` : "" };
+      return { scale: most > least ? log(least, most) : linear(least, most), note: left ? `Not shown: ${left === 1 ? "one value" : left + " values"} of 0 or less, which a logarithmic axis does not have.` : "" };
     }
-    const range = usual(values, study.direction[chosen.metric]) || [low, high];
-    const left = values.filter(each => each < range[0] || each > range[1]).length;
-    const note = left ? `${left === 1 ? "One value is" : left + " values are"} far worse, and outside the axis.` : "";
-    return { scale: linear(...range), note };
+    const range = usual(values, study.direction[chosen.metric]);
+    return { scale: linear(...range || [low, high]), range, note: "" };
   }
 
   function parameterScale(parameter, trials, axes) {

@@ -25,7 +25,7 @@ const hptuneTable = (() => {
       { key: "trial", get: each => each.n },
       { key: "state", get: each => each.s },
       ...study.metrics.map(name => ({ key: name, get: each => each.v[name] })),
-      { key: study.step, get: each => each.step },
+      { key: study.step, label: `from ${study.step}`, get: each => each.step },
       { key: "time", get: each => each.sec, text: each => duration(each.sec) },
       ...study.space.map(({ name, label }) => ({ key: taken.has(label) ? `${label} (hyperparameter)` : label, get: each => each.p[name], text: each => name in each.p ? words(each.p[name]) : "–" })),
       { key: "attempts", get: each => (each.a || []).length },
@@ -79,11 +79,13 @@ const hptuneTable = (() => {
   function rowsOf(study, chosen, table) {
     const column = columnsOf(study).find(each => each.key === table.sort) || columnsOf(study)[0];
     const rows = study.trials.filter(each => isShown(each, chosen) && isBrushed(study, chosen, each));
-    const side = table.isDown ? -1 : 1;
+    const side = table.isDown ? -1 : 1, isMetric = study.metrics.includes(column.key);
     return rows.sort((one, other) => {
       const [left, right] = [column.get(one), column.get(other)];
       const isLeft = left === undefined || left === null, isRight = right === undefined || right === null;
       if (isLeft || isRight) return isLeft - isRight;
+      const isApart = isMetric && (one.s === "complete") !== (other.s === "complete");
+      if (isApart) return one.s === "complete" ? -1 : 1;  // others have trained less
       const order = typeof left === "number" && typeof right === "number" ? left - right : String(left).localeCompare(String(right));
       return order * side || one.n - other.n;
     });
@@ -101,10 +103,10 @@ const hptuneTable = (() => {
     const isOpen = place.querySelector("details")?.open;
 
     const head = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen" }, "compare")));
-    for (const { key } of columns) {
+    for (const { key, label } of columns) {
       const sign = table.sort === key ? (table.isDown ? " ▾" : " ▴") : "";
       const sort = () => { Object.assign(table, { isDown: table.sort === key && !table.isDown, sort: key }); changed(); };
-      const button = element("button", { type: "button", class: "plain", "data-key": `sort ${key}`, onclick: sort }, key + sign);
+      const button = element("button", { type: "button", class: "plain", "data-key": `sort ${key}`, onclick: sort }, (label || key) + sign);
       head.append(element("th", { scope: "col", "aria-sort": sign ? (table.isDown ? "descending" : "ascending") : null }, button));
     }
     const body = element("tbody");

@@ -7,23 +7,13 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from ... import text
-from ...core.space.parameters import FloatParameter, IntParameter, Scale
 from ...core.trial import Direction, Trial, TrialState
+from .edges import edge_remarks
 from .rungs import stopping_warning
 from .view import StudyView
 
 _LEAST_COMPLETE = 20
-"""Complete trials from which on their best ones tell something of the space."""
-
-_BEST_PART = 10
-_LEAST_BEST = 5
-"""The best tenth of the complete trials is looked at, and at least five."""
-
-_EDGE = 0.1
-"""Part of a range, on its scale, that counts as its edge."""
-
-_LEAST_VALUES = 5
-"""Values of a range from which on it has edges: of fewer, chance often takes the same one."""
+"""Complete trials from which on it is told whether noise chose the best."""
 
 COMPARED, LAST_VALUES = 8, 6
 """Best trials whose differences are compared with the noise, and their last values that show it."""
@@ -36,16 +26,14 @@ _WITHOUT_PART = 0.75
 """Trials, and share of all that ended, without a better one: chance alone needs as many in one of
 four studies."""
 
-_Number = FloatParameter | IntParameter
-
 
 def advice(view: StudyView) -> list[str]:
     """Return remarks on the results, the gravest first; none on those of several objectives."""
     remarks = [stopping_warning(view)]
     if len(view.goals.objectives) == 1:
         complete = leading(view.trials, view.goal.direction)
-        remarks += [*_edges(view, complete), _noise(view, complete), stagnation(view)]
-    return [remark for remark in remarks if remark]
+        remarks += [*edge_remarks(view), _noise(view, complete), stagnation(view)]
+    return [view.worded(remark) for remark in remarks if remark]
 
 
 def leading(trials: Iterable[Trial], direction: Direction) -> list[Trial]:
@@ -57,56 +45,6 @@ def leading(trials: Iterable[Trial], direction: Direction) -> list[Trial]:
         if trial.confirms is None and not trial.violation and math.isfinite(trial.value)
     ]
     return sorted(complete, key=lambda trial: direction.sign * (trial.value or 0.0))
-
-
-def _edges(view: StudyView, complete: Sequence[Trial]) -> list[str]:
-    """Return a line for each range at whose edge all of the best trials lie."""
-    if len(complete) < _LEAST_COMPLETE:
-        return []
-    best = complete[: max(_LEAST_BEST, len(complete) // _BEST_PART)]
-    numbers = (each for each in view.space or () if isinstance(each, FloatParameter | IntParameter))
-    return [line for number in numbers if (line := _edge_line(number, best))]
-
-
-def _edge_line(parameter: _Number, best: Sequence[Trial]) -> str:
-    name, values = parameter.name, parameter.values
-    if (values is not None and len(values) < _LEAST_VALUES) or parameter.scale is Scale.REVERSE_LOG:
-        return ""
-    if not all(name in trial.params for trial in best):
-        return ""
-    places = [parameter.to_unit(trial.params[name]) for trial in best]
-    is_low = max(places) <= _EDGE
-    if not is_low and min(places) < 1 - _EDGE:
-        return ""
-    low, high = parameter.low, parameter.high
-    if (low if is_low else high) in (0, 1):
-        return ""  # the end of what makes sense: a share, or a number of something
-    wider = _widened(parameter, is_low=is_low)
-    bounds = (wider, high) if is_low else (low, wider)
-    is_int = isinstance(parameter, IntParameter)
-    has_step = parameter.step is not None and not (is_int and parameter.step == 1)
-    more = f", step={text.param(parameter.step)}" if has_step else ""
-    more += ', sampling="log"' if parameter.scale is Scale.LOG else ""
-    shown = ", ".join(map(text.param, bounds))
-    return (
-        f"the best {len(best)} trials have {name} at the {'lower' if is_low else 'upper'} end of "
-        f'its range; a wider one: hp.{"Int" if is_int else "Float"}("{name}", {shown}{more})'
-    )
-
-
-def _widened(parameter: _Number, *, is_low: bool) -> float:
-    """Return a bound further out: by a factor of ten on a log scale, else by half of the range."""
-    low, high, step = parameter.low, parameter.high, parameter.step
-    if parameter.scale is Scale.LOG:
-        further = low / 10 if is_low else high * 10
-    elif is_low and low > 0:
-        further = low / 2
-    else:
-        by = (high - low) / 2 if step is None else math.ceil((high - low) / 2 / step) * step
-        further = low - by if is_low else high + by
-    if isinstance(parameter, IntParameter):
-        return max(1, int(further)) if low > 0 else int(further)
-    return further
 
 
 def _noise(view: StudyView, complete: Sequence[Trial]) -> str:
@@ -133,7 +71,8 @@ def _noise(view: StudyView, complete: Sequence[Trial]) -> str:
     return (
         f"the best {len(near)} trials differ by less than a trial at its end does from one "
         f"{text.step_word(view.epochs)} to the next ({noise:.2g}), so chance may have "
-        f"chosen the best; --confirm {len(near)} trains them again"
+        f"chosen the best; `hptune resume {text.path(view.directory)} --confirm {len(near)}` "
+        "trains them again"
     )
 
 
@@ -151,5 +90,6 @@ def stagnation(view: StudyView) -> str:
         return ""
     return (
         f"none of the {without} trials after trial {number} is better; another space, more epochs "
-        "or a --confirm may tell more than further trials"
+        f"or `hptune resume {text.path(view.directory)} --confirm 3` may tell more than further "
+        "trials"
     )

@@ -33,7 +33,7 @@ def _trial_lines(view: StudyView, best: Trial) -> list[str]:
     metric, params = view.goal.metric, text.params(best.params)
     others = {n: text.measured(v) for n, v in best.metrics.items() if n != metric}
     width = max(len(text.clean(name)) for name in (metric, *params, *others))
-    step = text.at_step(best.step, view.epochs)
+    step = text.value_step(best, view.epochs)
     details = ", ".join(part for part in (str(view.goal.direction), step) if part)
     again = "" if best.confirms is None else f" (trains trial {best.confirms} again)"
     results = {metric: f"{text.measured(best.value)}  ({details})"}
@@ -108,7 +108,7 @@ def goals_json(view: StudyView) -> dict[str, object]:
 
 def best_line(view: StudyView, best: Trial) -> str:
     """Return the best trial in one line."""
-    step = text.at_step(best.step, view.epochs)
+    step = text.value_step(best, view.epochs)
     goals = "" if len(view.goals.objectives) > 1 else f"  {view.goal}"
     broken = "; ".join(view.goals.broken(best.metrics))
     confirmation = view.confirmation(best)
@@ -155,11 +155,10 @@ def _trainings(confirmation: Confirmation) -> str:
 def model_lines(view: StudyView) -> list[str]:
     """Return the path of the best model, and how to load it."""
     lines = [f"model  {text.path(view.model)}"]
-    is_model = view.model.endswith((".keras", ".h5"))
-    if is_model and view.model_loader == "keras":
-        lines.append(f"load   import keras; keras.saving.load_model({view.model!r})")
-    elif is_model and view.model_loader == "study":
+    if view.model.endswith((".keras", ".h5")) and view.model_loader != "nothing":
         lines.append(f"load   import hptune; hptune.Study({view.directory!r}).best_model()")
+        if view.model_loader == "keras":  # known at the end of a run
+            lines.append(f"or     import keras; keras.saving.load_model({view.model!r})")
     return lines
 
 

@@ -39,7 +39,8 @@ def table(view: StudyView) -> Table:
     The columns:
         trial, state, origin: The trial's number, its state, and what proposed it: a search method,
             a start point, or a confirmation of another trial.
-        value, step: Its objective and the step of that value.
+        value, step: Its objective and the step of that value: the best one of a complete trial, and
+            the last one of a trial that was stopped early, which has trained less.
         param.<name>: Each hyperparameter of any trial.
         metric.<name>: Each metric.
         attempts: How often the trial was started.

@@ -66,16 +66,16 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
 
 
 def cost_text(view: StudyView, now: float) -> str:
-    """Return the device hours that the study has used, in words; empty if there are none."""
+    """Return the time and the device hours that the study has used, in words; empty for none."""
     cost = _cost(view, now)
-    words = []
+    words = [text.duration(seconds)] if (seconds := view.seconds(now)) >= 1.0 else []
     if cost.core_hours:
         idle = cost.idle_core_hours / cost.core_hours
         idle_text = f" ({idle:.0%} idle)" if idle >= _LEAST_IDLE else ""
         words.append(f"{text.amount(cost.core_hours)} core hours{idle_text}")
     if cost.gpu_hours:
         words.append(f"{text.amount(cost.gpu_hours)} GPU hours")
-    if words and cost.wait_seconds >= 1.0:
+    if cost.wait_seconds >= 1.0:
         waited = text.duration(cost.wait_seconds)
         words.append(f"{waited} of waiting at workers (sum over the trials)")
     return ", ".join(words)
@@ -153,18 +153,15 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
     }
 
 
-def closing_text(
-    view: StudyView, finish: Finish, *, seconds: float, command: Callable[[str], str] = str
-) -> str:
+def closing_text(view: StudyView, finish: Finish, *, command: Callable[[str], str] = str) -> str:
     """Return the output at the end of a run.
 
     Args:
         view: The study.
         finish: How the run ended.
-        seconds: How long it took.
         command: Returns what is shown for a command line; empty to leave it out.
     """
-    lines = [f"{_finish_text(view, finish)} in {text.duration(seconds)}"]
+    lines = [f"{_finish_text(view, finish)} in {_time_text(view)}"]
     lines.append(f"  {view.counts_text(of=view.all_trials)}")
     if view.retried:
         lines.append(f"  retried: {retried_text(view)}")
@@ -191,6 +188,14 @@ def closing_text(
     if steps:
         lines += ["", "next", *(f"  {shown:<{width}}  {why}" for shown, why in steps)]
     return "\n".join(lines)
+
+
+def _time_text(view: StudyView) -> str:
+    """Return how long the study took, and its last run if there were others, in words."""
+    whole = text.duration(sum(view.run_seconds))
+    if len(view.run_seconds) < 2:
+        return whole
+    return f"{whole} ({text.duration(view.run_seconds[-1])} in the last run)"
 
 
 def why_without_result(view: StudyView, finish: Finish) -> tuple[str, str]:

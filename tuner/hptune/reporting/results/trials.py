@@ -61,13 +61,35 @@ def trials_text(
     for trial in trials:
         seconds = _seconds(view, attempts_of.get(trial.number, []), now)
         rows.append((*trial_cells(view, trial), text.duration(seconds), trial.origin))
-    return "\n".join(_with_params(view, trials, rows, width))
+    lines = _with_params(view, trials, rows, width)
+    if words := order_text(view, trials):
+        lines += ["", words]
+    return "\n".join(lines)
+
+
+def order_text(view: StudyView, trials: Sequence[Trial], *, when: str = "") -> str:
+    """Return why a complete trial comes before one of a better value; empty if none does.
+
+    `when` begins the sentence.
+    """
+    sign, values = view.goal.direction.sign, dict[bool, list[float]]()
+    for trial in trials:
+        value = _value(view, trial)
+        if value is not None and not math.isnan(value):
+            values.setdefault(trial.state is TrialState.COMPLETE, []).append(sign * value)
+    complete, others = values.get(True, []), values.get(False, [])
+    if not complete or not others or min(others) >= max(complete):
+        return ""
+    return (
+        f"{when}{'complete' if when else 'Complete'} trials come first: the others have trained "
+        "less, so their values cannot be compared with those of complete ones."
+    )
 
 
 def trial_columns(view: StudyView) -> tuple[str, ...]:
     """Return the headings of `trial_cells`."""
     metrics = (text.clean(goal.metric) for goal in view.goals.objectives)
-    return ("trial", "state", *metrics, text.step_word(view.epochs))
+    return ("trial", "state", *metrics, f"from {text.step_word(view.epochs)}")
 
 
 def trial_cells(view: StudyView, trial: Trial) -> tuple[str, ...]:
@@ -160,13 +182,12 @@ def trial_text(
     report, value = latest_report(view, trial), ""
     if report is not None:
         latest = text.measured(report.metrics.get(view.goal.metric))
-        value = f"{latest}  {view.goal}, {text.at_step(report.step, view.epochs)}, so far"
+        steps = text.steps_of(report.step, trial.params, view.epochs)
+        value = f"{latest}  {view.goal}, at {text.step_word(view.epochs)} {steps}, so far"
     elif trial.values:
         values = ", ".join(map(text.measured, trial.values))
         goals = ", ".join(map(str, view.goals.objectives))
-        value = ", ".join(
-            filter(None, (f"{values}  {goals}", text.at_step(trial.step, view.epochs)))
-        )
+        value = ", ".join(filter(None, (f"{values}  {goals}", text.value_step(trial, view.epochs))))
     again = [
         f"{each.number} ({text.measured(each.value)})"
         for each in view.trials

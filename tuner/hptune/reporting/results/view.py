@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -119,6 +119,10 @@ class StudyView:
         last_values: The first objective's last values of some of the best complete trials, by
             number; see `advice`. Empty with several objectives.
         notes: What users wrote on the study and its trials, in order; see `notes_on`.
+        run_seconds: How long each run took, from its command's start to its last event.
+        last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
+        worded: Returns a text that names options and commands as the user gives them: as it is on
+            the command line, with arguments and calls of `Tuner` in Python.
     """
 
     directory: str
@@ -146,6 +150,9 @@ class StudyView:
     at_rungs: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     last_values: Mapping[int, Sequence[float]] = field(default_factory=dict)
     notes: Sequence[UserRequested] = ()
+    run_seconds: Sequence[float] = ()
+    last_event_at: float = 0.0
+    worded: Callable[[str], str] = field(default=str, compare=False, repr=False)
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -170,6 +177,17 @@ class StudyView:
         if limits and self.ended - self.confirmations >= min(limits):
             return StudyState.DONE  # its master was killed after the last trial
         return StudyState.MASTER_GONE
+
+    def seconds(self, now: float) -> float:
+        """Return the study's time: that of all its runs; the time between them does not count.
+
+        `--timeout` limits the same time. A run begins with its command; its last event is mostly
+        the end of its last trial.
+        """
+        counted = sum(self.run_seconds)
+        if self.master is None or not (last := max(self.last_event_at, self.master.since)):
+            return counted
+        return counted + max(0.0, now - last)
 
     @property
     def counts(self) -> Counter[TrialState]:

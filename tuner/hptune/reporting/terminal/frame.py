@@ -58,6 +58,7 @@ class Frames:
         self._rate = TrialRate()
         self._epochs: int | None = None
         self._stops_early = False
+        self._earlier_seconds = 0.0
         self._recent: deque[EndedTrial] = deque(maxlen=_ENDED_ROWS)
         self._snapshot: StudySnapshot | None = None
         self._drawn_at = -math.inf
@@ -65,6 +66,7 @@ class Frames:
     def start(self, header: RunHeader) -> None:
         """Begin with a run."""
         self._epochs, self._stops_early = header.epochs, header.stops_early
+        self._earlier_seconds = header.earlier_seconds
         self._rate.begin(header.began_at)
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> bool:
@@ -101,9 +103,10 @@ class Frames:
         return [_fit(line, width) for line in lines[: max(1, height - 1)]]
 
     def _times(self, snapshot: StudySnapshot) -> str:
-        """Return the time since the start, and an estimate of the time left."""
-        times, rate = text.duration(self._rate.elapsed_seconds), self._rate
-        if (left := rate.seconds_left(snapshot)) is not None:
+        """Return the study's time so far, and an estimate of the time left."""
+        rate = self._rate
+        times = text.duration(self._earlier_seconds + rate.elapsed_seconds)
+        if (left := rate.seconds_left(snapshot, self._epochs)) is not None:
             return f"{times}, about {text.duration(left)} left"
         if (expected := rate.expected(snapshot, self._epochs)) is None:
             return times
@@ -164,7 +167,7 @@ def _best_lines(snapshot: StudySnapshot, epochs: int | None, width: int) -> list
     values = ", ".join(text.measured(value) for value in best.values)
     line = _labelled("best").append(values, _WARN if best.violation else _GOOD)
     others = f" and {len(snapshot.front) - 1} more" if len(snapshot.front) > 1 else ""
-    words = [f"  {snapshot.goals}", f"trial {best.number}{others}", text.at_step(best.step, epochs)]
+    words = [f"  {snapshot.goals}", f"trial {best.number}{others}", text.value_step(best, epochs)]
     words.append("infeasible" if best.violation else "")
     line.append(", ".join(word for word in words if word))
     return [line, *_configuration_lines(best, width)]
@@ -240,7 +243,7 @@ def _ended_table(snapshot: StudySnapshot, recent: Sequence[EndedTrial]) -> list[
             after = "" if ended.seconds is None else f" after {seconds}"
             rows.append(((number,), Text(f"failed{after}: {text.failure(trial)}", _BAD)))
             continue
-        step = text.NOTHING if trial.step is None else str(trial.step)
+        step = text.NOTHING if trial.step is None else f"from {trial.step}"
         is_best = trial.number in best
         words = Text("best" if is_best else trial.state.lower(), _GOOD if is_best else _LABEL)
         words.append(", infeasible" if trial.violation else "", _WARN)

@@ -11,7 +11,7 @@ from ...core.notice import Notice
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial, TrialState
 from .background_writer import BackgroundWriter
-from .progress import EndedTrial, RunHeader, TrialRate, is_waiting, shown_line, step_of
+from .progress import LABEL_CELLS, EndedTrial, RunHeader, TrialRate, is_waiting, shown_line, step_of
 
 HEARTBEAT_SECONDS = 30.0
 """Shortest time between two heartbeat lines, so that a log stays short."""
@@ -58,7 +58,12 @@ class PlainProgress:
         self._epochs = header.epochs
         self._rate.begin(header.began_at)
         self._began_at = header.began_at or self._began_at
-        for line in header.lines():
+        lines = header.lines()
+        if header.earlier_seconds >= 1.0:
+            before = text.duration(header.earlier_seconds)
+            label = "times".ljust(LABEL_CELLS)
+            lines.append(f"{label}since the start of this command; earlier runs took {before}")
+        for line in lines:
             self._writer.write(f"{line}\n")
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
@@ -102,8 +107,8 @@ class PlainProgress:
             f"{goal.metric} {text.measured(value)}"
             for goal, value in zip(snapshot.goals.objectives, trial.values, strict=False)
         )
-        step = text.at_step(trial.step, self._epochs)
-        parts = [begin + (value or "no value was reported") + (f" at {step}" if step else "")]
+        step = text.value_step(trial, self._epochs)
+        parts = [begin + (value or "no value was reported") + (f" {step}" if step else "")]
         parts += [f"infeasible: {each}" for each in snapshot.goals.broken(trial.metrics)]
         if any(each.number == trial.number for each in snapshot.front):
             parts.append("best so far")
@@ -122,7 +127,7 @@ class PlainProgress:
         if (heartbeat := (done, *parts)) == self._heartbeat:
             return
         self._heartbeat = heartbeat
-        if (left := self._rate.seconds_left(snapshot)) is not None:
+        if (left := self._rate.seconds_left(snapshot, self._epochs)) is not None:
             parts.insert(0, f"{text.duration(left)} left")
         self._write("; ".join((done, *parts)))
 

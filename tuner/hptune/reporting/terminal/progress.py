@@ -10,6 +10,7 @@ from ... import text
 from ...core.notice import Notice, Subject
 from ...core.snapshot import RunningAttempt, StudySnapshot
 from ...core.trial import Goal, Trial
+from ..results.time_left import LEAST_ENDED, RunningTime, last_end, rest_of, seconds_left
 
 LABEL_CELLS = 9
 """Width of the labels at the beginnings of lines."""
@@ -35,6 +36,7 @@ class RunHeader:
         trial_timeout_seconds: Limit of each trial's time; None if there is none.
         began_at: When the user's command began, in seconds since the epoch; None for the first
             update.
+        earlier_seconds: How long earlier runs of the study took.
         stops_early: Whether a pruner may stop trials before their last epoch.
     """
 
@@ -52,6 +54,7 @@ class RunHeader:
     timeout_seconds: float | None = None
     trial_timeout_seconds: float | None = None
     began_at: float | None = None
+    earlier_seconds: float = 0.0
     stops_early: bool = False
 
     def lines(self) -> list[str]:
@@ -131,9 +134,6 @@ class EndedTrial:
     seconds: float | None
 
 
-_LEAST_ENDED = 3
-"""Trials that must have ended before the time left is estimated (or as many as run at once)."""
-
 _SETTLED_SECONDS = 10.0
 """Time for which fewer trials must run until the time left is estimated with fewer places."""
 
@@ -141,16 +141,13 @@ _SETTLED_SECONDS = 10.0
 class TrialRate:
     """The time that trials take, and the estimate of the time left.
 
-    The cost of a trial is the time during which attempts held a place, even if they waited there,
-    divided by the number of trials that ended. The time that running trials have used so far is
-    left out. So the estimate holds for any number of trials at once, long or short.
+    The time of a trial is that for which its attempts held a place, even if they waited there.
     """
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._latest = 0.0
-        self._busy_seconds = 0.0
-        self._ended = 0
+        self._ended: list[float] = []
         self._running: dict[int, RunningAttempt] = {}
         self._places = 0
         self._places_at = 0.0
@@ -176,12 +173,13 @@ class TrialRate:
         """
         if self._first is None:
             self._first = self._latest = now
-        # Trials too short to be seen running held at least one place since the last call.
-        places = max(len(self._running), 1 if ended else 0)
-        self._busy_seconds += places * (now - self._latest)
-        self._latest = now
-        self._ended += len(ended)
+        # Trials too short to be seen running shared one place since the last call.
+        unseen = sum(trial.number not in self._running for trial in ended)
+        since, self._latest = now - self._latest, now
         timed = [EndedTrial(trial, self.seconds_run(trial.number)) for trial in ended]
+        for trial in ended:
+            is_seen = trial.number in self._running
+            self._ended.append(self._held(trial.number) if is_seen else since / unseen)
         self._running = {run.trial.number: run for run in snapshot.running}
         self._is_stalled = bool(snapshot.stall_reason) or not snapshot.workers
         # A place that was just left is about to be taken again.
@@ -199,23 +197,30 @@ class TrialRate:
             return run.earlier_seconds or None
         return run.earlier_seconds + seconds
 
-    def seconds_left(self, snapshot: StudySnapshot) -> float | None:
+    def _held(self, trial: int) -> float:
+        run = self._running[trial]
+        return run.earlier_seconds + max(0.0, self._latest - run.attempt.placed_at)
+
+    def seconds_left(self, snapshot: StudySnapshot, epochs: int | None = None) -> float | None:
         """Estimate when all trials will be over.
 
-        None before a few trials have ended, while the study waits for workers, after the
-        estimated time is over, or if the number of trials has no limit.
+        None before a few trials have ended, while the study waits for workers, if the running
+        trials, of unknown length, take longer than all before, and without a limit of trials.
         """
-        if snapshot.budget_trials is None:
+        budget = snapshot.budget_trials
+        if budget is None or len(self._ended) < self._enough(budget) or not self._can_tell:
             return None
-        left = snapshot.budget_trials - snapshot.ended
-        has_enough = self._ended >= self._enough(snapshot.budget_trials)
-        if left <= 0 or not has_enough or not self._places or self._is_stalled:
+        if (left := budget - snapshot.ended) <= 0:
             return None
-        placed = [run.attempt.placed_at for run in self._running.values()]
-        used = [max(0.0, self._latest - at) for at in placed]
-        per_trial = max(0.0, self._busy_seconds - sum(used)) / self._ended
-        work = left * per_trial - sum(min(seconds, per_trial) for seconds in used)
-        seconds = work / min(self._places, left)
+        seconds = seconds_left(
+            self._ended,
+            [
+                RunningTime(self._held(number), self._rest(number, epochs))
+                for number in self._running
+            ],
+            to_come=max(0, left - len(self._running)),
+            places=self._places,
+        )
         return seconds if seconds >= 1.0 else None
 
     def expected(self, snapshot: StudySnapshot, epochs: int | None) -> tuple[float, float] | None:
@@ -225,30 +230,33 @@ class TrialRate:
         have measured their time for one, and when `seconds_left` knows more.
         """
         budget = snapshot.budget_trials
-        if not (epochs and budget and self._places) or self._is_stalled:
+        if not (epochs and budget and self._can_tell) or len(self._ended) >= self._enough(budget):
             return None
-        if self._ended >= self._enough(budget):
+        rest = {number: self._rest(number, epochs) for number in self._running}
+        known = {number: seconds for number, seconds in rest.items() if seconds is not None}
+        if not known or 2 * len(known) < len(self._running):
             return None
-        rest = {}
-        for number, run in self._running.items():
-            usage, latest = run.attempt.usage, run.latest
-            if latest is not None and usage is not None and usage.seconds_per_step is not None:
-                rest[number] = max(0, epochs - latest.step) * usage.seconds_per_step
-        if not rest or 2 * len(rest) < len(self._running):
-            return None
-        whole = [(self.seconds_run(number) or 0.0) + seconds for number, seconds in rest.items()]
-        each = sum(whole) / len(whole)
-        running = [
-            rest.get(number, max(0.0, each - (self.seconds_run(number) or 0.0)))
-            for number in self._running
-        ]
-        to_come = max(0, budget - snapshot.ended - len(running))
-        work = to_come * each + sum(running)
-        return each, max(work / min(self._places, to_come + len(running)), *running)
+        ran = {number: self.seconds_run(number) or 0.0 for number in self._running}
+        each = sum(ran[number] + seconds for number, seconds in known.items()) / len(known)
+        rests = [known.get(number, max(0.0, each - ran[number])) for number in self._running]
+        to_come = max(0, budget - snapshot.ended - len(rests))
+        places = max(self._places, len(rests))
+        whole_rounds = max(0, to_come // places - 1)
+        left = last_end(rests, [each] * (to_come - whole_rounds * places), places=places)
+        left += whole_rounds * each
+        return each, left
+
+    @property
+    def _can_tell(self) -> bool:
+        return bool(self._places) and not self._is_stalled
+
+    def _rest(self, trial: int, epochs: int | None) -> float | None:
+        run = self._running[trial]
+        return rest_of(run.attempt, run.latest, epochs)
 
     def _enough(self, budget: int) -> int:
         """Return how many trials must have ended before the time left is estimated from them."""
-        return min(max(_LEAST_ENDED, self._places), max(1, budget // 2))
+        return min(max(LEAST_ENDED, self._places), max(1, budget // 2))
 
 
 def latest_value(run: RunningAttempt, goal: Goal) -> float | None:

@@ -87,7 +87,8 @@ class _Screen:
         view = watched.view
         if view is None or view.master is None:
             return [Text(watched.text)]
-        header, now = _header(view), time.time()
+        now = time.time()
+        header = _header(view, now)
         final = [trial for trial in view.trials if trial.state.is_final]
         if self._ended is None:
             self._frames.start(header)
@@ -100,8 +101,9 @@ class _Screen:
         return [*head, Text(), *drawn]
 
 
-def _header(view: StudyView) -> RunHeader:
+def _header(view: StudyView, now: float) -> RunHeader:
     assert view.master is not None
+    since = view.master.since
     return RunHeader(
         study=view.directory,
         search=view.search,
@@ -109,7 +111,8 @@ def _header(view: StudyView) -> RunHeader:
         trials=view.budget_trials,
         parallelism=f"on {view.master.host} in process {view.master.pid}",
         epochs=view.epochs,
-        began_at=view.master.since or None,
+        began_at=since or None,
+        earlier_seconds=max(0.0, view.seconds(now) - (now - since)) if since else 0.0,
         stops_early=bool(view.rungs),
     )
 

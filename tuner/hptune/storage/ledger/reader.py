@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import sqlite3
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ...core.attempt import Attempt, AttemptId, Report, ReportedValue
-from ...core.messages import Event, StudyOpened, UserRequested, WorkerJoined, WorkerLeft
+from ...core.messages import (
+    Event,
+    StudyClosed,
+    StudyOpened,
+    UserRequested,
+    WorkerJoined,
+    WorkerLeft,
+)
 from ...core.trial import Direction, Goal, Trial, TrialState
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
@@ -36,11 +45,16 @@ class RunState:
         workers: How many workers have joined and not left since.
         paused_by: The user who paused the study; empty if it is not paused.
         notes: The notes and tags of all runs, in their order.
+        run_seconds: How long each run took, from its command's start to its last event, the first
+            run first.
+        last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
     """
 
     workers: int
     paused_by: str
     notes: Sequence[UserRequested] = ()
+    run_seconds: Sequence[float] = ()
+    last_event_at: float = 0.0
 
 
 class LedgerReader:
@@ -168,7 +182,8 @@ class LedgerReader:
                         notes.append(event)
                     case _:
                         pass
-        return RunState(len(joined), paused_by, notes)
+            runs, last = _runs(connection)
+        return RunState(len(joined), paused_by, notes, runs, last)
 
     def user_requests(self) -> list[UserRequested]:
         """Return the answers to users' requests, in the order of the answers."""
@@ -196,6 +211,26 @@ class LedgerReader:
             connection.execute("PRAGMA query_only=ON")
             yield connection
 
+
+def _runs(connection: sqlite3.Connection) -> tuple[list[float], float]:
+    """Return how long each run took, and when the last event was."""
+    opened = connection.execute(
+        "SELECT seq, time FROM events WHERE kind IN (?, ?) ORDER BY seq", _OPENING
+    ).fetchall()
+    seconds, last = [], 0.0
+    for (seq, began), (after, _) in itertools.pairwise([*opened, (sys.maxsize, 0.0)]):
+        query = """
+            SELECT max(time) FROM (SELECT time FROM events WHERE seq >= ? AND seq < ?
+            ORDER BY seq DESC LIMIT ?)
+        """
+        ((last,),) = connection.execute(query, (seq, after, _LATE_EVENTS)).fetchall()
+        seconds.append(last - began)
+    return [each for each in seconds if each], last
+
+
+_OPENING = (StudyOpened.__name__, StudyClosed.__name__)
+_LATE_EVENTS = 100
+"""Events that may be later than one that was written after them."""
 
 _OF_RUN = (StudyOpened, WorkerJoined, WorkerLeft, UserRequested)
 
