@@ -12,10 +12,8 @@ JOBS ?= 3
 ROOM ?=
 # For `make test-versions`: Pythons with the newest packages, and the tests of each.
 VERSIONS ?= 3.12 3.13 3.14
-# uv takes no release candidate that is not asked for; TensorFlow has no other for 3.14.
-ONLY_FOR_3.14 := 'tensorflow>=2.22rc0'
 VERSION_ROOMS ?= core config user_code files storage pruners samplers cli
-TEST_TOOLS := 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.8' 'hypothesis>=6.100'
+TEST_TOOLS := 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.8' 'hypothesis>=6.102'
 # Warnings of old packages are no errors. The test compares two halves of a search, and Optuna 4's
 # finds the front in the first one already.
 OF_OLDEST := -W default --deselect "tests/samplers/adapters/test_optuna_adapter.py::test_several_objectives_are_searched_for_their_front[TPESampler]"
@@ -74,7 +72,7 @@ test-oldest: build/uv/bin/uv
 
 test-python-%: build/uv/bin/uv
 	$< venv --quiet --clear --python $* build/python-$*
-	$< pip install --quiet --python build/python-$* --editable '.[test]' $(ONLY_FOR_$*)
+	$< pip install --quiet --python build/python-$* --editable '.[test]'
 	build/python-$*/bin/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow' $(VERSION_ROOMS:%=tests/%)
 
 # uv resolves to the lowest versions, and downloads a Python that is not on the path.
