@@ -39,11 +39,12 @@ def free_descriptors(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.timeout(60)
 def test_an_end_is_sent_while_another_thread_receives(connections: Connections) -> None:
     ours, theirs = connections
     reading, writing = Channel.pair()
-    with contextlib.closing(reading), ThreadPoolExecutor() as threads:
-        answer = threads.submit(ours.recv)
+    answer = ThreadPoolExecutor().submit(ours.recv)  # ends with the connections
+    with contextlib.closing(reading):
         writing.send_to(ours)
         writing.close()
         with contextlib.closing(Channel.receive(theirs)) as received:
