@@ -11,9 +11,9 @@ JOBS ?= 3
 # A folder of tests/, such as `make test ROOM=core`; all tests without one.
 ROOM ?=
 # For `make test-versions`: Pythons with the newest packages, and the tests of each.
-VERSIONS ?= 3.12 3.13
+VERSIONS ?= 3.12 3.13 3.14
 VERSION_ROOMS ?= core config user_code files storage pruners samplers cli
-TEST_TOOLS := 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.8' 'hypothesis>=6.100'
+TEST_TOOLS := 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.8' 'hypothesis>=6.102'
 # Warnings of old packages are no errors. The test compares two halves of a search, and Optuna 4's
 # finds the front in the first one already.
 OF_OLDEST := -W default --deselect "tests/samplers/adapters/test_optuna_adapter.py::test_several_objectives_are_searched_for_their_front[TPESampler]"

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 from pathlib import Path
@@ -44,6 +45,21 @@ def test_extras_bring_the_frameworks_and_are_described() -> None:
     assert suggested <= extras.keys()
 
 
+def files_in(sdist: Path) -> list[str]:
+    """Return the names of a source distribution's files, without the folder that holds them."""
+    with tarfile.open(sdist) as packed:
+        return sorted(each.name.partition("/")[2] for each in packed if each.isfile())
+
+
+def files_of_the_project() -> list[str]:
+    """Return what a source distribution must have: what git has, and no link."""
+    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
+    names = [*filter(None, listed.split("\0")), "PKG-INFO"]
+    names.remove("tuner/hptune/guide")
+    pages = (each.name for each in (ROOT / "tuner/hptune/guide").iterdir())
+    return sorted((*names, *(f"tuner/hptune/guide/{each}" for each in pages)))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_plain_objective_is_tuned_without_a_framework(tmp_path: Path) -> None:
@@ -68,6 +84,8 @@ def test_a_plain_objective_is_tuned_without_a_framework(tmp_path: Path) -> None:
     packed = run(*build, cwd=ROOT, PYTHONPATH=str(tools))
     assert packed.returncode == 0, packed.stderr
     (sdist,) = tmp_path.glob("hptune-*.tar.gz")
+    if (ROOT / ".git").exists():
+        assert files_in(sdist) == files_of_the_project()
     built = run(*pip, "wheel", "--no-deps", "-w", tmp_path, sdist)
     assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("hptune-*.whl")

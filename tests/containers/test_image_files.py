@@ -39,6 +39,12 @@ def locked(name: str) -> dict[str, str]:
     return {canonicalize_name(found[1]): found[2] for found in pairs if found}
 
 
+@pytest.mark.parametrize("name", LOCKS)
+def test_keras_tuner_can_be_imported(name: str) -> None:
+    packages = locked(name)
+    assert "keras-tuner" not in packages or "six" in packages, "it does not require six"
+
+
 def test_the_definition_for_apptainer_has_the_steps_of_the_containerfile() -> None:
     arguments = dict(each.split("=", 1) for each in instructions("ARG"))
     for given in sections("arguments"):

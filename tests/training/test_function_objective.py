@@ -175,9 +175,9 @@ def test_an_objective_that_never_asks_whether_it_is_pruned(attempts: Attempts) -
 
 
 def test_a_report_that_is_no_number_is_the_trials_error(attempts: Attempts) -> None:
-    for arguments, said in {
-        '1, loss="low"': "trial.report: loss is 'low'; a metric is a number",
-        '1, loss="0.5"': "trial.report: loss is '0.5'; a metric is a number",
+    for arguments, said in {  # of different lengths: bytecode is cached by size and second
+        '1, loss="lower"': "trial.report: loss is 'lower'; a metric is a number",
+        '1, loss="0.50"': "trial.report: loss is '0.50'; a metric is a number",
         '"one", loss=1': "trial.report: the step is 'one'; a step is a whole number",
     }.items():
         text = OBJECTIVE.replace("step, score=score, loss=1.0 - score, memory=step", arguments)

@@ -17,7 +17,7 @@ from hptune.user_code.source_checks import check_source
     [
         ("X = 1\ndef f(:", "model.py:2: SyntaxError: invalid syntax: def f(:"),
         ("X = 1\nreturn X", "model.py:2: SyntaxError: 'return' outside function"),
-        (f"X = {'+'.join(['1'] * 20_000)}", "nested too deeply for Python; divide it"),
+        (f"X = a{'.b' * 200_000}", "nested too deeply for Python; divide it"),
         (f"X = {'-' * 200_000}1", "nested too deeply for Python; divide it"),
     ],
     ids=["syntax", "place", "recursion", "parser's memory"],

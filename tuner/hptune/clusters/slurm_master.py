@@ -13,6 +13,7 @@ from hptune_jobqueue.commands import Job
 from hptune_jobqueue.errors import SlurmUnavailableError
 
 from ..errors import StudyError
+from ..files.access import exists
 from ..files.file_errors import storage_errors
 from ..storage.directory import StudyDirectory
 from .jobs import jobs_name
@@ -73,7 +74,7 @@ def master_job(directory: StudyDirectory) -> MasterJob | None:
 
     folder = directory.path / "jobs"
     with storage_errors(directory.path):
-        if not (folder / "master.sbatch").exists():
+        if not exists(folder / "master.sbatch"):
             return None
     try:
         return MasterJob(find_master(jobs_name(directory.path)), folder / "master.log")
@@ -99,7 +100,7 @@ def cancel_jobs(directory: StudyDirectory, *, is_master: bool = False) -> int:
 
     folder = directory.path / "jobs"
     with storage_errors(directory.path):
-        if not may_have_jobs(folder) and (is_master or not (folder / "master.sbatch").exists()):
+        if not may_have_jobs(folder) and (is_master or not exists(folder / "master.sbatch")):
             return 0
     try:
         count = cancel_study(jobs_name(directory.path), is_master=is_master)

@@ -15,7 +15,7 @@ from ..worker.gpus.machine import Gpus
 from .findings import Finding, Subject, failed, passed, warned
 
 _SHOWN = ("hptune", "dask", "distributed", "keras", "keras-tuner", "numpy", "tensorflow")
-_KNOWN_PYTHON = ((3, 11), (3, 13))
+_KNOWN_PYTHON = ((3, 11), (3, 14))
 
 
 def check_versions(_subject: Subject) -> Iterator[Finding]:

@@ -28,6 +28,40 @@ def whole_path(path: str | os.PathLike[str]) -> Path:
     return plain if plain.resolve() == given.resolve() else given
 
 
+def exists(path: Path) -> bool:
+    """Return whether a path leads to something; an error if that cannot be found out.
+
+    From Python 3.14 on, `Path.exists`, `is_file` and `is_dir` are also False if the server does not
+    answer or the folder may not be read. Use these functions where that must not look like absence.
+
+    Raises:
+        OSError: A folder may not be read, the server does not answer, the name is too long.
+    """
+    return _mode(path) != 0
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path leads to a file; raises what `exists` does."""
+    return stat.S_ISREG(_mode(path))
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path leads to a folder; raises what `exists` does."""
+    return stat.S_ISDIR(_mode(path))
+
+
+def _mode(path: Path) -> int:
+    """Return the type and rights of what is at a path; 0 if nothing is."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # or the path has a null character
+        return 0
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return 0
+        raise
+
+
 def open_plain(path: Path, flags: int) -> int:
     """Open a file of a study, without waiting and through no link, and return its descriptor.
 

@@ -19,6 +19,7 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial
 from ..errors import ModelFileError, UsageError
+from ..files.access import exists
 from ..registry import shown_name
 from ..samplers.registry import AUTO
 from ..storage.directory import StudyDirectory
@@ -111,7 +112,7 @@ def check_changes(settings: StudySettings, past: Past) -> None:
     """
     source, directory = settings.source, past.directory
     if source.kind is SourceKind.FILE:
-        if not Path(source.path).exists():
+        if not exists(Path(source.path)):
             raise ModelFileError(
                 f"the model file {source.path} is gone. If it was moved, name it: "
                 f"`hptune resume {directory} --model-file FILE`"

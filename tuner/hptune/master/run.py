@@ -19,6 +19,7 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import StudyError, UnknownMetricError
 from ..executors.parallel import ParallelExecutor
+from ..files.access import exists, is_file
 from ..registry import shown_name
 from ..reporting.terminal.notifications import Notifications
 from ..storage.artifacts import StudyFiles
@@ -210,7 +211,7 @@ def resume(
 
 def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
     """Cancel the Slurm jobs of an earlier master; this run has no use for them."""
-    if not (directory.path / "jobs").exists():
+    if not exists(directory.path / "jobs"):
         return
     from ..clusters.slurm_master import cancel_jobs  # loads what submits jobs
 
@@ -332,7 +333,7 @@ def _try_best_model(run: Run) -> None:
     """Record how the best model can be loaded."""
     files = StudyFiles(run.directory, run.plan.goals)
     number, path = files.best_number(), files.model_path()
-    if number is None or path is None or not path.is_file():
+    if number is None or path is None or not is_file(path):
         return
     params = tuple(run.engine.trials)[number].params
     loader = run.workers.code.model_loader(path, run.ledger.facts["space"], params)

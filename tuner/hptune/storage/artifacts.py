@@ -18,7 +18,7 @@ from .. import text
 from ..core.goals import Goals
 from ..core.trial import Trial
 from ..errors import NotAFileError
-from ..files.access import atomic_write, read_whole, replacing
+from ..files.access import atomic_write, exists, is_file, read_whole, replacing
 from ..files.file_errors import storage_errors
 from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory
@@ -242,12 +242,12 @@ def _as_json(summary: dict[str, object]) -> bytes:
 
 def _model_in(folder: Path) -> str | None:
     names = (*MODEL_FILES, "checkpoint")
-    return next((name for name in names if (folder / name).exists()), None)
+    return next((name for name in names if exists(folder / name)), None)
 
 
 def _is_whole(model: Path) -> bool:
     """Return whether a model is there, and whole by its first and last bytes."""
-    if model.suffix and not model.is_file():
+    if model.suffix and not is_file(model):
         return False  # a pipe, say, which would be waited for
     if model.suffix == ".keras":
         return zipfile.is_zipfile(model)
@@ -255,7 +255,7 @@ def _is_whole(model: Path) -> bool:
         with contextlib.suppress(OSError), model.open("rb") as file:
             return file.read(8) == b"\x89HDF\r\n\x1a\n"
         return False
-    return model.exists()
+    return exists(model)
 
 
 def _is_file(path: Path) -> bool:
@@ -335,7 +335,7 @@ def _remove_tree(path: Path) -> bool:
     """
     with contextlib.suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
-    return not path.exists()
+    return not exists(path)
 
 
 def _copy_file(source: str, target: Path) -> bool:

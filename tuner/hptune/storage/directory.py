@@ -28,7 +28,7 @@ from typing import Self
 from .. import text
 from ..core.meeting import log_name
 from ..errors import NoStudyError, StudyExistsError, UsageError
-from ..files.access import whole_path
+from ..files.access import exists, is_file, is_folder, whole_path
 from ..files.file_errors import storage_errors
 from ..files.ownership import everybody_may_write, is_foreign, other_writers
 from .lease import LockOwner
@@ -131,7 +131,7 @@ class StudyDirectory:
             StorageFullError: There is no space, or writing is forbidden.
         """
         with storage_errors(self._path):
-            missing = [parent for parent in self._path.parents if not parent.exists()]
+            missing = [parent for parent in self._path.parents if not exists(parent)]
             self._make(self._path, mode=_PRIVATE)
             self._new_parents += missing
 
@@ -151,7 +151,7 @@ class StudyDirectory:
         """
         with storage_errors(self._path):
             for path in (self._path, *(self._path / name for name in _LOADED)):
-                if not path.exists():
+                if not exists(path):
                     continue
                 found = path.stat()
                 if who := other_writers(found):
@@ -181,23 +181,23 @@ class StudyDirectory:
         """
         with storage_errors(self._path):
             self._check_unused()
-            above = next(each for each in (self._path, *self._path.parents) if each.exists())
-        if not above.is_dir():
+            above = next(each for each in (self._path, *self._path.parents) if exists(each))
+        if not is_folder(above):
             raise self._in_the_way(above)
         if not os.access(above, os.W_OK | os.X_OK):
             is_read_only = bool(os.statvfs(above).f_flag & os.ST_RDONLY)
             raise self._no_place(errno.EROFS if is_read_only else errno.EACCES)
 
     def _check_unused(self) -> None:
-        if self.database.is_dir():
+        if is_folder(self.database):
             raise UsageError(
                 f"the study cannot be created in {self}: its study.db is a directory. Choose "
                 "another directory with --study"
             )
-        if self.database.exists():
+        if exists(self.database):
             raise study_exists(self)
         # Trials have numbers: the new ones would continue from checkpoints of the old ones.
-        if any(self.trials.glob("[0-9]*")) or (self.best / "best.json").exists():
+        if any(self.trials.glob("[0-9]*")) or exists(self.best / "best.json"):
             raise UsageError(
                 f"the study cannot be created in {self}: it has the files of a study whose "
                 "study.db is gone. Remove best/ and trials/ there, or choose another directory "
@@ -271,14 +271,14 @@ class StudyDirectory:
         """
         with contextlib.suppress(OSError):
             for folder in (Path.cwd(), *Path.cwd().parents):
-                if (folder / "study.db").is_file():
+                if is_file(folder / "study.db"):
                     return cls(folder)
         started: list[tuple[float, Path]] = []
         with contextlib.suppress(OSError):
             for path in Path(_FOLDER).iterdir():
                 with contextlib.suppress(OSError):  # another user's, which may not be read
                     # No master changes its lock file after the study is created.
-                    mark = "lock" if (path / "study.db").exists() else "jobs/master.sbatch"
+                    mark = "lock" if exists(path / "study.db") else "jobs/master.sbatch"
                     started.append(((path / mark).stat().st_mtime, path))
         if not started:
             raise NoStudyError(
@@ -342,11 +342,11 @@ class StudyDirectory:
             StorageFullError: The directory may not be read.
         """
         with storage_errors(self._path):
-            if self.database.is_file():
+            if is_file(self.database):
                 return self
-            if not self._path.exists():
+            if not exists(self._path):
                 found = "there is no such directory"
-            elif not self._path.is_dir():
+            elif not is_folder(self._path):
                 raise NoStudyError(
                     f"there is no study in {self}: it is a file; name a study's directory"
                 )
@@ -355,12 +355,12 @@ class StudyDirectory:
                     f"the study in {self} is being started by {owner}, which still reads the "
                     "model; try again when it says so"
                 )
-            elif self.trials.is_dir() and any(self.trials.iterdir()):
+            elif is_folder(self.trials) and any(self.trials.iterdir()):
                 raise NoStudyError(
                     f"there is no study in {self}: it has the trials of one, but the file study.db "
                     "is gone; put that file back, or name another directory"
                 )
-            elif (self._path / "lock").exists():
+            elif exists(self._path / "lock"):
                 found = "a run was started here, but ended before its first trial"
             else:
                 found = "the directory has no file study.db"
@@ -369,7 +369,7 @@ class StudyDirectory:
             if below:
                 found = f"it has studies below it; name one, such as {text.path(below[0].parent)}"
                 raise NoStudyError(f"there is no study in {self}: {found} (`hptune list {self}`)")
-            if any(self._path.iterdir()) and not (self._path / "lock").exists():
+            if any(self._path.iterdir()) and not exists(self._path / "lock"):
                 raise NoStudyError(
                     f"there is no study in {self}: {found}. Name a study's directory; `hptune list "
                     "FOLDER` finds those below a folder"
@@ -398,7 +398,7 @@ class StudyDirectory:
     def owner(self) -> LockOwner | None:
         """Return the master that runs the study now, or None, without taking any lock."""
         with storage_errors(self._path):
-            return living_owner(self._path) if self._path.is_dir() else None
+            return living_owner(self._path) if is_folder(self._path) else None
 
     def locks_work(self) -> bool:
         """Return whether the file system has POSIX locks that hold on all machines."""

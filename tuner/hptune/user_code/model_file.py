@@ -21,6 +21,7 @@ from typing import Any
 
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
+from ..files.access import exists
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
 from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
@@ -191,7 +192,7 @@ def find_file(path: Path) -> ObjectiveSource:
     Raises:
         ModelFileError: There is no such file, or it is not a Python file.
     """
-    if not path.exists():
+    if not exists(path):
         if path.is_symlink():
             raise ModelFileError(
                 f"{path} is a link to {path.readlink()}, which is not there; correct the link"

@@ -6,5 +6,5 @@ goals and space in one place.
 
 Offers: `read.read_earlier`, `sources.check_source`, `same_file.notes_on_last_study`.
 
-May import: `errors`, `text`, `core`, `samplers`, `storage`, `config`, `reporting`.
+May import: `errors`, `text`, `core`, `samplers`, `files`, `storage`, `config`, `reporting`.
 """

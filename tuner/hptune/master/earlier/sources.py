@@ -8,6 +8,7 @@ from pathlib import Path
 from ...config.objectives import goals_of
 from ...core.trial import TrialState
 from ...errors import UsageError
+from ...files.access import exists, is_file, is_folder
 from ...storage.directory import StudyDirectory
 from ...storage.ledger import LedgerReader, damage_errors
 from .found import NOT_COMPLETE, FoundTrial, FoundTrials
@@ -23,16 +24,16 @@ def check_source(name: str) -> None:
         UsageError: There is no such source.
     """
     path = Path(name)
-    if is_storage(name) or (path.is_dir() and is_project(path)):
+    if is_storage(name) or (is_folder(path) and is_project(path)):
         return
-    if path.is_file():
+    if is_file(path):
         if not is_table(path):
             raise UsageError(
                 f"--warm-start {name} is a file that cannot be read as trials; allowed are .csv, "
                 ".json, a storage of Optuna, and the directories of studies and of KerasTuner"
             )
         return
-    if path.suffix and not path.exists():
+    if path.suffix and not exists(path):
         raise UsageError(f"--warm-start {name}: there is no such file or directory")
     StudyDirectory(path).open()
 
@@ -51,9 +52,9 @@ def read_source(name: str, *, hyperparameters: Set[str], metrics: Sequence[str])
     path = Path(name)
     if is_storage(name):
         return read_storage(name)
-    if path.is_dir() and is_project(path):
+    if is_folder(path) and is_project(path):
         return read_project(path)
-    if path.is_file() and is_table(path):
+    if is_file(path) and is_table(path):
         return read_table(path, hyperparameters=hyperparameters, metrics=metrics)
     return _read_study(StudyDirectory(path))
 

@@ -20,6 +20,7 @@ from typing import cast
 
 from ...core.messages import Event
 from ...errors import StudyError
+from ...files.access import exists
 from ...files.file_errors import is_removed, removed, storage_full
 from ..directory import StudyDirectory
 from .codec import decode_event, loads
@@ -147,7 +148,7 @@ def undo_unfinished_commit(database: Path) -> None:
     Raises:
         sqlite3.Error: It cannot be undone; wrap the call in `sqlite_errors`.
     """
-    if not database.with_name(f"{database.name}-journal").exists():
+    if not exists(database.with_name(f"{database.name}-journal")):
         return
     while True:
         remove_dead_dot_lock(database)

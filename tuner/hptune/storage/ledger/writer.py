@@ -14,7 +14,7 @@ from ...core.attempt import Attempt
 from ...core.messages import Event, Reported
 from ...core.trial import Trial
 from ...errors import StudyError
-from ...files.access import sync_directory
+from ...files.access import exists, sync_directory
 from ...files.file_errors import storage_errors
 from ..directory import StudyDirectory, study_exists
 from ..lock import MasterLock, taken_over
@@ -101,8 +101,9 @@ class Ledger:
             StudyExistsError: There is a ledger already.
             StorageFullError: There is no space, or writing is forbidden.
         """
-        if directory.database.exists():
-            raise study_exists(directory)
+        with storage_errors(directory.path):
+            if exists(directory.database):
+                raise study_exists(directory)
         # Created under another name, so that study.db is never incomplete.
         fresh = directory.database.with_name("study.db.new")
         rows = [(key, dumps(fact)) for key, fact in facts.items()]

@@ -5,6 +5,6 @@ Offers: `plugin.StudyPlugin`, `announcement.Announcement`, `calls` (of the maste
 `encryption.security`, `connection_limit.limit_connections`, `versions`; `plugin_state` decides,
 `study_attempts` has the threads.
 
-May import: `errors`, `text`, `core`, `user_code`, `security`, `worker`, `worker.monitoring`,
-`worker.transport`.
+May import: `errors`, `text`, `core`, `files`, `user_code`, `security`, `worker`,
+`worker.monitoring`, `worker.transport`.
 """

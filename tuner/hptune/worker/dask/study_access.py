@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ...files.access import exists, is_folder
 from ...user_code.code_copy import CODE, keep_copy, keep_modules
 from ...user_code.model_file import ObjectiveSource, sha256
 from ..transport.files import files_below
@@ -118,9 +119,9 @@ def _check_directory(directory: Path, token: str) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         found = None
     if found != token:
-        what = "is no directory there" if not directory.is_dir() else "is another directory there"
+        what = "is no directory there" if not is_folder(directory) else "is another directory there"
         # A file system that shows a new directory late shows the older one above it.
-        is_final = not directory.parent.is_dir()
+        is_final = not is_folder(directory.parent)
         raise StudyAccessError(f"it does not see the study: {directory} {what}", is_final=is_final)
     if not os.access(directory / "trials", os.W_OK | os.X_OK):
         raise StudyAccessError(f"it may not write to the study directory {directory}")
@@ -128,7 +129,7 @@ def _check_directory(directory: Path, token: str) -> None:
 
 def _find_code(access: StudyAccess) -> ObjectiveSource:
     if not access.digests:
-        if not Path(access.source.path).exists():
+        if not exists(Path(access.source.path)):
             raise StudyAccessError(f"it does not see {access.source.path}")
         return access.source
     copied = access.source_in(Path(access.directory))

@@ -8,11 +8,14 @@ whose descriptor the packet carries.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
 import select
 import socket
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from typing import Any
 
 from ...errors import StudyError
@@ -48,6 +51,34 @@ class Channel:
         """Return two connected ends."""
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(one), cls(other)
+
+    @classmethod
+    def receive(cls, connection: Connection[Any, Any]) -> Channel:
+        """Return the end that the process at the other end of a connection has sent.
+
+        Raises:
+            EOFError: The connection is closed.
+            OSError: This process has no room for it; it is lost.
+        """
+        with _as_socket(connection) as stream:
+            data, files, _, _ = socket.recv_fds(stream, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            raise EOFError
+        if not files:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return cls(socket.socket(fileno=files[0]))
+
+    def send_to(self, connection: Connection[Any, Any]) -> None:
+        """Send this end to the process at the other end of a connection.
+
+        `multiprocessing.reduction.send_handle` waits for a reply from Python 3.14 on, which another
+        thread that receives from the connection would take.
+
+        Raises:
+            OSError: The connection is closed.
+        """
+        with _as_socket(connection) as stream:
+            socket.send_fds(stream, [b"c"], [self.fileno()])
 
     def fileno(self) -> int:
         """Return the file descriptor, for `multiprocessing.connection.wait`."""
@@ -113,6 +144,13 @@ class Channel:
     def close(self) -> None:
         """Close this end."""
         self._socket.close()
+
+
+@contextlib.contextmanager
+def _as_socket(connection: Connection[Any, Any]) -> Iterator[socket.socket]:
+    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        stream.settimeout(None)  # the user's file may have set another default
+        yield stream
 
 
 def _contents(file: int) -> bytes:

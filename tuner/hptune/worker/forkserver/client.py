@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
@@ -328,7 +327,7 @@ class Client:
             raise NoFilesLeft(f"its worker can open no more files ({error.strerror})") from error
         with contextlib.closing(theirs):
             self.connection.send(("fork", key, order))
-            reduction.send_handle(self.connection, theirs.fileno(), 0)
+            theirs.send_to(self.connection)
         return ours
 
     def kill(self, key: object) -> None:

@@ -29,7 +29,6 @@ import sys
 import time
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
-from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -135,7 +134,7 @@ class _Server:
                         is_kill = request == "kill"
                         os.kill(pid, signal.SIGKILL if is_kill else DUMP_STACKS)
                 return
-            channel = Channel(socket.socket(fileno=reduction.recv_handle(client)))
+            channel = Channel.receive(client)
         except (EOFError, OSError):
             self._drop(client)
             return

@@ -1,0 +1,26 @@
+"""Whether a file is there, where that may not be found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hptune.files.access import exists, is_file, is_folder
+
+
+def test_what_is_there(tmp_path: Path) -> None:
+    (file := tmp_path / "file").touch()
+    (link := tmp_path / "link").symlink_to(file)
+    (circle := tmp_path / "circle").symlink_to(circle)
+    absent = (tmp_path / "absent", file / "below", circle, Path("a\0b"))
+    found = [(exists(each), is_file(each), is_folder(each)) for each in (tmp_path, file, link)]
+    assert found == [(True, False, True), (True, True, False), (True, True, False)]
+    assert not any(ask(each) for ask in (exists, is_file, is_folder) for each in absent)
+
+
+@pytest.mark.parametrize("ask", [exists, is_file, is_folder])
+def test_what_cannot_be_found_out_is_not_absent(ask: Callable[[Path], bool]) -> None:
+    with pytest.raises(OSError, match="File name too long"):
+        ask(Path("a" * 300))
