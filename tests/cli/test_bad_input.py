@@ -86,7 +86,8 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
             [*RUN, "--repeats", "3", "--confirm", "2"],
             ["--repeats is 3 and --confirm is 2", "leave one out"],
         ),
-        ([*RUN, "--warm-start", "nowhere"], ["no study", "nowhere"]),
+        ([*RUN, "--warm-start", "nowhere"], ["no study", "nowhere", "allowed are the directory"]),
+        ([*RUN, "--warm-start", "empty"], ["no study in empty", "For --warm-start, allowed are"]),
         ([*RUN, "--search", "optuna:TPE"], ["'optuna:TPE'", "'optuna:TPESampler'?"]),
         ([*RUN, "--search", "nowhere:Mine"], ["nowhere is not installed", "no such file in"]),
         ([*RUN, "--search", "json:Mine"], ["json has no 'Mine'"]),
@@ -131,6 +132,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
 def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> None:
     cli.file("good.py", GOOD)
     os.mkfifo(cli.directory / "pipe")
+    (cli.directory / "empty").mkdir()
     refused(cli(*arguments), cli.directory, *words)
 
 

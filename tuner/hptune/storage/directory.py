@@ -334,8 +334,12 @@ class StudyDirectory:
                     folder.rmdir()
         self.give_up()
 
-    def open(self) -> Self:
+    def open(self, otherwise: str = "") -> Self:
         """Check that there is a study here, and return this object.
+
+        Args:
+            otherwise: A sentence on what to do where no study was begun, for the message; empty to
+                say how to start one.
 
         Raises:
             NoStudyError: There is none.
@@ -374,10 +378,8 @@ class StudyDirectory:
                     f"there is no study in {self}: {found}. Name a study's directory; `hptune list "
                     "FOLDER` finds those below a folder"
                 )
-        raise NoStudyError(
-            f"there is no study in {self}: {found}. Start one with "
-            f"`hptune run MODEL.PY --study {self}`"
-        )
+        remedy = otherwise or f"Start one with `hptune run MODEL.PY --study {self}`"
+        raise NoStudyError(f"there is no study in {self}: {found}. {remedy}")
 
     # --- the one master ---------------------------------------------------------------------
 
