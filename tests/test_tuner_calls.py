@@ -64,6 +64,7 @@ LOCK = threading.Lock()
         (lambda: Tuner(objective, slurm="no.toml"), "no.toml cannot be read"),
         (lambda: Tuner(objective, resume=True), "such as directory='studies/objective-1'"),
         (lambda: Tuner(objective, retry_failed=True), "give resume=True with it"),
+        (lambda: Tuner(objective, accept_space=True), "give resume=True with it"),
         (lambda: Tuner(objective, client=Mock(), connect="tcp://a:1"), "both client and connect"),
         (lambda: Tuner(objective, client=3), "client is 3; allowed is a distributed.Client"),
         (lambda: Tuner(objective, directory=f"{__file__}/x").fit(), "is not a directory. Choose"),

@@ -25,6 +25,10 @@ from .settings import SETTINGS, StudySettings
 
 _ARGUMENTS = {each.flag: each.argument for each in SETTINGS} | {"--study": "directory="}
 
+_SWITCHES = {"--retry-failed": "retry_failed", "--accept-space": "accept_space"}
+"""Arguments of `Tuner` for the options of `hptune resume` that have no value."""
+_NEW_STUDY = "hptune run … --study "
+
 _HEAD = """\
 # Settings
 
@@ -41,10 +45,9 @@ _OF_FILES = ("entry",)
 
 
 def in_python(message: str, function: str = "...") -> str:
-    """Return a message with arguments for options, and calls of `Tuner` for `hptune resume`.
+    """Return a message with arguments for options, and calls of `Tuner` for commands.
 
     `function` is the model function's name.
-
 
     >>> in_python("--min-epochs is 0; or `hptune resume DIR --trials 9`; or --study")
     "min_epochs is 0; or `Tuner(..., directory='DIR', trials=9, resume=True).fit()`; or directory="
@@ -56,6 +59,9 @@ def in_python(message: str, function: str = "...") -> str:
         flag = found[0]
         if flag.startswith("`"):
             command = flag.strip("`")
+            if command.startswith(_NEW_STUDY):
+                study = command.removeprefix(_NEW_STUDY)
+                return f"`Tuner({function}, directory={study!r}).fit()`"
             return f"`{resume_call(command, function) or command}`"
         return _ARGUMENTS.get(flag) or flag.removeprefix("--").replace("-", "_")
 
@@ -76,16 +82,15 @@ def resume_call(command: str, function: str = "...") -> str:
     """
     begin, _, rest = command.partition("hptune resume ")
     words = shlex.split(rest)
-    retries = "--retry-failed" in words
-    words = [word for word in words if word != "--retry-failed"]
+    switches = [f"{_SWITCHES[word]}=True" for word in words if word in _SWITCHES]
+    words = [word for word in words if word not in _SWITCHES]
     flags, values = words[1::2], words[2::2]
     if begin or not words or len(flags) != len(values) or not _ARGUMENTS.keys() >= set(flags):
         return ""
     given = [f"directory={words[0]!r}"]
     for flag, value in zip(flags, values, strict=True):
         given.append(f"{_ARGUMENTS[flag]}={value if value.isdecimal() else repr(value)}")
-    given += ["resume=True", "retry_failed=True"] if retries else ["resume=True"]
-    return f"Tuner({', '.join((function, *given))}).fit()"
+    return f"Tuner({', '.join((function, *given, 'resume=True', *switches))}).fit()"
 
 
 def given_options(settings: StudySettings) -> list[tuple[str, str]]:
