@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from hptune.user_code.user_errors import first_argument
+from hptune.user_code.user_errors import first_argument, one_line
 
 
 class Digits:
@@ -33,3 +33,12 @@ def test_the_first_argument_is_repeated_as_it_is_written() -> None:
 @pytest.mark.parametrize("call", ["called()", "called('" + 70 * "a" + "')", "called('source')"])
 def test_what_cannot_be_repeated_is_left_out(call: str) -> None:
     assert eval(call) == "..."
+
+
+def test_a_relative_import_is_answered_with_an_absolute_one() -> None:
+    with pytest.raises(ImportError) as raised:
+        exec("from .layers import Block", {"__name__": "model", "__package__": ""})
+    assert "import a module beside it by its name, as in `from layers import" in one_line(
+        raised.value
+    )
+    assert "beside it" not in one_line(ImportError("cannot import name 'x' from 'y'"))

@@ -24,6 +24,11 @@ _MOST_CHARACTERS = 20_000
 _ARGUMENT_CHARACTERS = 60
 """Longest argument that is repeated in a hint."""
 
+_ABSOLUTE = (
+    "import a module beside it by its name, as in `from layers import Block`, and one of another "
+    "folder after adding that folder to PYTHONPATH"
+)
+
 _HPTUNE = str(Path(__file__).parents[1])
 
 
@@ -74,6 +79,8 @@ def one_line(error: BaseException) -> str:
     text = text.partition(" Arguments received by ")[0]
     name = type(error).__name__
     line = f"{name}: {text[:300]}" if text else name
+    if isinstance(error, ImportError) and text.startswith("attempted relative import"):
+        return f"{line}; the file is in no package: {_ABSOLUTE}"
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return line
     if remedy := how_to_install(error.name):
