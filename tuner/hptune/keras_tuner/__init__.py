@@ -226,11 +226,15 @@ class Tuner:
         all their epochs; a warning says which are missing.
         """
         study, models = self.study, []
-        for trial in study.complete_trials[:num_models]:
+        for place, trial in enumerate(study.complete_trials[:num_models]):
             try:
                 models.append(study.trial_model(trial.number))
             except StudyError as error:
-                words = f"the model of trial {trial.number} is left out: {error}"
+                words = (
+                    f"the model of trial {trial.number} is left out: {error}. To have it, train "
+                    "it again: tuner.hypermodel.build("
+                    f"tuner.get_best_hyperparameters({place + 1})[{place}]).fit(…)"
+                )
                 warnings.warn(words, stacklevel=2)
         return models
 
