@@ -276,6 +276,8 @@ def _start(
         if detach:
             from ..master.detached import detach_new
 
+            if sys.stderr.isatty():  # it takes some seconds
+                _note(f"reading {Path(settings.source.path).name} and its data …")
             where = [] if study else ["--study", str(directory.path)]
             echo(detach_new(settings, directory, _arguments(*where), notify=_note))
             return
