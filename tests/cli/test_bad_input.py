@@ -26,6 +26,7 @@ GOOD = """\
 def objective(hp, trial):
     return hp.Float("x", 0, 1)
 """
+RETURNS = "import numpy\ndef objective(hp, trial):\n    hp.Float('x', 0, 1)\n    return {}\n"
 
 # The joblib executor starts workers only after all checks: quicker, if Dask does not matter.
 LIGHT = ("--executor", "joblib", "--trials", "3")
@@ -103,6 +104,13 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--connect", "tls://a:1", "--workers", "2"], ["give one of them"]),
         ([*RUN, "--workers", "100000"], ["--workers is 100000", "at most"]),
         ([*RUN, "--certs", "missing.pem"], ["--certs", "--connect is not given"]),
+        ([*RUN, "--study", ""], ["--study", "the path is empty", "unset"]),
+        ([*RUN, "--slurm", ""], ["--slurm is empty", "slurm.toml", "unset"]),
+        ([*RUN, "--warm-start", ""], ["--warm-start is empty", "unset"]),
+        (["run", ""], ["the path is empty"]),
+        (["best", ""], ["the path is empty"]),
+        ([*RUN, "--detach"], ["--cluster is auto; give --slurm, or leave --detach out"]),
+        (["scheduler", "--port", "many"], ["'many' is not a valid whole number"]),
         (["rnu", "good.py"], ["'rnu'", "Did you mean 'run'?"]),
         (["status"], ["no study is named", "studies has none"]),
         (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),
@@ -175,6 +183,12 @@ def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
         ("CONSTRAINTS = 'x is small'\n" + GOOD, ["'x is small'", "'params<2e6'"]),
         ("EPOCHS = 'many'\n" + GOOD, ["EPOCHS is 'many'", "from 1 on"]),
         ("RESOURCES = {'cpus': 512}\n" + GOOD, ["asks for 512 cores", "this machine has"]),
+        (
+            RETURNS.format("numpy.ones(2)"),
+            ["returned array([1., 1.]); allowed are"],
+        ),
+        (RETURNS.format("{'loss': 'low'}"), ["returned {'loss': 'low'}; allowed are a number"]),
+        (RETURNS.format("'x' * 9999"), ["characters left out]", "allowed are a number"]),
     ],
     ids=[
         "no entry point",
@@ -185,6 +199,9 @@ def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
         "constraint",
         "epochs",
         "cores",
+        "array",
+        "texts",
+        "long",
     ],
 )
 def test_the_file(cli: InProcess, text: str, words: list[str]) -> None:
@@ -244,6 +261,12 @@ def test_an_unknown_metric_is_answered_with_those_there_are(cli: InProcess) -> N
     refused(cli(*command[:-1]), cli.directory, said)
     constraint = ("--objective", "auc", "--constraint", "params<9")
     refused(cli(*command[:-1], *constraint), cli.directory, "'params'", "reports loss, auc")
+
+
+def test_arguments_in_the_wrong_order_are_named(cli: InProcess) -> None:
+    text = "def objective(trial, hp):\n    return hp.Float('x', 0, 1)\n"
+    ended = cli("run", cli.file("model.py", text), *LIGHT)
+    refused(ended, cli.directory, "the hyperparameters come first: objective(hp, trial)")
 
 
 def test_if_all_trials_failed_the_message_says_how_to_run_them_again(cli: InProcess) -> None:
