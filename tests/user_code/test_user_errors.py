@@ -42,3 +42,23 @@ def test_a_relative_import_is_answered_with_an_absolute_one() -> None:
         raised.value
     )
     assert "beside it" not in one_line(ImportError("cannot import name 'x' from 'y'"))
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SystemExit(0), "it calls sys.exit(0); put what runs the file as a program under `if"),
+        (EOFError("EOF when reading a line"), "nobody can answer input() in a trial"),
+        (EOFError("of a pipe"), "EOFError: of a pipe"),
+        (Silent(), "Silent: (its text cannot be had: RuntimeError in __str__)"),
+    ],
+)
+def test_an_error_of_the_code_is_one_line_with_what_to_do(error: BaseException, said: str) -> None:
+    line = one_line(error)
+    assert said in line
+    assert "\n" not in line

@@ -139,6 +139,12 @@ class Tuner:
                 tune_new_entries=tune_new_entries,
                 compile_arguments={k: v for k, v in compiled.items() if v is not None},
             )
+            if self._code.objective is not None and self._code.compile_arguments:
+                raise UsageError(
+                    f"{' and '.join(self._code.compile_arguments)} of Tuner would compile a Keras "
+                    f"model, but {self._code.entry}(hp, trial) trains by itself; use them there, "
+                    "and leave them out here"
+                )
             self._check_place(given)
             self._given = _by_field(given)
             self._settings = StudySettings(

@@ -126,10 +126,10 @@ def _submit(
     row = find_cluster(settings)
     if row.detaches is None:
         able = [each for each in CLUSTERS.rows.values() if each.detaches is not None]
-        names = ", ".join(each.choice for each in able)
+        names = " or ".join(each.choice for each in able)
         raise UsageError(
-            f"--detach submits the master to a batch system, and --cluster is {row.name}; give one "
-            f"of {names}, or leave --detach out"
+            f"--detach submits the master to a batch system, and --cluster is {row.name}; give "
+            f"{names}, or leave --detach out"
         )
     text: str = loaded(row.detaches)(settings, directory, arguments, check, notify)
     return text

@@ -51,6 +51,12 @@ class StudyDirectory:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        is_path = isinstance(path, str | os.PathLike)
+        if not is_path or not os.fspath(path):
+            raise UsageError(
+                f"the directory of a study is {path!r}; allowed is a path, such as "
+                "'studies/model-1'"
+            )
         self._path = whole_path(path)
         self._new_parents: list[Path] = []  # that `make` created, the deepest first
         self._drafts: list[Path] = []

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, SupportsFloat, SupportsInt
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, SupportsFloat, SupportsInt
 
 from ..core.attempt import NEVER_ASKED, AttemptId, Cause, Halt, Report, StopAt
 from ..core.goals import Goals
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .parallel.ranks import Ranks
 
 _P = ParamSpec("_P")
+_DECLARATIONS = ("Int", "Float", "Choice", "Boolean", "Fixed")
 _STEPS_END = 2**63
 """The ledger holds integers below."""
 
@@ -108,15 +109,19 @@ def _whole(step: SupportsInt) -> int:
 class OtherTuners:
     """Base class of what the user's code gets: its errors name the method that may be meant."""
 
+    _title: ClassVar[str] = "the trial"
+
     def __getattr__(self, name: str) -> Any:
         hint = ""
-        if name.startswith("suggest_"):
+        if name in _DECLARATIONS:
+            hint = "; the hyperparameters come first: objective(hp, trial)"
+        elif name.startswith("suggest_"):
             hint = "; hyperparameters are declared with hp.Float, hp.Int, hp.Choice and hp.Boolean"
         elif not name.startswith("_"):
             known = [each for each in dir(self) if not each.startswith("_")]
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+        raise AttributeError(f"{self._title} has no attribute {name!r}{hint}")
 
 
 class NonFiniteMetric(Exception):

@@ -53,6 +53,8 @@ class HyperParameters(OtherTuners):
         tunes_new: Whether what is declared from now on is searched, and not fixed to its default.
     """
 
+    _title = "HyperParameters"
+
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.active_scopes: list[list[Condition]] = []

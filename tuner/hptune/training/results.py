@@ -38,4 +38,12 @@ def metrics_of(result: Any, name: str, names: Sequence[str] = ()) -> dict[str, f
 
 
 def _is_number(result: Any) -> bool:
-    return isinstance(result, numbers.Real) or hasattr(result, "__float__")
+    if isinstance(result, numbers.Real):
+        return True
+    if not hasattr(result, "__float__"):
+        return False
+    try:
+        as_number(result)
+    except (TypeError, ValueError):  # such as an array of several numbers
+        return False
+    return True
