@@ -188,6 +188,7 @@ def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
             ["returned array([1., 1.]); allowed are"],
         ),
         (RETURNS.format("{'loss': 'low'}"), ["returned {'loss': 'low'}; allowed are a number"]),
+        (RETURNS.format("10**400"), ["objective() returned 1000", "allowed are a number"]),
         (RETURNS.format("'x' * 9999"), ["characters left out]", "allowed are a number"]),
     ],
     ids=[
@@ -201,6 +202,7 @@ def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
         "cores",
         "array",
         "texts",
+        "large",
         "long",
     ],
 )
@@ -263,10 +265,16 @@ def test_an_unknown_metric_is_answered_with_those_there_are(cli: InProcess) -> N
     refused(cli(*command[:-1], *constraint), cli.directory, "'params'", "reports loss, auc")
 
 
-def test_arguments_in_the_wrong_order_are_named(cli: InProcess) -> None:
-    text = "def objective(trial, hp):\n    return hp.Float('x', 0, 1)\n"
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GOOD.replace("hp, trial", "trial, hp"), "hyperparameters come first: objective(hp, tria"),
+        (RETURNS.format("hp.Choice('c', 'relu')"), "c: the choices are 'relu'; give a list"),
+    ],
+)
+def test_a_wrong_declaration_is_told_below_its_line(cli: InProcess, text: str, said: str) -> None:
     ended = cli("run", cli.file("model.py", text), *LIGHT)
-    refused(ended, cli.directory, "the hyperparameters come first: objective(hp, trial)")
+    refused(ended, cli.directory, said, "line ")
 
 
 def test_if_all_trials_failed_the_message_says_how_to_run_them_again(cli: InProcess) -> None:

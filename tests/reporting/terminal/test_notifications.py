@@ -316,6 +316,10 @@ def test_results_with_misspelt_names_are_shown_once() -> None:
         ended = attempt(number, outcome=Outcome.FINISHED, cause=Cause.RETURNED)
         notifications.observe([], [replace(ended, reason=f"{MISNAMED} 'acuracy' and …")])
     assert notifications.lines(0.0) == ["trial 2: objective() returned 'acuracy' and …"]
+    failed = attempt(4, outcome=Outcome.ERRORED, cause=Cause.EXCEPTION)
+    others = Observing()
+    others.observe([], [replace(failed, reason=f"{MISNAMED} [], which is no result")])
+    assert others.lines(0.0) == [], "the trial's own line says it"
 
 
 def test_a_pruner_that_no_report_reaches_is_shown_once() -> None:

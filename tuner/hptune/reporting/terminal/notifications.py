@@ -169,7 +169,7 @@ class Notifications:
                     "search avoids such configurations; if many trials end so, "
                     f"{NON_FINITE_REMEDY}",
                 )
-            if MISNAMED in attempt.reason:
+            if MISNAMED in attempt.reason and attempt.outcome is Outcome.FINISHED:
                 self._show_once("objective", f"trial {attempt.id.trial}: {attempt.reason}")
             self._check_memory(attempt)
             self._check_gpus(attempt)
