@@ -52,7 +52,7 @@ class Silent(Exception):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (SystemExit(0), "it calls sys.exit(0); put what runs the file as a program under `if"),
+        (SystemExit(0), "SystemExit: 0; sys.exit was called: put what runs the file as a program"),
         (EOFError("EOF when reading a line"), "nobody can answer input() in a trial"),
         (EOFError("of a pipe"), "EOFError: of a pipe"),
         (Silent(), "Silent: (its text cannot be had: RuntimeError in __str__)"),

@@ -28,8 +28,8 @@ _NO_INPUT = (
     "nobody can answer input() in a trial: read the value from a file or an environment variable"
 )
 _PROGRAM = (
-    "put what runs the file as a program under `if __name__ == '__main__':`, and raise an "
-    "exception where a configuration is wrong"
+    "sys.exit was called: put what runs the file as a program under `if __name__ == '__main__':`, "
+    "and raise an exception where a configuration is wrong"
 )
 _ABSOLUTE = (
     "import a module beside it by its name, as in `from layers import Block`, and one of another "
@@ -81,13 +81,13 @@ def one_line(error: BaseException) -> str:
     """Return an error as one line for people; of a missing module, with what to do."""
     if isinstance(error, HptuneError):
         return " ".join(error.message.split())
-    if isinstance(error, SystemExit):
-        return f"it calls sys.exit({error.code!r}); {_PROGRAM}"
     text = " ".join(without_colours(text_of(error)).split())
     # Keras adds a list of all arguments, with their arrays; it stays in the traceback.
     text = text.partition(" Arguments received by ")[0]
     name = type(error).__name__
     line = f"{name}: {text[:300]}" if text else name
+    if isinstance(error, SystemExit):
+        return f"{line}; {_PROGRAM}"
     if isinstance(error, EOFError) and text == "EOF when reading a line":
         return f"{line}; {_NO_INPUT}"
     if isinstance(error, ImportError) and text.startswith("attempted relative import"):
