@@ -137,6 +137,7 @@ def test_calls_mean_what_they_mean_in_keras_tuner(hptune: Hptune) -> None:
     assert "hptune does not use beta" in warned
     advice = "build(tuner.get_best_hyperparameters(2)[1]).fit("
     assert [advice in each for each in warned if "is left out" in each] == [False, True], warned
+    assert any("with confirm=5 in place of executions_per_trial" in each for each in warned)
     assert mean == 2.0, "of three trainings, which add 1, 2 and 3"
     assert units == [1, 2, 3], "the second search has replaced the first"
 

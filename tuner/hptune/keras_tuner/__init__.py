@@ -235,6 +235,8 @@ class Tuner:
                     "it again: tuner.hypermodel.build("
                     f"tuner.get_best_hyperparameters({place + 1})[{place}]).fit(…)"
                 )
+                if isinstance(self._tuned, _Repeated):
+                    words += "; with confirm=5 in place of executions_per_trial, it is kept"
                 warnings.warn(words, stacklevel=2)
         return models
 
