@@ -115,6 +115,7 @@ CALLS = """
         tuner.search([1.0])
         best = tuner.get_best_hyperparameters()[0]["units"]
         value = tuner.study.best_trial.value
+        models = tuner.get_best_models(2)
         kt.GridSearch(Model(), max_trials=3, overwrite=True, **settings).search([1.0], verbose=0)
     print(json.dumps([said, same, [str(each.message) for each in warned], value - best,
                       [trial.params["units"] for trial in Study("mine/it").trials]]))
@@ -134,6 +135,9 @@ def test_calls_mean_what_they_mean_in_keras_tuner(hptune: Hptune) -> None:
     assert "no argument 'prunner'" in said["setting"]
     assert all(same), same
     assert "hptune does not use beta" in warned
+    advice = "build(tuner.get_best_hyperparameters(2)[1]).fit("
+    assert [advice in each for each in warned if "is left out" in each] == [False, True], warned
+    assert any("with confirm=5 in place of executions_per_trial" in each for each in warned)
     assert mean == 2.0, "of three trainings, which add 1, 2 and 3"
     assert units == [1, 2, 3], "the second search has replaced the first"
 

@@ -88,9 +88,9 @@ def test_a_resumed_study_uses_the_objective_as_it_is_now(cli: InProcess) -> None
     script = """
         from hptune import Tuner
 
-        def study(objective, trials):
+        def study(objective, trials, **more):
             return Tuner(objective, trials=trials, directory="study", resume=True, quiet=True,
-                         executor="joblib")
+                         executor="joblib", **more)
 
         study(lambda hp, trial: hp.Float("x", 0.0, 1.0), 1).fit()
         study(lambda hp, trial: hp.Float("x", 0.0, 1.0) + 10, 2).fit()
@@ -99,12 +99,18 @@ def test_a_resumed_study_uses_the_objective_as_it_is_now(cli: InProcess) -> None
     """
     ended = cli.script(script)
     assert "SpaceChangedError" in ended.err
+    assert "Tuner(objective, directory='study', resume=True, accept_space=True).fit()" in ended.err
     assert [int(trial["value"]) for trial in trials(cli.study())] == [0, 10, 20]
     # What was refused is not used later.
     ended = cli("resume", "study", "--trials", "4")
     assert ended.code == 0, ended.err
     assert [int(trial["value"]) for trial in trials(cli.study())] == [0, 10, 20, 20]
     assert not [*cli.study().glob("*.before")]
+    begin = script.partition("        study(")[0]
+    last = 'study(lambda hp, trial: hp.Float("y", 0.0, 1.0) + 30, 5, accept_space=True).fit()'
+    ended = cli.script(f"{begin}        {last}")
+    assert ended.code == 0, ended.err
+    assert [int(trial["value"]) for trial in trials(cli.study())] == [0, 10, 20, 20, 30]
 
 
 def test_failed_trials_begin_again_with_the_corrected_objective(cli: InProcess) -> None:

@@ -20,7 +20,8 @@ from in_process import InProcess
 from stored_study import stored
 
 Tuner: Any = hptune.Tuner
-"""Without its types, as type checkers refuse these calls."""
+Study: Any = hptune.Study
+"""Without their types, as type checkers refuse these calls."""
 
 
 def objective(hp: Any, _trial: object) -> float:
@@ -64,6 +65,7 @@ LOCK = threading.Lock()
         (lambda: Tuner(objective, slurm="no.toml"), "no.toml cannot be read"),
         (lambda: Tuner(objective, resume=True), "such as directory='studies/objective-1'"),
         (lambda: Tuner(objective, retry_failed=True), "give resume=True with it"),
+        (lambda: Tuner(objective, accept_space=True), "give resume=True with it"),
         (lambda: Tuner(objective, client=Mock(), connect="tcp://a:1"), "both client and connect"),
         (lambda: Tuner(objective, client=3), "client is 3; allowed is a distributed.Client"),
         (lambda: Tuner(objective, directory=f"{__file__}/x").fit(), "is not a directory. Choose"),
@@ -76,6 +78,10 @@ LOCK = threading.Lock()
         (lambda: Tuner(lambda _hp: None, epochs=5).fit([1], [1], epochs=6), "fit has epochs=6"),
         (lambda: Tuner(objective).fit([1], [1]), "objective(hp, trial) trains by itself"),
         (lambda: Tuner(objective, executions_per_trial=3), "confirm trains the best"),
+        (lambda: Tuner(objective, directory=3), "directory of a study is 3; allowed is a path"),
+        (lambda: Tuner(objective, directory=""), "directory of a study is ''; allowed is a path"),
+        (lambda: Study(b"study"), "directory of a study is b'study'; allowed is a path"),
+        (lambda: Tuner(objective, metrics=["mae"]), "objective(hp, trial) trains by itself"),
         (lambda: Tuner(objective, hyperparameters=3), "hyperparameters is 3; allowed are a Hyper"),
     ],
 )
@@ -129,6 +135,14 @@ def test_what_a_resumed_study_cannot_change_is_refused(
     assert "start a new study that learns from this one, with warm_start='study'" in str(
         refused.value
     )
+
+
+@pytest.mark.parametrize("number", ["7", None, 10**20])
+def test_a_trial_that_no_number_names_is_refused(cli: InProcess, number: object) -> None:
+    stored(cli.study())
+    with pytest.raises(UsageError) as refused:
+        Study(cli.study()).trial(number)
+    assert f"has no trial {number!r}; its trials are" in refused.value.message
 
 
 class FakeDataset:

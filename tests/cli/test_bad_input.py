@@ -26,6 +26,7 @@ GOOD = """\
 def objective(hp, trial):
     return hp.Float("x", 0, 1)
 """
+RETURNS = "import numpy\ndef objective(hp, trial):\n    hp.Float('x', 0, 1)\n    return {}\n"
 
 # The joblib executor starts workers only after all checks: quicker, if Dask does not matter.
 LIGHT = ("--executor", "joblib", "--trials", "3")
@@ -86,7 +87,8 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
             [*RUN, "--repeats", "3", "--confirm", "2"],
             ["--repeats is 3 and --confirm is 2", "leave one out"],
         ),
-        ([*RUN, "--warm-start", "nowhere"], ["no study", "nowhere"]),
+        ([*RUN, "--warm-start", "nowhere"], ["no study", "nowhere", "allowed are the directory"]),
+        ([*RUN, "--warm-start", "empty"], ["no study in empty", "For --warm-start, allowed are"]),
         ([*RUN, "--search", "optuna:TPE"], ["'optuna:TPE'", "'optuna:TPESampler'?"]),
         ([*RUN, "--search", "nowhere:Mine"], ["nowhere is not installed", "no such file in"]),
         ([*RUN, "--search", "json:Mine"], ["json has no 'Mine'"]),
@@ -102,6 +104,13 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--connect", "tls://a:1", "--workers", "2"], ["give one of them"]),
         ([*RUN, "--workers", "100000"], ["--workers is 100000", "at most"]),
         ([*RUN, "--certs", "missing.pem"], ["--certs", "--connect is not given"]),
+        ([*RUN, "--study", ""], ["--study", "the path is empty", "unset"]),
+        ([*RUN, "--slurm", ""], ["--slurm is empty", "slurm.toml", "unset"]),
+        ([*RUN, "--warm-start", ""], ["--warm-start is empty", "unset"]),
+        (["run", ""], ["the path is empty"]),
+        (["best", ""], ["the path is empty"]),
+        ([*RUN, "--detach"], ["--cluster is auto; give --slurm, or leave --detach out"]),
+        (["scheduler", "--port", "many"], ["'many' is not a valid whole number"]),
         (["rnu", "good.py"], ["'rnu'", "Did you mean 'run'?"]),
         (["status"], ["no study is named", "studies has none"]),
         (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),
@@ -131,6 +140,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
 def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> None:
     cli.file("good.py", GOOD)
     os.mkfifo(cli.directory / "pipe")
+    (cli.directory / "empty").mkdir()
     refused(cli(*arguments), cli.directory, *words)
 
 
@@ -173,6 +183,13 @@ def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
         ("CONSTRAINTS = 'x is small'\n" + GOOD, ["'x is small'", "'params<2e6'"]),
         ("EPOCHS = 'many'\n" + GOOD, ["EPOCHS is 'many'", "from 1 on"]),
         ("RESOURCES = {'cpus': 512}\n" + GOOD, ["asks for 512 cores", "this machine has"]),
+        (
+            RETURNS.format("numpy.ones(2)"),
+            ["returned array([1., 1.]); allowed are"],
+        ),
+        (RETURNS.format("{'loss': 'low'}"), ["returned {'loss': 'low'}; allowed are a number"]),
+        (RETURNS.format("10**400"), ["objective() returned 1000", "allowed are a number"]),
+        (RETURNS.format("'x' * 9999"), ["characters left out]", "allowed are a number"]),
     ],
     ids=[
         "no entry point",
@@ -183,6 +200,10 @@ def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
         "constraint",
         "epochs",
         "cores",
+        "array",
+        "texts",
+        "large",
+        "long",
     ],
 )
 def test_the_file(cli: InProcess, text: str, words: list[str]) -> None:
@@ -242,6 +263,18 @@ def test_an_unknown_metric_is_answered_with_those_there_are(cli: InProcess) -> N
     refused(cli(*command[:-1]), cli.directory, said)
     constraint = ("--objective", "auc", "--constraint", "params<9")
     refused(cli(*command[:-1], *constraint), cli.directory, "'params'", "reports loss, auc")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GOOD.replace("hp, trial", "trial, hp"), "hyperparameters come first: objective(hp, tria"),
+        (RETURNS.format("hp.Choice('c', 'relu')"), "c: the choices are 'relu'; give a list"),
+    ],
+)
+def test_a_wrong_declaration_is_told_below_its_line(cli: InProcess, text: str, said: str) -> None:
+    ended = cli("run", cli.file("model.py", text), *LIGHT)
+    refused(ended, cli.directory, said, "line ")
 
 
 def test_if_all_trials_failed_the_message_says_how_to_run_them_again(cli: InProcess) -> None:

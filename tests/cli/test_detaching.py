@@ -23,6 +23,15 @@ ANSWERS = {
 }
 
 
+MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n"
+STORED_MODEL = """
+def objective(hp, trial):
+    hp.Choice("activation", ["relu", "tanh"])
+    return hp.Float("learning_rate", 1e-4, 1.0) * hp.Int("units", 16, 256, step=16)
+"""
+RUN = ("run", "model.py", "--slurm", "slurm.toml", "--gpus-per-trial", 0, "--detach")
+
+
 @pytest.fixture
 def slurm(cli: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     (cli.directory / "bin").mkdir()
@@ -37,7 +46,7 @@ def command_of(study: Path) -> str:
 
 
 def stored_study(cli: InProcess) -> Path:
-    model = cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    model = cli.file("model.py", STORED_MODEL)
     study = cli.directory / "studies" / "a-1"
     settings = StudySettings(
         source=ObjectiveSource(SourceKind.FILE, str(model)),
@@ -94,7 +103,7 @@ def test_a_run_waits_for_a_slurm_that_is_silent(
 
 @pytest.mark.usefixtures("slurm")
 def test_a_job_runs_a_model_file_that_follows_two_hyphens(cli: InProcess) -> None:
-    cli.file("-model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    cli.file("-model.py", MODEL)
     options = ("--slurm", "slurm.toml", "--gpus-per-trial", 0)
     ended = cli("run", *options, "--detach", "--", "-model.py")
     assert ended.code == 0, ended.err
@@ -102,6 +111,66 @@ def test_a_job_runs_a_model_file_that_follows_two_hyphens(cli: InProcess) -> Non
     assert command_of(study) == (
         f"run --study {study} --slurm slurm.toml --gpus-per-trial 0 -- -model.py"
     )
+
+
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("import nowhere\n" + MODEL, (), ["No module named 'nowhere'", "import nowhere"]),
+        ("def train(): pass\n", (), ["has no entry point"]),
+        (
+            MODEL.replace("return", "return {'loss': 1, 'x':") + "}",
+            ("--objective", "auc"),
+            ["'auc'"],
+        ),
+        (MODEL, ("--try", "y=1"), ["y is unknown", "has x"]),
+        (MODEL, ("--python", "/bin/sh"), ["whose environment has no hptune"]),
+    ],
+    ids=["module", "entry point", "metric", "start point", "python"],
+)
+def test_what_the_job_could_not_use_is_refused_before_it_is_submitted(
+    cli: InProcess, text: str, options: tuple[str, ...], said: list[str]
+) -> None:
+    cli.file("model.py", text)
+    ended = cli(*RUN, *options)
+    assert ended.code == 2
+    for words in said:
+        assert words in ended.err
+    assert not list((cli.directory / "studies").glob("*"))
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_changed_space_is_refused_before_the_job_is_submitted(cli: InProcess) -> None:
+    study = stored_study(cli)
+    cli.file("model.py", MODEL)
+    ended = cli("resume", study, "--trials", 20, "--detach")
+    assert (ended.code, "has changed since the study began" in ended.err) == (2, True), ended.err
+    assert not (study / "jobs").exists()
+    assert cli("resume", study, "--trials", 20, "--detach", "--accept-space").code == 0
+
+
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [('modules = ["tensorflow"]', True), ('[master]\npython = "/of/the/node/python"', False)],
+)
+def test_a_job_in_another_environment_is_submitted_whatever_this_one_lacks(
+    cli: InProcess, line: str, *, is_told: bool
+) -> None:
+    cli.file("model.py", "import nowhere\n" + MODEL)
+    with (cli.directory / "slurm.toml").open("a") as file:
+        file.write(f"{line}\n")
+    ended = cli(*RUN)
+    assert (ended.code, "The master is Slurm job 7" in ended.out) == (0, True), ended.err
+    assert ("on this machine, " in ended.err, "'nowhere'" in ended.err) == (is_told, is_told)
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_python_that_only_the_job_has_is_left_to_it(cli: InProcess) -> None:
+    cli.file("model.py", "import nowhere\n" + MODEL)
+    ended = cli(*RUN, "--python", "/only/in/the/job/python")
+    assert (ended.code, ended.err) == (0, "")
 
 
 @pytest.mark.usefixtures("slurm")

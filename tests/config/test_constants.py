@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,33 @@ def test_an_unknown_direction_is_refused_with_the_ways_to_give_it(
     with pytest.raises(UsageError) as caught:
         resolve_goals(found_with(**constants), asked)
     assert caught.value.message.endswith(way)
+
+
+@pytest.mark.parametrize(
+    ("objectives", "direction", "said"),
+    [
+        (["val_acuracy:max"], None, "did you mean val_accuracy:max? It reports"),
+        (["val_acuracy"], None, "did you mean val_accuracy? It reports"),
+        ([], None, "such as --objective loss:min, or"),
+        ([], Direction.MAX, "such as --objective val_accuracy:max, or"),
+        (["val_accuracy:maximise"], None, "Did you mean val_accuracy:max?"),
+        (["val_accuracy:up"], None, "allowed are val_accuracy:min and val_accuracy:max"),
+        (
+            ["val_accuracy:max", "loss"],
+            Direction.MIN,
+            "give each its own, such as val_accuracy:max, loss:min",
+        ),
+        (["val_accuracy:max"], Direction.MIN, "'val_accuracy:max', but the direction is min"),
+    ],
+)
+def test_a_wrong_objective_is_answered_with_the_direction_that_was_given(
+    objectives: list[str], direction: Direction | None, said: str
+) -> None:
+    metrics = ("loss", "val_accuracy")
+    found = replace(found_with(), metrics=metrics, reports_others=False)
+    with pytest.raises(UsageError) as caught:
+        resolve_goals(found, objectives, direction=direction)
+    assert said in caught.value.message
 
 
 @pytest.mark.parametrize(

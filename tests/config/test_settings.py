@@ -79,6 +79,14 @@ def test_in_python_data_are_given_to_fit() -> None:
     )
 
 
+def test_in_python_a_changed_space_is_accepted_by_an_argument() -> None:
+    said = "go on with `hptune resume a-1 --accept-space`, or begin `hptune run … --study OTHER`"
+    assert in_python(said, "build") == (
+        "go on with `Tuner(build, directory='a-1', resume=True, accept_space=True).fit()`, or "
+        "begin `Tuner(build, directory='OTHER').fit()`"
+    )
+
+
 @pytest.mark.parametrize(
     ("asked", "value"),
     [

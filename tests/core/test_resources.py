@@ -44,6 +44,10 @@ def test_amounts_are_totals_and_divided_equally(
         ({"processes": 2, "cpus": 0.5}, r"0\.5 cores .* ask for 2 cores"),
         ({"processes": 4, "gpus": 2}, "2 GPUs .* among 4 processes: ask for 4 GPUs"),
         ({"processes": 2, "gpu_memory_bytes": 5}, "cannot share a GPU"),
+        ({"cpus": "two"}, "cpus is 'two': allowed are a part of a core"),
+        ({"cpus": float("nan")}, "cpus is nan: allowed are a part of a core"),
+        ({"gpus": "1"}, "gpus is '1': allowed are 0, a part of a GPU"),
+        ({"memory_bytes": "4GB"}, "memory_bytes is '4GB': allowed are numbers from 0 on"),
     ],
 )
 def test_amounts_that_do_not_divide_are_refused(asked: dict[str, Any], said: str) -> None:

@@ -197,8 +197,7 @@ def test_the_workers_of_an_excluded_node_are_drained() -> None:
         ("on-bad", Phase.DRAINING, FAILING)
     ], "the other one was drained before"
     assert workers.to_exclude == ""
-    assert workers.is_excluded("bad")
-    assert not workers.is_excluded("good")
+    assert workers.unfit_nodes.keys() == {"bad"}
     assert phase_of(workers, "on-good") is Phase.JOINED
     check_workers(workers)
 
@@ -209,14 +208,15 @@ def test_the_next_master_excludes_it_until_a_worker_is_started_there() -> None:
     workers.exclude()
     for _ in range(2):
         workers.handle(OPENED)
-        assert workers.is_excluded("bad")
+        assert workers.unfit_nodes.keys() == {"bad"}
     assert workers.join("bad") == [Phase.JOINED, Phase.DRAINING]
     assert workers.join("good") == [Phase.JOINED]
     assert workers.unfit_nodes.keys() == {"bad"}
     check_workers(workers)
     assert workers.join("bad", "another") == [Phase.JOINED]
-    assert not workers.is_excluded("bad")
     assert phase_of(workers, "on-bad") is Phase.DRAINING, "it may be what failed"
+    workers.handle(OPENED)
+    assert workers.join("bad", "another") == [Phase.JOINED], "the node is excluded no more"
 
 
 def test_a_user_has_unfit_nodes_used_again() -> None:

@@ -42,7 +42,7 @@ def check_workers(workers: Workers) -> None:
     """Check that a roster is consistent."""
     assert Counter(each.node for each in workers) == workers._on_node
     for worker in workers:
-        is_excluded = workers.is_excluded(worker.node)
+        is_excluded = worker.node in workers._excluded
         assert not (worker.phase is Phase.JOINED and is_excluded), f"{worker} takes attempts"
     refused = (each for each in workers._workers.values() if each.phase is Phase.REFUSED)
     assert all(each.reason for each in refused), "a worker was refused for no reason"

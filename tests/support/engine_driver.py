@@ -49,6 +49,7 @@ from hptune.core.seeds import training_seed
 from hptune.core.study_config import StudyConfig
 from hptune.core.trial import ADDED, Direction, Goal, Params, Suggestion, Trial, TrialState
 from hptune.core.user_requests import UserAction
+from hptune.core.workers import Phase
 from hptune.pruners.registry import make_pruner
 from hptune.storage.ledger.codec import decode_event, encode_event
 
@@ -389,8 +390,8 @@ class EngineDriver:
             assert set(self.running) <= set(self.told_to_stop), "an attempt was not told to stop"
         assert snapshot.workers == len(self.workers)
         assert {each.name for each in self.engine.workers} == self.workers.keys()
-        excluded = {each for each in self.nodes.values() if self.engine.workers.is_excluded(each)}
-        assert excluded == self.excluded
+        on_excluded = [each for each in self.engine.workers if each.node in self.excluded]
+        assert all(each.phase is Phase.DRAINING for each in on_excluded)
         assert snapshot.cpus == sum(len(each.cpus) for each in self.workers.values())
         cpus = sum(len(held.cpus) * held.cpu_share for held in self._held())
         assert snapshot.cpus_held == pytest.approx(cpus)

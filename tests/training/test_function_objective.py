@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 
+import hptune
 from attempts import Attempts
 from hptune.core.attempt import NEVER_ASKED, Cause, Halt
 from in_process import InProcess
@@ -174,11 +175,19 @@ def test_an_objective_that_never_asks_whether_it_is_pruned(attempts: Attempts) -
     assert (asked.cause, asked.reason) == (Cause.RETURNED, "")
 
 
+CALL = "write trial.report(epoch, loss=0.5)"
+WRITE = f", and each metric has a name: {CALL}"
+
+
 def test_a_report_that_is_no_number_is_the_trials_error(attempts: Attempts) -> None:
     for arguments, said in {  # of different lengths: bytecode is cached by size and second
         '1, loss="lower"': "trial.report: loss is 'lower'; a metric is a number",
         '1, loss="0.50"': "trial.report: loss is '0.50'; a metric is a number",
-        '"one", loss=1': "trial.report: the step is 'one'; a step is a whole number",
+        '"one", loss=1': f"trial.report: the step is 'one'; a step is a whole number{WRITE}",
+        "0.5, loss=1": f"trial.report: the step is 0.5; a step is a whole number{WRITE}",
+        "{'loss': 1}": f"trial.report: the step is {{'loss': 1}}; a step is a whole number{WRITE}",
+        "loss=0.5": f"trial.report: missing a required argument: 'step'; {CALL}",
+        "0.5, 3": f"trial.report: too many positional arguments; {CALL}",
     }.items():
         text = OBJECTIVE.replace("step, score=score, loss=1.0 - score, memory=step", arguments)
         ending = attempts.run(text.replace("{returned}", "0.5")).ending
@@ -224,3 +233,9 @@ def test_a_checkpoint_directory_stays_only_if_anything_lies_in_it(
     study = cli.study()
     assert cli("run", model, *LIGHT, "--study", study, "--trials", 1).code == 0
     assert (study / "trials" / "0" / "checkpoint").exists() == written
+
+
+@pytest.mark.parametrize("arguments", ["loss=0.5", "0.5, 3"])
+def test_a_report_without_a_trial_says_how_it_is_called(arguments: str) -> None:
+    with pytest.raises(TypeError, match=r"hptune\.report: .*; write hptune\.report\(epoch, loss"):
+        eval(f"report({arguments})", {"report": hptune.report})

@@ -176,6 +176,35 @@ def test_what_cannot_be_tuned_is_told(
         assert word in refused.value.message
 
 
+FIT = "def fit(model, data): return 1\n"
+LOAD = "def load_data(path, size): return 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BUILDER.format("build_model") + FIT, "fit(model, data) takes other arguments; hptune "),
+        (BUILDER.format("make") + LOAD, "load_data(path, size) takes other arguments; hptune "),
+        (HYPERMODEL.format("Mine") + LOAD, "hptune calls load_data() or load_data(hp)"),
+        (BUILDER.format("build_model") + "fit = 3\n", "fit is 3, which is no function; hptune"),
+        (BUILDER.format("build_model") + "def load_data(path='x', *more): ...\n", ""),
+        (BUILDER.format("build_model") + "def load_data(hp): ...\n", ""),
+        (BUILDER.format("build_model") + "def fit(*given): ...\n", ""),
+        (HYPERMODEL.format("Mine") + FIT, ""),
+        (OBJECTIVE + FIT + LOAD, ""),
+    ],
+)
+def test_functions_that_hptune_calls_take_what_it_gives(
+    read: Callable[..., UserCode], text: str, said: str
+) -> None:
+    if not said:
+        assert read(text).entry
+        return
+    with pytest.raises(ModelFileError) as refused:
+        read(text)
+    assert said in refused.value.message
+
+
 def test_a_function_of_more_than_hp_is_refused_in_python() -> None:
     def build_model(hp: object, input_shape: object) -> None: ...
 

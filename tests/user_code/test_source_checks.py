@@ -30,6 +30,26 @@ def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "is_refused"),
+    [
+        ("keras.py", "import numpy, keras\n", True),
+        ("keras.py", "def f():\n    from keras.layers import Dense\n", True),
+        ("keras.py", "from .keras import Dense\nimport my.keras\n", False),
+        ("keras_model.py", "import keras\n", False),
+    ],
+)
+def test_a_file_with_the_name_of_what_it_imports_is_refused(
+    tmp_path: Path, name: str, text: str, *, is_refused: bool
+) -> None:
+    (tmp_path / name).write_text(text)
+    if not is_refused:
+        check_source(tmp_path / name, has_entry=False)
+        return
+    with pytest.raises(ModelFileError, match=r"keras\.py imports keras, .* to my_keras\.py"):
+        check_source(tmp_path / name, has_entry=False)
+
+
+@pytest.mark.parametrize(
     ("python", "words"),
     [
         ("/no/such/python", ["cannot be run", "No such file", "/bin/python"]),

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from hptune.user_code.user_errors import first_argument
+from hptune.user_code.user_errors import first_argument, one_line
 
 
 class Digits:
@@ -33,3 +33,32 @@ def test_the_first_argument_is_repeated_as_it_is_written() -> None:
 @pytest.mark.parametrize("call", ["called()", "called('" + 70 * "a" + "')", "called('source')"])
 def test_what_cannot_be_repeated_is_left_out(call: str) -> None:
     assert eval(call) == "..."
+
+
+def test_a_relative_import_is_answered_with_an_absolute_one() -> None:
+    with pytest.raises(ImportError) as raised:
+        exec("from .layers import Block", {"__name__": "model", "__package__": ""})
+    assert "import a module beside it by its name, as in `from layers import" in one_line(
+        raised.value
+    )
+    assert "beside it" not in one_line(ImportError("cannot import name 'x' from 'y'"))
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SystemExit(0), "SystemExit: 0; sys.exit was called: put what runs the file as a program"),
+        (EOFError("EOF when reading a line"), "nobody can answer input() in a trial"),
+        (EOFError("of a pipe"), "EOFError: of a pipe"),
+        (Silent(), "Silent: (its text cannot be had: RuntimeError in __str__)"),
+    ],
+)
+def test_an_error_of_the_code_is_one_line_with_what_to_do(error: BaseException, said: str) -> None:
+    line = one_line(error)
+    assert said in line
+    assert "\n" not in line

@@ -122,11 +122,12 @@ class Study(Reports, Exports):
         Raises:
             UsageError: There is no trial of this number.
         """
-        found = self._reader.trial(number) if number <= _MOST_TRIALS else None
+        is_number = hasattr(number, "__index__") and number <= _MOST_TRIALS
+        found = self._reader.trial(int(number)) if is_number else None
         if found is None:
             count = len(self._reader.trials())
             there = f"0 to {count - 1}" if count else "none yet"
-            raise UsageError(f"{self._directory} has no trial {number}; its trials are {there}")
+            raise UsageError(f"{self._directory} has no trial {number!r}; its trials are {there}")
         return self.goals.judged(found)
 
     def log_path(self, number: int, rank: int = 0) -> Path | None:

@@ -78,9 +78,11 @@ class Tuner:
             (class or instance), or `objective(hp, trial)` that returns a number or metrics.
         directory: Directory of the study; None for `studies/MODEL_FN-N`.
         resume: Continue the study in `directory` if there is one, with the model function as it is
-            now. Its search space must be the same, and so must each setting that a resumed study
-            cannot change, such as `search`, if it is given. Start points that were not tried yet
-            are tried next.
+            now. Its search space must be the same unless `accept_space` is True, and so must each
+            setting that a resumed study cannot change, such as `search`, if it is given. Start
+            points that were not tried yet are tried next.
+        accept_space: With `resume`: continue although the model function declares another search
+            space than before; finished trials stay.
         retry_failed: With `resume`: let the trials that have failed begin again, and use nodes
             again that were excluded.
         client: A `distributed.Client` whose workers to use; None to start workers here.
@@ -104,6 +106,7 @@ class Tuner:
         *,
         directory: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        accept_space: bool = False,
         retry_failed: bool = False,
         client: Any = None,
         quiet: bool = False,
@@ -121,6 +124,7 @@ class Tuner:
         self._function = name if is_named else first_argument(inspect.currentframe())
         self._directory = None if directory is None else StudyDirectory(directory)
         self._resume, self._retry_failed = resume, retry_failed
+        self._accept_space = accept_space
         self._client = client
         self._quiet = quiet
         given: dict[str, Any] = dict(settings)
@@ -135,6 +139,12 @@ class Tuner:
                 tune_new_entries=tune_new_entries,
                 compile_arguments={k: v for k, v in compiled.items() if v is not None},
             )
+            if self._code.objective is not None and self._code.compile_arguments:
+                raise UsageError(
+                    f"{' and '.join(self._code.compile_arguments)} of Tuner would compile a Keras "
+                    f"model, but {self._code.entry}(hp, trial) trains by itself; use them there, "
+                    "and leave them out here"
+                )
             self._check_place(given)
             self._given = _by_field(given)
             self._settings = StudySettings(
@@ -260,6 +270,7 @@ class Tuner:
                 directory,
                 _changes(settings, given, self._things),
                 display=display,
+                accept_space=self._accept_space,
                 tries=settings.start_points,
                 retry_failed=self._retry_failed,
                 asked=(settings, given.keys()),
@@ -307,6 +318,11 @@ class Tuner:
             raise UsageError(
                 "resume is True, but directory is not given; name the study to continue, such as "
                 f"directory='studies/{self._name}-1'"
+            )
+        if self._accept_space and not self._resume:
+            raise UsageError(
+                "accept_space is True, but a new study has no search space yet; give resume=True "
+                "with it, and the study's directory"
             )
         if self._retry_failed and not self._resume:
             raise UsageError(

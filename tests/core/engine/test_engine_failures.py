@@ -221,6 +221,15 @@ def test_first_trials_that_all_fail_alike_end_the_study(driver: EngineDriver) ->
     assert driver.trial(last.trial).state is TrialState.WAITING
 
 
+def test_first_trials_whose_loss_is_nan_end_the_study_with_a_remedy(driver: EngineDriver) -> None:
+    driver.go(20, same_failure_limit=1)
+    (name,) = driver.running
+    (*_, finish) = driver.end(name, Ending(Cause.NON_FINITE, reason="loss is nan at epoch 1"))
+    assert isinstance(finish, Finish)
+    said = "the first trial failed: loss is nan at epoch 1; lower the largest learning rate, "
+    assert finish.reason.startswith(said)
+
+
 def test_first_trials_of_a_resumed_run_are_called_so(driver: EngineDriver) -> None:
     driver.go(20)
     driver.open(20, same_failure_limit=1)

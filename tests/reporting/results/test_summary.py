@@ -326,6 +326,15 @@ def test_an_attempt_of_several_processes_is_shown_with_its_nodes_and_devices() -
     assert [line.strip() for line in ranks[:3]] == ["0  n1 GPU 0", "1  n1 GPU 1", "2  n2 GPU 0"]
 
 
+def test_a_trial_whose_loss_is_nan_is_shown_with_a_remedy() -> None:
+    failed = trial(6, TrialState.FAILED)
+    for cause, is_shown in ((Cause.NON_FINITE, True), (Cause.EXCEPTION, False)):
+        ended = attempt(6, ended_at=1004.0, outcome=Outcome.ERRORED, cause=cause)
+        view = replace(VIEW, attempts=[ended])
+        shown = trial_text(view, failed, [], log=None, now=1100.0)
+        assert ("lower the largest learning rate" in shown) is is_shown
+
+
 def test_the_best_trial_with_its_model() -> None:
     assert_says(
         best_text(VIEW),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from fake_study import attempt, parallel, trial
 from hptune.core.attempt import (
     MISNAMED,
@@ -314,6 +316,10 @@ def test_results_with_misspelt_names_are_shown_once() -> None:
         ended = attempt(number, outcome=Outcome.FINISHED, cause=Cause.RETURNED)
         notifications.observe([], [replace(ended, reason=f"{MISNAMED} 'acuracy' and …")])
     assert notifications.lines(0.0) == ["trial 2: objective() returned 'acuracy' and …"]
+    failed = attempt(4, outcome=Outcome.ERRORED, cause=Cause.EXCEPTION)
+    others = Observing()
+    others.observe([], [replace(failed, reason=f"{MISNAMED} [], which is no result")])
+    assert others.lines(0.0) == [], "the trial's own line says it"
 
 
 def test_a_pruner_that_no_report_reaches_is_shown_once() -> None:
@@ -340,6 +346,40 @@ def test_an_objective_that_only_results_have_is_named_once() -> None:
     ended(2, {"loss": 0.7})
     (line,) = notifications.lines(0.0)
     assert line.startswith("--pruner asha can stop no trial: no report of trial 1 has latency. ")
+
+
+@pytest.mark.parametrize(
+    ("objectives", "report", "said"),
+    [
+        (["accuracy"], {"loss": 0.5, "acc": 0.5}, "has accuracy. It reports loss, acc; report "),
+        (["accuracy"], {"loss": 0.5}, "at each step too, or optimise one of those (--objective)"),
+        (["acc"], {"accuracy": 0.5}, "report acc at each step too, or optimise accuracy ("),
+        (["loss", "cost"], {"loss": 0.5}, "report cost at each step too, or make it a --constra"),
+        (["loss", "params"], {"loss": 0.5}, "hptune measures it once in a trial; make it a --con"),
+    ],
+)  # fmt: skip
+def test_a_report_without_the_objective_is_answered_with_what_it_has(
+    objectives: list[str], report: dict[str, float], said: str
+) -> None:
+    notifications = Observing(pruner="asha", objectives=objectives)
+    notifications.observe([Reported(1.0, AttemptId(0, 0), Report(1, report))], [])
+    notifications.observe_ended([trial(0, value=0.5, step=1)])
+    (line,) = notifications.lines(0.0)
+    assert said in line
+
+
+def test_the_first_metric_that_is_nan_is_told_with_a_remedy() -> None:
+    notifications = Observing()
+    for number in (2, 3):
+        ended = attempt(number, outcome=Outcome.ERRORED, cause=Cause.NON_FINITE)
+        notifications.observe([], [replace(ended, reason="loss is nan at epoch 1")])
+    (line,) = notifications.lines(0.0)
+    assert line.startswith("trial 2: loss is nan at epoch 1. The study goes on, and")
+    assert "lower the largest learning rate" in line
+    forgiven = attempt(4, outcome=Outcome.PRUNED, cause=Cause.NON_FINITE)
+    others = Observing()
+    others.observe([], [forgiven])
+    assert others.lines(0.0) == [], "the user has said what it means"
 
 
 def test_a_returned_number_that_hides_what_trials_report_is_named_once() -> None:

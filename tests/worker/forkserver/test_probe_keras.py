@@ -40,6 +40,8 @@ def test_a_loss_without_source(probe: Any) -> None:
     loss = 'eval("lambda y, p: (y - p) ** 2"), metrics=["mae", keras.metrics.MeanSquaredError()]'
     found = probe(KERAS.replace('"mse"', loss))
     assert {"val_mae", "val_mean_squared_error"} <= set(found.metrics)
+    of_the_loss = '"mse", metrics=["accuracy", "ce", "acc"]'
+    assert "val_accuracy" in probe(KERAS.replace('"mse"', of_the_loss)).metrics
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,12 @@ def test_a_loss_without_source(probe: Any) -> None:
             ["compiled Keras model; train other models in objective(hp, trial)"],
         ),
         (('    model.compile("sgd", "mse")\n', ""), ["not compiled", "model.compile"]),
+        (
+            ("    return model", "    return keras.Sequential"),
+            ["returned the class Sequential", "Sequential(…)"],
+        ),
+        (('"mse"', '"mse", metrics=["acuracy"]'), ["the metric is 'acuracy'", "accuracy?"]),
+        (('"mse"', '"mse", weighted_metrics=["maee"]'), ["the metric is 'maee'"]),
         (("mse", "mean_squared_eror"), ["the loss is 'mean_squared_eror'", "mean_squared_error?"]),
         (("def load_data", "def read_data"), ["no load_data()", "((x, y), (x_val, y_val))"]),
         (("return (x, y), (x, y)", "return x, y, x, y"), ["a tuple of 4", "(train, validation)"]),

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ..errors import StudyError, UsageError
-from .options import newest_study, setting_option
+from .options import WholeNumber, newest_study, setting_option
 from .output import echo
 
 _DOOR = '<meta http-equiv="refresh" content="0; url={address}">'
@@ -21,7 +21,7 @@ _DOOR = '<meta http-equiv="refresh" content="0; url={address}">'
 @click.argument("place", metavar="[DIR|FOLDER|ADDRESS]", required=False)
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=0,
     metavar="PORT",
     help="Port of the page on this machine.  [default: a free one]",

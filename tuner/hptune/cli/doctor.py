@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..config.kinds import duration
-from .options import KindType, as_json, setting_option, setting_options
+from .options import KindType, PathType, as_json, setting_option, setting_options
 from .output import echo
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Check whether hptune works on this machine.")
-@click.argument("model_file", type=click.Path(path_type=Path), required=False)
+@click.argument("model_file", type=PathType(path_type=Path), required=False)
 @click.option(
     "--study",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     default=Path("studies"),
     show_default=True,
     metavar="DIR",
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--slurm",
     "slurm_toml",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     metavar="SLURM_TOML",
     help="Also check the nodes, in a short Slurm job for each kind of job in this file.",
 )

@@ -13,7 +13,7 @@ from .. import text
 from ..core.spelling import did_you_mean
 from ..errors import UsageError
 from ..storage.output_files import write_beside_study, write_output
-from .options import study_directory
+from .options import PathType, study_directory
 from .output import output_errors, write_utf8
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     metavar="FILE",
     help="File to write.  [default: DIR/report.html or DIR/report.md]",
 )

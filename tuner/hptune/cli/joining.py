@@ -14,7 +14,7 @@ import click
 
 from ..config.kinds import duration, is_scheduler_address, size
 from ..errors import UsageError
-from .options import KindType, setting_option
+from .options import KindType, PathType, WholeNumber, setting_option
 from .output import replaced_file
 
 quiet_option = click.option(
@@ -49,7 +49,7 @@ def _timestamped_lines() -> Iterator[Callable[[str], None]]:
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=8786,
     show_default=True,
     metavar="PORT",
@@ -57,14 +57,14 @@ def _timestamped_lines() -> Iterator[Callable[[str], None]]:
 )
 @click.option(
     "--scheduler-file",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     metavar="FILE",
     help="Also write the address to FILE (.json), for machines with the same file system.",
 )
 @click.option(
     "--certs",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Folder of the certificates, made if missing (see `hptune certs`).  "
     "[default: ~/.config/hptune/certs]",
@@ -139,13 +139,11 @@ def scheduler(
 @click.argument("address")
 @click.option(
     "--cpus",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="CPU cores to use.  [default: all]",
 )
-@click.option(
-    "--gpus", type=click.IntRange(min=0), metavar="N", help="GPUs to use.  [default: all]"
-)
+@click.option("--gpus", type=WholeNumber(min=0), metavar="N", help="GPUs to use.  [default: all]")
 @click.option(
     "--memory",
     "memory_bytes",
@@ -156,7 +154,7 @@ def scheduler(
 @click.option(
     "--nthreads",
     "cores_granted",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Most cores to use; dask-jobqueue passes those of its job.",
 )
@@ -226,7 +224,7 @@ def worker(address: str, *, quiet: bool, certs: str | None, **limits: Any) -> No
 
 
 @click.command(short_help="Show, copy or renew the certificates of a scheduler or a study.")
-@click.argument("place", type=click.Path(path_type=Path), required=False)
+@click.argument("place", type=PathType(path_type=Path), required=False)
 @click.option(
     "--export",
     "copy",

@@ -19,6 +19,17 @@ Command = Callable[..., None]
 _SCHEDULER = re.compile(r"(tls|tcp):/[^/]")
 """The beginning of a scheduler's address, of which a path has lost a slash."""
 
+
+class PathType(click.Path):
+    """A path. An empty text is none, as that of an unset variable of the shell."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path of a text."""
+        if value == "":
+            self.fail("the path is empty; is a variable of the shell unset?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
@@ -44,7 +55,7 @@ def newest_study() -> Path:
 
 study_directory = click.argument(
     "directory",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     metavar="[DIR]",
     required=False,
     callback=_or_newest,
@@ -143,6 +154,11 @@ def _option(setting: Setting, *, default_text: str = "") -> Callable[[Command], 
         text += f"  [default: {default_text}]"
 
     def read(_context: click.Context, _option: click.Parameter, given: Any) -> Any:
+        if given == "" or (isinstance(given, tuple) and "" in given):
+            raise UsageError(
+                f"{setting.flag} is empty; allowed are {kind.allowed}. Is a variable of the shell "
+                "unset?"
+            )
         return None if given in (None, ()) else setting.read(given)
 
     return option_in(setting.section, setting.flag, setting.name, callback=read, help=text, **shape)

@@ -17,6 +17,7 @@ import click
 from ..errors import StudyError, UsageError
 from ..reporting.results.trials import STATES
 from .options import (
+    PathType,
     SectionedCommand,
     WholeNumber,
     as_json,
@@ -235,7 +236,7 @@ def log(where: tuple[Path, ...], number: str, rank: int) -> None:
 
 
 @click.command(cls=SectionedCommand, short_help="Show the search space of a model file or a study.")
-@click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL_FILE|DIR")
+@click.argument("model_file", type=PathType(path_type=Path), metavar="MODEL_FILE|DIR")
 @setting_option("entry")
 @as_json
 def space(model_file: Path, entry: str | None, as_json: bool) -> None:
@@ -269,7 +270,7 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
 @click.command("list", short_help="List studies with their states and best values.")
 @click.argument(
     "folder",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=PathType(path_type=Path, exists=True, file_okay=False),
     metavar="[DIR]",
     default=Path("studies"),
 )

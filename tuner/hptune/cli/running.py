@@ -16,6 +16,7 @@ from ..core.table import Section
 from ..errors import StudyError, UsageError
 from .asking import go_on, refuse_while_it_runs, what_next
 from .options import (
+    PathType,
     SectionedCommand,
     option_in,
     resumable_options,
@@ -73,7 +74,7 @@ class _RunCommand(_RecordedCommand):
 
 
 @click.command(cls=_RunCommand, short_help="Start a study and run it to its end.")
-@click.argument("model_file", type=click.Path(path_type=Path), required=False)
+@click.argument("model_file", type=PathType(path_type=Path), required=False)
 @option_in(
     Section.GOAL,
     "--command",
@@ -84,13 +85,13 @@ class _RunCommand(_RecordedCommand):
 @option_in(
     Section.GOAL,
     "--space",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     metavar="FILE",
     help="With --command: a TOML file with the hyperparameters.",
 )
 @click.option(
     "--study",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     metavar="DIR",
     help="Directory of the study, which must hold none yet.  [default: studies/MODEL_FILE-N]",
 )
@@ -276,6 +277,8 @@ def _start(
         if detach:
             from ..master.detached import detach_new
 
+            if sys.stderr.isatty():  # it takes some seconds
+                _note(f"reading {Path(settings.source.path).name} and its data …")
             where = [] if study else ["--study", str(directory.path)]
             echo(detach_new(settings, directory, _arguments(*where), notify=_note))
             return
@@ -307,7 +310,7 @@ def _start(
 )
 @click.option(
     "--model-file",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     metavar="FILE",
     help="New path of the model file, if it was moved.",
 )

@@ -20,7 +20,14 @@ from ..core.kinds import Kind
 from ..core.notice import Notice
 from ..core.table import Section
 from ..errors import UsageError, how_to_install
-from .options import KindType, SectionedCommand, option_in, setting_options
+from .options import (
+    KindType,
+    PathType,
+    SectionedCommand,
+    WholeNumber,
+    option_in,
+    setting_options,
+)
 from .output import echo
 
 if TYPE_CHECKING:
@@ -65,7 +72,7 @@ _COMPARE = Kind("NAME,…", ", ".join(_BACKENDS), _backends)
 @click.command(
     cls=SectionedCommand, short_help="Measure how a model scales over cores, GPUs or nodes."
 )
-@click.argument("model_file", type=click.Path(path_type=Path))
+@click.argument("model_file", type=PathType(path_type=Path))
 @option_in(
     Section.AMOUNT,
     "--devices",
@@ -100,7 +107,7 @@ _COMPARE = Kind("NAME,…", ", ".join(_BACKENDS), _backends)
 @option_in(
     Section.AMOUNT,
     "--batch-size",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Samples of a step on one device; in strong scaling, of all devices together.  [default: "
     "those of the model's own fit]",
@@ -108,7 +115,7 @@ _COMPARE = Kind("NAME,…", ", ".join(_BACKENDS), _backends)
 @option_in(
     Section.AMOUNT,
     "--repeats",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=3,
     show_default=True,
     metavar="N",
@@ -126,7 +133,7 @@ _COMPARE = Kind("NAME,…", ", ".join(_BACKENDS), _backends)
 @option_in(
     Section.AMOUNT,
     "--efficiency",
-    type=click.IntRange(1, 100),
+    type=WholeNumber(1, 100),
     default=80,
     show_default=True,
     metavar="PERCENT",
@@ -144,17 +151,17 @@ _COMPARE = Kind("NAME,…", ", ".join(_BACKENDS), _backends)
 @setting_options("entry", "connect", "certs", "insecure", "slurm")
 @click.option(
     "--study",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     metavar="DIR",
     help="Keep the result in this study, whose report shows it.",
 )
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), metavar="FILE", help="Write JSON."
+    "--json", "json_file", type=PathType(path_type=Path), metavar="FILE", help="Write JSON."
 )
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     metavar="FILE",
     help="Write a report: .html with figures, or .md.",
 )

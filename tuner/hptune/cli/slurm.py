@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from .options import setting_options, study_directory
+from .options import PathType, setting_options, study_directory
 from .output import echo
 
 
@@ -21,7 +21,7 @@ def slurm() -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(path_type=Path, dir_okay=False),
     default=Path("slurm.toml"),
     show_default=True,
     metavar="FILE",
@@ -49,14 +49,14 @@ def init(output: Path, account: str | None) -> None:
 
 
 @slurm.command()
-@click.argument("config", type=click.Path(path_type=Path), metavar="SLURM_TOML")
+@click.argument("config", type=PathType(path_type=Path), metavar="SLURM_TOML")
 @setting_options(
     *("cpus_per_trial", "gpus_per_trial", "memory_per_trial_bytes"),
     *("processes_per_trial", "nodes_per_trial"),
 )
 @click.option(
     "--study",
-    type=click.Path(path_type=Path),
+    type=PathType(path_type=Path),
     default=Path("STUDY"),
     metavar="DIR",
     help="Directory of the study.",

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hptune_jobqueue.config import read_config
+from hptune_jobqueue.config import SlurmConfig, read_config
 
 from ..config.settings import StudySettings
+from ..errors import HptuneError
 from ..files.file_errors import storage_errors
 from ..storage.directory import StudyDirectory
 from .base import UNLIMITED
@@ -16,6 +17,8 @@ from .jobs import jobs_name, translated_errors
 from .layout import trial_resources
 from .slurm_jobs import check_jobs
 
+_OTHER_PYTHON = {"python", "launcher", "image"}
+_OTHER_ENVIRONMENT = {"modules", "environment", "prologue"}
 RETRY_FAILED = "--retry-failed"
 """The option that a requeued job leaves out once its master has written to the study."""
 
@@ -24,6 +27,7 @@ def submit(
     settings: StudySettings,
     directory: StudyDirectory,
     arguments: Sequence[str],
+    check: Callable[[], None],
     notify: Callable[[str], None],
 ) -> str:
     """Submit the master of a study as a job; returns where to look, as text for the user.
@@ -32,10 +36,13 @@ def submit(
         settings: What the user asked for.
         directory: Where the study is, or is to be.
         arguments: The arguments of `hptune` for the same run in the foreground.
-        notify: Takes a line for the user if Slurm does not answer, which is waited for.
+        check: Reads the user's code here, and raises an error if it cannot be used.
+        notify: Takes a line for the user: Slurm does not answer, which is waited for, or the
+            code cannot be used here.
 
     Raises:
-        UsageError: Slurm would refuse a job (in its words). Nothing was submitted.
+        UsageError: Slurm would refuse a job (in its words), or the job could not use the code.
+            Nothing was submitted.
     """
     from hptune_jobqueue.master import MasterOrder, submit_master
 
@@ -44,9 +51,11 @@ def submit(
     with translated_errors(), storage_errors(directory.path):
         resources = trial_resources(settings, None, UNLIMITED, is_certain=False)
         check_jobs(path, directory.path, settings.max_jobs, resources, notify)
+        config = read_config(path)
+        _check_code(check, config, notify)
         directory.make()
         order = MasterOrder(
-            config=read_config(path),
+            config=config,
             study=jobs_name(directory.path),
             directory=directory.path / "jobs",
             lines=_lines(directory, arguments),
@@ -58,6 +67,27 @@ def submit(
         f"look:  hptune status {directory}   (it writes into {log})\n"
         f"stop:  hptune stop {directory}"
     )
+
+
+def _check_code(
+    check: Callable[[], None], config: SlurmConfig, notify: Callable[[str], None]
+) -> None:
+    """Check the user's code here, if the master's job has the same Python.
+
+    Raises:
+        UsageError: The job could not use it.
+    """
+    if config.master.keys() & _OTHER_PYTHON:
+        return
+    try:
+        check()
+    except HptuneError as error:
+        if not config.master.keys() & _OTHER_ENVIRONMENT:
+            raise
+        notify(
+            f"on this machine, {error.message}. The job is submitted nevertheless, because its "
+            "environment is another one (modules, environment or prologue in slurm.toml)"
+        )
 
 
 def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:

@@ -53,9 +53,10 @@ def read_objective(text: str) -> tuple[str, Direction | None]:
     try:
         return metric, Direction(word)
     except ValueError:
+        meant = {"min": ":min", "max": ":max"}.get(word.lower()[:3], "")
         raise UsageError(
             f"the objective {text!r} has the direction {word!r}; allowed are {metric}:min and "
-            f"{metric}:max"
+            f"{metric}:max{meant and f'. Did you mean {metric}{meant}?'}"
         ) from None
 
 
@@ -95,9 +96,10 @@ def check_objectives(
     if len(set(metrics)) < len(metrics):
         raise UsageError(f"an objective is named twice: {', '.join(metrics)}; name each once")
     if direction is not None and len(read) > 1:
+        each = ", ".join(f"{metric}:{own or direction}" for metric, own in read)
         raise UsageError(
             f"the direction {direction} is given for {len(read)} objectives; give each its own, "
-            f"such as {metrics[0]}:{direction}"
+            f"such as {each}"
         )
     if direction is not None and read and read[0][1] not in (None, direction):
         raise UsageError(
@@ -154,16 +156,17 @@ def _unknown_metrics(
     Raises:
         UnknownMetricError: Trials cannot report it.
     """
-    asked = [read_objective(each)[0] for each in named]
-    asked += [read_constraint(condition).metric for condition in conditions]
+    asked = [read_objective(each) for each in named]
+    asked += [(read_constraint(condition).metric, None) for condition in conditions]
     what = "no metric of the model is" if found.is_keras else "objective() returns no metric"
     notes, known = dict[str, str](), found.metrics
-    for metric in asked if known else ():
+    for metric, direction in asked if known else ():
         if metric in known:
             continue
         trained = metric.removeprefix("val_")
         near = metric_meant(metric, known) or metric_meant(trained, known)
-        why = f"did you mean {near}? It" if near else "it"
+        typed = f":{direction}" if direction else ""
+        why = f"did you mean {near}{typed}? It" if near else "it"
         if found.is_keras and trained in known:
             why = "there is no validation data, so it"
         line = f"{what} called {metric!r}: {why} reports {', '.join(known)}"
@@ -243,11 +246,23 @@ def _default_goal(found: Found, direction: Direction | None, notes: list[str]) -
     if found.metrics and not found.reports_others and RETURNED_NUMBER not in found.metrics:
         raise UnknownMetricError(
             f"objective() returns {', '.join(found.metrics)}, and none is named to optimise. Name "
-            f"one, such as --objective {found.metrics[0]}:min, or OBJECTIVE in the model file."
+            f"one, such as --objective {_example(found.metrics, direction)}, or OBJECTIVE in the "
+            "model file."
         )
     if direction is None:
         notes.append("minimising what objective() returns (DIRECTION = 'max' maximises it)")
     return Goal(RETURNED_NUMBER, direction or Direction.MIN)
+
+
+def _example(metrics: Sequence[str], direction: Direction | None) -> str:
+    """Return one of the metrics as an objective, if possible one whose name fits the direction.
+
+    >>> _example(["loss", "auc"], Direction.MAX), _example(["auc", "loss"], None)
+    ('auc:max', 'auc:max')
+    """
+    fitting = (each for each in metrics if direction_of(each) is direction is not None)
+    metric = next(fitting, metrics[0])
+    return f"{metric}:{direction or direction_of(metric) or Direction.MIN}"
 
 
 def _read_direction(given: object) -> Direction | None:

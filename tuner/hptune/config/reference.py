@@ -25,6 +25,10 @@ from .settings import SETTINGS, StudySettings
 
 _ARGUMENTS = {each.flag: each.argument for each in SETTINGS} | {"--study": "directory="}
 
+_SWITCHES = {"--retry-failed": "retry_failed", "--accept-space": "accept_space"}
+"""Arguments of `Tuner` for the options of `hptune resume` that have no value."""
+_NEW_STUDY = "hptune run … --study "
+
 _HEAD = """\
 # Settings
 
@@ -41,7 +45,7 @@ _OF_FILES = ("entry",)
 
 
 def in_python(message: str, function: str = "...") -> str:
-    """Return a message with arguments for options, and calls of `Tuner` for `hptune resume`.
+    """Return a message with arguments for options, and calls of `Tuner` for commands.
 
     `function` is the model function's name.
 
@@ -53,6 +57,9 @@ def in_python(message: str, function: str = "...") -> str:
 
     def argument(found: re.Match[str]) -> str:
         command, flag, value = found.groups()
+        if command and command.startswith(_NEW_STUDY):
+            study = command.removeprefix(_NEW_STUDY)
+            return f"`Tuner({function}, directory={study!r}).fit()`"
         if command:
             return f"`{resume_call(command, function) or command}`"
         name = _ARGUMENTS.get(flag) or flag.removeprefix("--").replace("-", "_")
@@ -88,16 +95,15 @@ def resume_call(command: str, function: str = "...") -> str:
     """
     begin, _, rest = command.partition("hptune resume ")
     words = shlex.split(rest)
-    retries = "--retry-failed" in words
-    words = [word for word in words if word != "--retry-failed"]
+    switches = [f"{_SWITCHES[word]}=True" for word in words if word in _SWITCHES]
+    words = [word for word in words if word not in _SWITCHES]
     flags, values = words[1::2], words[2::2]
     if begin or not words or len(flags) != len(values) or not _ARGUMENTS.keys() >= set(flags):
         return ""
     given = [f"directory={words[0]!r}"]
     for flag, value in zip(flags, values, strict=True):
         given.append(f"{_ARGUMENTS[flag]}={_python_value(value)}")
-    given += ["resume=True", "retry_failed=True"] if retries else ["resume=True"]
-    return f"Tuner({', '.join((function, *given))}).fit()"
+    return f"Tuner({', '.join((function, *given, 'resume=True', *switches))}).fit()"
 
 
 def given_options(settings: StudySettings) -> list[tuple[str, str]]:

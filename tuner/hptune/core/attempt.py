@@ -63,6 +63,12 @@ class Cause(enum.StrEnum):
     """No room for a checkpoint or model on the study's disk; the trial continues once there is."""
 
 
+NON_FINITE_REMEDY = (
+    "lower the largest learning rate, limit the gradients (clipnorm=1), or check the data for NaN"
+)
+"""What to do against `Cause.NON_FINITE`, as an order."""
+
+
 class Halt(enum.StrEnum):
     """Reason for an order to stop a running attempt; it ends with the cause of the same meaning."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
+import numbers
 from dataclasses import dataclass, replace
 
 
@@ -68,14 +70,16 @@ class Resources:
             object.__setattr__(self, "takes_cores_of_gpus", True)
         if not _whole_or_part(self.cpus):
             raise ValueError(
-                f"cpus is {self.cpus}: allowed are a part of a core, such as 0.5, or whole cores"
+                f"cpus is {self.cpus!r}: allowed are a part of a core, such as 0.5, or whole cores"
             )
         if self.gpus is not None and not _whole_or_part(self.gpus):
             raise ValueError(
-                f"gpus is {self.gpus}: allowed are 0, a part of a GPU, such as 0.5, or whole GPUs"
+                f"gpus is {self.gpus!r}: allowed are 0, a part of a GPU, such as 0.5, or whole GPUs"
             )
-        if self.memory_bytes < 0:
-            raise ValueError(f"memory_bytes is {self.memory_bytes}: allowed are 0 or more")
+        if not _is_number(self.memory_bytes) or self.memory_bytes < 0:
+            raise ValueError(
+                f"memory_bytes is {self.memory_bytes!r}: allowed are numbers from 0 on, such as 4e9"
+            )
 
         # Whole amounts are whole numbers, also after a way through JSON.
         for name in ("cpus", "gpus"):
@@ -174,8 +178,12 @@ class Amount(enum.StrEnum):
     MEMORY = "memory"
 
 
+def _is_number(amount: object) -> bool:
+    return isinstance(amount, numbers.Real) and math.isfinite(amount)
+
+
 def _whole_or_part(amount: float) -> bool:
-    return 0 <= amount < 1 or amount == int(amount) >= 1
+    return _is_number(amount) and (0 <= amount < 1 or amount == int(amount) >= 1)
 
 
 def _nearest(amount: float, divisor: int) -> str:

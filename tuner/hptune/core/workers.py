@@ -208,10 +208,6 @@ class Workers:
         found = {node: why for node, why in self._excluded.items() if why}
         return dict.fromkeys(self._failures.nodes, WHY) | found
 
-    def is_excluded(self, node: str) -> bool:
-        """Return whether the workers on a node take no attempts."""
-        return node in self._excluded
-
     @property
     def to_exclude(self) -> str:
         """The failing node to exclude next; empty while attempts are lost on all nodes there are.

@@ -226,11 +226,17 @@ class Tuner:
         all their epochs; a warning says which are missing.
         """
         study, models = self.study, []
-        for trial in study.complete_trials[:num_models]:
+        for place, trial in enumerate(study.complete_trials[:num_models]):
             try:
                 models.append(study.trial_model(trial.number))
             except StudyError as error:
-                words = f"the model of trial {trial.number} is left out: {error}"
+                words = (
+                    f"the model of trial {trial.number} is left out: {error}. To have it, train "
+                    "it again: tuner.hypermodel.build("
+                    f"tuner.get_best_hyperparameters({place + 1})[{place}]).fit(…)"
+                )
+                if isinstance(self._tuned, _Repeated):
+                    words += "; with confirm=5 in place of executions_per_trial, it is kept"
                 warnings.warn(words, stacklevel=2)
         return models
 

@@ -24,14 +24,19 @@ from ..worker.forkserver.client import ForkServer
 from ..worker.orders import ModelOrder, ProbeOrder, SizeOrder
 
 
-def read_code(source: ObjectiveSource) -> Found:
+def read_code(source: ObjectiveSource, working_directory: str = "") -> Found:
     """Return what the user's code declares, for no study.
+
+    Args:
+        source: The user's code.
+        working_directory: Where its relative paths start; empty for here.
 
     Raises:
         ModelFileError: It cannot be used.
     """
+    where = working_directory or str(Path.cwd())
     with contextlib.closing(ForkServer(source)) as fork_server:
-        return fork_server.probe(ProbeOrder(source, str(Path.cwd()), "", cache_bytes=0))
+        return fork_server.probe(ProbeOrder(source, where, "", cache_bytes=0))
 
 
 class CodeReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
 from ..registry import loaded
 from ..storage.directory import StudyDirectory
-from ..user_code.source_checks import check_text
+from ..user_code.model_file import Found, SourceKind
+from ..user_code.source_checks import check_source, check_text
+from .code_reader import read_code
 
 
 def detach_new(
@@ -34,15 +37,19 @@ def detach_new(
         UsageError: The settings or the model file are wrong, there can be no study here, or the
             job would be refused. Nothing was submitted.
     """
-    from .plan import check_request
+    from .plan import check_request, settle
 
     directory.check_place()
     check_request(settings)
-    # Another Python may be there only where the job runs, so it is checked there.
     source = Path(settings.source.path)
     check_text(source, has_entry=bool(settings.entry), python=settings.python)
+
+    def check() -> None:
+        if (found := _read(settings)) is not None:
+            settle(settings, found)
+
     try:
-        return _submit(settings, directory, arguments, notify)
+        return _submit(settings, directory, arguments, check, notify)
     finally:
         directory.give_up()  # if nothing was submitted
 
@@ -75,7 +82,7 @@ def detach_again(
     """
     from ..storage.ledger import LedgerReader
     from .resume_checks import Past
-    from .resume_plan import ResumeRequest, check_resume
+    from .resume_plan import ResumeRequest, check_resume, resumed_spaces
 
     reader = LedgerReader(directory.open())
     past = Past.read(directory, reader.facts(), reader.events())
@@ -86,22 +93,43 @@ def detach_again(
             f"with `hptune stop {directory}`"
         )
     check_resume(request, past)
-    return _submit(request.settings, directory, arguments, notify)
+
+    def check() -> None:
+        if (found := _read(request.settings)) is not None:
+            resumed_spaces(request.settings, past, found, accept_space=accept_space)
+
+    return _submit(request.settings, directory, arguments, check, notify)
+
+
+def _read(settings: StudySettings) -> Found | None:
+    """Return what the user's code declares; None if its Python is only where the job runs.
+
+    Raises:
+        UsageError: The code or its Python cannot be used.
+    """
+    if settings.source.kind is SourceKind.FILE:
+        if settings.python and shutil.which(settings.python) is None:
+            return None
+        check_source(
+            Path(settings.source.path), has_entry=bool(settings.entry), python=settings.python
+        )
+    return read_code(settings.source, settings.working_directory)
 
 
 def _submit(
     settings: StudySettings,
     directory: StudyDirectory,
     arguments: Sequence[str],
+    check: Callable[[], None],
     notify: Callable[[str], None],
 ) -> str:
     row = find_cluster(settings)
     if row.detaches is None:
         able = [each for each in CLUSTERS.rows.values() if each.detaches is not None]
-        names = ", ".join(each.choice for each in able)
+        names = " or ".join(each.choice for each in able)
         raise UsageError(
-            f"--detach submits the master to a batch system, and --cluster is {row.name}; give one "
-            f"of {names}, or leave --detach out"
+            f"--detach submits the master to a batch system, and --cluster is {row.name}; give "
+            f"{names}, or leave --detach out"
         )
-    text: str = loaded(row.detaches)(settings, directory, arguments, notify)
+    text: str = loaded(row.detaches)(settings, directory, arguments, check, notify)
     return text

@@ -174,10 +174,10 @@ def _notes_on_others(settings: StudySettings, directory: StudyDirectory) -> list
     return notes_on_last_study(others, settings.source.path)
 
 
-def plan_start(
-    settings: StudySettings, found: Found, workers: Workforce, directory: StudyDirectory
-) -> RunPlan:
-    """Plan a new study, which is to be in a directory.
+def settle(
+    settings: StudySettings, found: Found
+) -> tuple[Goals, SearchSpace, int | None, list[str]]:
+    """Settle what needs no workers: the goals, the space, the epochs, and lines for the user.
 
     Raises:
         UsageError: The settings contradict what the user's code declares.
@@ -188,7 +188,18 @@ def plan_start(
     space = SearchSpace.from_json(found.space)
     completed_points(settings.start_points, space)
     with_priors(space, settings.priors)
-    epochs = resolve_epochs(settings, found)
+    return goals, space, resolve_epochs(settings, found), notes
+
+
+def plan_start(
+    settings: StudySettings, found: Found, workers: Workforce, directory: StudyDirectory
+) -> RunPlan:
+    """Plan a new study, which is to be in a directory.
+
+    Raises:
+        UsageError: The settings contradict what the user's code declares.
+    """
+    goals, space, epochs, notes = settle(settings, found)
     layout = layout_for(workers, found, goals)
     at_once = workers.cluster.trials_at_once(layout)
     settings, why = with_search(with_entry(settings, found), space, at_once=at_once)

@@ -115,7 +115,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
     """
     facts, engine, settings = past.facts, past.engine, request.settings
     accept_space = request.accept_space
-    declared, space, changed = _spaces(settings, past, found, accept_space=accept_space)
+    declared, space, changed = resumed_spaces(settings, past, found, accept_space=accept_space)
     added, known = request.new_points(space, past.trials, engine.added)
     check_room(settings, len(added), past)
     goals = goals_of(facts)
@@ -201,10 +201,14 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     return finish, [*known, f"nothing is left to do: {searched} of {total} trials are over; {more}"]
 
 
-def _spaces(
+def resumed_spaces(
     settings: StudySettings, past: Past, found: Found, *, accept_space: bool
 ) -> tuple[SearchSpace, SearchSpace, list[str]]:
-    """Return the search space as declared now, with what only trials declared, and what changed."""
+    """Return the search space as declared now, with what only trials declared, and what changed.
+
+    Raises:
+        SpaceChangedError: It is another one than before, which `accept_space` does not allow.
+    """
     # The fact "space" is written after the event that grew it; a master may die in between.
     known = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
     before = SearchSpace.from_json(past.facts["declared_space"])

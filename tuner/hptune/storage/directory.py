@@ -51,6 +51,12 @@ class StudyDirectory:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        is_path = isinstance(path, str | os.PathLike)
+        if not is_path or not os.fspath(path):
+            raise UsageError(
+                f"the directory of a study is {path!r}; allowed is a path, such as "
+                "'studies/model-1'"
+            )
         self._path = whole_path(path)
         self._new_parents: list[Path] = []  # that `make` created, the deepest first
         self._drafts: list[Path] = []
@@ -334,8 +340,12 @@ class StudyDirectory:
                     folder.rmdir()
         self.give_up()
 
-    def open(self) -> Self:
+    def open(self, otherwise: str = "") -> Self:
         """Check that there is a study here, and return this object.
+
+        Args:
+            otherwise: A sentence on what to do where no study was begun, for the message; empty to
+                say how to start one.
 
         Raises:
             NoStudyError: There is none.
@@ -374,10 +384,8 @@ class StudyDirectory:
                     f"there is no study in {self}: {found}. Name a study's directory; `hptune list "
                     "FOLDER` finds those below a folder"
                 )
-        raise NoStudyError(
-            f"there is no study in {self}: {found}. Start one with "
-            f"`hptune run MODEL.PY --study {self}`"
-        )
+        remedy = otherwise or f"Start one with `hptune run MODEL.PY --study {self}`"
+        raise NoStudyError(f"there is no study in {self}: {found}. {remedy}")
 
     # --- the one master ---------------------------------------------------------------------
 

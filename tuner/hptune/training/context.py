@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsInt
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, SupportsFloat, SupportsInt
 
 from ..core.attempt import NEVER_ASKED, AttemptId, Cause, Halt, Report, StopAt
 from ..core.goals import Goals
@@ -20,6 +22,8 @@ from .rung_answer import RungAnswer
 if TYPE_CHECKING:
     from .parallel.ranks import Ranks
 
+_P = ParamSpec("_P")
+_DECLARATIONS = ("Int", "Float", "Choice", "Boolean", "Fixed")
 _STEPS_END = 2**63
 """The ledger holds integers below."""
 
@@ -65,18 +69,59 @@ def stated_cause(error: BaseException) -> Cause | None:
     return next((_STATED[kind] for kind in kinds if kind in _STATED), None)
 
 
+def _explains_its_call(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
+    """Let a call with other arguments than a report has say how one is written."""
+
+    def decorated(report: Callable[_P, None]) -> Callable[_P, None]:
+        signature = inspect.signature(report)
+
+        @functools.wraps(report)
+        def call(*given: _P.args, **metrics: _P.kwargs) -> None:
+            try:
+                signature.bind(*given, **metrics)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}; write {name}(epoch, loss=0.5)") from None
+            report(*given, **metrics)
+
+        return call
+
+    return decorated
+
+
+def _whole(step: SupportsInt) -> int:
+    """Return the step as an int, which Python, NumPy and the frameworks have types for.
+
+    Raises:
+        TypeError: It is no whole number.
+    """
+    try:
+        whole = int(step)
+        if whole == step:
+            return whole
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise TypeError(
+        f"trial.report: the step is {step!r}; a step is a whole number, and each metric has a "
+        "name: write trial.report(epoch, loss=0.5)"
+    )
+
+
 class OtherTuners:
     """Base class of what the user's code gets: its errors name the method that may be meant."""
 
+    _title: ClassVar[str] = "the trial"
+
     def __getattr__(self, name: str) -> Any:
         hint = ""
-        if name.startswith("suggest_"):
+        if name in _DECLARATIONS:
+            hint = "; the hyperparameters come first: objective(hp, trial)"
+        elif name.startswith("suggest_"):
             hint = "; hyperparameters are declared with hp.Float, hp.Int, hp.Choice and hp.Boolean"
         elif not name.startswith("_"):
             known = [each for each in dir(self) if not each.startswith("_")]
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+        raise AttributeError(f"{self._title} has no attribute {name!r}{hint}")
 
 
 class NonFiniteMetric(Exception):
@@ -160,6 +205,7 @@ class TrialContext(OtherTuners):
         """The rank among those on this node, from 0."""
         return 0 if self.ranks is None else self.ranks.local_rank
 
+    @_explains_its_call("trial.report")
     def report(self, step: int, **metrics: SupportsFloat) -> None:
         """Report metrics to the study. Of a parallel trial, rank 0's reports count.
 
@@ -170,15 +216,14 @@ class TrialContext(OtherTuners):
         Raises:
             NonFiniteMetric: The metric to optimise, or `loss`, is NaN or infinite. Do not catch it:
                 it ends the trial as a bad configuration.
-            TypeError: The step or a metric is not a number.
+            TypeError: The step is missing or not a whole number, a metric is not a number, or has
+                no name.
             ValueError: The step has more than 63 bits.
         """
         measured = as_metrics(metrics)
         for name in (metric for metric in metrics if metric not in measured):
             raise TypeError(f"trial.report: {name} is {metrics[name]!r}; a metric is a number")
-        if not isinstance(step, SupportsInt):
-            raise TypeError(f"trial.report: the step is {step!r}; a step is a whole number")
-        report = Report(int(step), measured)
+        report = Report(_whole(step), measured)
         if abs(report.step) >= _STEPS_END:
             raise ValueError(f"trial.report: the step is {report.step}; allowed is less than 2**63")
         self._reports.append(report)
@@ -408,6 +453,7 @@ def enter(context: TrialContext) -> None:
     _current = context
 
 
+@_explains_its_call("hptune.report")
 def report(step: int, **metrics: SupportsFloat) -> None:
     """Report metrics from a training loop that has no `trial`.
 

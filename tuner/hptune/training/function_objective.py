@@ -10,9 +10,12 @@ from ..core.goals import RETURNED_NUMBER
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
 from ..user_code.model_file import UserCode
+from ..user_code.user_errors import storable
 from .context import AttemptStopped, TrialContext, UnknownMetric
 from .results import metrics_of
 
+_MOST_CHARACTERS = 300
+"""Characters of a wrong result that are shown."""
 _MISSPELT = 0.82
 """Least likeness of a name that may be misspelt; val_accuracy and accuracy have 0.8."""
 
@@ -38,7 +41,8 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
         return Ending(Cause.RETURNED)  # rank 0's result counts
     name = _name_of_a_number(code, trial)
     goals = [goal.metric for goal in trial.goals.objectives]
-    returned = read_result(result, name, goals)
+    has_reported = bool(trial.reported) or trial.resumed_from is not None
+    returned = read_result(result, name, goals, has_reported=has_reported)
     counted = trial.metric if trial.metric in returned else name
     report = trial.report_of(counted, returned.get(counted))
     if report is None:
@@ -77,13 +81,16 @@ def _name_of_a_number(code: UserCode, trial: TrialContext) -> str:
     return next(iter(reported)) if len(reported) == 1 else RETURNED_NUMBER
 
 
-def read_result(result: Any, name: str, names: Sequence[str]) -> dict[str, float]:
+def read_result(
+    result: Any, name: str, names: Sequence[str], *, has_reported: bool = False
+) -> dict[str, float]:
     """Return the metrics in the result of an objective.
 
     Args:
         result: What it returned.
         name: The name of a number alone.
         names: The objectives, of which a tuple has the values.
+        has_reported: Whether it has reported metrics, so that a dict may have none.
 
     Raises:
         ModelFileError: It is not a result.
@@ -95,10 +102,11 @@ def read_result(result: Any, name: str, names: Sequence[str]) -> dict[str, float
             f"objective() returned {len(result)} values for {', '.join(names)}; name an "
             "objective for each of them, in their order, or return a dict"
         )
-    if metrics is None:
+    if metrics is None or not (metrics or has_reported):
         hint = ", and what it reports does not count as its result" if result is None else ""
         raise ModelFileError(
-            f"objective() returned {result!r}{hint}; allowed are a number, a dict of metrics such "
-            f"as {{{name!r}: 0.93}}, or a list of them, whose mean is taken"
+            f"objective() returned {storable(repr(result), _MOST_CHARACTERS)}{hint}; allowed are "
+            f"a number, a dict of metrics such as {{{name!r}: 0.93}}, or a list of them, whose "
+            "mean is taken"
         )
     return metrics

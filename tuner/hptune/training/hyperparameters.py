@@ -53,6 +53,8 @@ class HyperParameters(OtherTuners):
         tunes_new: Whether what is declared from now on is searched, and not fixed to its default.
     """
 
+    _title = "HyperParameters"
+
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.active_scopes: list[list[Condition]] = []
@@ -143,7 +145,8 @@ class HyperParameters(OtherTuners):
             parent_name: The hyperparameter that this one depends on.
             parent_values: The values of the parent for which this one is active.
         """
-        if not isinstance(values, Sequence):
+        # Of a text, each letter would be a choice.
+        if isinstance(values, str | bytes) or not isinstance(values, Sequence):
             raise SpaceError(f"{self._full_name(name)}: the choices are {values!r}; give a list")
         given: tuple[Any, ...] = tuple(map(plain, values))
         choices = given

@@ -32,8 +32,8 @@ from .context import StandInTrial, stated_cause
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters
 from .keras.compiled_model import (
-    check_loss,
     check_model,
+    check_names,
     default_metric,
     is_of_keras,
     metric_names,
@@ -161,7 +161,7 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
     owns_fit = code.owns_fit
     if not owns_fit:  # which trains any object
         check_model(model, code.build_text)
-    check_loss(model)
+    check_names(model)
     data = load_data(code, hp)
     arguments = {} if code.fit is not None else fit_arguments(data)[1]  # or its error
     given = {**arguments, **code.fit_arguments}

@@ -38,4 +38,10 @@ def metrics_of(result: Any, name: str, names: Sequence[str] = ()) -> dict[str, f
 
 
 def _is_number(result: Any) -> bool:
-    return isinstance(result, numbers.Real) or hasattr(result, "__float__")
+    if not isinstance(result, numbers.Real) and not hasattr(result, "__float__"):
+        return False
+    try:
+        as_number(result)
+    except (TypeError, ValueError, OverflowError):  # such as an array of several numbers
+        return False
+    return True

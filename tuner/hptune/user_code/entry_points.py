@@ -331,6 +331,33 @@ def _refuse_other_objective(name: str, value: Any) -> None:
         )
 
 
+_CALLS = {
+    "fit": ((5,), "fit(hp, model, data, callbacks, epochs)"),
+    "load_data": ((0, 1), "load_data() or load_data(hp)"),
+}
+"""How many arguments the functions beside a `build_model(hp)` get, and how they are called."""
+
+
+def check_helpers(names: Mapping[str, Any], kind: EntryKind) -> None:
+    """Check the functions that are called beside an entry point that builds a model.
+
+    Raises:
+        ModelFileError: One takes other arguments, or is no function.
+    """
+    for name, (counts, called) in _CALLS.items():
+        value = names.get(name)
+        is_called = name == "load_data" or kind is not EntryKind.HYPERMODEL
+        if value is None or kind is EntryKind.OBJECTIVE or not is_called:
+            continue
+        if callable(value) and any(_takes(value, each) for each in counts):
+            continue
+        arguments = ", ".join(_signature(value).parameters)
+        found = f"{name}({arguments}) takes other arguments" if callable(value) else ""
+        raise ModelFileError(
+            f"{found or f'{name} is {value!r}, which is no function'}; hptune calls {called}"
+        )
+
+
 def _is_own_tuner(value: Any) -> bool:
     base = _keras_tuner("Tuner")
     is_tuner = base is not None and inspect.isclass(value) and issubclass(value, base)

@@ -22,7 +22,7 @@ from typing import Any
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
 from ..files.access import exists
-from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, find_entry_point
+from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, check_helpers, find_entry_point
 from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
 from .pickling import StoredData, pickled, read_head, read_pickle, write_pickle
@@ -358,6 +358,7 @@ def _code_of_file(entry: EntryPoint, names: Mapping[str, Any]) -> UserCode:
     if "OBJECTIVE" in constants:
         constants["OBJECTIVE"] = objective_texts(constants["OBJECTIVE"])
     declared = read_hyperparameters(names.get("HYPERPARAMETERS"), given_to="HYPERPARAMETERS")
+    check_helpers(names, entry.kind)
     return replace(
         user_code(entry, names.get("fit")),
         load_data=names.get("load_data"),

@@ -85,11 +85,28 @@ def check_text(path: Path, *, has_entry: bool, python: str = "") -> None:
     """Check a model file's source as `check_source` does, where its Python may be missing.
 
     Raises:
-        ModelFileError: The file is not Python, or a script of another tuner.
+        ModelFileError: The file is not Python, has the name of a module that it imports, or is a
+            script of another tuner.
     """
     tree = check_syntax(path, python)
+    _refuse_own_name(tree, path)
     if not has_entry:
         refuse_other_searches(tree, path.name)
+
+
+def _refuse_own_name(tree: ast.Module, path: Path) -> None:
+    """Refuse a file such as keras.py that imports keras, and so itself."""
+    imported: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported += [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            imported.append(node.module or "")
+    if any(name.partition(".")[0] == path.stem for name in imported):
+        raise ModelFileError(
+            f"{path.name} imports {path.stem}, which is its own name, so it would import itself; "
+            f"rename the file, such as to my_{path.name}"
+        )
 
 
 def _check_python(python: str) -> None:

@@ -24,6 +24,18 @@ _MOST_CHARACTERS = 20_000
 _ARGUMENT_CHARACTERS = 60
 """Longest argument that is repeated in a hint."""
 
+_NO_INPUT = (
+    "nobody can answer input() in a trial: read the value from a file or an environment variable"
+)
+_PROGRAM = (
+    "sys.exit was called: put what runs the file as a program under `if __name__ == '__main__':`, "
+    "and raise an exception where a configuration is wrong"
+)
+_ABSOLUTE = (
+    "import a module beside it by its name, as in `from layers import Block`, and one of another "
+    "folder after adding that folder to PYTHONPATH"
+)
+
 _HPTUNE = str(Path(__file__).parents[1])
 
 
@@ -69,16 +81,30 @@ def one_line(error: BaseException) -> str:
     """Return an error as one line for people; of a missing module, with what to do."""
     if isinstance(error, HptuneError):
         return " ".join(error.message.split())
-    text = " ".join(without_colours(str(error)).split())
+    text = " ".join(without_colours(text_of(error)).split())
     # Keras adds a list of all arguments, with their arrays; it stays in the traceback.
     text = text.partition(" Arguments received by ")[0]
     name = type(error).__name__
     line = f"{name}: {text[:300]}" if text else name
+    if isinstance(error, SystemExit):
+        return f"{line}; {_PROGRAM}"
+    if isinstance(error, EOFError) and text == "EOF when reading a line":
+        return f"{line}; {_NO_INPUT}"
+    if isinstance(error, ImportError) and text.startswith("attempted relative import"):
+        return f"{line}; the file is in no package: {_ABSOLUTE}"
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return line
     if remedy := how_to_install(error.name):
         return f"{line}; install it with: {remedy}"
     return f"{line}; install it in this environment ({sys.prefix}), or correct the name"
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's text, whatever a class of the user's own does there."""
+    try:
+        return str(error)
+    except Exception as other:  # of the user's __str__
+        return f"(its text cannot be had: {type(other).__name__} in __str__)"
 
 
 def without_colours(text: str) -> str:

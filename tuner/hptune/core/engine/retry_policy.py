@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..attempt import FROM_OUTSIDE, Cause, Ending, Halt, Outcome
+from ..attempt import FROM_OUTSIDE, NON_FINITE_REMEDY, Cause, Ending, Halt, Outcome
 from ..failure_policy import Action, FailureRule
 from ..goals import Goals, unknown_metric
 from ..messages import Finish, FinishReason
@@ -199,6 +199,9 @@ class FailureTally:
         if ending.cause is Cause.UNKNOWN_METRIC and not self._any_success:
             return Finish(FinishReason.UNKNOWN_METRIC, ending.reason)
         self._failed += 1
+        words = ending.reason
+        if ending.cause is Cause.NON_FINITE:
+            words += f"; {NON_FINITE_REMEDY}"
         if len(self._first) < self._limit:
             self._first.append(ending.fingerprint)
             is_full = len(self._first) == self._limit
@@ -207,13 +210,10 @@ class FailureTally:
                 count = "trial" if is_one else f"{self._limit} trials"
                 reason = (
                     f"the first {count}{self._of_this_run} "
-                    f"{'failed' if is_one else 'all failed the same way'}: {ending.reason}"
+                    f"{'failed' if is_one else 'all failed the same way'}: {words}"
                 )
                 return Finish(FinishReason.SAME_FAILURE, reason, ending.detail)
         if self._max is not None and self._failed > self._max:
-            reason = (
-                f"{self._failed} trials failed, allowed are {self._max}; "
-                f"the last one: {ending.reason}"
-            )
+            reason = f"{self._failed} trials failed, allowed are {self._max}; the last one: {words}"
             return Finish(FinishReason.TOO_MANY_FAILURES, reason, ending.detail)
         return None

@@ -16,6 +16,11 @@ from .keras_tuner_project import is_project, read_project
 from .optuna_storage import is_storage, read_storage
 from .table import is_table, read_table
 
+_ALLOWED = (
+    "allowed are the directory of a study or of a KerasTuner project, a .csv or .json file of "
+    "trials, and a storage of Optuna"
+)
+
 
 def check_source(name: str) -> None:
     """Check that past trials can be read from here, before the seconds that the model takes.
@@ -29,13 +34,15 @@ def check_source(name: str) -> None:
     if is_file(path):
         if not is_table(path):
             raise UsageError(
-                f"--warm-start {name} is a file that cannot be read as trials; allowed are .csv, "
-                ".json, a storage of Optuna, and the directories of studies and of KerasTuner"
+                f"--warm-start {name} is a file that cannot be read as trials; {_ALLOWED}"
             )
         return
-    if path.suffix and not exists(path):
-        raise UsageError(f"--warm-start {name}: there is no such file or directory")
-    StudyDirectory(path).open()
+    if not exists(path):
+        raise UsageError(
+            f"--warm-start {name}: there is no such file or directory, and so no study to learn "
+            f"from; {_ALLOWED}. `hptune list FOLDER` finds the studies below a folder"
+        )
+    StudyDirectory(path).open(otherwise=f"For --warm-start, {_ALLOWED}")
 
 
 def read_source(name: str, *, hyperparameters: Set[str], metrics: Sequence[str]) -> FoundTrials:

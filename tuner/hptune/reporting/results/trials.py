@@ -8,7 +8,14 @@ from operator import attrgetter
 from pathlib import Path
 
 from ... import text
-from ...core.attempt import Attempt, AttemptId, Report, ReportedValue
+from ...core.attempt import (
+    NON_FINITE_REMEDY,
+    Attempt,
+    AttemptId,
+    Cause,
+    Report,
+    ReportedValue,
+)
 from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from ..table import aligned, fields, table
@@ -201,6 +208,7 @@ def trial_text(
         ("", f"trained again as {text.trials(again)}" if again else ""),
         *(("", f"infeasible: {each}") for each in view.goals.broken(trial.metrics)),
         ("reason", text.clean(trial.reason)),
+        ("", NON_FINITE_REMEDY if _is_non_finite(trial, attempts) else ""),
         *note_lines(view, trial.number),
         ("time", text.duration(_seconds(view, attempts, now))),
         ("log", text.path(log) if log else "none yet"),
@@ -224,6 +232,12 @@ def trial_details(
     tree = trial_tree(view, trial, by_trial(view.attempts).get(trial.number, []), reports)
     model = view.models.get(trial.number)
     return {"study": view.directory, **tree, "log": log and str(log), "model": model}
+
+
+def _is_non_finite(trial: Trial, attempts: Sequence[Attempt]) -> bool:
+    """Return whether a trial failed because a metric became NaN or infinite."""
+    last = next(reversed(attempts), None)
+    return trial.state is TrialState.FAILED and last is not None and last.cause is Cause.NON_FINITE
 
 
 def _curve_lines(view: StudyView, reports: Sequence[ReportedValue], width: int | None) -> list[str]:

@@ -14,13 +14,14 @@ from ...core.attempt import (
     FROM_OUTSIDE,
     MISNAMED,
     NEVER_ASKED,
+    NON_FINITE_REMEDY,
     Attempt,
     AttemptId,
     Cause,
     Ending,
     Outcome,
 )
-from ...core.goals import RETURNED_NUMBER
+from ...core.goals import MEASURED, RETURNED_NUMBER, metric_meant
 from ...core.messages import (
     AttemptEnded,
     AttemptWaits,
@@ -83,6 +84,7 @@ class Notifications:
         self._pruner = pruner
         self._objectives = objectives
         self._lacking: dict[int, set[str]] = {}
+        self._reported: dict[int, dict[str, float]] = {}
         self._unnamed = unnamed
         self._shows_joins = not workers_are_known
         self._memory_bytes = memory_bytes
@@ -130,10 +132,10 @@ class Notifications:
                     trial = f"trial {event.attempt.trial}"
                     self._show_once("waits", f"{trial} {event.reason}; other trials may wait, too")
                 case Reported() if self._pruner != "none":
+                    number = event.attempt.trial
+                    self._reported.setdefault(number, {}).update(event.report.metrics)
                     lacking = set(self._objectives) - set(event.report.metrics)
-                    self._lacking.setdefault(event.attempt.trial, lacking).intersection_update(
-                        lacking
-                    )
+                    self._lacking.setdefault(number, lacking).intersection_update(lacking)
                 case UserRequested(refused=""):
                     self._urgent += _requested(event)
                 case _:
@@ -160,7 +162,14 @@ class Notifications:
                     f"had stopped it: {NEVER_ASKED}. Call it after each report, and return if it "
                     "is True",
                 )
-            if MISNAMED in attempt.reason:
+            if attempt.cause is Cause.NON_FINITE and attempt.outcome is Outcome.ERRORED:
+                self._show_once(
+                    "nan",
+                    f"trial {attempt.id.trial}: {attempt.reason}. The study goes on, and the "
+                    "search avoids such configurations; if many trials end so, "
+                    f"{NON_FINITE_REMEDY}",
+                )
+            if MISNAMED in attempt.reason and attempt.outcome is Outcome.FINISHED:
                 self._show_once("objective", f"trial {attempt.id.trial}: {attempt.reason}")
             self._check_memory(attempt)
             self._check_gpus(attempt)
@@ -169,14 +178,14 @@ class Notifications:
         """Observe trials that ended."""
         for trial in trials:
             lacking = sorted(self._lacking.pop(trial.number, ()))
+            reported = [text.clean(name) for name in self._reported.pop(trial.number, ())]
             if trial.state is not TrialState.COMPLETE:
                 continue
             if lacking:
                 self._show_once(
                     "pruner",
                     f"--pruner {self._pruner} can stop no trial: no report of trial {trial.number} "
-                    f"has {' and '.join(lacking)}. Report all objectives at each step, or make "
-                    "those a --constraint",
+                    f"has {' and '.join(lacking)}. {self._how_to_report(lacking, reported)}",
                 )
             if self._pruner != "none" and trial.step is None:
                 self._show_once(
@@ -186,6 +195,17 @@ class Notifications:
                 )
 
             self._check_objective(trial)
+
+    def _how_to_report(self, lacking: Sequence[str], reported: Sequence[str]) -> str:
+        names = " and ".join(map(text.clean, lacking))
+        them = "them" if lacking[1:] else "it"
+        if set(lacking) <= {*MEASURED}:
+            return f"hptune measures {them} once in a trial; make {them} a --constraint"
+        advice = f"It reports {', '.join(reported) or 'none'}; report {names} at each step too"
+        if len(self._objectives) > len(lacking):
+            return f"{advice}, or make {them} a --constraint"
+        near = next(filter(None, (metric_meant(name, reported) for name in lacking)), "")
+        return f"{advice}, or optimise {near or 'one of those'} (--objective)"
 
     def _check_objective(self, trial: Trial) -> None:
         reported = [text.clean(name) for name in trial.metrics if name != RETURNED_NUMBER]

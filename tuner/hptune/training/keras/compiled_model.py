@@ -11,6 +11,8 @@ from ...errors import ModelFileError
 from .objective import MUST_RETURN
 
 _ACCURACY = ("accuracy", "acc")
+_OF_ANY_LOSS = (*_ACCURACY, "crossentropy", "ce")
+"""Metrics that Keras chooses by the loss."""
 
 
 def check_model(model: Any, built_by: str) -> None:
@@ -19,6 +21,11 @@ def check_model(model: Any, built_by: str) -> None:
     Raises:
         ModelFileError: It is no compiled model.
     """
+    if isinstance(model, type):
+        raise ModelFileError(
+            f"{built_by} returned the class {model.__name__}; {MUST_RETURN}: make one with "
+            f"{model.__name__}(…)"
+        )
     if not callable(getattr(model, "fit", None)) or not hasattr(model, "compile"):
         other = "; train other models in objective(hp, trial)" if hasattr(model, "fit") else ""
         raise ModelFileError(f"{built_by} returned {model!r}; {MUST_RETURN}{other}")
@@ -29,23 +36,29 @@ def check_model(model: Any, built_by: str) -> None:
         )
 
 
-def check_loss(model: Any) -> None:
-    """Check the names of losses, which Keras looks up only when it trains.
+def check_names(model: Any) -> None:
+    """Check the names of losses and metrics, which Keras looks up only when it trains.
 
     Raises:
         ModelFileError: Keras does not know one of them.
     """
     import keras
 
-    for name in _loss_names(_compile_config(model).get("loss")):
-        try:
-            keras.losses.get(name)
-        except ValueError as error:
-            near = difflib.get_close_matches(name, dir(keras.losses), 1)
-            hint = f"; did you mean {near[0]}?" if near else " (see keras.losses)"
-            raise ModelFileError(
-                f"the loss is {name!r}, which Keras does not know{hint}"
-            ) from error
+    config = _compile_config(model)
+    for kind in ("loss", "metrics", "weighted_metrics"):
+        one, module = ("loss", "losses") if kind == "loss" else ("metric", "metrics")
+        known: Any = getattr(keras, module)
+        for name in _texts(config.get(kind)):
+            if one == "metric" and name in _OF_ANY_LOSS:
+                continue
+            try:
+                known.get(name)
+            except ValueError as error:
+                near = difflib.get_close_matches(name, [*_OF_ANY_LOSS, *dir(known)], 1)
+                hint = f"; did you mean {near[0]}?" if near else f" (see keras.{module})"
+                raise ModelFileError(
+                    f"the {one} is {name!r}, which Keras does not know{hint}"
+                ) from error
 
 
 def metric_names(model: Any) -> list[str]:
@@ -99,15 +112,15 @@ def normalises_parts(model: Any) -> bool:
     )
 
 
-def _loss_names(config: Any) -> Iterator[str]:
-    """Yield the losses that are given as texts, of all outputs."""
+def _texts(config: Any) -> Iterator[str]:
+    """Yield the losses or metrics that are given as texts, of all outputs."""
     if isinstance(config, str):
         yield config
     elif isinstance(config, Mapping | list | tuple):
         is_object = isinstance(config, Mapping) and "class_name" in config
         inner = config.values() if isinstance(config, Mapping) else config
         for each in () if is_object else inner:
-            yield from _loss_names(each)
+            yield from _texts(each)
 
 
 def _compile_config(model: Any) -> Mapping[str, Any]:

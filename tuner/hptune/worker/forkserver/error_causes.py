@@ -19,7 +19,7 @@ from ...core.attempt import Cause, Ending, Halt
 from ...errors import DISK_FULL, ProgramFailed
 from ...training.context import AttemptStopped, NonFiniteMetric, UnknownMetric, stated_cause
 from ...training.resume.checkpoint import NoRoom
-from ...user_code.user_errors import one_line, user_traceback
+from ...user_code.user_errors import one_line, text_of, user_traceback
 
 _LEAST_BYTES = 1_000_000
 
@@ -149,7 +149,7 @@ def cause_of(error: BaseException, *, has_gpu: bool) -> Cause:
         if isinstance(each, OSError) and each.errno in _OF_MACHINE:
             return Cause.WORKER_LOST
         if _is_out_of_memory(each):
-            of_host = not has_gpu or any(word in str(each) for word in _HOST_MEMORY)
+            of_host = not has_gpu or any(word in text_of(each) for word in _HOST_MEMORY)
             return Cause.OUT_OF_MEMORY if of_host else Cause.DEVICE_OUT_OF_MEMORY
     return Cause.EXCEPTION
 
@@ -159,7 +159,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
     if names & {"OutOfMemoryError", "ResourceExhaustedError"}:
         return True  # torch, TensorFlow
     if names & _GENERIC_ERRORS and not isinstance(error, RecursionError):
-        text = str(error)
+        text = text_of(error)
         return any(word in text for word in (*_OUT_OF_MEMORY, "CPUAllocator: can't allocate"))
     return False
 
