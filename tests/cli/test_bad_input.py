@@ -87,7 +87,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
             [*RUN, "--repeats", "3", "--confirm", "2"],
             ["--repeats is 3 and --confirm is 2", "leave one out"],
         ),
-        ([*RUN, "--warm-start", "nowhere"], ["no study", "nowhere", "allowed are the directory"]),
+        ([*RUN, "--warm-start", "nowhere"], ["no study", "nowhere", "allowed are .csv, .json"]),
         ([*RUN, "--warm-start", "empty"], ["no study in empty", "For --warm-start, allowed are"]),
         ([*RUN, "--search", "optuna:TPE"], ["'optuna:TPE'", "'optuna:TPESampler'?"]),
         ([*RUN, "--search", "nowhere:Mine"], ["nowhere is not installed", "no such file in"]),

@@ -17,8 +17,7 @@ from .optuna_storage import is_storage, read_storage
 from .table import is_table, read_table
 
 _ALLOWED = (
-    "allowed are the directory of a study or of a KerasTuner project, a .csv or .json file of "
-    "trials, and a storage of Optuna"
+    "allowed are .csv, .json, a storage of Optuna, and the directories of studies and of KerasTuner"
 )
 
 
