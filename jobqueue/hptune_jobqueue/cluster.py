@@ -23,7 +23,7 @@ from .image import check_image
 from .job_kinds import JobKind, size_suffix
 from .job_reports import JobLine
 from .jobs import Jobs
-from .jobs_file import remove_jobs
+from .jobs_file import Problem, remove_jobs
 from .nodes import Partition
 from .scheduler import OwnScheduler
 from .script import WorkerCommand, job_of, job_script
@@ -308,6 +308,10 @@ class SlurmCluster:
     def shown(self) -> tuple[Job, ...]:
         """Return the jobs that are not over, as Slurm last showed them."""
         return () if self._jobs is None else self._jobs.snapshot()
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Return why no jobs can be submitted or seen now."""
+        return () if self._jobs is None else self._jobs.problems()
 
     def drained(self) -> list[str]:
         """Return the addresses of the workers that must take no more trials."""

@@ -12,7 +12,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .errors import ClosedForNowError, NoSlurmError, SlurmUnavailableError, SubmissionError
+from .errors import (
+    ClosedForNowError,
+    NoAccountingError,
+    NoSlurmError,
+    SlurmUnavailableError,
+    SubmissionError,
+)
 from .nodes import SINFO_FORMAT, Partition, node_names, parse_gpus, parse_sinfo
 
 SQUEUE_FORMAT = "%i|%j|%T|%r|%P|%N|%e|%S|%V"
@@ -56,6 +62,9 @@ _CLOSED_FOR_NOW = re.compile(
 )
 """Messages of refusals that end with the partition's pause, the maintenance, or other jobs of the
 user (such as QOSMaxSubmitJobPerUserLimit)."""
+
+_NO_ACCOUNTING = "accounting storage is disabled"
+"""Part of sacct's message where the cluster has no accounting."""
 
 _WHICH_SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
 """Environment variables by which commands find their cluster and prove who asks."""
@@ -241,6 +250,9 @@ class Slurm:
 
         A job that was requeued has lines for each of its runs. With `--allocations` it would leave
         out the steps, but also what the jobs used.
+
+        Raises:
+            NoAccountingError: The cluster keeps no accounting.
         """
         return self._ask(
             *("sacct", "--parsable2", "--noheader", "--duplicates", f"--format={columns}"),
@@ -265,13 +277,17 @@ class Slurm:
         number = self._submitted(command, script)
         return tuple(f"{number}_{i}" for i in range(count))
 
-    def submit_one(self, script: str) -> str:
+    def submit_one(self, script: str, *, what: str = "the job") -> str:
         """Submit one job, not as an array; returns its id.
+
+        Args:
+            script: The job script.
+            what: Which job it is, for the message.
 
         Raises:
             SubmissionError: Slurm refuses it.
         """
-        return self._submitted(["sbatch", "--parsable"], script)
+        return self._submitted(["sbatch", "--parsable"], script, what=what)
 
     def exclude(self, job: str, nodes: Iterable[str]) -> None:
         """Have Slurm start a pending job on none of these nodes, in place of those before.
@@ -300,13 +316,17 @@ class Slurm:
         count, _, state = shown.strip().partition(" ")
         return int(count) if count.isdecimal() else 0, state.strip() == "RUNNING"
 
-    def check(self, script: str) -> None:
+    def check(self, script: str, *, what: str = "the job") -> None:
         """Have Slurm check a script without submitting it.
+
+        Args:
+            script: The job script.
+            what: Which job it is, for the message.
 
         Raises:
             SubmissionError: Slurm would refuse it.
         """
-        self._submitted(["sbatch", "--test-only"], script)
+        self._submitted(["sbatch", "--test-only"], script, what=what)
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel jobs; those that are over already are ignored."""
@@ -353,9 +373,9 @@ class Slurm:
         """Return when a job must end, in seconds since the epoch; no number if unknown."""
         return self._ask("squeue", "--noheader", f"--jobs={job}", "--format=%e").strip()
 
-    def _submitted(self, command: list[str], script: str) -> str:
+    def _submitted(self, command: list[str], script: str, *, what: str = "the job") -> str:
         """Run an sbatch; returns the id of the job or the array that it prints, if it has one."""
-        printed = self._accepted(command, script)
+        printed = self._accepted(command, script, what=f"{what}{_place_of(script)}")
         # A site may print a banner before it.
         ids = re.findall(r"^(\d+)(?:;\S*)?\s*$", printed, re.MULTILINE)
         if not ids and "--test-only" not in command:
@@ -386,6 +406,7 @@ class Slurm:
             # The last line has the error; those before it lead to it.
             words = _message(done.stderr).rpartition("; ")[2].rstrip(".")
             kind = NoSlurmError if words.startswith("fatal") else SlurmUnavailableError
+            kind = NoAccountingError if _NO_ACCOUNTING in words else kind
             raise kind(f"{command[0]} failed: {words}")
         return done.stdout
 
@@ -443,6 +464,24 @@ def _defaults(script: str) -> dict[str, str]:
         for name, option in _SUBMISSION_DEFAULTS.items()
         if name in os.environ and not re.search(rf"^#SBATCH ({option})", script, re.MULTILINE)
     }
+
+
+def _place_of(script: str) -> str:
+    r"""Return the partition and account that a script asks for, to be added to a message.
+
+    >>> _place_of("#SBATCH -p gpu"), _place_of("#SBATCH --partition=gpu\n#SBATCH -A mine")
+    (' in partition gpu, with your default account', ' in partition gpu, with account mine')
+    >>> _place_of("#SBATCH -n 1")
+    ', with your default account'
+    """
+    found = dict[str, str]()
+    for letter, name in (("p", "partition"), ("A", "account")):
+        pattern = rf"^#SBATCH (?:-{letter}\s*|--{name}[=\s]\s*)(\S+)"
+        if asked := re.findall(pattern, script, re.MULTILINE):
+            found[name] = asked[-1]  # sbatch obeys the last one
+    partition = f" in partition {found['partition']}" if "partition" in found else ""
+    account = found.get("account") or _defaults(script).get("SBATCH_ACCOUNT")
+    return f"{partition}, with {f'account {account}' if account else 'your default account'}"
 
 
 def _message(stderr: str) -> str:

@@ -19,6 +19,10 @@ class ClosedForNowError(SubmissionError):
     """Slurm takes no jobs of this kind at present, as during maintenance; later it may."""
 
 
+class NotStartedError(SubmissionError):
+    """Slurm has accepted a job, and did not start it in time; later it may."""
+
+
 class SlurmUnavailableError(JobQueueError):
     """Slurm's commands do not answer; `ADVICE` says what to do."""
 
@@ -29,6 +33,12 @@ class NoSlurmError(SlurmUnavailableError):
     """Slurm's commands are missing here, or know no Slurm."""
 
     ADVICE = "Run this where Slurm answers, such as on a login node"
+
+
+class NoAccountingError(SlurmUnavailableError):
+    """The cluster keeps no accounting of its jobs."""
+
+    ADVICE = "Its administrators can enable it"
 
 
 class JobsFailError(JobQueueError):

@@ -14,6 +14,9 @@ from .jobs_file import Problem, ShownJobs, by_id, write_jobs
 class JobNews:
     """The news of one study's jobs; only `line` may be called from any thread.
 
+    Attributes:
+        problems: Why no jobs can be submitted or seen now; may be read from any thread.
+
     Args:
         tell: Takes a line for the user.
         directory: Where to keep the file.
@@ -24,6 +27,7 @@ class JobNews:
         self._directory = directory
         self._last: dict[str, str] = {}
         self._problems: dict[str, Problem] = {}
+        self.problems: tuple[Problem, ...] = ()
         self._setups: set[str] = set()
         self._summary = ""
 
@@ -42,10 +46,12 @@ class JobNews:
         self.once(text, about=about)
         since = self._problems[about].since if about in self._problems else time.time()
         self._problems[about] = Problem(text, since)
+        self.problems = tuple(self._problems.values())
 
     def solved(self, about: str) -> None:
         """Show no problem on this subject any more."""
         self._problems.pop(about, None)
+        self.problems = tuple(self._problems.values())
         self._last.pop(about, None)
 
     def setup(self, job: Job, log_file: Path) -> None:
@@ -61,5 +67,4 @@ class JobNews:
         if summary and summary != self._summary:
             self._summary = summary
             self._tell(JobLine(summary, is_summary=True))
-        problems = tuple(self._problems.values())
-        write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(jobs)), problems))
+        write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(jobs)), self.problems))

@@ -19,6 +19,7 @@ from .job_kinds import JobKind, JobKinds
 from .job_news import JobNews
 from .job_records import ALIVE, JobRecords
 from .job_reports import JobLine, counted
+from .jobs_file import Problem
 from .plan import JobPlan, LiveJob, plan
 from .polling import Polling, silence_text
 from .sizing import Need
@@ -159,6 +160,10 @@ class Jobs:
     def snapshot(self) -> tuple[Job, ...]:
         """Return the jobs that are not over, as Slurm last showed them."""
         return self._records.present()
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Return why no jobs can be submitted or seen now."""
+        return self._news.problems
 
     def drained(self) -> frozenset[str]:
         """Return the ids of the jobs whose workers must take no more trials."""

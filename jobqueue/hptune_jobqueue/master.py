@@ -16,7 +16,7 @@ from .config import ANY_PARTITION, Shape, SlurmConfig, check_notice
 from .errors import ConfigError, SlurmUnavailableError, SubmissionError
 from .nodes import Partition
 from .script import MASTER_NOTICE, master_script
-from .sizing import chosen_partitions
+from .sizing import allowing, chosen_partitions
 from .values import clock
 
 _DEFAULT_MEMORY_BYTES = 2 * 10**9
@@ -27,6 +27,8 @@ _PATIENCE_SECONDS = 10.0
 """How long one command may take before the job's end; then it is tried again."""
 
 _PAUSE_SECONDS = 1.0
+
+_WHAT = "the master's job ([master] in the slurm.toml)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,8 @@ def master_shape(config: SlurmConfig, partitions: Sequence[Partition]) -> Shape:
     """Return what the master's job asks for: by slurm.toml, else little, for as long as possible.
 
     Raises:
-        ConfigError: There is no such partition, or the notice is longer than the walltime.
+        ConfigError: There is no such partition, it allows no such walltime, or the notice is
+            longer than the walltime.
     """
     given = dict(config.master)
     default = next((each.name for each in partitions if each.is_default and each.is_up), None)
@@ -82,10 +85,26 @@ def master_shape(config: SlurmConfig, partitions: Sequence[Partition]) -> Shape:
     given.setdefault("memory", _DEFAULT_MEMORY_BYTES)
     shape = Shape(name="master", **given)
     try:
+        allowing(shape, partitions)
         check_notice(shape)
     except ConfigError as error:
         raise ConfigError(f"[master]: {error}") from error
     return shape
+
+
+def planned_master_script(order: MasterOrder) -> str:
+    """Return the script of the job; nothing is submitted.
+
+    Raises:
+        ConfigError: As `master_shape`.
+        SlurmUnavailableError: There is no Slurm here, or it does not answer.
+    """
+    return _script(order, master_shape(order.config, Slurm().partitions()))
+
+
+def _script(order: MasterOrder, shape: Shape) -> str:
+    name = master_name(order.study)
+    return master_script(shape, order.lines, job_name=name, log=order.log_file)
 
 
 def submit_master(order: MasterOrder) -> Job:
@@ -100,12 +119,12 @@ def submit_master(order: MasterOrder) -> Job:
     shape = master_shape(order.config, slurm.partitions())
     if there := find_master(order.study):
         raise ConfigError(f"the study has a master already: Slurm job {there.id}")
-    name = master_name(order.study)
-    script = master_script(shape, order.lines, job_name=name, log=order.log_file)
-    slurm.check(script)
+    script = _script(order, shape)
+    slurm.check(script, what=_WHAT)
     order.directory.mkdir(parents=True, exist_ok=True)
     order.script_file.write_text(script, encoding="utf-8")
-    job_id = slurm.submit_one(script)
+    job_id = slurm.submit_one(script, what=_WHAT)
+    name = master_name(order.study)
     return Job(job_id, name, JobState.PENDING, "PENDING", partition=shape.partition)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from .commands import Job, JobState, Slurm
 from .config import Shape
-from .errors import SlurmUnavailableError, SubmissionError
+from .errors import NotStartedError, SlurmUnavailableError, SubmissionError
 from .job_kinds import JobKind
 from .job_records import UNSHOWN_SECONDS
 from .script import with_command
@@ -44,8 +44,8 @@ def run_one_off_job(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
         The job as Slurm last showed it.
 
     Raises:
-        SubmissionError: Slurm refuses the job, or does not start it in time; the reason is
-            Slurm's.
+        SubmissionError: Slurm refuses the job, or would never start it; the reason is Slurm's.
+        NotStartedError: Slurm has not started it in time.
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
     slurm = Slurm()
@@ -68,8 +68,9 @@ def run_one_off_job(kind: JobKind, command: str, *, wait_seconds: float) -> Job:
                 job = replace(job, state=JobState.OVER)
             late = time.monotonic() > deadline
             if job.state is JobState.PENDING and (late or job.is_hopeless):
-                when = f"in {wait_seconds:g} s" if late else "and never will be"
-                raise SubmissionError(
+                when = "and never will be" if job.is_hopeless else f"in {wait_seconds:g} s"
+                make = SubmissionError if job.is_hopeless else NotStartedError
+                raise make(
                     f"job {job_id} was not started {when}; Slurm's reason is "
                     f"{job.reason or 'not given'}"
                 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .config import ANY_PARTITION, Shape
 from .errors import ConfigError
 from .nodes import NodeShape, Partition
-from .values import gigabytes
+from .values import clock, gigabytes
 
 MEBIBYTE = 1024**2
 
@@ -136,11 +136,9 @@ def size_worker(node: NodeShape, need: Need, shape: Shape) -> WorkerShape:
         ConfigError: No trial fits, or the shape asks for more than the node has.
     """
     limit = NodeShape(
-        cpus=_limited(shape.cpus, node.cpus, "cpus"),
-        memory_bytes=_limited(shape.memory or None, node.memory_bytes, "memory"),
-        gpus=(
-            (shape.gpu_type or "", _limited(shape.gpus, node.gpu_count(shape.gpu_type), "gpus")),
-        ),
+        cpus=_limited(shape, "cpus", node.cpus),
+        memory_bytes=_limited(shape, "memory", node.memory_bytes),
+        gpus=((shape.gpu_type or "", _limited(shape, "gpus", node.gpu_count(shape.gpu_type))),),
     )
     fit = how_many_fit(limit, need)
     each = need.gpus_where(limit.gpu_count())
@@ -191,23 +189,26 @@ def chosen_partitions(names: str, partitions: Sequence[Partition]) -> list[Parti
     return [known[name] for name in names.split(",")]
 
 
-def _allowing(shape: Shape, partitions: Sequence[Partition]) -> list[Partition]:
-    """Return the shape's partitions, which must allow its walltime; of any, one is enough."""
+def allowing(shape: Shape, partitions: Sequence[Partition]) -> list[Partition]:
+    """Return the shape's partitions, which must allow its walltime; of any, one is enough.
+
+    Raises:
+        ConfigError: There is no such partition, or its time limit is too short.
+    """
     chosen = chosen_partitions(shape.partition, partitions)
     short = [
         partition
         for partition in chosen
         if partition.limit_seconds is not None and shape.walltime_seconds > partition.limit_seconds
     ]
-    allowing = [partition for partition in chosen if partition not in short]
-    if short and not (allowing and shape.partition == ANY_PARTITION):
+    others = [partition for partition in chosen if partition not in short]
+    if short and not (others and shape.partition == ANY_PARTITION):
         longest = max(short, key=lambda partition: partition.limit_seconds or 0)
-        limit = longest.limit_seconds or 0
         raise ConfigError(
-            f"walltime is {shape.walltime}, but partition {longest.name} allows {limit} s "
-            f"({limit / 3600:.3g} h) at most"
+            f"walltime is {shape.walltime}, but partition {longest.name} allows "
+            f"{clock(longest.limit_seconds or 0)} at most"
         )
-    return allowing
+    return others
 
 
 def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> WorkerShape:
@@ -221,7 +222,7 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
         ConfigError: There is no such partition or type of GPUs, the time limit is too short, or
             no trial fits.
     """
-    nodes = [each for chosen in _allowing(shape, partitions) for each in chosen.nodes]
+    nodes = [each for chosen in allowing(shape, partitions) for each in chosen.nodes]
     if not nodes:
         raise ConfigError(f"partition {shape.partition} has no nodes")
     _check_gpu_type(shape, nodes, partitions)
@@ -292,11 +293,16 @@ def _gpus_elsewhere(partitions: Sequence[Partition]) -> str:
     return f"; GPUs are in {', '.join(found)}" if found else "; Slurm shows GPUs in no partition"
 
 
-def _limited(asked: int | None, there: int, name: str) -> int:
-    if asked is None:
+def _limited(shape: Shape, key: str, there: int) -> int:
+    """Return how much of a node a job may have: what the shape asks for, else all."""
+    asked: int | None = getattr(shape, key)
+    if asked is None or (key == "memory" and not asked):
         return there
     if asked > there:
-        raise ConfigError(f"{name} is {asked}, but a node of the partition has {there}")
+        shown = gigabytes if key == "memory" else str
+        raise ConfigError(
+            f"{key} is {shown(asked)}, but a node of partition {shape.partition} has {shown(there)}"
+        )
     return asked
 
 

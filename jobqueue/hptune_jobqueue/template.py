@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from .commands import Slurm
+from .errors import ClosedForNowError, SubmissionError
 from .nodes import NodeShape, Partition
 from .values import clock, gigabytes
 
@@ -45,25 +47,62 @@ _LONGEST_SECONDS = 4 * 3600
 """The walltime in the template at most: short jobs start sooner."""
 
 
-def template_text(partitions: Sequence[Partition], *, account: str | None = None) -> str:
+def refused_partitions(
+    slurm: Slurm, partitions: Sequence[Partition], *, account: str | None = None
+) -> dict[str, str]:
+    """Return the partitions in which Slurm takes no small job of the user, and its words.
+
+    Nothing is submitted. Partitions that take no jobs for now are left out.
+
+    Raises:
+        SlurmUnavailableError: Slurm does not answer.
+    """
+    refused = {}
+    for partition in partitions:
+        options = [f"-p {partition.name}", "-n 1", "-t 1"]
+        options += ["--gres=gpu:1"] if partition.gpu_types() else []
+        options += [f"-A {account}"] if account else []
+        lines = ["#!/bin/sh", *(f"#SBATCH {option}" for option in options), ""]
+        try:
+            slurm.check("\n".join(lines))
+        except ClosedForNowError:
+            continue
+        except SubmissionError as error:
+            refused[partition.name] = str(error).partition(": ")[2]
+    return refused
+
+
+def template_text(
+    partitions: Sequence[Partition],
+    *,
+    account: str | None = None,
+    refused: Mapping[str, str] | None = None,
+) -> str:
     """Return the text of a slurm.toml with all partitions, all but one of them as comments.
 
-    The chosen partition is one with GPUs if there are any, Slurm's default one among equals.
+    The chosen partition is one with GPUs if there are any, Slurm's default one among equals. One
+    that refuses the user's jobs is chosen only if all do.
 
     Args:
         partitions: The partitions of the cluster.
         account: The user's account; None if unknown.
+        refused: The partitions in which Slurm takes no job of the user, and its words.
     """
+    refused = refused or {}
     usable = [
         partition
         for partition in partitions
         if partition.is_up and any(count for _, count in partition.nodes)
-    ]
-    chosen = min(usable or partitions, key=lambda each: (not each.gpu_types(), not each.is_default))
+    ] or partitions
+    open_ones = [partition for partition in usable if partition.name not in refused]
+    chosen = min(open_ones or usable, key=lambda each: (not each.gpu_types(), not each.is_default))
     limit = min(_LONGEST_SECONDS, chosen.limit_seconds or _LONGEST_SECONDS)
     says = f'account = "{account}"' if account else '# account = "project"'
     parts = [_HEAD.format(walltime=clock(limit), account=says)]
-    parts += [_shape(partition, is_chosen=partition is chosen) for partition in partitions]
+    parts += [
+        _shape(partition, refused.get(partition.name, ""), is_chosen=partition is chosen)
+        for partition in partitions
+    ]
     return "\n".join(parts)
 
 
@@ -79,7 +118,7 @@ def describe_node(node: NodeShape) -> str:
     return ", ".join(words)
 
 
-def _shape(partition: Partition, *, is_chosen: bool) -> str:
+def _shape(partition: Partition, refusal: str, *, is_chosen: bool) -> str:
     mark = "" if is_chosen else "# "
     limit = partition.limit_seconds
     longest = "no time limit" if limit is None else f"at most {clock(limit)}"
@@ -88,6 +127,8 @@ def _shape(partition: Partition, *, is_chosen: bool) -> str:
         facts.append("Slurm's default")
     lines = [f"# {partition.name}: {', '.join(facts)}"]
     lines += [f"#   {count} x {describe_node(node)}" for node, count in partition.nodes]
+    if refusal:
+        lines.append(f"#   Slurm refuses your jobs there: {refusal}")
     if is_chosen and partition.gpu_types():
         lines.append("#   A trial gets one GPU. If the model trains on cores, use")
         lines.append("#   `hptune run … --gpus-per-trial 0`; then no GPU is requested.")

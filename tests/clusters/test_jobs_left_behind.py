@@ -75,7 +75,7 @@ def test_a_status_that_is_watched_ends_when_the_masters_job_is_gone(
     assert ended.code == 0, ended.err
     waiting, over = ended.out.strip().split("\n\n")
     assert "is Slurm job 7 (pending in gpu: Priority)" in waiting
-    assert "and is gone" in over
+    assert "The last master that was a Slurm job has ended; its output is in" in over
 
 
 @pytest.mark.slow  # two runs; the cancelling is the same as that of `stop`

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from hptune.clusters.shown_jobs import jobs_json, jobs_line, jobs_text
+from hptune.clusters.shown_jobs import jobs_json, jobs_line, jobs_text, watched_jobs_text
 from hptune_jobqueue.commands import parse_squeue
 from hptune_jobqueue.jobs_file import Problem, ShownJobs, by_id, remove_jobs, write_jobs
 
@@ -42,7 +42,14 @@ def test_jobs_are_shown_with_slurms_reasons_and_expected_starts(tmp_path: Path) 
         "jobs     none, as Slurm showed them 8s ago",
         "         since 11:00: no job can be submitted to partition gpu now",
     ]
+    line = "since 11:00: no job can be submitted to partition gpu now"
+    assert watched_jobs_text(tmp_path, now=now) == f"{line} (as Slurm showed them 8s ago)"
+    write_jobs(folder, ShownJobs(now - 8, tuple(by_id(jobs)), (problem,)))
+    shown = watched_jobs_text(tmp_path, now=now)
+    assert shown.startswith("1 running on g1; 1 pending in ")
+    assert shown.endswith(f"; {line} (as Slurm showed them 8s ago)")
     remove_jobs(folder)
+    assert watched_jobs_text(tmp_path, now=now) == ""
     assert jobs_text(tmp_path, now=now) == ""
 
 

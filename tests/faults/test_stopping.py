@@ -165,6 +165,7 @@ while not os.path.exists({str(gate)!r}):
     wait_for(reached.exists, "its code to be read")
     status = cli("status", "study")
     assert (status.code, "is being started by process" in status.err) == (2, True), status
+    watched = hptune.start("status", hptune.study(), "--watch")
     stop = hptune.start("stop", hptune.study())
     requests = hptune.study() / "requests"
     wait_for(lambda: requests.read_bytes() or stop.process.poll() is not None, "the request")
@@ -173,6 +174,8 @@ while not os.path.exists({str(gate)!r}):
     assert (stopped.code, stopped.err) == (0, "")
     assert f"continue with: hptune resume {hptune.study().name}" in stopped.out
     assert started.wait().code == 130
+    seen = watched.wait()
+    assert (seen.code, "is being started by process" in seen.out) == (0, True), seen
 
 
 def test_twice_means_at_once(hptune: Hptune) -> None:

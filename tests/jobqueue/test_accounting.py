@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -101,4 +102,6 @@ def test_a_study_without_jobs_and_a_slurm_without_accounting_are_said(
     )
     ended = CliRunner().invoke(main, ["slurm", "usage", directory])
     assert ended.exit_code == 1
-    assert "cannot be read: sacct failed: Slurm accounting storage is disabled" in ended.output
+    assert "this cluster keeps no accounting (sacct failed: Slurm acc" in ended.output
+    assert re.search(r"trials held \S+ core hours", ended.output)
+    assert "again" not in ended.output

@@ -113,6 +113,22 @@ def test_refusals_that_pass_differ_from_others(
     assert caught.type is error
 
 
+def test_a_refusal_says_where_the_job_was_to_run_and_who_pays(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands.make("sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
+    script = "#!/bin/sh\n#SBATCH -p gpu\n"
+    slurm = Slurm()
+    for text, account, what, said in (
+        (script, "", "the job", "the job in partition gpu, with your default account: Invalid"),
+        (f"{script}#SBATCH -A mine\n", "others", "it", "it in partition gpu, with account mine:"),
+        (script, "others", "it", "it in partition gpu, with account others: Invalid account"),
+    ):
+        monkeypatch.setenv("SBATCH_ACCOUNT", account)
+        with pytest.raises(SubmissionError, match=f"^Slurm refuses {said}"):
+            slurm.check(text, what=what)
+
+
 def test_a_banner_before_the_number_of_a_job_is_skipped(commands: Commands) -> None:
     commands.make("sbatch", "echo '--- Welcome to 2 systems ---'\necho\necho '7;gpu'")
     assert Slurm().submit("", 1) == ("7_0",)

@@ -64,7 +64,15 @@ def test_a_partition_that_takes_no_jobs_for_now_is_waited_for(queue: Queue, tmp_
 
     queue.submit = closed  # type: ignore[method-assign] # it fails
     notes: list[str] = []
-    drive(jobs_of(queue, tmp_path, notes=notes), queue)
+    jobs, problems = jobs_of(queue, tmp_path, notes=notes), list[list[str]]()
+
+    def seen(queue: Queue) -> dict[str, bool]:
+        problems.append([problem.text for problem in jobs.problems()])
+        return {}
+
+    drive(jobs, queue, useful=seen)
+    assert problems[0] == [notes[0]], "why no job runs, for those who look"
+    assert problems[-1] == []
     assert (len(tries), len(queue.there)) == (4, 1)
     assert notes[0].startswith("no job can be submitted to partition p now, so it is tried again")
 

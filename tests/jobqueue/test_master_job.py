@@ -8,8 +8,14 @@ import pytest
 
 from commands import Commands
 from hptune_jobqueue.config import parse_config
-from hptune_jobqueue.errors import ConfigError
-from hptune_jobqueue.master import RequeueInquiry, RequeueOutcome, master_shape
+from hptune_jobqueue.errors import ConfigError, SubmissionError
+from hptune_jobqueue.master import (
+    MasterOrder,
+    RequeueInquiry,
+    RequeueOutcome,
+    master_shape,
+    submit_master,
+)
 from hptune_jobqueue.nodes import parse_sinfo
 from hptune_jobqueue.script import master_script
 from real_runs import wait_for
@@ -93,12 +99,27 @@ def test_what_is_said_of_it_counts() -> None:
             r"\[master\]: there is no partition 'gup'; Slurm has cpu, gpu, short",
         ),
         ('partition = "short"', r"\[master\]: notice_seconds is 120, but a job ends after 60 s"),
+        (
+            'partition = "gpu"\nwalltime = "2-0"',
+            r"\[master\]: walltime is 2-0, but partition gpu allows 1-00:00:00 at most",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(text: str, said: str) -> None:
     config = parse_config(f"{TOP}[master]\n{text}")
     with pytest.raises(ConfigError, match=said):
         master_shape(config, PARTITIONS)
+
+
+def test_a_refusal_says_that_it_is_the_masters_job(commands: Commands, tmp_path: Path) -> None:
+    commands.make("sinfo", "echo 'cpu*|up|infinite|8|64000|(null)|2|idle'")
+    commands.make("squeue", "")
+    commands.make("sbatch", "echo 'sbatch: error: Invalid qos specification' >&2; exit 1")
+    config = parse_config('partition = "cpu"\nwalltime = "1:00:00"\n[master]\nqos = "lnog"')
+    order = MasterOrder(config=config, study="a", directory=tmp_path / "jobs", lines=[])
+    with pytest.raises(SubmissionError, match=r"the master's job \(\[master\] in .*Invalid qos"):
+        submit_master(order)
+    assert not order.directory.exists()
 
 
 def test_only_what_makes_sense_for_it_can_be_said() -> None:

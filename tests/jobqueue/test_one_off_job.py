@@ -10,9 +10,10 @@ import pytest
 from hptune_jobqueue import one_off_job
 from hptune_jobqueue.commands import JobState
 from hptune_jobqueue.config import parse_config
+from hptune_jobqueue.errors import NotStartedError, SubmissionError
 from hptune_jobqueue.job_kinds import JobKind
 from hptune_jobqueue.one_off_job import run_one_off_job
-from job_queue import Queue, ended, job_kind, quick_queue, running
+from job_queue import Queue, ended, job_kind, pending_for, quick_queue, running
 
 
 @pytest.fixture
@@ -40,6 +41,23 @@ def test_one_that_squeue_shows_late_is_waited_for(queue: Queue, kind: JobKind) -
     queue.before_answer = late
     job = run_one_off_job(kind, "--version", wait_seconds=60)
     assert (job.slurm_state, job.node) == ("COMPLETED", "n1")
+
+
+@pytest.mark.parametrize(
+    ("reason", "error", "said"),
+    [
+        ("Priority", NotStartedError, "was not started in 0 s; Slurm's reason is Priority"),
+        ("QOSMinGRES", SubmissionError, "was not started and never will be"),
+    ],
+)
+def test_only_what_may_start_later_counts_as_late(
+    queue: Queue, kind: JobKind, reason: str, error: type[Exception], said: str
+) -> None:
+    queue.change["once"] = pending_for(reason)
+    queue.submit = lambda script, count, **_: Queue.submit(queue, "once", count)  # type: ignore[method-assign] # one script
+    with pytest.raises(SubmissionError, match=said) as caught:
+        run_one_off_job(kind, "--version", wait_seconds=0)
+    assert caught.type is error
 
 
 def test_one_that_squeue_never_shows_is_cancelled(

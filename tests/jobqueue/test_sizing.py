@@ -139,7 +139,12 @@ def test_what_the_shape_says_is_what_is_asked_for() -> None:
         ({}, Need(gpus=5), "1 core and 5 GPUs"),
         ({}, Need(memory_bytes=10**12), "1 core, 0 GPUs and 1,000 GB"),
         ({"gpu_type": "h100"}, Need(gpus=1), "16 cores, 0 GPUs"),
-        ({"cpus": 17}, Need(), "cpus is 17, but a node of the partition has 16"),
+        ({"cpus": 17}, Need(), "cpus is 17, but a node of partition main has 16"),
+        (
+            {"memory": 10**11},
+            Need(),
+            "memory is 100 GB, but a node of partition main has 68.7 GB",
+        ),
         ({"gpus": 1}, Need(gpus=2), "1 GPU"),
         ({"trials_per_job": 5}, Need(gpus=1), "trials_per_job is 5, but"),
     ],
@@ -168,7 +173,7 @@ def test_a_site_may_choose_the_partition() -> None:
     day = dataclasses.replace(SHAPE, partition="*", walltime="1-0")
     assert choose_worker(partitions, day, Need(cpus=16, gpus=4)).gpus == 4
     only = tuple(each for each in partitions if each.name == "gpu")
-    with pytest.raises(ConfigError, match="walltime is 2-0, but partition gpu allows 86400 s"):
+    with pytest.raises(ConfigError, match="but partition gpu allows 1-00:00:00 at most"):
         choose_worker(only, any_of_them, Need())
 
 

@@ -322,7 +322,7 @@ def test_jobs_that_slurm_refuses_in_mid_study_end_it_safely(
     finally:
         slurm.run("scontrol", "update", "PartitionName=gpu", "AllowAccounts=ALL")
     assert ended.code == 1, ended.err
-    assert "Slurm refuses the job: " in ended.err
+    assert "Slurm refuses the job in partition gpu, with your default account: " in ended.err
     assert "No job is left, so the study has stopped; nothing is lost" in ended.err
     assert states(hptune.study()).keys() <= {"WAITING", "RUNNING"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,11 @@ def test_what_init_writes_is_what_script_takes(cli: InProcess, slurm: PrivateSlu
     ended = cli("slurm", "init", "--account", "project")
     assert (ended.code, ended.err) == (0, "")
     assert "Wrote slurm.toml" in ended.out
+    written = (cli.directory / "slurm.toml").read_text()
+    refused = re.findall(
+        r"^# (\w+): .*\n(?:#   \d.*\n)*#   Slurm refuses your jobs", written, re.MULTILINE
+    )
+    assert refused == ["closed"], written
     again = cli("slurm", "init")
     assert again.code == 2
     assert "slurm.toml already exists" in again.err
@@ -71,12 +77,12 @@ def test_what_cannot_be_had_is_said_at_once_and_leaves_nothing(
             (),
             "there is no partition 'gup'; Slurm has closed,",
         ),
-        ('partition = "short"\nwalltime = "30"', (), "partition short allows 300 s"),
+        ('partition = "short"\nwalltime = "30"', (), "partition short allows 00:05:00 at most"),
         (f'{cpu}\ndirectives = ["--time=1-0"]', (), "Requested time limit is invalid"),
         (
             'partition = "closed"\nwalltime = "10"\naccount = "me"',
             (),
-            "Invalid account or account/par",
+            "refuses the job in partition closed, with account me: Invalid account or account/par",
         ),
         (f'{gpu}\ninterface = "ib9"', (), "ib9"),
         (

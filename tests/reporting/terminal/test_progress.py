@@ -167,6 +167,22 @@ def test_an_idle_study_says_that_nothing_runs() -> None:
     ]
 
 
+def test_an_idle_study_says_what_its_jobs_wait_for_and_goes_on_saying_it() -> None:
+    progress, stream = plain()
+    idle = replace(snapshot(workers=0), jobs="2 pending in gpu: Resources")
+    for second in range(0, 1300, 10):
+        progress.update(idle, (), float(second))
+    words = "0/10 trials; nothing runs on 0 workers; jobs: 2 pending in gpu: Resources"
+    assert [line.split(maxsplit=1) for line in stream.getvalue().splitlines()] == [
+        ["30s", words],
+        ["10m30s", words],
+        ["20m30s", words],
+    ]
+    for second in range(1300, 4000, 10):
+        progress.update(replace(idle, paused_by="ada"), (), float(second))
+    assert stream.getvalue().count("paused: nothing runs") == 1
+
+
 def test_the_time_before_the_first_trial_counts() -> None:
     progress, stream = plain()
     began_at = time.time() - 100.0

@@ -61,7 +61,7 @@ def status(directory: Path, *, as_json: bool, watches: bool) -> None:
 
         seldom = _seldom(lambda: master_job(found))
         with output_errors():
-            watch(lambda: _watched(found, seldom()), sys.stdout)
+            watch(lambda: _begun(found) or _watched(found, seldom()), sys.stdout)
         return
     echo(_status_json(found) if as_json else _watched(found, master_job(found)).text)
 
@@ -79,9 +79,19 @@ def _seldom(ask: Callable[[], _Answer]) -> Callable[[], _Answer]:
     return answer
 
 
+def _begun(found: StudyDirectory) -> Watched | None:
+    """Return the state of a study whose first run still reads the model; None of any other."""
+    from ..reporting.terminal.watch import Watched
+
+    if found.has_ledger or (owner := found.owner()) is None:
+        return None
+    words = f"The study in {found} is being started by {owner}, which still reads the model."
+    return Watched(words, is_over=False)
+
+
 def _watched(found: StudyDirectory, master: MasterJob | None) -> Watched:
     """Return the state of a study, which may also wait in Slurm's queue."""
-    from ..clusters.shown_jobs import jobs_text
+    from ..clusters.shown_jobs import jobs_text, watched_jobs_text
     from ..reporting.results.summary import status_text
     from ..reporting.terminal.watch import Watched
     from ..study import Study
@@ -93,9 +103,10 @@ def _watched(found: StudyDirectory, master: MasterJob | None) -> Watched:
     # Asked first: a run that ends now is shown once more.
     is_over = found.owner() is None and not has_job
     now = time.time()
-    view, jobs = Study(found).view(), jobs_text(found.path, now=now)
-    words = [status_text(view, now=now, width=terminal_width()), jobs]
-    words += [] if master is None else [master.text()]
+    view, jobs = Study(found).view(), watched_jobs_text(found.path, now=now)
+    words = [status_text(view, now=now, width=terminal_width()), jobs_text(found.path, now=now)]
+    if master is not None and (has_job or view.master is None):
+        words.append(master.text())
     return Watched("\n".join(filter(None, words)), is_over, view, jobs)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hptune_jobqueue.commands import Job, JobState
-from hptune_jobqueue.jobs_file import read_jobs
+from hptune_jobqueue.jobs_file import Problem, read_jobs
 
 from .. import text
 
@@ -38,22 +38,32 @@ def jobs_text(study: Path, *, now: float) -> str:
         more = sum(map(len, [*alike.values()][_JOBS_SHOWN:]))
         rows[_JOBS_SHOWN:] = [f"and {text.plural(more, 'other')}: hptune status --json"]
     lines = [f"jobs     {counts or 'none'}, as Slurm showed them {ago} ago"]
-    rows += [
-        f"since {_clock(problem.since, now)}: {text.clean(problem.text)}"
-        for problem in shown.problems
-    ]
+    rows += _problem_texts(shown.problems, now)
     return "\n".join([*lines, *(f"         {row}" for row in rows)])
+
+
+def watched_jobs_text(study: Path, *, now: float) -> str:
+    """Return the same as one paragraph, which the run's own screen has; empty if there are none."""
+    shown = read_jobs(study / "jobs")
+    if shown is None or not (line := jobs_line(shown.jobs, shown.problems, now=now)):
+        return ""
+    return f"{line} (as Slurm showed them {text.duration(max(0.0, now - shown.at))} ago)"
+
+
+def _problem_texts(problems: Sequence[Problem], now: float) -> list[str]:
+    return [f"since {_clock(each.since, now)}: {text.clean(each.text)}" for each in problems]
 
 
 def _named(ids: Sequence[str]) -> str:
     return ids[0] if len(ids) == 1 else f"{ids[0]} and {text.plural(len(ids) - 1, 'other')}"
 
 
-def jobs_line(jobs: Sequence[Job], *, now: float) -> str:
+def jobs_line(jobs: Sequence[Job], problems: Sequence[Problem] = (), *, now: float) -> str:
     """Return how many jobs run, and how many are pending and why; empty if there are none.
 
     Args:
         jobs: The jobs that are not over.
+        problems: Why there are no others.
         now: The time in seconds since the epoch.
     """
     others = Counter(job.slurm_state.lower() for job in jobs if job.state is not JobState.PENDING)
@@ -70,7 +80,7 @@ def jobs_line(jobs: Sequence[Job], *, now: float) -> str:
     for alike in sorted(pending.values(), key=len, reverse=True):
         first = min(alike, key=lambda job: job.starts_at or math.inf)
         parts.append(f"{len(alike)} {job_text(first, now=now)}")
-    return "; ".join(parts)
+    return "; ".join([*parts, *_problem_texts(problems, now)])
 
 
 def job_text(job: Job, *, now: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import queue
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,11 +16,11 @@ from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.config import read_config
 from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError
 from hptune_jobqueue.job_reports import JobLine
-from hptune_jobqueue.master import notice_seconds
+from hptune_jobqueue.master import MasterOrder, notice_seconds, planned_master_script
 from hptune_jobqueue.nodes import Partition
 from hptune_jobqueue.polling import answer_of
 from hptune_jobqueue.sizing import Need
-from hptune_jobqueue.template import template_text
+from hptune_jobqueue.template import refused_partitions, template_text
 
 from ..config.settings import StudySettings
 from ..core.notice import Notice, Notify, Subject
@@ -149,8 +150,8 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         return [Notice(line.text, subjects[line.is_summary]) for line in lines]
 
     def jobs_text(self, now: float) -> str:
-        """Return how many jobs run, and how many are pending and why."""
-        return jobs_line(self.jobs.shown(), now=now)
+        """Return how many jobs run, how many are pending and why, and why there are no others."""
+        return jobs_line(self.jobs.shown(), self.jobs.problems(), now=now)
 
     def prepare(self, notify: Notify) -> None:
         """Have Slurm check the jobs; wait while it does not answer.
@@ -201,8 +202,10 @@ def slurm_toml(account: str | None) -> str:
     Raises:
         UsageError: There is no Slurm here, or it does not answer.
     """
+    slurm = Slurm()
     try:
-        partitions = Slurm().partitions(with_hidden=False)
+        partitions = slurm.partitions(with_hidden=False)
+        refused = refused_partitions(slurm, partitions, account=account)
     except SlurmUnavailableError as error:
         raise UsageError(
             f"{error}. {error.ADVICE}; or write "
@@ -211,17 +214,31 @@ def slurm_toml(account: str | None) -> str:
         ) from error
     if not partitions:
         raise UsageError("Slurm shows you no partition; ask the administrators of the cluster")
-    return template_text(partitions, account=account)
+    return template_text(partitions, account=account, refused=refused)
 
 
 def script_texts(config: Path, study: Path, resources: Resources) -> list[str]:
     """Return the job script of each shape that can hold such a trial; nothing is submitted.
 
+    If the slurm.toml describes the master's job, its script follows.
+
     Raises:
         UsageError: The slurm.toml is wrong, or asks for something that does not exist.
     """
+    order = _order(config, study, None)
     with translated_errors():
-        return [kind.script for kind in job_kinds(_order(config, study, None), _need(resources))]
+        scripts = [kind.script for kind in job_kinds(order, _need(resources))]
+        if order.config.master:
+            command = shlex.join(["--study", str(study), "--slurm", str(config)])
+            lines = [
+                f"cd {shlex.quote(str(Path.cwd()))} || exit",
+                f"python -m hptune run MODEL_FILE {command}",
+            ]
+            plan = MasterOrder(
+                config=order.config, study=order.name, directory=order.directory, lines=lines
+            )
+            scripts.append(planned_master_script(plan))
+    return scripts
 
 
 def check_jobs(

@@ -49,11 +49,11 @@ class MasterJob:
 
     def text(self) -> str:
         """Return a sentence for the user."""
-        where = f"it writes into {shlex.quote(str(self.log))}"
+        log = shlex.quote(str(self.log))
         if self.job is None:
-            return f"The master was a Slurm job, and is gone; {where}."
+            return f"The last master that was a Slurm job has ended; its output is in {log}."
         words = job_text(self.job, now=time.time())
-        return f"The master is Slurm job {self.job.id} ({words}); {where}."
+        return f"The master is Slurm job {self.job.id} ({words}); it writes into {log}."
 
     def to_json(self) -> dict[str, object]:
         """Return plain values; all but `log` are None if there is no job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import TextIO
@@ -15,6 +16,9 @@ from .progress import LABEL_CELLS, EndedTrial, RunHeader, TrialRate, is_waiting,
 
 HEARTBEAT_SECONDS = 30.0
 """Shortest time between two heartbeat lines, so that a log stays short."""
+
+_REMINDER_SECONDS = 600.0
+"""Time after which the line of a study in which nothing runs is repeated."""
 
 _CONFIGURATION_CHARACTERS = 200
 _RUNNING_TRIALS_NAMED = 8
@@ -50,6 +54,7 @@ class PlainProgress:
         self._epochs: int | None = None
         self._heartbeat_at: float | None = None
         self._heartbeat: tuple[str, ...] = ()
+        self._written_at = -math.inf
         self._stall_reason = ""
         self._began_at = time.time()
 
@@ -79,7 +84,7 @@ class PlainProgress:
             self._heartbeat_at = now
         elif now - self._heartbeat_at >= HEARTBEAT_SECONDS:
             self._heartbeat_at = now
-            self._write_heartbeat(snapshot)
+            self._write_heartbeat(snapshot, now)
 
     def note(self, notice: Notice) -> None:
         """Write one line, with the time since the start."""
@@ -117,16 +122,18 @@ class PlainProgress:
             parts.append(text.shorten(configuration, _CONFIGURATION_CHARACTERS))
         return "; ".join(parts)
 
-    def _write_heartbeat(self, snapshot: StudySnapshot) -> None:
+    def _write_heartbeat(self, snapshot: StudySnapshot, now: float) -> None:
         done = text.progress(snapshot.ended, snapshot.budget_trials)
         parts = [self._running_text(snapshot)]
         if (best := snapshot.best) is not None:
             parts.insert(0, f"best {text.measured(best.value)} (trial {best.number})")
         if failed := snapshot.counts.get(TrialState.FAILED):
             parts.insert(0, f"{failed} failed")
-        if (heartbeat := (done, *parts)) == self._heartbeat:
+        is_idle = not snapshot.running and not snapshot.paused_by
+        is_due = is_idle and now - self._written_at >= _REMINDER_SECONDS
+        if (heartbeat := (done, *parts)) == self._heartbeat and not is_due:
             return
-        self._heartbeat = heartbeat
+        self._heartbeat, self._written_at = heartbeat, now
         if (left := self._rate.seconds_left(snapshot, self._epochs)) is not None:
             parts.insert(0, f"{text.duration(left)} left")
         self._write("; ".join((done, *parts)))
@@ -134,7 +141,8 @@ class PlainProgress:
     def _running_text(self, snapshot: StudySnapshot) -> str:
         if not snapshot.running:
             paused = "paused: " if snapshot.paused_by else ""
-            return f"{paused}nothing runs on {text.plural(snapshot.workers, 'worker')}"
+            idle = f"{paused}nothing runs on {text.plural(snapshot.workers, 'worker')}"
+            return f"{idle}; jobs: {snapshot.jobs}" if snapshot.jobs else idle
         named = []
         for run in snapshot.running[:_RUNNING_TRIALS_NAMED]:
             known = run.latest is not None or is_waiting(run)
