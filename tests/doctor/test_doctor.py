@@ -21,6 +21,7 @@ from hptune.doctor.machine import check_machine, check_slurm, check_versions
 from hptune.doctor.storage import check_storage
 from hptune.files.filesystem import Mount
 from hptune.worker.gpus import vendor
+from hptune_jobqueue.script import NOTICE
 from in_process import InProcess
 from real_runs import Hptune, wait_for
 from requirements import unavailable
@@ -200,6 +201,15 @@ def test_gpus_of_amd_and_what_is_set_against_them(
 def test_slurm_and_the_process_must_agree(granted: dict[str, str], status: Status) -> None:
     (finding,) = check_slurm({"SLURM_JOB_ID": "7", **granted}, cores=4, gpus=2)
     assert finding.status is status
+
+
+def test_who_did_not_start_the_job_is_not_told_to_start_it_otherwise() -> None:
+    granted = {"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "8"}
+    (own,) = check_slurm(granted, cores=4, gpus=0)
+    (ours,) = check_slurm({**granted, NOTICE: "120"}, cores=4, gpus=0)
+    assert "start with srun" in own.advice
+    assert "start with srun" not in ours.advice
+    assert "administrators" in ours.advice
 
 
 def test_the_number_of_gpus_that_slurm_granted_may_have_sockets() -> None:

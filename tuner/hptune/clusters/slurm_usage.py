@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hptune_jobqueue.accounting import usage_of
-from hptune_jobqueue.errors import SlurmUnavailableError
+from hptune_jobqueue.errors import NoAccountingError, SlurmUnavailableError
 
 from ..errors import StudyError
 from ..storage.directory import StudyDirectory
@@ -30,6 +30,11 @@ def usage_lines(
     """
     try:
         usage = usage_of(jobs_name(directory.path), since=since)
+    except NoAccountingError as error:
+        raise StudyError(
+            f"this cluster keeps no accounting ({error}), so it is unknown what the jobs used. The "
+            f"study's trials held {_hours(core_hours, gpu_hours)}"
+        ) from error
     except SlurmUnavailableError as error:
         raise StudyError(f"Slurm's accounting cannot be read: {error}. {error.ADVICE}") from error
     if not usage.jobs:

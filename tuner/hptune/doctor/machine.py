@@ -9,6 +9,8 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 
+from hptune_jobqueue.script import NOTICE
+
 from ..core.resources import size
 from ..worker import devices
 from ..worker.gpus.machine import Gpus
@@ -147,11 +149,15 @@ def check_slurm(environment: Mapping[str, str], *, cores: int, gpus: int) -> Ite
     if granted_gpus.isdigit() and int(granted_gpus) != gpus:
         wrong.append(f"Slurm granted {granted_gpus} GPUs, this process sees {gpus}")
     if wrong:
-        yield warned(
-            "Slurm",
-            f"job {job}: {'; '.join(wrong)}",
-            "start with srun, so that Slurm confines the process to its grant; if the numbers "
-            "still differ, ask the cluster's admins about cgroup.conf",
+        # A job that hptune submits starts its worker without srun.
+        advice = (
+            "no key of the slurm.toml changes this: ask the cluster's administrators whether "
+            "slurm.conf has the node's true size, and whether cgroup.conf confines jobs to "
+            "what they are granted (ConstrainCores, ConstrainDevices)"
+            if NOTICE in environment
+            else "start with srun, so that Slurm confines the process to its grant; if the numbers "
+            "still differ, ask the cluster's administrators about cgroup.conf"
         )
+        yield warned("Slurm", f"job {job}: {'; '.join(wrong)}", advice)
     else:
         yield passed("Slurm", f"job {job}: this process may use exactly what Slurm granted")

@@ -13,7 +13,13 @@ from pathlib import Path
 from hptune_jobqueue.cluster import ClusterOrder, job_kinds, scheduler_file
 from hptune_jobqueue.commands import Job
 from hptune_jobqueue.config import Shape, SlurmConfig, read_config
-from hptune_jobqueue.errors import ConfigError, JobQueueError, SlurmUnavailableError
+from hptune_jobqueue.errors import (
+    ClosedForNowError,
+    ConfigError,
+    JobQueueError,
+    NotStartedError,
+    SlurmUnavailableError,
+)
 from hptune_jobqueue.job_kinds import JobKind
 from hptune_jobqueue.one_off_job import run_one_off_job, shortened
 from hptune_jobqueue.sizing import Need
@@ -59,10 +65,18 @@ def examine_jobs(
         except SlurmUnavailableError as error:
             yield replace(failed(_NAME, str(error), error.ADVICE), where=where)
         except JobQueueError as error:
-            advice = "correct the slurm.toml, see sinfo and squeue --start, or increase --wait"
-            yield replace(failed(_NAME, str(error), advice), where=where)
+            yield replace(failed(_NAME, str(error), _advice(error)), where=where)
         except OSError as error:
             yield replace(failed(_NAME, str(error), "see the study directory above"), where=where)
+
+
+def _advice(error: JobQueueError) -> str:
+    """Return what to do where no job has run."""
+    if isinstance(error, NotStartedError):
+        return "increase --wait, or choose another partition; squeue --start has expected starts"
+    if isinstance(error, ClosedForNowError):
+        return "try again later, or choose another partition in the slurm.toml; see sinfo"
+    return "correct the slurm.toml: sinfo lists the partitions, sacctmgr show assoc your accounts"
 
 
 def _examine_one(
