@@ -60,6 +60,8 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--executions-per-trial", "2"], ["--confirm trains the best configurations"]),
         ([*RUN, "--overwrite"], ["--overwrite", "a study is never overwritten"]),
         (["import", "DIR"], ["No such command 'import'", "--warm-start SOURCE"]),
+        (["watch", "DIR"], ["No such command 'watch'", "`hptune status --watch`"]),
+        (["ls"], ["No such command 'ls'", "`hptune list`"]),
         ([*RUN, "--epoch", "3"], ["No such option --epoch. Did you mean --epochs?"]),
         ([*RUN, "--memory", "3GB"], ["Did you mean --memory-per-trial?"]),
         ([*RUN, "--search", "randm"], ["'randm'", "grid", "Did you mean 'random'?"]),

@@ -39,10 +39,20 @@ from .scaling import scaling
 from .slurm import slurm
 
 _ELSEWHERE = {
+    "clean": "to delete a study, delete its directory",
+    "delete": "to delete a study, delete its directory",
+    "init": "write a model file (`hptune help first-study`), or `hptune slurm init` for Slurm",
     "import": "`hptune run MODEL_FILE --warm-start SOURCE` learns from the trials of other tuners",
     "optimize": "use `hptune run MODEL_FILE`",
+    "ls": "use `hptune list`",
+    "plot": "use `hptune report`, which writes a page with plots",
+    "remove": "to delete a study, delete its directory",
+    "results": "use `hptune best` or `hptune trials`",
+    "rm": "to delete a study, delete its directory",
     "search": "use `hptune run MODEL_FILE`",
+    "show-best": "use `hptune best`",
     "tune": "use `hptune run MODEL_FILE`",
+    "watch": "use `hptune status --watch`",
 }
 
 

@@ -44,9 +44,9 @@ def choose(space: SearchSpace, *, trials: int | None, parallel_trials: int) -> C
     size = space.size()
     if size is not None and trials is not None and size <= trials:
         return Choice("grid", f"{trials} trials cover all {size} configurations", _whole(space))
+    if trials == 1:
+        return Choice("sobol", "a single trial has no results to learn from")
     if trials is not None and trials <= parallel_trials:
-        if trials == 1:
-            return Choice("sobol", "a single trial has no results to learn from")
         return Choice(
             "sobol", f"all {trials} trials run in parallel, with no results to learn from"
         )
@@ -62,7 +62,7 @@ def choose(space: SearchSpace, *, trials: int | None, parallel_trials: int) -> C
             f"{parallel_trials} trials run in parallel, and {conditional} of {len(space)} "
             "hyperparameters are conditional",
         )
-    return Choice("bayesian", f"it needs the fewest trials, and there are {trials}")
+    return Choice("bayesian", f"it needs the fewest trials, and {trials} are planned")
 
 
 def _whole(space: SearchSpace) -> int:

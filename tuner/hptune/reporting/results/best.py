@@ -139,7 +139,7 @@ def _means(confirmation: Confirmation) -> list[str]:
     if len(confirmation.counted) == 1:  # one value has no spread
         return [text.measured(value) for value in confirmation.mean.values]
     return [
-        f"{text.measured(mean)} ± {deviation:.2g}"
+        f"{text.measured(mean)} ± {deviation:.2g}" if deviation else text.measured(mean)
         for mean, deviation in zip(confirmation.mean.values, confirmation.deviations, strict=True)
     ]
 
@@ -149,6 +149,8 @@ def _trainings(confirmation: Confirmation) -> str:
     failed = f", {confirmation.failed} more failed" if confirmation.failed else ""
     if len(confirmation.counted) == 1:
         return f"one repeat, trial {numbers}{failed}"
+    if not any(confirmation.deviations):
+        return f"the same in trials {numbers}{failed}"
     return f"mean ± standard deviation of trials {numbers}{failed}"
 
 
