@@ -270,6 +270,7 @@ def _measure(options: argparse.Namespace, folder: Path, environment: Mapping[str
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
+    print(f"running {options.trials} trials of {options.seconds:g} s …", file=sys.stderr)
     master = psutil.Process(run.pid)
     while run.poll() is None:
         with contextlib.suppress(psutil.Error):

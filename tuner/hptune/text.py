@@ -207,6 +207,15 @@ def params(of: Params) -> dict[str, str]:
     return {name: param(value) for name, value in of.items()}
 
 
+def exact_params(of: Params) -> dict[str, str]:
+    """Return the same with every digit, so that the texts reproduce the trial.
+
+    >>> exact_params({"lr": 0.0001234567, "units": 64, "activation": "relu"})
+    {'lr': '0.0001234567', 'units': '64', 'activation': 'relu'}
+    """
+    return {name: clean(str(value)) for name, value in of.items()}
+
+
 def assignments(params: Params) -> list[str]:
     """Return each hyperparameter as `name=value`, in the order of the configuration."""
     return [f"{clean(name)}={param(value)}" for name, value in params.items()]

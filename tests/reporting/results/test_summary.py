@@ -342,7 +342,7 @@ def test_the_best_trial_with_its_model() -> None:
         "val_accuracy 0.9000 (max, from epoch 5/5)",
         "val_loss 0.3123",
         "hyperparameters",
-        "learning_rate 0.001235",
+        "learning_rate 0.00123456",
         "units 128",
         "activation relu",
         "model 'runs/my digits/best/model.keras'",
@@ -490,3 +490,16 @@ def test_the_end_without_any_success_points_to_the_failures() -> None:
     assert "hptune trials 'runs/my digits' --state failed" in shown
     assert "best" not in shown
     assert "load_model" not in shown
+
+
+def test_equal_repeats_show_no_spread() -> None:
+    equal = [
+        VIEW.trials[0],
+        *(trial(each, value=0.937, origin="confirm of 0", step=5) for each in (6, 7)),
+    ]
+    shown = status_text(replace(VIEW, trials=equal, attempts=(), master=None), now=0.0)
+    assert "±" not in shown
+    assert "0.9370  val_accuracy (max), trial 0, the same in trials 6, 7\n" in shown
+    other = [*equal[:2], trial(7, value=0.939, origin="confirm of 0", step=5)]
+    shown = status_text(replace(VIEW, trials=other, attempts=(), master=None), now=0.0)
+    assert "0.9380 ± 0.0014  val_accuracy (max), trial 0, mean ± standard dev" in shown

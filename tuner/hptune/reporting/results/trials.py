@@ -216,7 +216,10 @@ def trial_text(
     ]
     lines = fields([each for each in about if each[1] not in ("", "''")], width=width)
     metrics = {name: text.measured(value) for name, value in trial.metrics.items()}
-    for title, found in (("hyperparameters", text.params(trial.params)), ("metrics", metrics)):
+    for title, found in (
+        ("hyperparameters", text.exact_params(trial.params)),
+        ("metrics", metrics),
+    ):
         lines += ["", title, *aligned(found)] if found else []
     lines += _curve_lines(view, reports, width)
     lines += _attempt_lines(view, attempts, reports, now, width)
