@@ -82,7 +82,7 @@ def test_what_cannot_be_had_is_said_at_once_and_leaves_nothing(
         (
             'partition = "closed"\nwalltime = "10"\naccount = "me"',
             (),
-            "refuses the job in partition closed, with account me: Invalid account or account/par",
+            "job in partition closed, with account me: allocation failure: Invalid account or",
         ),
         (f'{gpu}\ninterface = "ib9"', (), "ib9"),
         (
