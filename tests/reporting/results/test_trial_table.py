@@ -32,6 +32,22 @@ def test_a_stopped_trial_without_all_objectives_stays_in_its_columns() -> None:
     assert [row[-1] for row in rows] == ["1", "2"]
 
 
+def test_a_better_value_of_one_training_that_comes_later_is_explained() -> None:
+    lucky, steady = trial(0, value=0.9547), trial(1, value=0.93)
+    again = [
+        *(trial(2 + each, value=0.91, origin="confirm of 0") for each in range(2)),
+        *(trial(4 + each, value=0.937, origin="confirm of 1") for each in range(2)),
+    ]
+    of = StudyView("studies/one", "random", GOALS, 2, [lucky, steady, *again])
+    *_, last = trials_text(of, ranked(of), now=0.0).splitlines()
+    assert last.startswith("Trial ")
+    assert last.endswith("repeats (0.9370): a better value of one training may be luck.")
+    without = replace(of, trials=[lucky, steady])
+    assert "luck" not in trials_text(without, ranked(without), now=0.0)
+    first = ranked(of)[:1]
+    assert "luck" not in trials_text(of, first, now=0.0), "no better value is shown"
+
+
 def test_a_better_value_of_a_stopped_trial_that_comes_later_is_explained() -> None:
     trials = [trial(0, value=0.8), trial(1, TrialState.PRUNED, value=0.9, step=2)]
     of = StudyView("studies/one", "random", GOALS, 3, trials)

@@ -69,9 +69,26 @@ def trials_text(
         seconds = _seconds(view, attempts_of.get(trial.number, []), now)
         rows.append((*trial_cells(view, trial), text.duration(seconds), trial.origin))
     lines = _with_params(view, trials, rows, width)
-    if words := order_text(view, trials):
-        lines += ["", words]
+    if words := [each for each in (_repeats_text(view, trials), order_text(view, trials)) if each]:
+        lines += ["", *words]
     return "\n".join(lines)
+
+
+def _repeats_text(view: StudyView, trials: Sequence[Trial]) -> str:
+    """Return why the best trial comes before a complete one of a better value; empty if none."""
+    best, sign = view.best, view.goal.direction.sign
+    if best is None or best not in trials or len(view.goals.objectives) > 1:
+        return ""
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+    values = [trial.value for trial in complete if not trial.violation and trial.value is not None]
+    is_beaten = any(sign * value < sign * (best.value or 0.0) for value in values)
+    if (confirmation := view.confirmation(best)) is None or not is_beaten:
+        return ""
+    return (
+        f"Trial {best.number} comes first because of the mean of its configuration's repeats "
+        f"({text.measured(confirmation.mean.values[0])}): a better value of one training may be "
+        "luck."
+    )
 
 
 def order_text(view: StudyView, trials: Sequence[Trial], *, when: str = "") -> str:
