@@ -44,7 +44,7 @@ WINGS = {
         ),
         doors={"hptune.reporting.results.summary": "the status and the end of a run advise"},
         open_doors={"hptune.study": "figures, reports and exports are methods of Study"},
-        uses=("remote", "other tools", "notes"),
+        uses=("remote", "other tools", "notes", "slurm"),
     ),
     "notes": Wing(
         ("hptune.cli.noting", "hptune.storage.notes", "hptune.reporting.results.notes"),

@@ -36,17 +36,26 @@ _ANSWER_SECONDS = 15.0
 """Longest time for which the page waits for the master's answer."""
 
 
-def study_server(study: Reports, port: int = 0) -> PageServer:
+JobsText = Callable[[Path], str]
+"""Returns which jobs bring the workers of the study in a directory, in words; empty if none do."""
+
+
+def _no_jobs(_: Path) -> str:
+    return ""
+
+
+def study_server(study: Reports, port: int = 0, *, jobs: JobsText = _no_jobs) -> PageServer:
     """Return a server of the live page of a study.
 
     Args:
         study: The study.
         port: The port to listen on; 0 for a free one.
+        jobs: Returns its jobs in words.
 
     Raises:
         OSError: The port cannot be had.
     """
-    return PageServer(LivePage(_live(study)).answer, port)
+    return PageServer(LivePage(_live(study, jobs)).answer, port)
 
 
 class Dashboard:
@@ -87,6 +96,7 @@ def folder_server(
     find: Callable[[], list[Path]],
     listed: Callable[[Path], ListedStudy],
     opened: Callable[[Path], Reports],
+    jobs: JobsText = _no_jobs,
 ) -> PageServer:
     """Return a server of the page of a folder.
 
@@ -96,6 +106,7 @@ def folder_server(
         find: Returns the directories of its studies.
         listed: Reads one of them.
         opened: Opens one of them.
+        jobs: Returns the jobs of one in words.
 
     Raises:
         OSError: The port cannot be had.
@@ -107,13 +118,13 @@ def folder_server(
             _stamp,
             listed,
             facts=lambda path: dict(opened(path).setup().facts),
-            live=lambda path: _live(opened(path)),
+            live=lambda path: _live(opened(path), jobs),
         )
     )
     return PageServer(page.answer, port)
 
 
-def _live(study: Reports) -> LiveStudy:
+def _live(study: Reports, jobs: JobsText) -> LiveStudy:
     directory = StudyDirectory(study.directory)
     reader = LedgerReader(directory)
     first = study.goal.metric
@@ -132,6 +143,7 @@ def _live(study: Reports) -> LiveStudy:
         reports=reports,
         act=partial(_asked, directory),
         resume_command=f"hptune resume {directory}",
+        jobs=lambda: jobs(directory.path),
     )
 
 

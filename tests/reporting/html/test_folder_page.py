@@ -73,6 +73,12 @@ def test_studies_are_found_opened_and_compared(tmp_path: Path) -> None:
         violations = Axe().run(page).response["violations"]
         assert [e["id"] for e in violations if e["impact"] in ("serious", "critical")] == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.set_viewport_size({"width": 1280, "height": 800})
+        table = page.locator("#comparison .scroll").first
+        configuration = table.locator("tbody td:last-child").first
+        configuration.evaluate("cell => cell.textContent = 'learning_rate=0.001 '.repeat(20)")
+        assert table.evaluate("each => each.scrollWidth <= each.clientWidth"), "nothing is cut off"
+        page.set_viewport_size({"width": 390, "height": 800})
         # One that begins meanwhile appears; a box that is pressed stays where it is until then.
         page.get_by_label("Compare one").hover()
         page.mouse.down()

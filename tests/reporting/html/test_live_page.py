@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from fake_study import attempt, trial
 from hptune.core.attempt import ReportedValue
 from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
+from hptune.dashboard import study_server
 from hptune.errors import StudyError, UsageError
 from hptune.reporting.html.live import LivePage, LiveStudy
 from hptune.reporting.html.live_server import PageServer
@@ -29,8 +31,10 @@ from hptune.reporting.html.page_data import TrialRows
 from hptune.reporting.html.report import ReportContents, make_report
 from hptune.reporting.html.trials import StudyTrials
 from hptune.storage.lease import LockOwner
+from hptune.study import Study
 from real_runs import wait_for
 from report_study import SETUP, SPACE, study
+from stored_study import typical
 
 
 class Source:
@@ -336,6 +340,24 @@ def ask(
         connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
+
+
+def test_the_head_says_what_slurm_jobs_wait_for(tmp_path: Path) -> None:
+    directory = typical(tmp_path / "study")
+    words = {directory.path: ""}
+    page = study_server(Study(directory.path), jobs=words.__getitem__)
+    ours = {"Cookie": f"hptune-{page.port}={page.token}", "X-Hptune": "1"}
+    thread = threading.Thread(target=page.serve)
+    thread.start()
+    try:
+        status, before = ask(page, "POST", f"{page.folder}state", **ours)
+        words[directory.path] = "1 pending in <gpu>: Resources"
+        _, after = ask(page, "POST", f"{page.folder}state", **ours)
+    finally:
+        page.close()
+        thread.join()
+    assert (status, "jobs: " in json.loads(before)["head"]) == (200, False)
+    assert " · jobs: 1 pending in &lt;gpu&gt;: Resources" in json.loads(after)["head"]
 
 
 def test_only_who_has_the_token_gets_anything() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
@@ -43,20 +44,25 @@ def dashboard(
 
     ADDRESS is that of a scheduler, or its file: the page shows the study that runs there.
     """
+    from ..clusters.shown_jobs import watched_jobs_text
     from ..dashboard import folder_server, study_server
     from ..study import Study, find_directories, listed
     from ..worker.addresses import tunnel
 
     directory = _directory(place, certs or "", insecure=insecure)
     is_folder = _is_folder(directory)
+
+    def jobs(path: Path) -> str:
+        return watched_jobs_text(path, now=time.time())
+
     try:
         if is_folder:
             find = partial(find_directories, directory)
-            page = folder_server(directory, port, find=find, listed=listed, opened=Study)
+            page = folder_server(directory, port, find=find, listed=listed, opened=Study, jobs=jobs)
         else:
             study = Study(directory)
             study.view()  # an error of the study comes now, not in the browser
-            page = study_server(study, port)
+            page = study_server(study, port, jobs=jobs)
     except OSError as error:
         raise UsageError(
             f"port {port} cannot be used: {error.strerror}; choose another with --port"

@@ -62,6 +62,7 @@ class LiveStudy:
         act: Asks its master for something, for a trial or with the values of a new one; returns
             what was done, for the user.
         resume_command: The command that continues it when it does not run.
+        jobs: Returns which jobs bring its workers, in words; empty if there are none.
     """
 
     read: Callable[[], ReportContents]
@@ -70,6 +71,7 @@ class LiveStudy:
     reports: Callable[[str, int | None], Sequence[ReportedValue]]
     act: Callable[[UserAction, int | None, Mapping[str, object]], str]
     resume_command: str
+    jobs: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +204,9 @@ class LivePage:
             contents, reading = self._latest(), self._reading
             drawn, is_all = self._sections(contents, asked.seen)
             trials = [self._rows[n] for n, at in self._changed.items() if at > asked.since]
+        jobs = html.escape(self._study.jobs())
         state = {
-            "head": head_html(contents),
+            "head": " · ".join(filter(None, (head_html(contents), jobs and f"jobs: {jobs}"))),
             "tiles": contents.headline,
             "is_running": contents.is_running,
             "is_paused": bool(contents.paused_by),
