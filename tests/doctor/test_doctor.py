@@ -13,14 +13,18 @@ from urllib.request import urlopen
 
 import pytest
 
+from commands import Commands
 from gpu_nodes import mi250x
 from hptune.doctor.examination import CHECKS, Check, examine
 from hptune.doctor.findings import Finding, Status, Subject
 from hptune.doctor.framework import needs_network
 from hptune.doctor.machine import check_machine, check_slurm, check_versions
+from hptune.doctor.slurm_jobs import examine_jobs
 from hptune.doctor.storage import check_storage
 from hptune.files.filesystem import Mount
 from hptune.worker.gpus import vendor
+from hptune_jobqueue import one_off_job
+from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.script import NOTICE
 from in_process import InProcess
 from real_runs import Hptune, wait_for
@@ -231,6 +235,7 @@ def test_a_directory_that_takes_no_files(tmp_path: Path) -> None:
 def test_a_full_file_system(tmp_path: Path) -> None:
     script = """
 import os, sys
+from hptune.doctor.slurm_jobs import examine_jobs
 from hptune.doctor.storage import check_storage
 from hptune.doctor.findings import Subject
 with open(sys.argv[1] + "/filler", "wb") as filler:
@@ -378,3 +383,34 @@ def test_fewer_gpus_than_a_trial_is_to_have(
     assert found["GPUs"].found == "none available, and --gpus-per-trial is 2"
     found = examined(Subject(study=str(tmp_path), gpus_per_trial=0), "machine")
     assert found["GPUs"].status is Status.PASS
+
+
+# --- a Slurm job ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "advice"),
+    [
+        ("echo 'sbatch: error: Invalid account' >&2; exit 1", "correct the slurm.toml: "),
+        ("echo 'partition not available (inactive or drain)' >&2; exit 1", "try again later"),
+        ("echo 7", "increase --wait"),
+    ],
+)
+def test_a_job_that_does_not_start_has_the_advice_that_helps(
+    commands: Commands,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sbatch: str,
+    advice: str,
+) -> None:
+    monkeypatch.setattr(one_off_job, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(one_off_job, "_GONE_SECONDS", 0.0)
+    commands.make("sinfo", "echo 'gpu*|up|infinite|8|64000|(null)|2|idle'")
+    commands.make("sbatch", f"cat > {tmp_path}/script; {sbatch}")
+    commands.make("scancel", "")
+    name = f"$(sed -n 's/^#SBATCH -J //p' {tmp_path}/script)"
+    commands.make("squeue", f'echo "7_0|{name}|PENDING|Priority|gpu||N/A|N/A|N/A"')
+    config = parse_config('partition = "gpu"\nwalltime = "10"')
+    _, found = examine_jobs(Subject(study=str(tmp_path)), config, wait_seconds=0)
+    assert found.status is Status.FAIL
+    assert found.advice.startswith(advice), found
