@@ -165,7 +165,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
             )
 
     def stops_on_signal(
-        self, notify: Notify, end: Callable[[], None]
+        self, notify: Notify, end: Callable[[str], None]
     ) -> Callable[[int], bool] | None:
         """Return whether the study stops with a master that is a job, or is left to the next."""
         return handover(lambda line: notify(Notice(line)), give_back=self.jobs.hand_over, end=end)

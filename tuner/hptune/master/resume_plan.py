@@ -133,6 +133,8 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
         go_on=go_on,
         retried=retried,
         retries_nodes=request.retry_failed,
+        # A master that ends in good order leaves no attempt, unless its job is requeued.
+        was_handed_over=facts["ended"] is not None,
         seed=facts["seed"],
         declared=declared,
         space=space,

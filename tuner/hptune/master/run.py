@@ -158,12 +158,13 @@ def resume(
 
     Raises:
         NoStudyError: There is no study.
-        StudyLockedError: Another master runs it.
+        StudyLockedError: Another master runs it, or a job waits that is to be its master.
         SpaceChangedError: The model file declares another search space than before.
         UsageError: As for `start`.
         StudyError: The study had to stop; it can be resumed.
     """
     directory.open()
+    _refuse_second_master(directory)
     # Requests are meant for this master as soon as it has the lock.
     directory.requests.skip()
     with contextlib.ExitStack() as stack:
@@ -208,6 +209,15 @@ def resume(
             ledger.set_facts(plan.facts())
             run = Run(plan, workers, directory, lock, ledger, engine)
             return _run_and_stop(run, display)
+
+
+def _refuse_second_master(directory: StudyDirectory) -> None:
+    """Check that no job waits that is to be the study's master."""
+    if not (directory.path / "jobs").exists() or directory.owner() is not None:
+        return
+    from ..clusters.slurm_master import refuse_second_master  # loads what submits jobs
+
+    refuse_second_master(directory)
 
 
 def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
@@ -342,7 +352,12 @@ def _try_best_model(run: Run) -> None:
 
 
 def _requests(run: Run, display: RunDisplay) -> StopRequests:
-    def end() -> None:
+    def end(successor: str) -> None:
+        if successor:
+            reason = f"{successor}, and it continues the study by itself"
+            ended = {"finish_reason": str(FinishReason.HANDED_OVER), "reason": reason}
+            with contextlib.suppress(StudyError):
+                run.ledger.set_facts({"ended": ended})
         display.progress.stop()
         end_process()
 

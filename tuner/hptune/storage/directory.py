@@ -360,6 +360,12 @@ class StudyDirectory:
                     f"there is no study in {self}: it has the trials of one, but the file study.db "
                     "is gone; put that file back, or name another directory"
                 )
+            elif (self._path / "jobs" / "master.sbatch").exists():
+                raise NoStudyError(
+                    f"there is no study in {self} yet: the job of its master (--detach) has not "
+                    f"made it. `hptune status {self}` shows that job; if it is gone, run the same "
+                    "`hptune run` again"
+                )
             elif (self._path / "lock").exists():
                 found = "a run was started here, but ended before its first trial"
             else:
