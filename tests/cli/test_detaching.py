@@ -129,3 +129,18 @@ def test_a_requeued_job_retries_failed_trials_once(cli: InProcess) -> None:
     assert command(0, age=10.0) == f"resume {study} --retry-failed --trials 20"
     assert command(1, age=10.0) == f"resume {study} --retry-failed --trials 20"
     assert command(1, age=-10.0) == again
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_trial_that_finds_no_place_beside_the_master_is_refused(cli: InProcess) -> None:
+    """Its job would wait for as long as the master runs, which holds a core of the only node."""
+    cli.file("bin/sinfo", "#!/bin/sh\necho 'cpu*|up|1-00:00:00|8|64000|(null)|1|idle'\n")
+    cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    options = ("--slurm", "slurm.toml", "--gpus-per-trial", 0, "--detach")
+    refused = cli("run", "model.py", *options, "--cpus-per-trial", 8)
+    said = " ".join(refused.err.split())
+    assert refused.code == 2
+    assert "a job in partition cpu can have 7 cores" in said
+    assert "name another partition under [master] in the slurm.toml" in said
+    accepted = cli("run", "model.py", *options, "--cpus-per-trial", 7)
+    assert accepted.code == 0, accepted.err

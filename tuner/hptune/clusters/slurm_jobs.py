@@ -231,7 +231,9 @@ def check_jobs(
     resources: Resources,
     notify: Callable[[str], None],
 ) -> None:
-    """Check the jobs, and wait while Slurm does not answer; nothing is submitted.
+    """Check the jobs beside that of a master, and wait while Slurm does not answer.
+
+    Nothing is submitted.
 
     Args:
         config: The slurm.toml.
@@ -245,6 +247,7 @@ def check_jobs(
             its words).
     """
     order, need = _order(config, study, max_jobs), _need(resources)
+    order = replace(order, has_master_job=True)
     with translated_errors():
         try:
             answer_of(lambda: check(order, need), notify=notify, seconds=_PATIENCE_SECONDS)
@@ -274,6 +277,7 @@ def _order(
         module=COMMAND,
         arguments=worker_arguments(study, insecure=insecure),
         max_jobs=max_jobs or DEFAULT_MAX_JOBS,
+        has_master_job=notice_seconds() is not None,
     )
 
 
