@@ -219,7 +219,11 @@ class Jobs:
             self._has_taken_over = True
         self._step([job for job in shown if job.name in self._kinds], is_first=is_first)
         self._news.solved(_SILENCE)
-        return before != self._states()
+        return before != self._states() or self._waits_for_ends()
+
+    def _waits_for_ends(self) -> bool:
+        """Return whether jobs that end keep others from being submitted, and none is of use."""
+        return bool(self._live) and all(job.is_ending for job in self._live) and self._wanted > 0
 
     def _states(self) -> list[tuple[str, JobState, bool]]:
         return [(record.job.id, record.job.state, record.was_idle) for record in self._records]

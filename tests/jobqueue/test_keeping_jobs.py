@@ -139,6 +139,36 @@ def test_slurm_is_asked_seldom_but_soon_after_a_submission(
     assert looks == [1, 2]
 
 
+def test_the_end_of_all_jobs_is_waited_for_with_short_pauses(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the failure of the node of all jobs, which still count while they complete."""
+    monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 60.0)
+    queue.change["a"] = running
+
+    def fail() -> None:
+        for job in [*queue.there.values()]:
+            if job.id.startswith("1_"):
+                ending = replace(job, state=JobState.ENDING, slurm_state="COMPLETING")
+                queue.there[job.id] = ended("NODE_FAIL")(job) if queue.looks > 9 else ending
+
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, max_jobs=2, notes=notes)
+    try:
+        jobs.open(9)
+        jobs.set_demand(9, {"1_0": True, "1_1": True})
+        queue.before_answer = fail
+        jobs.set_demand(9, {})
+        for _ in range(40):
+            queue.wait_for_a_look()
+        assert queue.looks > 9
+        assert "2_1" in queue.there
+    finally:
+        queue.before_answer = lambda: None
+        jobs.close()
+    assert "Slurm: 2 jobs ending on n1" in notes
+
+
 def test_a_study_that_has_called_slurm_often_pauses(
     queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
