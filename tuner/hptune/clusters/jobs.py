@@ -170,7 +170,13 @@ def translated_errors(*, is_running: bool = False) -> Iterator[None]:
         yield
     except JobsFailError as error:
         message, _, output = str(error).partition("\n")
-        raise StudyError(message, output) from error
+        # Where the output is shown is for who shows the error.
+        shown = "; its last lines are shown" if output else ""
+        raise StudyError(
+            f"{message.removesuffix(':')}{shown}. `hptune doctor --slurm slurm.toml` checks what "
+            "jobs need; then continue with `hptune resume DIR`",
+            output,
+        ) from error
     except JobQueueError as error:
         if is_running:
             raise StudyError(

@@ -245,6 +245,8 @@ class FinishReason(enum.StrEnum):
     UNKNOWN_METRIC = "unknown metric"
     NO_ROOM = "no room"
     """The disk takes no more checkpoints or models."""
+    FAILED = "failed"
+    """An error ended the run, such as jobs that all fail."""
     HANDED_OVER = "handed over"
     """The master's job is requeued, and continues the study when it starts again."""
 

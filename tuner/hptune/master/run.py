@@ -249,10 +249,18 @@ def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     """Run the study; the workers stop while this process still holds its lock."""
     try:
         return _run(run, display)
-    except BaseException:
+    except BaseException as error:
         if left := run.workers.cluster.left_behind:
             display.note(left)
+        if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
+            with contextlib.suppress(StudyError):
+                _record_end(run, FinishReason.FAILED, error.message)
         raise
+
+
+def _record_end(run: Run, finish_reason: FinishReason, reason: str) -> None:
+    ended = {"finish_reason": str(finish_reason), "reason": reason}
+    run.ledger.set_facts({"ended": ended})
 
 
 def _run(run: Run, display: RunDisplay) -> RunResult:
@@ -285,8 +293,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             splits = split is not None and split.is_known
             finish = loop.run(opened(plan, at=opened_at, splits=splits), earlier)
             requests.close()
-        ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
-        run.ledger.set_facts({"ended": ended})
+        _record_end(run, finish.finish_reason, finish.reason)
         discard_journals(run.directory)
         if finish.finish_reason is not FinishReason.INTERRUPTED:
             # A login node first imports the framework, for which no job is to wait.
@@ -355,9 +362,8 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
     def end(successor: str) -> None:
         if successor:
             reason = f"{successor}, and it continues the study by itself"
-            ended = {"finish_reason": str(FinishReason.HANDED_OVER), "reason": reason}
             with contextlib.suppress(StudyError):
-                run.ledger.set_facts({"ended": ended})
+                _record_end(run, FinishReason.HANDED_OVER, reason)
         display.progress.stop()
         end_process()
 
