@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .cancelling import cancel_until_none, left_text, wait_for_end
 from .commands import Job, JobState, Slurm
-from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
+from .errors import ClosedForNowError, ShapesFailError, SlurmUnavailableError, SubmissionError
 from .excluded_nodes import ExcludedNodes
 from .job_failures import JobFailures
 from .job_health import REFUSED_SECONDS
@@ -117,7 +117,7 @@ class Jobs:
             others: How many trials of other sizes run or could begin now.
 
         Raises:
-            JobsFailError: Jobs of every shape end again and again without having been useful.
+            ShapesFailError: Jobs of every shape end again and again without having been useful.
             SubmissionError: Slurm refuses the jobs, and none is left.
         """
         self._polling.check()
@@ -349,7 +349,7 @@ class Jobs:
             ]
         )
         if (words := self._failures.last_words) and not self._records.alive():
-            raise JobsFailError(words)
+            raise ShapesFailError(words)
 
     def _submit(self, counts: Mapping[str, int]) -> list[str]:
         """Submit a number of jobs of each kind; returns the reasons of refusals, for the user."""
