@@ -127,13 +127,16 @@ class Jobs:
             is_new = (trials, others) != (self._wanted, self._others)
             self._wanted, self._others = trials, others
             self._workers, self._refused = dict(workers), dict(refused or {})
-            for job in self._records.useful(workers):
+            joined = self._records.useful(workers)
+            for job in joined:
                 self._joined.append(job)
                 self._failures.useful(job.name)
             if is_new:
                 busy = {job for job, is_busy in workers.items() if is_busy}
                 live = [replace(each, is_busy=each.id in busy) for each in self._live]
                 has_changed |= self._plan(live) != JobPlan({})
+        if joined:
+            self._news.write(self.snapshot())
         if has_changed:
             self._polling.poll_soon()
 

@@ -17,6 +17,7 @@ from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.errors import ClosedForNowError
 from hptune_jobqueue.job_kinds import JobKind
 from hptune_jobqueue.jobs import Jobs
+from hptune_jobqueue.jobs_file import read_jobs
 from hptune_jobqueue.sizing import Need, WorkerShape
 from job_queue import Queue, drive, ended, job_kind, jobs_of, quick_queue, running
 
@@ -137,6 +138,25 @@ def test_slurm_is_asked_seldom_but_soon_after_a_submission(
     finally:
         jobs.close()
     assert looks == [1, 2]
+
+
+def test_a_job_whose_worker_takes_trials_is_shown_running_before_slurm_is_asked_again(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "SUBMITTED_POLL_SECONDS", 60.0)
+    jobs = jobs_of(queue, tmp_path)
+    try:
+        jobs.open(1)
+        shown = read_jobs(tmp_path)
+        assert shown is not None
+        assert [job.state for job in shown.jobs] == [JobState.PENDING]
+        jobs.set_demand(1, {"1_0": True})
+        again = read_jobs(tmp_path)
+        assert again is not None
+        assert [job.state for job in again.jobs] == [JobState.RUNNING]
+        assert (again.at, queue.looks) == (shown.at, 1)
+    finally:
+        jobs.close()
 
 
 def test_the_end_of_all_jobs_is_waited_for_with_short_pauses(
