@@ -24,10 +24,11 @@ from .job_kinds import JobKind, size_suffix
 from .job_reports import JobLine
 from .jobs import Jobs
 from .jobs_file import Problem, remove_jobs
+from .master import master_shape
 from .nodes import Partition
 from .scheduler import OwnScheduler
 from .script import WorkerCommand, job_of, job_script
-from .sizing import Need, are_nodes_up, choose_worker
+from .sizing import Need, WorkerShape, are_nodes_up, beside_master, choose_worker
 
 _NO_SUCH_NODE = "node configuration is not available"
 """Part of Slurm's words for a job that no node can run, or a test while all that can are down."""
@@ -45,6 +46,7 @@ class ClusterOrder:
         module: The Python module that a job runs, as `python -m MODULE FILE … ARGUMENTS`.
         max_jobs: How many jobs there may be at once.
         arguments: Further arguments of the module.
+        has_master_job: Whether the master is a Slurm job too, which holds a part of a node.
     """
 
     config: SlurmConfig
@@ -53,6 +55,7 @@ class ClusterOrder:
     module: str
     max_jobs: int
     arguments: tuple[str, ...] = ()
+    has_master_job: bool = False
 
     @property
     def max_workers(self) -> int:
@@ -146,7 +149,7 @@ def _job_kind(
 ) -> JobKind:
     try:
         check_image(replace(shape, nodes=max(shape.nodes, need.nodes)))
-        worker = choose_worker(partitions, shape, need)
+        worker = _worker(order, shape, partitions, need)
     except ConfigError as error:
         raise ConfigError(f"{order.config.prefix(shape)}{error}") from error
     if need.nodes > shape.nodes:
@@ -165,6 +168,25 @@ def _job_kind(
         ends_whole=shape.nodes == need.nodes,
     )
     return JobKind(shape, worker, name, script, order.directory, need)
+
+
+def _worker(
+    order: ClusterOrder, shape: Shape, partitions: Sequence[Partition], need: Need
+) -> WorkerShape:
+    if not order.has_master_job:
+        return choose_worker(partitions, shape, need)
+    master = master_shape(order.config, partitions)
+    wanted = replace(shape, nodes=max(shape.nodes, need.nodes))
+    beside = beside_master(partitions, wanted, master)
+    try:
+        return choose_worker(beside, shape, need)
+    except ConfigError as error:
+        if beside == tuple(partitions):
+            raise
+        raise ConfigError(
+            f"{error}. The job of the master holds the rest of the only node there; name another "
+            "partition under [master] in the slurm.toml, or ask for less"
+        ) from error
 
 
 def _addresses(partitions: str) -> tuple[str, ...]:

@@ -43,3 +43,7 @@ class NoAccountingError(SlurmUnavailableError):
 
 class JobsFailError(JobQueueError):
     """Jobs end again and again without ever having been useful."""
+
+
+class ShapesFailError(JobsFailError):
+    """So do the jobs of every shape of the slurm.toml, which may be wrong."""

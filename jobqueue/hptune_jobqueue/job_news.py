@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from .jobs_file import Problem, ShownJobs, by_id, write_jobs
 
 
 class JobNews:
-    """The news of one study's jobs; only `line` may be called from any thread.
+    """The news of one study's jobs; only `line` and `write` may be called from any thread.
 
     Attributes:
         problems: Why no jobs can be submitted or seen now; may be read from any thread.
@@ -30,6 +31,8 @@ class JobNews:
         self.problems: tuple[Problem, ...] = ()
         self._setups: set[str] = set()
         self._summary = ""
+        self._asked_at = time.time()
+        self._lock = threading.Lock()
 
     def line(self, text: str) -> None:
         """Tell a line."""
@@ -67,4 +70,11 @@ class JobNews:
         if summary and summary != self._summary:
             self._summary = summary
             self._tell(JobLine(summary, is_summary=True))
-        write_jobs(self._directory, ShownJobs(time.time(), tuple(by_id(jobs)), self.problems))
+        self._asked_at = time.time()
+        self.write(jobs)
+
+    def write(self, jobs: Sequence[Job]) -> None:
+        """Write the file with the jobs, as Slurm last showed them and their workers since."""
+        with self._lock:
+            shown = ShownJobs(self._asked_at, tuple(by_id(jobs)), self.problems)
+            write_jobs(self._directory, shown)

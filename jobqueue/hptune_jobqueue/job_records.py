@@ -234,10 +234,14 @@ class JobRecords:
             return self._records[job_id].job
 
     def useful(self, ids: Iterable[str]) -> list[Job]:
-        """Record that the workers of jobs take trials; returns the jobs of which that is new."""
+        """Record that the workers of jobs take trials; returns the jobs of which that is new.
+
+        Such a job runs, also if Slurm has not shown that yet.
+        """
         with self._lock:
             known = (self._records[job_id] for job_id in ids if job_id in self._records)
             new = [record for record in known if not record.was_useful]
             for record in new:
                 record.was_useful = True
+                record.on_hidden()
             return [record.job for record in new]

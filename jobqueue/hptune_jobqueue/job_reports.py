@@ -48,6 +48,10 @@ def summary_of(jobs: Sequence[Job], wanted: int) -> str:
         nodes = sorted({node for job in running for node in job.nodes})
         where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= 4 else ""
         parts.append(f"{counted(len(running), 'job')} running{where}")
+    if ending := [job for job in jobs if job.state is JobState.ENDING]:
+        nodes = sorted({node for job in ending for node in job.nodes})
+        where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= 4 else ""
+        parts.append(f"{counted(len(ending), 'job')} ending{where}")
     for (partition, reason), count in sorted(waiting.items()):
         why = f": {reason}" if reason else ""
         parts.append(f"{counted(count, 'job')} waiting in partition {partition}{why}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .cancelling import cancel_until_none, left_text, wait_for_end
 from .commands import Job, JobState, Slurm
-from .errors import ClosedForNowError, JobsFailError, SlurmUnavailableError, SubmissionError
+from .errors import ClosedForNowError, ShapesFailError, SlurmUnavailableError, SubmissionError
 from .excluded_nodes import ExcludedNodes
 from .job_failures import JobFailures
 from .job_health import REFUSED_SECONDS
@@ -118,7 +118,7 @@ class Jobs:
             others: How many trials of other sizes run or could begin now.
 
         Raises:
-            JobsFailError: Jobs of every shape end again and again without having been useful.
+            ShapesFailError: Jobs of every shape end again and again without having been useful.
             SubmissionError: Slurm refuses the jobs, and none is left.
         """
         self._polling.check()
@@ -128,13 +128,16 @@ class Jobs:
             is_new = (trials, others) != (self._wanted, self._others)
             self._wanted, self._others = trials, others
             self._workers, self._refused = dict(workers), dict(refused or {})
-            for job in self._records.useful(workers):
+            joined = self._records.useful(workers)
+            for job in joined:
                 self._joined.append(job)
                 self._failures.useful(job.name)
             if is_new:
                 busy = {job for job, is_busy in workers.items() if is_busy}
                 live = [replace(each, is_busy=each.id in busy) for each in self._live]
                 has_changed |= self._plan(live) != JobPlan({})
+        if joined:
+            self._news.write(self.snapshot())
         if has_changed:
             self._polling.poll_soon()
 
@@ -224,7 +227,11 @@ class Jobs:
             self._has_taken_over = True
         self._step([job for job in shown if job.name in self._kinds], is_first=is_first)
         self._news.solved(_SILENCE)
-        return before != self._states()
+        return before != self._states() or self._waits_for_ends()
+
+    def _waits_for_ends(self) -> bool:
+        """Return whether jobs that end keep others from being submitted, and none is of use."""
+        return bool(self._live) and all(job.is_ending for job in self._live) and self._wanted > 0
 
     def _states(self) -> list[tuple[str, JobState, bool]]:
         return [(record.job.id, record.job.state, record.was_idle) for record in self._records]
@@ -350,7 +357,7 @@ class Jobs:
             ]
         )
         if (words := self._failures.last_words) and not self._records.alive():
-            raise JobsFailError(words)
+            raise ShapesFailError(words)
 
     def _submit(self, counts: Mapping[str, int]) -> list[str]:
         """Submit a number of jobs of each kind; returns the reasons of refusals, for the user."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .config import ANY_PARTITION, Shape
 from .errors import ConfigError
@@ -249,6 +249,41 @@ def choose_worker(partitions: Sequence[Partition], shape: Shape, need: Need) -> 
             "--gpus-per-trial 0"
         )
     return worker
+
+
+def beside_master(
+    partitions: Sequence[Partition], shape: Shape, master: Shape
+) -> tuple[Partition, ...]:
+    """Return the partitions without what the master's job holds of the only nodes for a shape.
+
+    A job that asks for the whole of these nodes would wait for as long as the master runs. If
+    other nodes can take the job, or the master runs in another partition, nothing changes.
+
+    Args:
+        partitions: The partitions.
+        shape: What the jobs of workers ask for.
+        master: What the master's job asks for.
+    """
+    chosen = chosen_partitions(shape.partition, partitions)
+    theirs = chosen_partitions(master.partition, partitions)
+    nodes = sum(count for each in chosen for _, count in each.nodes)
+    if nodes > shape.nodes or not any(each in theirs for each in chosen):
+        return tuple(partitions)
+    cpus, memory_bytes = master.cpus or 1, master.memory or 0
+
+    def left(node: NodeShape) -> NodeShape:
+        return replace(
+            node,
+            cpus=max(0, node.cpus - cpus),
+            memory_bytes=max(0, node.memory_bytes - memory_bytes),
+        )
+
+    return tuple(
+        replace(each, nodes=tuple((left(node), count) for node, count in each.nodes))
+        if each in chosen
+        else each
+        for each in partitions
+    )
 
 
 def are_nodes_up(partitions: Sequence[Partition], shape: Shape, worker: WorkerShape) -> bool:

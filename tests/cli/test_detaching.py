@@ -11,7 +11,7 @@ import pytest
 from hptune.clusters import slurm_jobs
 from hptune.config.settings import StudySettings
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
-from hptune_jobqueue import polling
+from hptune_jobqueue import commands, polling
 from hptune_jobqueue.script import MASTER_NOTICE
 from in_process import InProcess
 from stored_study import stored
@@ -198,3 +198,48 @@ def test_a_requeued_job_retries_failed_trials_once(cli: InProcess) -> None:
     assert command(0, age=10.0) == f"resume {study} --retry-failed --trials 20"
     assert command(1, age=10.0) == f"resume {study} --retry-failed --trials 20"
     assert command(1, age=-10.0) == again
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_trial_that_finds_no_place_beside_the_master_is_refused(cli: InProcess) -> None:
+    """Its job would wait for as long as the master runs, which holds a core of the only node."""
+    cli.file("bin/sinfo", "#!/bin/sh\necho 'cpu*|up|1-00:00:00|8|64000|(null)|1|idle'\n")
+    cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    options = ("--slurm", "slurm.toml", "--gpus-per-trial", 0, "--detach")
+    refused = cli("run", "model.py", *options, "--cpus-per-trial", 8)
+    said = " ".join(refused.err.split())
+    assert refused.code == 2
+    assert "a job in partition cpu can have 7 cores" in said
+    assert "name another partition under [master] in the slurm.toml" in said
+    accepted = cli("run", "model.py", *options, "--cpus-per-trial", 7)
+    assert accepted.code == 0, accepted.err
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_study_whose_jobs_all_fail_says_so_later_too(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with modules that do not exist."""
+    for name in ("POLL_SECONDS", "SUBMITTED_POLL_SECONDS", "SLOWEST_POLL_SECONDS"):
+        monkeypatch.setattr(polling, name, 0.01)
+    monkeypatch.setattr(commands, "SECONDS_OF_A_CALL", 0.0)
+    count = cli.directory / "count"
+    count.write_text("0\n")
+    submit = f"cat > /dev/null; n=$(($(cat {count}) + 1)); echo $n > {count}; echo $n"
+    cli.file("bin/sbatch", f"#!/bin/bash\n{submit}\n")
+    show = (
+        "for each; do case $each in --name=*) name=${each#--name=};; esac; done\n"
+        f"for n in $(seq $(cat {count})); do "
+        'echo "${n}_0|$name|FAILED|NonZeroExitCode|cpu|n1|N/A|N/A|N/A"; done'
+    )
+    cli.file("bin/squeue", f"#!/bin/bash\n{show}\n")
+    cli.file("bin/scancel", "#!/bin/sh\n").chmod(0o700)
+    cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    options = ("--slurm", "slurm.toml", "--gpus-per-trial", 0, "--insecure", "-q")
+    ended = cli("run", "model.py", *options, "--study", "study", "--max-jobs", 1)
+    said = " ".join(ended.err.split())
+    assert ended.code == 1, said
+    assert "3 jobs in a row ended before their worker had joined" in said
+    assert "`hptune doctor --slurm slurm.toml` checks" in said
+    status = " ".join(cli("status", "study").out.split())
+    assert "state not running: 3 jobs in a row ended before their worker had joined" in status

@@ -19,7 +19,7 @@ from hptune.core.resources import Resources
 from hptune.errors import StudyError, UsageError
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune_jobqueue.commands import Slurm
-from hptune_jobqueue.errors import ConfigError, JobsFailError
+from hptune_jobqueue.errors import ConfigError, JobsFailError, ShapesFailError
 from hptune_jobqueue.nodes import parse_sinfo
 
 
@@ -161,8 +161,13 @@ def test_errors_of_jobqueue_are_the_commands_before_a_study_and_the_studys_later
     ):
         raise ConfigError("walltime is 0")
     with pytest.raises(StudyError) as caught, translated_errors(is_running=True):
-        raise JobsFailError("3 jobs in a row ended\nno such module")
-    assert (caught.value.message, caught.value.detail) == (
-        "3 jobs in a row ended",
-        "no such module",
-    )
+        raise ShapesFailError(
+            "3 jobs in a row ended. The last one wrote into 7.log:\nno such module"
+        )
+    message, detail = caught.value.message, caught.value.detail
+    shown = "3 jobs in a row ended. The last one wrote into 7.log; its last lines are shown."
+    assert (message.startswith(shown), detail) == (True, "no such module")
+    assert "`hptune doctor --slurm slurm.toml` checks what jobs need" in message
+    with pytest.raises(StudyError) as caught, translated_errors(is_running=True):
+        raise JobsFailError("no worker is left\nno such module")
+    assert (caught.value.message, caught.value.detail) == ("no worker is left", "no such module")

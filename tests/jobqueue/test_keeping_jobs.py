@@ -17,6 +17,7 @@ from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.errors import ClosedForNowError
 from hptune_jobqueue.job_kinds import JobKind
 from hptune_jobqueue.jobs import Jobs
+from hptune_jobqueue.jobs_file import read_jobs
 from hptune_jobqueue.sizing import Need, WorkerShape
 from job_queue import Queue, drive, ended, job_kind, jobs_of, quick_queue, running
 
@@ -145,6 +146,55 @@ def test_slurm_is_asked_seldom_but_soon_after_a_submission(
     finally:
         jobs.close()
     assert looks == [1, 2]
+
+
+def test_a_job_whose_worker_takes_trials_is_shown_running_before_slurm_is_asked_again(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "SUBMITTED_POLL_SECONDS", 60.0)
+    jobs = jobs_of(queue, tmp_path)
+    try:
+        jobs.open(1)
+        shown = read_jobs(tmp_path)
+        assert shown is not None
+        assert [job.state for job in shown.jobs] == [JobState.PENDING]
+        jobs.set_demand(1, {"1_0": True})
+        again = read_jobs(tmp_path)
+        assert again is not None
+        assert [job.state for job in again.jobs] == [JobState.RUNNING]
+        assert (again.at, queue.looks) == (shown.at, 1)
+    finally:
+        jobs.close()
+
+
+def test_the_end_of_all_jobs_is_waited_for_with_short_pauses(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the failure of the node of all jobs, which still count while they complete."""
+    monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 60.0)
+    queue.change["a"] = running
+
+    def fail() -> None:
+        for job in [*queue.there.values()]:
+            if job.id.startswith("1_"):
+                ending = replace(job, state=JobState.ENDING, slurm_state="COMPLETING")
+                queue.there[job.id] = ended("NODE_FAIL")(job) if queue.looks > 9 else ending
+
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, max_jobs=2, notes=notes)
+    try:
+        jobs.open(9)
+        jobs.set_demand(9, {"1_0": True, "1_1": True})
+        queue.before_answer = fail
+        jobs.set_demand(9, {})
+        for _ in range(40):
+            queue.wait_for_a_look()
+        assert queue.looks > 9
+        assert "2_1" in queue.there
+    finally:
+        queue.before_answer = lambda: None
+        jobs.close()
+    assert "Slurm: 2 jobs ending on n1" in notes
 
 
 def test_a_study_that_has_called_slurm_often_pauses(

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from hptune_jobqueue.config import Shape
 from hptune_jobqueue.errors import ConfigError
-from hptune_jobqueue.nodes import NodeShape, parse_gpus, parse_sinfo
+from hptune_jobqueue.nodes import NodeShape, Partition, parse_gpus, parse_sinfo
 from hptune_jobqueue.sizing import (
     Need,
     WorkerShape,
     are_nodes_up,
+    beside_master,
     choose_worker,
     gpus_of,
     how_many_fit,
@@ -289,3 +290,29 @@ def test_a_study_that_may_use_gpus_never_gets_jobs_without_them_unasked() -> Non
     typed = dataclasses.replace(SHAPE, gpu_type="a100")
     with pytest.raises(ConfigError, match="main has GPUs without a type; leave gpu_type out"):
         choose_worker(parse_sinfo(text), typed, Need(gpus=None))
+
+
+MASTER = Shape(name="master", partition="main", walltime="01:00:00", memory=2 * GIBIBYTE)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "partition", "cpus"),
+    [(1, "main", 15), (2, "main", 16), (1, "other", 16), (0, "main", 15)],
+)
+def test_jobs_leave_the_master_its_part_of_the_only_node(
+    nodes: int, partition: str, cpus: int
+) -> None:
+    main = Partition("main", True, True, None, ((NODE, nodes),))
+    other = Partition("other", False, True, None, ((NODE, 1),))
+    master = dataclasses.replace(MASTER, partition=partition)
+    beside = beside_master((main, other), SHAPE, master)
+    worker = choose_worker(beside, SHAPE, Need())
+    assert worker.cpus == cpus
+    assert beside[1] == other
+    assert beside[0].nodes[0][0].memory_bytes == (62 if cpus == 15 else 64) * GIBIBYTE
+
+
+def test_a_job_on_all_nodes_leaves_the_master_its_part() -> None:
+    main = Partition("main", True, True, None, ((NODE, 2),))
+    on_two = dataclasses.replace(SHAPE, nodes=2)
+    assert choose_worker(beside_master((main,), on_two, MASTER), on_two, Need(nodes=2)).cpus == 15

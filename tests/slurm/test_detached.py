@@ -49,6 +49,10 @@ def test_a_master_whose_time_is_up_is_requeued_and_takes_over_its_jobs(
     wait_until(
         lambda: "this job ends; Slurm starts it again" in log_of(hptune), "its end", seconds=60
     )
+    queued = f"queued: Slurm starts the master's job {master} again"
+    wait_for(lambda: queued in hptune("status", "study").out, "that its job waits")
+    refused = hptune("resume", "study")
+    assert (refused.code, "there is nothing to do" in " ".join(refused.err.split())) == (1, True)
     wait_until(lambda: "took over 2 jobs" in log_of(hptune), "the next one", seconds=90)
     assert named(slurm, master=True) == {master: "RUNNING"}
     assert named(slurm, master=False) == workers

@@ -127,6 +127,7 @@ class EngineDriver:
         added: Sequence[Params] = (),
         retried: tuple[int, ...] = (),
         retries_nodes: bool = False,
+        was_handed_over: bool = False,
         **options: Any,
     ) -> list[Command]:
         """Open the study; `options` are fields of `StudyConfig`, None for the default."""
@@ -140,6 +141,7 @@ class EngineDriver:
             added=suggestions,
             retried=retried,
             retries_nodes=retries_nodes,
+            was_handed_over=was_handed_over,
         )
         for number in retried:
             self._furthest.pop(number, None)

@@ -178,6 +178,16 @@ def test_a_lost_master_is_never_charged(driver: EngineDriver) -> None:
     assert states(driver) == [TrialState.COMPLETE]
 
 
+def test_the_attempts_of_a_master_that_was_requeued_are_released(driver: EngineDriver) -> None:
+    driver.go(1)
+    driver.open(trials=1, was_handed_over=True)
+    left = driver.attempt(FIRST)
+    assert (left.outcome, left.cause) == (Outcome.RELEASED, Cause.RELEASED)
+    (start,) = driver.join()
+    assert isinstance(start, Start)
+    assert start.attempt == AttemptId(0, 1)
+
+
 def test_a_released_attempt_is_never_charged(driver: EngineDriver) -> None:
     driver.go(1)
     for number in range(20):

@@ -95,8 +95,17 @@ def test_a_worker_that_is_back_by_the_time_the_ledger_is_written_was_lost_too() 
     found = attempt(1, ended_at=1.0, outcome=Outcome.LOST)
     found = replace(found, placement=replace(found.placement, worker="w1"))
     assert shown(notifications, left(1), joined(1), attempts=(found,), at=50.0) == [
+        "the worker on node1 at w1 was lost; 1 trial starts again",
         "the worker on node1 joined with 8 cores and 1 GPU; now 1 worker",
-        "the worker on node1 at w1 was lost; 1 trial starts again; now 1 worker",
+    ]
+
+
+def test_the_number_of_workers_is_that_after_the_last_line() -> None:
+    notifications = Observing()
+    leaving = WorkerLeaving(1.0, "w1", "SIGTERM")
+    assert shown(notifications, joined(1), joined(2), leaving, left(1), at=0.0) == [
+        "2 workers (on node1, node2) joined with 16 cores and 2 GPUs",
+        "the worker on node1 left (SIGTERM); now 1 worker",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from distributed import Scheduler
 from distributed.scheduler import heartbeat_interval
 
 from hptune.core.resources import Capacity
-from hptune.worker.dask.worker import HEARTBEAT_SECONDS, _Worker
+from hptune.worker.dask.worker import HEARTBEAT_SECONDS, _seconds_to_near_end, _Worker
 
 REFUSED = SimpleNamespace(announcement=object(), is_accepted=False)
 ACCEPTED = SimpleNamespace(announcement=object(), is_accepted=True)
@@ -50,3 +51,16 @@ def test_a_worker_sends_fewer_heartbeats_than_its_scheduler_asks_for() -> None:
 
     asked, used = asyncio.run(intervals())
     assert asked < used == HEARTBEAT_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "notice", "is_near"),
+    [(566, "60", False), (120, "60", True), (566, "", True), (900, "", False), (30, "60", True)],
+)
+def test_a_signal_is_explained_by_the_walltime_when_that_announces_its_end(
+    monkeypatch: pytest.MonkeyPatch, seconds_left: int, notice: str, is_near: bool
+) -> None:
+    """A SIGTERM long before that is a requeue, a preemption or scancel."""
+    monkeypatch.setenv("HPTUNE_WORKER_ENDS_AT", str(int(time.time()) + seconds_left))
+    monkeypatch.setenv("HPTUNE_WORKER_NOTICE", notice)
+    assert (_seconds_to_near_end() is not None) == is_near

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from ..storage.directory import StudyDirectory
 
 _POLL_SECONDS = 0.2
+_SILENT_SECONDS = 2.0
+"""How long a command waits before it says what it waits for."""
+
 _NUMBER_SECONDS = 5.0
 """How long to wait for the number of a trial that was added."""
 
@@ -60,21 +65,49 @@ def _stop_study(study: StudyDirectory, wait_seconds: float) -> None:
 
     owner = study.owner()
     if owner is None and cancel_jobs(study):
-        click.echo(f"The study's Slurm jobs are cancelled. Continue with: hptune resume {study}")
+        _record_stop(study)
+        follows = f"Continue with: hptune resume {study}"
+        if not study.has_ledger:
+            follows = "No study was made yet; to start it, run the same `hptune run` again"
+        click.echo(f"The study's Slurm jobs are cancelled. {follows}")
         return
     if owner is None:
         study.open()
         raise StudyError(f"the study in {study} is not running, so there is nothing to stop")
     send(study, UserAction.STOP, tool="hptune stop")
-    deadline = time.monotonic() + wait_seconds
+    began = time.monotonic()
+    tell_at = began + _SILENT_SECONDS
     while study.owner() is not None:
-        if time.monotonic() > deadline:
+        if time.monotonic() > tell_at:
+            click.echo(f"waiting until process {owner.pid} on {owner.host} has stopped …", err=True)
+            tell_at = math.inf
+        if time.monotonic() > began + wait_seconds:
             raise StudyError(
                 f"the study's master (process {owner.pid} on {owner.host}) was asked to stop, but "
                 f"still runs after {wait_seconds:g} seconds. See `hptune status {study}`."
             )
         time.sleep(_POLL_SECONDS)
     click.echo(f"The study has stopped; {what_next(study)}")
+
+
+def _record_stop(study: StudyDirectory) -> None:
+    """Record that a study waits for no job any more, if its last master was handed over to one."""
+    from ..core.messages import FinishReason
+    from ..storage.asking import new_request
+    from ..storage.ledger import Ledger
+
+    if not study.has_ledger:
+        return
+    with (
+        contextlib.suppress(StudyError),
+        study.acquire() as lock,
+        Ledger.open(study, lock=lock) as ledger,
+    ):
+        last = ledger.facts["ended"]
+        if last is not None and last["finish_reason"] == FinishReason.HANDED_OVER:
+            reason = f"asked by {new_request(UserAction.STOP, tool='hptune stop').by}"
+            ended = {"finish_reason": str(FinishReason.INTERRUPTED), "reason": reason}
+            ledger.set_facts({"ended": ended})
 
 
 def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None:

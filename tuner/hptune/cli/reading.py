@@ -29,6 +29,7 @@ from .output import echo, output_errors, terminal_width
 
 if TYPE_CHECKING:
     from ..clusters.slurm_master import MasterJob
+    from ..reporting.results.view import StudyView
     from ..reporting.terminal.watch import Watched
     from ..storage.directory import StudyDirectory
     from ..study import Study
@@ -93,21 +94,37 @@ def _watched(found: StudyDirectory, master: MasterJob | None) -> Watched:
     """Return the state of a study, which may also wait in Slurm's queue."""
     from ..clusters.shown_jobs import jobs_text, watched_jobs_text
     from ..reporting.results.summary import status_text
+    from ..reporting.results.view import StudyState
     from ..reporting.terminal.watch import Watched
     from ..study import Study
 
     has_job = master is not None and master.job is not None
     if master is not None and not found.database.exists():
-        # The job waits in the queue; it makes the study when it starts.
-        return Watched(master.text(), not has_job)
+        return Watched(f"state    {_state_before(master)}\n{master.text()}", not has_job)
     # Asked first: a run that ends now is shown once more.
     is_over = found.owner() is None and not has_job
     now = time.time()
-    view, jobs = Study(found).view(), watched_jobs_text(found.path, now=now)
-    words = [status_text(view, now=now, width=terminal_width()), jobs_text(found.path, now=now)]
+    view = _with_master_job(Study(found).view(), master)
+    jobs = jobs_text(found.path, now=now)
+    if jobs and view.state is StudyState.MASTER_GONE:
+        jobs += (
+            "\n         jobs that still run hold their cores until --master-grace ends: hptune "
+            f"resume {found} takes them over, hptune stop {found} cancels them"
+        )
+    words = [status_text(view, now=now, width=terminal_width()), jobs]
     if master is not None and (has_job or view.master is None):
         words.append(master.text())
+    jobs = watched_jobs_text(found.path, now=now)
     return Watched("\n".join(filter(None, words)), is_over, view, jobs)
+
+
+def _state_before(master: MasterJob) -> str:
+    """Return the state of a study that its master's job has not made yet."""
+    if master.job is None:
+        return "not running: no study was made; run the same `hptune run` again"
+    if master.waits:
+        return "queued: the master's job waits in Slurm, and makes the study when it starts"
+    return "starting: the master reads the model and makes the study"
 
 
 def _status_json(found: StudyDirectory) -> dict[str, object]:
@@ -122,7 +139,24 @@ def _status_json(found: StudyDirectory) -> dict[str, object]:
         return {"study": str(found.path), **jobs}
     if (shown := jobs_json(found.path)) is not None:
         jobs["slurm_jobs"] = shown
-    return status_json(Study(found).view(), now=time.time()) | jobs
+    view = _with_master_job(Study(found).view(), master)
+    return status_json(view, now=time.time()) | jobs
+
+
+def _with_master_job(view: StudyView, master: MasterJob | None) -> StudyView:
+    """Return a study's state with what Slurm shows of its master's job, which may be newer."""
+    from ..core.messages import Finish, FinishReason
+
+    last = view.last_finish
+    was_handed_over = last is not None and last.finish_reason is FinishReason.HANDED_OVER
+    if view.master is not None or master is None:
+        return view
+    if master.job is None and was_handed_over:
+        return replace(view, last_finish=None)
+    if master.waits and not was_handed_over:
+        reason = "the master's job waits in Slurm, and it continues the study by itself"
+        return replace(view, last_finish=Finish(FinishReason.HANDED_OVER, reason))
+    return view
 
 
 @click.command(short_help="Show the best trial and its model.")

@@ -167,7 +167,7 @@ class Cluster(abc.ABC):
         """Stop the workers that it found, before anything that may take long or hang."""
 
     def stops_on_signal(
-        self, notify: Notify, end: Callable[[], None]
+        self, notify: Notify, end: Callable[[str], None]
     ) -> Callable[[int], bool] | None:
         """Return what decides whether a signal stops the study; None if each signal does.
 
@@ -176,7 +176,8 @@ class Cluster(abc.ABC):
 
         Args:
             notify: Takes a line for the user.
-            end: Ends the process, and leaves all that runs to the next master.
+            end: Ends the process, and leaves all that runs to the next master. Takes what starts
+                that, in words, or an empty text if it is unknown whether anything does.
         """
         del notify, end
         return None

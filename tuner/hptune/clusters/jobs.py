@@ -12,7 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from hptune_jobqueue.errors import JobQueueError, JobsFailError, SlurmUnavailableError
+from hptune_jobqueue.errors import (
+    JobQueueError,
+    JobsFailError,
+    ShapesFailError,
+    SlurmUnavailableError,
+)
 
 from ..errors import StudyError, UsageError
 from ..executors.base import RunContext
@@ -170,6 +175,13 @@ def translated_errors(*, is_running: bool = False) -> Iterator[None]:
         yield
     except JobsFailError as error:
         message, _, output = str(error).partition("\n")
+        if isinstance(error, ShapesFailError):
+            # The output is shown before the message.
+            shown = "; its last lines are shown" if output else ""
+            message = (
+                f"{message.removesuffix(':')}{shown}. `hptune doctor --slurm slurm.toml` checks "
+                "what jobs need; then continue with `hptune resume DIR`"
+            )
         raise StudyError(message, output) from error
     except JobQueueError as error:
         if is_running:

@@ -166,7 +166,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
             )
 
     def stops_on_signal(
-        self, notify: Notify, end: Callable[[], None]
+        self, notify: Notify, end: Callable[[str], None]
     ) -> Callable[[int], bool] | None:
         """Return whether the study stops with a master that is a job, or is left to the next."""
         return handover(lambda line: notify(Notice(line)), give_back=self.jobs.hand_over, end=end)
@@ -248,7 +248,9 @@ def check_jobs(
     resources: Resources,
     notify: Callable[[str], None],
 ) -> None:
-    """Check the jobs, and wait while Slurm does not answer; nothing is submitted.
+    """Check the jobs beside that of a master, and wait while Slurm does not answer.
+
+    Nothing is submitted.
 
     Args:
         config: The slurm.toml.
@@ -262,6 +264,7 @@ def check_jobs(
             its words).
     """
     order, need = _order(config, study, max_jobs), _need(resources)
+    order = replace(order, has_master_job=True)
     with translated_errors():
         try:
             answer_of(lambda: check(order, need), notify=notify, seconds=_PATIENCE_SECONDS)
@@ -291,6 +294,7 @@ def _order(
         module=COMMAND,
         arguments=worker_arguments(study, insecure=insecure),
         max_jobs=max_jobs or DEFAULT_MAX_JOBS,
+        has_master_job=notice_seconds() is not None,
     )
 
 

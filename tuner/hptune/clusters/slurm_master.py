@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import time
@@ -9,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hptune_jobqueue.commands import Job
+from hptune_jobqueue.commands import Job, JobState
 from hptune_jobqueue.errors import SlurmUnavailableError
 
-from ..errors import StudyError
+from ..errors import StudyError, StudyLockedError
 from ..files.access import exists
 from ..files.file_errors import storage_errors
 from ..storage.directory import StudyDirectory
@@ -55,6 +56,11 @@ class MasterJob:
         words = job_text(self.job, now=time.time())
         return f"The master is Slurm job {self.job.id} ({words}); it writes into {log}."
 
+    @property
+    def waits(self) -> bool:
+        """Whether the job waits to start."""
+        return self.job is not None and self.job.state is JobState.PENDING
+
     def to_json(self) -> dict[str, object]:
         """Return plain values; all but `log` are None if there is no job."""
         job = self.job
@@ -80,6 +86,23 @@ def master_job(directory: StudyDirectory) -> MasterJob | None:
         return MasterJob(find_master(jobs_name(directory.path)), folder / "master.log")
     except SlurmUnavailableError:
         return None
+
+
+def refuse_second_master(directory: StudyDirectory) -> None:
+    """Check that no job of a master waits, which would fail when another process is the master.
+
+    Raises:
+        StudyLockedError: One does; the message says what to do.
+    """
+    found = master_job(directory)
+    if found is None or found.job is None or not found.waits:
+        return
+    words = job_text(found.job, now=time.time())
+    raise StudyLockedError(
+        f"the master of {directory} is Slurm job {found.job.id} ({words}), which continues the "
+        "study by itself when it starts; there is nothing to do. To run it otherwise, cancel that "
+        f"job first with `hptune stop {directory}`"
+    )
 
 
 def cancel_jobs(directory: StudyDirectory, *, is_master: bool = False) -> int:
@@ -114,7 +137,7 @@ def cancel_jobs(directory: StudyDirectory, *, is_master: bool = False) -> int:
 
 
 def handover(
-    notify: Callable[[str], None], *, give_back: Callable[[], None], end: Callable[[], None]
+    notify: Callable[[str], None], *, give_back: Callable[[], None], end: Callable[[str], None]
 ) -> Callable[[int], bool] | None:
     """Return what a detached master does on a signal; None for a master that is no job.
 
@@ -126,7 +149,8 @@ def handover(
         notify: Takes a line for the user.
         give_back: Called if Slurm starts the job again, which may take hours: ends the workers
             that run no trial.
-        end: Ends the process.
+        end: Ends the process; takes what continues the study by itself, in words, or an empty
+            text if that is unknown.
     """
     from hptune_jobqueue.master import RequeueInquiry, RequeueOutcome, notice_seconds
 
@@ -146,7 +170,8 @@ def handover(
             notify(_HANDOVER_LINES[is_requeued])
             if is_requeued:
                 give_back()
-            end()
+            job = os.environ.get("SLURM_JOB_ID", "")
+            end(f"Slurm starts the master's job {job} again" if is_requeued else "")
         if outcome is RequeueOutcome.ENDS and (why := inquiries[0].refusal):
             notify(f"{why}. So the study stops before this job ends")
         return outcome is RequeueOutcome.ENDS

@@ -109,7 +109,8 @@ _MAX_JOBS = option(
     "max_jobs",
     whole_number(1),
     "With --slurm or another batch system (--cluster sge, pbs, lsf, htcondor, oar): largest number "
-    "of jobs at once.",
+    "of jobs at once. With --slurm, each job that ends in a few minutes is replaced beside it, so "
+    "there may be twice as many for that time.",
     default_text="10",
     flag="--max-jobs",
 )

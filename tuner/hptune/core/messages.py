@@ -24,7 +24,7 @@ from .user_requests import Note, UserAction
 class StudyOpened:
     """A master opened the study: the first one, or one after a stop or a crash.
 
-    Attempts that ran for an earlier master are lost.
+    Attempts that ran for an earlier master have ended.
 
     Attributes:
         config: The configuration from now on.
@@ -34,6 +34,8 @@ class StudyOpened:
         added: Configurations that the user wants tried next, without asking the sampler.
         retried: Failed trials that the user wants to begin again.
         retries_nodes: Whether the user wants failing nodes used again.
+        was_handed_over: Whether the last master left on purpose, as its job was requeued: its
+            attempts count as released, not as lost.
     """
 
     at: float
@@ -43,6 +45,7 @@ class StudyOpened:
     added: tuple[Suggestion, ...] = ()
     retried: tuple[int, ...] = ()
     retries_nodes: bool = False
+    was_handed_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,10 @@ class FinishReason(enum.StrEnum):
     UNKNOWN_METRIC = "unknown metric"
     NO_ROOM = "no room"
     """The disk takes no more checkpoints or models."""
+    FAILED = "failed"
+    """An error ended the run, such as jobs that all fail."""
+    HANDED_OVER = "handed over"
+    """The master's job is requeued, and continues the study when it starts again."""
 
 
 @dataclass(frozen=True, slots=True)

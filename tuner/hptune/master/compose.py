@@ -127,6 +127,7 @@ def opened(plan: RunPlan, *, at: float, splits: bool) -> StudyOpened:
         added=plan.added,
         retried=plan.retried,
         retries_nodes=plan.retries_nodes,
+        was_handed_over=plan.was_handed_over,
     )
 
 

@@ -52,6 +52,7 @@ class RunPlan:
         go_on: Complete trials that are given more epochs.
         retried: Failed trials that begin again.
         retries_nodes: Whether nodes that failed are used again.
+        was_handed_over: Whether the last master left on purpose, as its job was requeued.
         seed: The study's seed.
         declared: The search space as the user's code declares it now.
         space: The search space, with the parameters that only trials declared.
@@ -70,6 +71,7 @@ class RunPlan:
     go_on: tuple[int, ...]
     retried: tuple[int, ...]
     retries_nodes: bool
+    was_handed_over: bool
     seed: int
     declared: SearchSpace
     space: SearchSpace
@@ -218,6 +220,7 @@ def plan_start(
         go_on=(),
         retried=(),
         retries_nodes=False,
+        was_handed_over=False,
         seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
         declared=space,
         space=space,

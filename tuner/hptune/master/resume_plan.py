@@ -133,6 +133,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
         go_on=go_on,
         retried=retried,
         retries_nodes=request.retry_failed,
+        was_handed_over=_left_on_purpose(facts["ended"]),
         seed=facts["seed"],
         declared=declared,
         space=space,
@@ -159,6 +160,15 @@ def _place_notes(request: ResumeRequest) -> list[str]:
         return []
     name = f"--cluster {shown_name(before)}"
     return [f"{name} is not used any more, since other workers are asked for; give it to return"]
+
+
+def _left_on_purpose(ended: Mapping[str, str] | None) -> bool:
+    """Return whether the last master left its attempts on purpose.
+
+    That is for the next run of its job, which `hptune stop` may have cancelled since.
+    """
+    reasons = (FinishReason.HANDED_OVER, FinishReason.INTERRUPTED)
+    return ended is not None and ended["finish_reason"] in reasons
 
 
 def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]] | None:

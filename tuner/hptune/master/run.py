@@ -157,12 +157,13 @@ def resume(
 
     Raises:
         NoStudyError: There is no study.
-        StudyLockedError: Another master runs it.
+        StudyLockedError: Another master runs it, or a job waits that is to be its master.
         SpaceChangedError: The model file declares another search space than before.
         UsageError: As for `start`.
         StudyError: The study had to stop; it can be resumed.
     """
     directory.open()
+    _refuse_second_master(directory)
     # Requests are meant for this master as soon as it has the lock.
     directory.requests.skip()
     with contextlib.ExitStack() as stack:
@@ -209,6 +210,15 @@ def resume(
             return _run_and_stop(run, display)
 
 
+def _refuse_second_master(directory: StudyDirectory) -> None:
+    """Check that no job waits that is to be the study's master."""
+    if not (directory.path / "jobs").exists() or directory.owner() is not None:
+        return
+    from ..clusters.slurm_master import refuse_second_master  # loads what submits jobs
+
+    refuse_second_master(directory)
+
+
 def _cancel_left_jobs(directory: StudyDirectory, display: RunDisplay) -> None:
     """Cancel the Slurm jobs of an earlier master; this run has no use for them."""
     if not exists(directory.path / "jobs"):
@@ -238,10 +248,18 @@ def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     """Run the study; the workers stop while this process still holds its lock."""
     try:
         return _run(run, display)
-    except BaseException:
+    except BaseException as error:
         if left := run.workers.cluster.left_behind:
             display.note(left)
+        if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
+            with contextlib.suppress(StudyError):
+                _record_end(run, FinishReason.FAILED, error.message)
         raise
+
+
+def _record_end(run: Run, finish_reason: FinishReason, reason: str) -> None:
+    ended = {"finish_reason": str(finish_reason), "reason": reason}
+    run.ledger.set_facts({"ended": ended})
 
 
 def _run(run: Run, display: RunDisplay) -> RunResult:
@@ -275,8 +293,7 @@ def _run(run: Run, display: RunDisplay) -> RunResult:
             # A run's time begins with the user's command, and so with what all displays show.
             finish = loop.run(opened(plan, at=display.began_at, splits=splits), earlier)
             requests.close()
-        ended = {"finish_reason": str(finish.finish_reason), "reason": finish.reason}
-        run.ledger.set_facts({"ended": ended})
+        _record_end(run, finish.finish_reason, finish.reason)
         discard_journals(run.directory)
         if finish.finish_reason is not FinishReason.INTERRUPTED:
             # A login node first imports the framework, for which no job is to wait.
@@ -342,7 +359,11 @@ def _try_best_model(run: Run) -> None:
 
 
 def _requests(run: Run, display: RunDisplay) -> StopRequests:
-    def end() -> None:
+    def end(successor: str) -> None:
+        if successor:
+            reason = f"{successor}, and it continues the study by itself"
+            with contextlib.suppress(StudyError):
+                _record_end(run, FinishReason.HANDED_OVER, reason)
         display.progress.stop()
         end_process()
 

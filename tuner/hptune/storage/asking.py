@@ -129,7 +129,9 @@ def check(
 
 _NOT_RUNNING = {
     UserAction.STOP: "the study in {directory} is not running, so there is nothing to stop",
-    UserAction.STOP_TRIAL: "the study in {directory} is not running, so no trial can be stopped",
+    UserAction.STOP_TRIAL: "the study in {directory} has no master, which alone stops single "
+    "trials. `hptune resume {directory}` starts one; `hptune stop {directory}` cancels jobs that "
+    "the last one left",
     UserAction.ADD: "the study in {directory} is not running; add a trial when it continues, with "
     "`hptune resume {directory} --try …`",
     UserAction.PAUSE: "the study in {directory} is not running, so there is nothing to pause",

@@ -370,6 +370,12 @@ class StudyDirectory:
                     f"there is no study in {self}: it has the trials of one, but the file study.db "
                     "is gone; put that file back, or name another directory"
                 )
+            elif exists(self._path / "jobs" / "master.sbatch"):
+                raise NoStudyError(
+                    f"there is no study in {self} yet: the job of its master (--detach) has not "
+                    f"made it. `hptune status {self}` shows that job; if it is gone, run the same "
+                    "`hptune run` again"
+                )
             elif exists(self._path / "lock"):
                 found = "a run was started here, but ended before its first trial"
             else:

@@ -53,6 +53,8 @@ class Lifecycle:
         commands: list[Command] = []
         for name in list(self.records.running):
             ending = Ending(Cause.MASTER_LOST, reason="the master that ran it is gone")
+            if opened.was_handed_over:
+                ending = Ending(Cause.RELEASED, reason="the job of its master was requeued")
             commands += self.end(lost_at, name, ending)[0]
         config = self.config = opened.config
         front = self.retention.ranking.best

@@ -312,7 +312,7 @@ def state_text(view: StudyView, now: float) -> str:
     master = view.master
     if master is None:
         words = state_without_master(view)
-        if view.state is StudyState.DONE:
+        if view.state in (StudyState.DONE, StudyState.QUEUED):
             return words
         last = view.last_finish
         retries = last is not None and last.finish_reason in _BY_FAILURES
@@ -339,6 +339,8 @@ def state_without_master(view: StudyView) -> str:
             return "done"
         case StudyState.DONE:
             return f"done: {why}"
+        case StudyState.QUEUED:
+            return f"queued: {why}; nothing to do"
         case StudyState.MASTER_GONE:
             why = "the master is gone (killed, or failed)"
     return f"not running{why and ': '}{why}"
@@ -350,6 +352,9 @@ def _running_rows(view: StudyView, now: float, width: int | None) -> list[str]:
         return []
     if view.master is None:
         numbers = [attempt.id.trial for attempt in attempts]
+        if view.state is StudyState.QUEUED:
+            verb = "continues" if len(numbers) == 1 else "continue"
+            return [f"{text.trials(numbers)} {verb} when that job runs"]
         were, them = ("was", "it") if len(numbers) == 1 else ("were", "them")
         return [f"{text.trials(numbers)} {were} interrupted; hptune resume continues {them}"]
     (_, *columns), *rows = running_rows(view, now)

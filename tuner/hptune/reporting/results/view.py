@@ -28,6 +28,8 @@ class StudyState(enum.StrEnum):
     """All its trials are over."""
     STOPPED = "stopped"
     """Its last run ended before all trials were over, for a reason that the ledger has."""
+    QUEUED = "queued"
+    """Its master's job waits to start, and then continues it."""
     MASTER_GONE = "master gone"
     """Its last run was killed, or failed."""
 
@@ -170,13 +172,14 @@ class StudyView:
         if self.master is not None:
             return StudyState.RUNNING
         last = self.last_finish
-        if last is not None:
+        is_handed_over = last is not None and last.finish_reason is FinishReason.HANDED_OVER
+        if last is not None and not is_handed_over:
             is_done = last.finish_reason in (FinishReason.DONE, FinishReason.EXHAUSTED)
             return StudyState.DONE if is_done else StudyState.STOPPED
         limits = [n for n in (self.budget_trials, self.possible_trials) if n is not None]
         if limits and self.ended - self.confirmations >= min(limits):
             return StudyState.DONE  # its master was killed after the last trial
-        return StudyState.MASTER_GONE
+        return StudyState.QUEUED if is_handed_over else StudyState.MASTER_GONE
 
     def seconds(self, now: float) -> float:
         """Return the study's time: that of all its runs; the time between them does not count.

@@ -92,6 +92,7 @@ class Notifications:
         self._joined: list[WorkerJoined] = []
         self._left: dict[str, list[str]] = {}
         self._died: dict[str, str] = {}
+        self._left_first = False
         self._has_checkpoint = has_checkpoint
         self._lost_trials: list[int] = []
         self._retried: dict[AttemptId, Attempt] = {}
@@ -119,6 +120,7 @@ class Notifications:
                         continue  # it had left before
                     # A worker of the run's own that comes back is worth a line.
                     self._shows_joins = True
+                    self._left_first |= not self._joined
                     if worker.was_drained and worker.name not in lost_at:
                         self._left.setdefault(worker.reason, []).append(worker.node)
                     else:
@@ -242,25 +244,29 @@ class Notifications:
         ]
 
     def _worker_lines(self) -> list[str]:
-        lines = []
-        now = f"; now {text.plural(len(self._workers), 'worker')}"
+        joined, gone = [], []
         if self._joined:
             cores = sum(len(each.capacity.cpus) for each in self._joined)
             gpus = sum(len(each.capacity.gpus) for each in self._joined)
             has = text.plural(cores, "core") + (f" and {text.plural(gpus, 'GPU')}" if gpus else "")
-            lines.append(f"{_workers([each.node for each in self._joined])} joined with {has}{now}")
+            joined.append(f"{_workers([each.node for each in self._joined])} joined with {has}")
         for reason, nodes in self._left.items():
-            lines.append(f"{_workers(nodes)} left{f' ({reason})' if reason else ''}{now}")
+            gone.append(f"{_workers(nodes)} left{f' ({reason})' if reason else ''}")
         if self._died:
             nodes = list(self._died.values())
             who = _workers(nodes)
             if len(nodes) == 1 and self._workers.count_on(nodes[0]):
                 who += f" at {next(iter(self._died))}"  # the node has other workers
             trials = self._lost_text()
-            lines.append(f"{who} {'was' if len(nodes) == 1 else 'were'} lost{trials}{now}")
+            gone.append(f"{who} {'was' if len(nodes) == 1 else 'were'} lost{trials}")
+        lines = [*gone, *joined] if self._left_first else [*joined, *gone]
+        if lines:
+            # The number is that after all of them.
+            lines[-1] += f"; now {text.plural(len(self._workers), 'worker')}"
         for node, reason in self._refused:
             lines.append(f"the worker on {node} was refused: {reason}")
         self._joined, self._left, self._died, self._refused = [], {}, {}, {}
+        self._left_first = False
         self._lost_trials = []
         return lines
 

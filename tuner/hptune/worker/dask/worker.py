@@ -17,7 +17,7 @@ from ...core.resources import Capacity
 from ...errors import StudyError
 from ...security.certificates import Identity
 from ...security.handshake import identity_for, why_refused
-from ...text import moment
+from ...text import duration, moment
 from .. import devices
 from ..addresses import address_of, has_ended, is_over, reach
 from ..health import announce
@@ -40,7 +40,11 @@ _OVER_SECONDS = 15.0
 study writes its address there some seconds after it has stopped the trials of the last one."""
 
 _NEAR_END_SECONDS = 600.0
-"""Seconds before the end of a job's walltime in which a signal is explained by it."""
+"""Seconds before the end of a job's walltime in which a signal is explained by it, where it is
+unknown when the job is told to leave."""
+
+_EARLY_SECONDS = 75.0
+"""The same before a Slurm job's notice is due: Slurm may signal a minute earlier."""
 
 _LATE_SECONDS = 30.0
 """How long after a Slurm job's notice is due a worker leaves that has got none.
@@ -204,9 +208,7 @@ class _Joining:
             os._exit(130)
         self._is_signalled = True
         if not self._leave.is_set():
-            ends_at = devices.ends_at()
-            left = None if ends_at is None else ends_at - time.time()
-            self._why = _signal_text(number, left)
+            self._why = _signal_text(number, _seconds_to_near_end())
             self._leave.set()
 
     def _on_time_up(self) -> None:
@@ -321,17 +323,27 @@ async def _first(*awaited: Awaitable[object]) -> None:
             task.cancel()
 
 
+def _seconds_to_near_end() -> float | None:
+    """Return how long the job may still run; None if that does not explain a signal."""
+    ends_at, leaves_at = devices.ends_at(), devices.leaves_at()
+    if ends_at is None or leaves_at is None:
+        return None
+    early = _EARLY_SECONDS if leaves_at < ends_at else _NEAR_END_SECONDS
+    now = time.time()
+    return ends_at - now if now > leaves_at - early else None
+
+
 def _signal_text(number: int, seconds_left: float | None) -> str:
     """Return a signal's name for the user, with the end of the job's time if that is near.
 
     >>> _signal_text(signal.SIGTERM, 118.2), _signal_text(signal.SIGINT, None)
-    ("SIGTERM, 118 s before the end of the job's walltime", 'Ctrl-C')
+    ("SIGTERM, 1m58s before the end of the job's walltime", 'Ctrl-C')
 
     Args:
         number: The signal.
-        seconds_left: How long the job may still run; None if unknown.
+        seconds_left: How long the job may still run; None if that is not near.
     """
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-    if number == signal.SIGINT or seconds_left is None or seconds_left > _NEAR_END_SECONDS:
+    if number == signal.SIGINT or seconds_left is None:
         return name
-    return f"{name}, {max(0.0, seconds_left):.0f} s before the end of the job's walltime"
+    return f"{name}, {duration(max(0.0, seconds_left))} before the end of the job's walltime"

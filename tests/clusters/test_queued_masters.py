@@ -1,0 +1,157 @@
+"""Detached masters whose jobs wait in Slurm: what the commands say of their studies."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from commands import Commands
+from hptune.clusters.jobs import jobs_name
+from hptune.clusters.slurm_master import handover
+from hptune.reporting.html.report import head_lines
+from hptune.study import Study
+from hptune_jobqueue.commands import Job, JobState
+from hptune_jobqueue.jobs_file import ShownJobs, write_jobs
+from hptune_jobqueue.script import MASTER_NOTICE
+from in_process import InProcess
+from real_runs import wait_for
+from stored_study import typical
+
+REASON = "Slurm starts the master's job 7 again, and it continues the study by itself"
+HANDED_OVER = {"finish_reason": "handed over", "reason": REASON}
+
+
+def shown(commands: Commands, study: Path, state: str = "") -> None:
+    """Have squeue show the job of the study's master in a state, or no job."""
+    line = f"7|{jobs_name(study)}.master|{state}|BeginTime|main||N/A|N/A|N/A" if state else ""
+    commands.make("squeue", f"echo '{line}'")
+    commands.make("scancel", f"echo $* >> {commands.folder}/cancelled")
+
+
+def detached(cli: InProcess) -> Path:
+    jobs = cli.study() / "jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "master.sbatch").touch()
+    return cli.study()
+
+
+def handed_over(cli: InProcess) -> Path:
+    study = detached(cli)
+    typical(study, ended=HANDED_OVER)
+    return study
+
+
+def state_in(status: str) -> str:
+    return status.partition("state    ")[2].partition("\n")[0]
+
+
+def test_a_study_whose_master_is_requeued_needs_nothing(cli: InProcess, commands: Commands) -> None:
+    study = handed_over(cli)
+    shown(commands, study, "PENDING")
+    status = cli("status", "study").out
+    assert state_in(status) == f"queued: {REASON}; nothing to do"
+    assert "trial 5 continues when that job runs" in status
+    assert "hptune resume" not in status
+    assert "The master is Slurm job 7 (pending in main: BeginTime)" in status
+    assert json.loads(cli("status", "study", "--json").out)["state"] == "queued"
+    (_, row) = cli("list", ".").out.splitlines()
+    assert "queued" in row
+    assert f"queued: {REASON}; nothing to do" in head_lines(Study(study).view(), 0.0)
+
+
+def test_a_study_whose_resumed_master_waits_needs_nothing(
+    cli: InProcess, commands: Commands
+) -> None:
+    """As after `hptune resume --detach`."""
+    study = detached(cli)
+    typical(study)
+    shown(commands, study, "PENDING")
+    waits = "the master's job waits in Slurm, and it continues the study by itself"
+    assert state_in(cli("status", "study").out) == f"queued: {waits}; nothing to do"
+
+
+def test_a_master_whose_requeued_job_is_gone_is_gone(cli: InProcess, commands: Commands) -> None:
+    study = handed_over(cli)
+    shown(commands, study)
+    state = state_in(cli("status", "study").out)
+    assert state.startswith("not running: the master is gone")
+
+
+def test_a_second_master_is_refused_while_a_job_waits_to_be_it(
+    cli: InProcess, commands: Commands
+) -> None:
+    study = handed_over(cli)
+    shown(commands, study, "PENDING")
+    ended = cli("resume", "study")
+    said = " ".join(ended.err.split())
+    assert ended.code == 1
+    assert (
+        "is Slurm job 7 (pending in main: BeginTime), which continues the study by itself" in said
+    )
+    assert "cancel that job first with `hptune stop" in said
+
+
+def test_a_study_that_was_stopped_while_its_master_waits_is_not_queued(
+    cli: InProcess, commands: Commands
+) -> None:
+    study = handed_over(cli)
+    shown(commands, study, "PENDING")
+    ended = cli("stop", "study")
+    assert (ended.code, "Continue with: hptune resume" in ended.out) == (0, True)
+    assert (commands.folder / "cancelled").read_text() == "--quiet 7\n"
+    state = Study(study).view().last_finish
+    assert state is not None
+    assert (str(state.finish_reason), state.reason.startswith("asked by ")) == ("interrupted", True)
+
+
+def test_a_detached_study_can_be_stopped_before_there_is_one(
+    cli: InProcess, commands: Commands
+) -> None:
+    study = detached(cli)
+    shown(commands, study, "PENDING")
+    waits = "queued: the master's job waits in Slurm, and makes the study when it starts"
+    assert state_in(cli("status", "study").out) == waits
+    shown(commands, study, "RUNNING")
+    begins = "starting: the master reads the model and makes the study"
+    assert state_in(cli("status", "study").out) == begins
+    ended = cli("stop", "study")
+    again = "No study was made yet; to start it, run the same `hptune run` again"
+    assert (ended.code, again in ended.out) == (0, True)
+    shown(commands, study)
+    assert "run the same `hptune run` again" in state_in(cli("status", "study").out)
+    resumed = cli("resume", "study")
+    assert resumed.code == 2
+    assert "has not made it" in " ".join(resumed.err.split())
+
+
+def test_a_killed_master_leaves_jobs_that_hold_their_cores(
+    cli: InProcess, commands: Commands
+) -> None:
+    study = detached(cli)
+    typical(study)
+    shown(commands, study)
+    left = Job("8_0", "a-cpu", JobState.RUNNING, "RUNNING", partition="main", node="n1")
+    write_jobs(study / "jobs", ShownJobs(0.0, (left,)))
+    status = " ".join(cli("status", "study").out.split())
+    assert "8_0 running in main on n1" in status
+    assert "hold their cores until --master-grace ends" in status
+    assert "hptune stop study cancels them" in status
+    stopped = cli("stop", "study", "--trial", 5)
+    assert (stopped.code, "`hptune stop" in stopped.err) == (1, True)
+
+
+def test_a_hand_over_names_the_job_that_continues(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MASTER_NOTICE, "60")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    commands.make("squeue", "echo '0 RUNNING'")
+    commands.make("scontrol", "exit 0")
+    successors: list[str] = []
+    may_stop = handover(lambda _: None, give_back=lambda: None, end=successors.append)
+    assert may_stop is not None
+    wait_for(lambda: may_stop(signal.SIGUSR1) or successors, "the end")
+    assert successors[0] == "Slurm starts the master's job 7 again"
