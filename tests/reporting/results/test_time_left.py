@@ -99,3 +99,11 @@ def test_a_study_tells_from_its_ledger_how_long_it_still_takes() -> None:
     assert left_of(replace(view, master=None), 1034.0) is None
     assert left_of(replace(view, paused_by="ada"), 1034.0) is None
     assert left_of(replace(view, budget_trials=None), 1034.0) is None
+
+
+def test_a_clock_that_was_put_back_makes_no_negative_time() -> None:
+    ended = [attempt(n, placed_at=5000.0, ended_at=1010.0, outcome=Outcome.FINISHED)
+             for n in range(6)]  # fmt: skip
+    trials = [trial(n, value=0.5) for n in range(6)]
+    view = StudyView("study", "random", GOALS, 9, trials, ended, master=LivingMaster())
+    assert left_of(view, 1034.0) == 0.0

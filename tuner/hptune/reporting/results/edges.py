@@ -62,7 +62,7 @@ _RIDGE = 0.1
 
 _Number = FloatParameter | IntParameter
 _Place = Callable[[ParamValue], float]
-"""Where a value lies in its range, from 0 to 1; NaN for a default or a value of an earlier space."""
+"""Where a value lies in its range, from 0 to 1; NaN if it is not of this space."""
 
 
 @dataclass(frozen=True, slots=True)

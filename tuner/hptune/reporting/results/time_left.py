@@ -165,7 +165,7 @@ def left_of(view: StudyView, now: float) -> float | None:
     held: dict[int, float] = {}
     for end, each in sorted(over, key=lambda pair: pair[0])[-2 * _LATEST :]:
         if (number := each.id.trial) in final:  # the last attempt gives the trial its place
-            held[number] = held.pop(number, 0.0) + end - each.placed_at
+            held[number] = held.pop(number, 0.0) + max(0.0, end - each.placed_at)
     if not held:
         return None
     running = []
