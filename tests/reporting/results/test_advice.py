@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from fake_study import GOALS, trial
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.space.space import (
     ChoiceParameter,
+    Condition,
     FloatParameter,
     IntParameter,
     Parameter,
@@ -187,6 +189,44 @@ def test_failed_trainings_and_values_of_another_space_do_not_matter() -> None:
     other = replace(of.trials[3], params={"batch": 100})
     (line,) = advice(replace(of, trials=[*of.trials[:3], other, *of.trials[4:]]))
     assert line.startswith("the best 5 trials have batch at the upper end of its range; ")
+
+
+def test_a_hyperparameter_that_was_a_choice_of_words_before_is_no_obstacle() -> None:
+    of = study(RATE, rising)
+    for number in (3, 24):
+        word = replace(of.trials[number], params={"lr": "slow"})
+        advice(replace(of, trials=[*of.trials[:number], word, *of.trials[number + 1 :]]))
+    whole = study(UNITS, rising)
+    half = replace(whole.trials[3], params={"units": 70.5})
+    (line,) = advice(replace(whole, trials=[*whole.trials[:3], half, *whole.trials[4:]]))
+    assert "trials have units at the upper end of its range; " in line
+
+
+@pytest.mark.parametrize("is_declared_twice", [True, False])
+def test_many_values_without_an_end_take_no_time(*, is_declared_twice: bool) -> None:
+    """A column for each value of each of them would take a minute."""
+    others = [FloatParameter(f"m{k}", 0.9, 0.999, scale=Scale.REVERSE_LOG) for k in range(8)]
+    rng = np.random.default_rng(0)
+    of = study(RATE, rising, 1000)
+    trials = [
+        replace(
+            each,
+            params={**each.params, **{one.name: one.from_unit(rng.random()) for one in others}},
+        )
+        for each in of.trials
+    ]
+    space = SearchSpace((RATE, *others))
+    if is_declared_twice:
+        first = [replace(one, conditions=(Condition("kind", ("a",)),)) for one in others]
+        second = [replace(one, conditions=(Condition("kind", ("b",)),)) for one in others]
+        space = SearchSpace((RATE, ChoiceParameter("kind", ("a", "b")), *first, *second))
+        trials = [
+            replace(each, params={**each.params, "kind": "ab"[each.number % 2]}) for each in trials
+        ]
+    began = time.process_time()
+    (line,) = advice(replace(of, trials=trials, space=space))
+    assert "have lr at the upper end of its range; " in line
+    assert time.process_time() - began < 10.0
 
 
 def noisy(noise: float, apart: float) -> StudyView:

@@ -99,3 +99,24 @@ def test_a_study_tells_from_its_ledger_how_long_it_still_takes() -> None:
     assert left_of(replace(view, master=None), 1034.0) is None
     assert left_of(replace(view, paused_by="ada"), 1034.0) is None
     assert left_of(replace(view, budget_trials=None), 1034.0) is None
+
+
+def test_a_clock_that_was_put_back_makes_no_negative_time() -> None:
+    ended = [attempt(n, placed_at=5000.0, ended_at=1010.0, outcome=Outcome.FINISHED)
+             for n in range(6)]  # fmt: skip
+    trials = [trial(n, value=0.5) for n in range(6)]
+    view = StudyView("study", "random", GOALS, 99, trials, ended, master=LivingMaster())
+    assert left_of(view, 1034.0) == 0.0
+    assert left_of(replace(view, master=LivingMaster(since=9000.0)), 1034.0) == 0.0
+
+
+def test_a_run_with_fewer_workers_than_the_one_before_takes_longer() -> None:
+    """Sixteen trials took 10 s at once, then three one after the other."""
+    ended = [attempt(n, placed_at=1000.0, ended_at=1010.0, outcome=Outcome.FINISHED)
+             for n in range(16)]  # fmt: skip
+    ended += [attempt(16 + n, placed_at=5000.0 + 10 * n, ended_at=5010.0 + 10 * n,
+                      outcome=Outcome.FINISHED) for n in range(3)]  # fmt: skip
+    trials = [trial(n, value=0.5) for n in range(19)]
+    master = LivingMaster(since=4990.0)
+    view = StudyView("study", "random", GOALS, 29, trials, ended, master=master)
+    assert left_of(view, 5030.0) == pytest.approx(100.0)

@@ -190,6 +190,16 @@ def test_what_was_stopped_is_no_better_than_what_ended_well_and_failures_have_no
     assert comparable(history.observations()).tolist() == [1.0, 3.0, 2.0, 2.0, 9.0]
 
 
+def test_an_objective_that_a_stopped_trial_lacks_is_not_taken_from_another() -> None:
+    """A trial that a user stops has not measured what is known at its end only."""
+    history = History(Encoding(LINE), directions=(Direction.MIN, Direction.MIN))
+    for number, seconds in enumerate([0.001, 0.003, 0.002]):
+        state, more = TrialState.COMPLETE, (seconds,)
+        history.tell(Trial(number, {"x": number / 10}, "test", state, 0.5, extra_values=more))
+    history.tell(Trial(3, {"x": 0.9}, "test", TrialState.PRUNED, 0.9))
+    assert comparable(history.of_objective(1)).tolist() == [0.001, 0.003, 0.002, 0.002]
+
+
 def test_of_many_trials_the_model_knows_the_best_and_some_of_all_others() -> None:
     encoding = Encoding(ALL_TYPES)  # without conditions, so that no row holds NaN
     history = History(encoding, directions=(Direction.MIN,))

@@ -109,6 +109,24 @@ def test_it_is_finite_and_has_slopes_however_hopeless_a_point_is() -> None:
     assert (slopes != 0.0).all()
 
 
+@pytest.mark.filterwarnings("error")
+def test_points_of_the_front_that_differ_by_rounding_only_are_one_point() -> None:
+    points, groups = np.array([[0.0], [0.5], [1.0]]), np.zeros(1, dtype=np.intp)
+    kernel = Kernel(np.array([0.5]), 1.0, 1e-12)
+    process = GaussianProcess(kernel, groups, points, np.array([0.0, 0.5, 1.0]))
+    near = 0.3 + 1e-16 * np.array([[0.0, 2.0], [1.0, 1.0], [2.0, 0.0]])
+    assert len(np.unique(near)) == 3
+    one, three = (
+        HypervolumeImprovement([process, process], front, np.array([1.1, 1.1]))
+        for front in (near[:1], near)
+    )
+    probes = np.array([[0.0], [0.25], [0.5], [0.75], [1.0]])
+    for found, expected in zip(
+        three.values_with_gradients(probes), one.values_with_gradients(probes), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 # --- the search -------------------------------------------------------------------------------
 
 SPACE = SearchSpace((FloatParameter("width", 1.0, 128.0), FloatParameter("depth", 1.0, 8.0)))

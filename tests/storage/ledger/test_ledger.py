@@ -22,11 +22,13 @@ from hptune.core.messages import (
     StopRequested,
     StudyClosed,
     StudyOpened,
+    UserRequested,
     WorkerJoined,
 )
 from hptune.core.resources import Capacity, Placement
 from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Params, Trial, TrialState
+from hptune.core.user_requests import Note, UserAction
 from hptune.errors import NoStudyError, StudyExistsError
 from hptune.pruners.registry import make_pruner
 from hptune.storage.directory import StudyDirectory
@@ -202,6 +204,8 @@ def test_readers_know_the_time_of_each_run_as_the_engine_does(
             WorkerJoined(began + at, f"w{number}-{i}", "n", Capacity((0,)))
             for i, at in enumerate(times)
         ]
+        note = Note("written a week later, while no master ran")
+        events += [UserRequested(began + 604_800.0, "n", UserAction.NOTE, "ada", note=note)]
     if not is_open:
         events.append(StudyClosed(1000.0 * len(runs) + 500.0))
     engine = Engine(make_pruner)
@@ -213,3 +217,10 @@ def test_readers_know_the_time_of_each_run_as_the_engine_does(
     state = LedgerReader(directory).run_state()
     assert sum(state.run_seconds) == pytest.approx(engine.active_seconds)
     assert list(state.run_seconds) == [float(max(times)) for times in runs if any(times)]
+
+
+def test_a_run_whose_clock_was_put_back_takes_no_negative_time(directory: StudyDirectory) -> None:
+    late = [WorkerJoined(400.0, f"w{n}", "n", Capacity((0,))) for n in range(200)]
+    with Ledger.create(directory, {"format": FORMAT}) as ledger:
+        ledger.append([StudyOpened(1000.0, StudyConfig(trials=1, goals=GOALS, seed=0)), *late])
+    assert list(LedgerReader(directory).run_state().run_seconds) == []

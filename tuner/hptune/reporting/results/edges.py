@@ -54,12 +54,15 @@ _LARGEST = 1e300
 _MOST_TRIALS = 1000
 """Trials that are regressed, evenly chosen: the live page asks often."""
 
+_MOST_LEVELS = 20
+"""Values of a hyperparameter without an order that are told apart: each is a column."""
+
 _RIDGE = 0.1
 """Keeps the regression stable with many hyperparameters; values are standardised."""
 
 _Number = FloatParameter | IntParameter
 _Place = Callable[[ParamValue], float]
-"""Where a value lies in its range, from 0 to 1."""
+"""Where a value lies in its range, from 0 to 1; NaN if it is not of this space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +117,19 @@ def _ranges(view: StudyView) -> list[_Range]:
         if names[parameter.name] > 1 or is_small:
             continue
         if isinstance(parameter, FloatParameter | IntParameter):
-            if parameter.scale is not Scale.REVERSE_LOG:
-                found.append(_Range(parameter, parameter.to_unit))
+            found.append(_Range(parameter, partial(_number_place, parameter)))
         elif isinstance(parameter, ChoiceParameter) and (numbers := _ordered(parameter)):
             places = {each: at / (len(numbers) - 1) for at, each in enumerate(numbers)}
             found.append(_Range(parameter, partial(_listed_place, places)))
     return found
 
 
+def _number_place(parameter: _Number, value: ParamValue) -> float:
+    return math.nan if parameter.explain(value) else parameter.to_unit(value)
+
+
 def _listed_place(places: Mapping[ParamValue, float], value: ParamValue) -> float:
-    return places.get(value, math.nan)  # a default, or a value of an earlier space
+    return places.get(value, math.nan)
 
 
 def _ordered(parameter: ChoiceParameter) -> list[ParamValue]:
@@ -195,7 +201,8 @@ def _columns(
 ) -> tuple[list[list[float]], list[float]]:
     """Return the features of the regression, and the weights of the sum that is asked for.
 
-    A hyperparameter that only some of the trials have is left out.
+    A hyperparameter that only some of the trials have is left out, and one of many values without
+    an order.
     """
     columns: list[list[float]] = []
     contrast: list[float] = []
@@ -211,7 +218,8 @@ def _columns(
             columns += [places, [place * place for place in places]]
             contrast += wanted.get(name, (0.0, 0.0))
         else:
-            for each in sorted(set(values), key=repr)[1:]:
+            levels = sorted(set(values), key=repr)[: _MOST_LEVELS + 1]
+            for each in levels[1:] if len(levels) <= _MOST_LEVELS else ():
                 columns.append([float(value == each) for value in values])
                 contrast.append(0.0)
     return columns, contrast
@@ -224,7 +232,8 @@ def _line(parameter: _Number | ChoiceParameter, count: int, of: int, *, is_low: 
         last = numbers[0] if is_low else numbers[-1]
     else:
         last = parameter.low if is_low else parameter.high
-    if last in (0, 1):
+    is_near_one = isinstance(parameter, FloatParameter) and parameter.scale is Scale.REVERSE_LOG
+    if last in (0, 1) or is_near_one:
         return ""  # a share, or a number of something
     best = f"the best {of} trials have" if count == of else f"{count} of the best {of} trials have"
     return (

@@ -157,15 +157,16 @@ def rest_of(attempt: Attempt, latest: Report | None, epochs: int | None) -> floa
 def left_of(view: StudyView, now: float) -> float | None:
     """Estimate how long a study that runs still takes; None if that is unknown."""
     total = view.all_trials
-    is_over = view.master is None or bool(view.paused_by)
-    if is_over or total is None or view.ended < LEAST_ENDED or view.ended >= total:
+    if view.master is None or view.paused_by or total is None:
+        return None
+    if not LEAST_ENDED <= view.ended < total:
         return None
     final = {trial.number for trial in view.trials if trial.state.is_final}
     over = [(each.ended_at, each) for each in view.attempts if each.ended_at is not None]
     held: dict[int, float] = {}
     for end, each in sorted(over, key=lambda pair: pair[0])[-2 * _LATEST :]:
         if (number := each.id.trial) in final:  # the last attempt gives the trial its place
-            held[number] = held.pop(number, 0.0) + end - each.placed_at
+            held[number] = held.pop(number, 0.0) + max(0.0, end - each.placed_at)
     if not held:
         return None
     running = []
@@ -174,7 +175,9 @@ def left_of(view: StudyView, now: float) -> float | None:
         rest = rest_of(each, view.latest.get(each.id), view.epochs)
         running.append(RunningTime(seconds, rest))
     to_come = max(0, total - view.ended - len(running))
-    return seconds_left([*held.values()], running, to_come=to_come, places=_places(view.attempts))
+    # An earlier run may have had more workers.
+    placed = [each for each in view.attempts if each.placed_at >= view.master.since]
+    return seconds_left([*held.values()], running, to_come=to_come, places=_places(placed))
 
 
 def _places(attempts: Sequence[Attempt]) -> int:
@@ -182,7 +185,8 @@ def _places(attempts: Sequence[Attempt]) -> int:
     latest = sorted(attempts, key=lambda each: each.placed_at)[-_RECENT:]
     still = [each for each in attempts if each.ended_at is None]
     known = {each.id: each for each in (*latest, *still)}.values()
-    return max(
+    counts = [
         sum(e.placed_at <= at and (e.ended_at is None or e.ended_at > at) for e in known)
         for at in [each.placed_at for each in latest]
-    )
+    ]
+    return max(counts, default=1)

@@ -216,10 +216,11 @@ class History:
         if trial.state is TrialState.FAILED or not np.isfinite(trial.values or math.nan).all():
             return Tier.FAILED, nothing
         if trial.state is TrialState.PRUNED:
-            costs = bounded(self._signs[: len(trial.values)] * np.array(trial.values))
-            # Its last report may lack some objectives.
-            is_whole = len(costs) == len(self._signs)
-            return Tier.PRUNED, costs if is_whole else np.full(len(self._signs), costs[0])
+            # Its last report may lack some objectives: they count as what is usual (`comparable`).
+            costs = np.full(len(self._signs), -LARGEST)
+            known = len(trial.values)
+            costs[:known] = bounded(self._signs[:known] * np.array(trial.values))
+            return Tier.PRUNED, costs
         if len(trial.values) != len(self._signs):
             return Tier.FAILED, nothing
         return Tier.COMPLETE, bounded(self._signs * np.array(trial.values))

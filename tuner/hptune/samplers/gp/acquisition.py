@@ -99,5 +99,7 @@ def _log_h(z: Floats) -> Floats:
 def log1mexp(x: Floats) -> Floats:
     """Return log(1 - exp(x)) for x below 0, without cancellation at either end."""
     x = np.minimum(x, -1e-300)
-    found: Floats = np.where(x > -math.log(2.0), np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
+    half = -math.log(2.0)
+    far = np.log1p(-np.exp(np.minimum(x, half)))
+    found: Floats = np.where(x > half, np.log(-np.expm1(x)), far)
     return found

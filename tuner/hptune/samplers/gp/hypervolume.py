@@ -127,25 +127,29 @@ class HypervolumeImprovement:
             self._log_lengths(objective, *process.predict(features))
             for objective, process in enumerate(self._processes)
         )
-        return _shares(np.asarray(logs))[0]
+        found: Floats = scipy.special.logsumexp(logs, axis=1)
+        return found
 
     def values_with_gradients(self, features: Floats) -> tuple[Floats, Floats]:
         """Return the value at each point, and its derivatives by each feature."""
         predicted = [process.predict_with_gradients(features) for process in self._processes]
         lengths = [self._log_lengths(k, mean, dev) for k, (mean, dev, _, _) in enumerate(predicted)]
-        found, shares = _shares(np.asarray(sum(lengths)))
+        volumes = np.asarray(sum(lengths))
+        found = scipy.special.logsumexp(volumes, axis=1)
         gradients = np.zeros_like(features)
         for (mean, deviation, mean_gradients, deviation_gradients), logs, (sides, low, high) in zip(
             predicted, lengths, self._sides, strict=True
         ):
             z = (sides - mean[:, None]) / deviation[:, None]
             below, density = scipy.special.log_ndtr(z), -0.5 * z * z - _HALF_LOG_2PI
+            # Not divided by the length, which may be zero but for rounding.
+            rest = volumes - logs - found[:, None]
             for slopes, sign, by in (
                 (below, -1.0, mean_gradients),
                 (density, 1.0, deviation_gradients),
             ):
-                each = np.exp(slopes[:, high] - logs) - np.exp(slopes[:, low] - logs)
-                gradients += sign * (shares * each).sum(axis=1)[:, None] * by
+                each = np.exp(slopes[:, high] + rest) - np.exp(slopes[:, low] + rest)
+                gradients += sign * each.sum(axis=1)[:, None] * by
         return found, gradients
 
     def _log_lengths(self, objective: int, mean: Floats, deviation: Floats) -> Floats:
@@ -157,14 +161,6 @@ class HypervolumeImprovement:
         upper = logs[:, high]
         found: Floats = upper + log1mexp(logs[:, low] - upper)
         return found
-
-
-def _shares(logs: Floats) -> tuple[Floats, Floats]:
-    """Return the logarithm of the sum over the columns, and the share of each in it."""
-    most = logs.max(axis=1, keepdims=True)
-    parts = np.exp(logs - most)
-    total = parts.sum(axis=1, keepdims=True)
-    return (most + np.log(total))[:, 0], parts / total
 
 
 def boxes(front: Sequence[Sequence[float]], reference: Sequence[float]) -> list[Box]:

@@ -213,7 +213,10 @@ class LedgerReader:
 
 
 def _runs(connection: sqlite3.Connection) -> tuple[list[float], float]:
-    """Return how long each run took, and when the last event was."""
+    """Return how long each run took, and when the last event was.
+
+    Users' requests do not count: a note may be written while no master runs.
+    """
     opened = connection.execute(
         "SELECT seq, time FROM events WHERE kind IN (?, ?) ORDER BY seq", _OPENING
     ).fetchall()
@@ -221,11 +224,13 @@ def _runs(connection: sqlite3.Connection) -> tuple[list[float], float]:
     for (seq, began), (after, _) in itertools.pairwise([*opened, (sys.maxsize, 0.0)]):
         query = """
             SELECT max(time) FROM (SELECT time FROM events WHERE seq >= ? AND seq < ?
-            ORDER BY seq DESC LIMIT ?)
+            AND kind != ? ORDER BY seq DESC LIMIT ?)
         """
-        ((last,),) = connection.execute(query, (seq, after, _LATE_EVENTS)).fetchall()
+        values = (seq, after, UserRequested.__name__, _LATE_EVENTS)
+        ((last,),) = connection.execute(query, values).fetchall()
         seconds.append(last - began)
-    return [each for each in seconds if each], last
+    # A clock that was put back takes no time.
+    return [each for each in seconds if each > 0.0], last
 
 
 _OPENING = (StudyOpened.__name__, StudyClosed.__name__)
