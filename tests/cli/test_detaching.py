@@ -167,6 +167,22 @@ def test_a_job_in_another_environment_is_submitted_whatever_this_one_lacks(
 
 
 @pytest.mark.usefixtures("slurm")
+def test_a_job_is_submitted_where_this_machine_fails(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a login node with little memory, which kills what imports a framework."""
+    cli.file("model.py", "import keras\n" + MODEL)
+    (cli.directory / "small").mkdir()
+    cli.file("small/keras.py", "import os\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.setenv("PYTHONPATH", str(cli.directory / "small"), prepend=os.pathsep)
+    ended = cli(*RUN)
+    assert (ended.code, "The master is Slurm job 7" in ended.out) == (0, True), ended.err
+    told = " ".join(ended.err.split())
+    assert "on this machine, the framework cannot be imported: " in told
+    assert "was killed by SIGKILL. The job is submitted nevertheless" in told
+
+
+@pytest.mark.usefixtures("slurm")
 def test_a_python_that_only_the_job_has_is_left_to_it(cli: InProcess) -> None:
     cli.file("model.py", "import nowhere\n" + MODEL)
     ended = cli(*RUN, "--python", "/only/in/the/job/python")

@@ -36,6 +36,9 @@ def test_what_cannot_work_is_refused(tmp_path: Path, text: str, words: str) -> N
         ("keras.py", "def f():\n    from keras.layers import Dense\n", True),
         ("keras.py", "from .keras import Dense\nimport my.keras\n", False),
         ("keras_model.py", "import keras\n", False),
+        ("keras.py", "if __name__ == '__main__':\n    import keras\n    keras.main()\n", False),
+        ("keras.py", "RATE = 1\ndef f():\n    from keras import RATE\n", False),
+        ("keras.py", "RATE = 1\ndef f():\n    from keras import RATE, Model\n", True),
     ],
 )
 def test_a_file_with_the_name_of_what_it_imports_is_refused(

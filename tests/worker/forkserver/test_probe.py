@@ -77,6 +77,13 @@ def test_what_cannot_be_used(probe: Any, text: str, words: list[str]) -> None:
         ("import sys\nsys.exit('no data')", ["line 2", "SystemExit: no data"]),
         ("input('which one? ')\n", ["line 1", "EOFError"]),
         (
+            "def objective(hp, trial):\n trial.report(1, 0.5)",
+            [
+                "line 2",
+                "trial.report: too many positional arguments; write trial.report(epoch, loss",
+            ],
+        ),
+        (
             "def objective(hp, trial):\n return hp.Int('units', 10, 1)",
             ["line 2", "units: the lower bound 10 is above the upper bound 1"],
         ),

@@ -40,8 +40,14 @@ def test_a_loss_without_source(probe: Any) -> None:
     loss = 'eval("lambda y, p: (y - p) ** 2"), metrics=["mae", keras.metrics.MeanSquaredError()]'
     found = probe(KERAS.replace('"mse"', loss))
     assert {"val_mae", "val_mean_squared_error"} <= set(found.metrics)
-    of_the_loss = '"mse", metrics=["accuracy", "ce", "acc"]'
-    assert "val_accuracy" in probe(KERAS.replace('"mse"', of_the_loss)).metrics
+
+
+def test_names_for_which_keras_chooses_by_the_data(probe: Any) -> None:
+    for loss in ('"crossentropy"', '"CE"'):
+        by_data = f'{loss}, metrics=["accuracy", "ACC", "acc"]'
+        assert "val_accuracy" in probe(KERAS.replace('"mse"', by_data)).metrics
+    with pytest.raises(ModelFileError, match="the metric is 'ce', which Keras does not know"):
+        probe(KERAS.replace('"mse"', '"mse", metrics=["ce"]'))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from hptune_jobqueue.config import SlurmConfig, read_config
 
 from ..config.settings import StudySettings
-from ..errors import HptuneError
+from ..errors import HptuneError, UsageError
 from ..files.file_errors import storage_errors
 from ..storage.directory import StudyDirectory
 from .base import UNLIMITED
@@ -82,12 +82,14 @@ def _check_code(
     try:
         check()
     except HptuneError as error:
-        if not config.master.keys() & _OTHER_ENVIRONMENT:
+        if config.master.keys() & _OTHER_ENVIRONMENT:
+            why = "environment is another one (modules, environment or prologue in slurm.toml)"
+        elif isinstance(error, UsageError):
             raise
-        notify(
-            f"on this machine, {error.message}. The job is submitted nevertheless, because its "
-            "environment is another one (modules, environment or prologue in slurm.toml)"
-        )
+        else:  # this machine failed, such as a login node with little memory
+            why = "machine is another one"
+        found = error.message.rstrip(".")
+        notify(f"on this machine, {found}. The job is submitted nevertheless, because its {why}")
 
 
 def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:

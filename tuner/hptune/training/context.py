@@ -69,7 +69,7 @@ def stated_cause(error: BaseException) -> Cause | None:
     return next((_STATED[kind] for kind in kinds if kind in _STATED), None)
 
 
-def _explains_its_call(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
+def explains_its_call(name: str) -> Callable[[Callable[_P, None]], Callable[_P, None]]:
     """Let a call with other arguments than a report has say how one is written."""
 
     def decorated(report: Callable[_P, None]) -> Callable[_P, None]:
@@ -205,7 +205,7 @@ class TrialContext(OtherTuners):
         """The rank among those on this node, from 0."""
         return 0 if self.ranks is None else self.ranks.local_rank
 
-    @_explains_its_call("trial.report")
+    @explains_its_call("trial.report")
     def report(self, step: int, **metrics: SupportsFloat) -> None:
         """Report metrics to the study. Of a parallel trial, rank 0's reports count.
 
@@ -453,7 +453,7 @@ def enter(context: TrialContext) -> None:
     _current = context
 
 
-@_explains_its_call("hptune.report")
+@explains_its_call("hptune.report")
 def report(step: int, **metrics: SupportsFloat) -> None:
     """Report metrics from a training loop that has no `trial`.
 

@@ -28,7 +28,7 @@ from ..errors import ModelFileError, SpaceError
 from ..user_code.fit_results import RETURNED, FitResult
 from ..user_code.model_file import Found, UserCode
 from ..user_code.source_checks import NO_LOAD_DATA
-from .context import StandInTrial, stated_cause
+from .context import StandInTrial, explains_its_call, stated_cause
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters
 from .keras.compiled_model import (
@@ -60,7 +60,9 @@ class _TrainingBegins(BaseException):
 class _ProbeTrial(StandInTrial):
     """A trial for the probe; its first use means that the objective begins to train."""
 
-    def report(self, _step: int, **_metrics: Any) -> None:
+    @explains_its_call("trial.report")
+    def report(self, step: int, **metrics: Any) -> None:
+        del step, metrics
         raise _TrainingBegins
 
     def should_stop(self) -> bool:

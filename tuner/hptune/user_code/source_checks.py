@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -95,18 +96,44 @@ def check_text(path: Path, *, has_entry: bool, python: str = "") -> None:
 
 
 def _refuse_own_name(tree: ast.Module, path: Path) -> None:
-    """Refuse a file such as keras.py that imports keras, and so itself."""
+    """Refuse a file such as keras.py that imports keras, and so itself.
+
+    It may import itself on purpose: where it runs as a program, or for names of its own.
+    """
+    own = set(_bound(tree))
+    as_program = {id(each) for node in tree.body if _is_of_program(node) for each in ast.walk(node)}
     imported: list[str] = []
     for node in ast.walk(tree):
+        if id(node) in as_program:
+            continue
         if isinstance(node, ast.Import):
             imported += [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            imported.append(node.module or "")
+            of_others = {each.name for each in node.names} - own
+            imported += [node.module or ""] if of_others else []
     if any(name.partition(".")[0] == path.stem for name in imported):
         raise ModelFileError(
             f"{path.name} imports {path.stem}, which is its own name, so it would import itself; "
             f"rename the file, such as to my_{path.name}"
         )
+
+
+def _bound(tree: ast.Module) -> Iterator[str]:
+    """Yield the functions, classes and variables that a file defines."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            for each in ast.walk(node):
+                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                    yield each.id
+
+
+def _is_of_program(node: ast.stmt) -> bool:
+    """Return whether it is `if __name__ == "__main__":`."""
+    return isinstance(node, ast.If) and "__name__" in {
+        each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)
+    }
 
 
 def _check_python(python: str) -> None:

@@ -11,8 +11,8 @@ from ...errors import ModelFileError
 from .objective import MUST_RETURN
 
 _ACCURACY = ("accuracy", "acc")
-_OF_ANY_LOSS = (*_ACCURACY, "crossentropy", "ce")
-"""Metrics that Keras chooses by the loss."""
+_BY_DATA = {"loss": ("crossentropy", "ce"), "metric": _ACCURACY}
+"""Names, in any case, for which Keras chooses by the shape of the data."""
 
 
 def check_model(model: Any, built_by: str) -> None:
@@ -49,12 +49,12 @@ def check_names(model: Any) -> None:
         one, module = ("loss", "losses") if kind == "loss" else ("metric", "metrics")
         known: Any = getattr(keras, module)
         for name in _texts(config.get(kind)):
-            if one == "metric" and name in _OF_ANY_LOSS:
+            if name.lower() in _BY_DATA[one]:
                 continue
             try:
                 known.get(name)
             except ValueError as error:
-                near = difflib.get_close_matches(name, [*_OF_ANY_LOSS, *dir(known)], 1)
+                near = difflib.get_close_matches(name, [*_BY_DATA[one], *dir(known)], 1)
                 hint = f"; did you mean {near[0]}?" if near else f" (see keras.{module})"
                 raise ModelFileError(
                     f"the {one} is {name!r}, which Keras does not know{hint}"

@@ -148,9 +148,13 @@ class Channel:
 
 @contextlib.contextmanager
 def _as_socket(connection: Connection[Any, Any]) -> Iterator[socket.socket]:
-    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+    # No copy of the descriptor: there may be no room for one, when half of an order is sent.
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=connection.fileno())
+    try:
         stream.settimeout(None)  # the user's file may have set another default
         yield stream
+    finally:
+        stream.detach()
 
 
 def _contents(file: int) -> bytes:
