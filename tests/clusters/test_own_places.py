@@ -126,7 +126,7 @@ def test_a_local_cluster_of_ones_own_takes_local_options(cli: InProcess) -> None
         (("--cluster", "mine:few", "--cluster-option", "gpus=1"), "which is no Cluster"),
         (("--cluster", "mine:broken"), "which failed: ZeroDivisionError"),
         (("--cluster", "allocation"), "--cluster is allocation, but"),
-        (("--cluster", "local", "--detach"), "--cluster is local; give one of --slurm"),
+        (("--cluster", "local", "--detach"), "--cluster is local; give --slurm"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_made(
