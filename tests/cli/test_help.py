@@ -64,4 +64,5 @@ def test_help_shows_pages_of_the_guide_and_commands() -> None:
 
 def test_a_shell_completes_the_names_of_pages() -> None:
     completion = BashComplete(main, {}, "hptune", "_HPTUNE_COMPLETE")
-    assert [each.value for each in completion.get_completions(["help"], "fa")] == ["failures", "faq"]
+    found = [each.value for each in completion.get_completions(["help"], "fa")]
+    assert found == ["failures", "faq"]
