@@ -55,6 +55,15 @@ class Silent(Exception):
         (SystemExit(0), "SystemExit: 0; sys.exit was called: put what runs the file as a program"),
         (EOFError("EOF when reading a line"), "nobody can answer input() in a trial"),
         (EOFError("of a pipe"), "EOFError: of a pipe"),
+        (
+            ValueError(
+                "Graph execution error:\n\nDetected at node loss/Softmax defined at (most recent "
+                'call last):\n  File "model.py", line 4, in <module>\n\n  File "nn.py", line 7\n\n'
+                "Received a label value of 9\nLabel values: 6 7\n\t [[{{node loss/Softmax}}]] "
+                "[Op:__inference_1]"
+            ),
+            "ValueError: Received a label value of 9 Label values: 6 7",
+        ),
         (Silent(), "Silent: (its text cannot be had: RuntimeError in __str__)"),
     ],
 )

@@ -142,7 +142,6 @@ def _live(study: Reports, jobs: JobsText) -> LiveStudy:
         log=lambda trial, start: follow_log(directory.log(trial), start),
         reports=reports,
         act=partial(_asked, directory),
-        resume_command=f"hptune resume {directory}",
         jobs=lambda: jobs(directory.path),
     )
 

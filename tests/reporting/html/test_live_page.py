@@ -91,7 +91,6 @@ class Source:
             log=lambda _, start: (self.log[start:], len(self.log)),
             reports=self.reports,
             act=self.act,
-            resume_command="hptune resume studies/digits",
         )
         return PageServer(LivePage(shown).answer)
 
@@ -287,7 +286,7 @@ def test_a_broken_request_and_an_error_of_the_study_end_in_an_answer(
     def fail(*_: object) -> Any:
         raise StudyError("the study is gone")
 
-    page = PageServer(LivePage(LiveStudy(fail, fail, fail, fail, fail, "")).answer)
+    page = PageServer(LivePage(LiveStudy(fail, fail, fail, fail, fail)).answer)
     thread = threading.Thread(target=page.serve)
     thread.start()
     try:

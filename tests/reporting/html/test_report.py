@@ -118,6 +118,14 @@ def test_all_sections_count_the_trials_alike() -> None:
     assert "<strong>13/40</strong>" in report.headline
 
 
+def test_the_command_that_continues_a_study_asks_for_more_trials_if_all_are_done() -> None:
+    of, reports = study(12)
+    for trials, more in ((40, ""), (of.ended, f" --trials {2 * of.ended}")):
+        asked = replace(of, budget_trials=trials)
+        report = make_report(StudyTrials(asked, SPACE, reports), SETUP, now=2000.0)
+        assert report.resume_command == f"hptune resume studies/digits{more}"
+
+
 def test_what_a_reader_asks_first_is_written_out() -> None:
     panels = panels_of(*study(90))
     assert re.search(r"Trial \d+ is the best; \d+ later trials? ended", panels["history"].words)

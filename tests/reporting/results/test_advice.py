@@ -249,6 +249,9 @@ def test_trials_that_differ_less_than_their_noise_are_to_be_trained_again() -> N
     assert line.endswith("; `hptune resume runs/one --confirm 3` trains them again")
     assert advice(noisy(0.01, 0.02)) == []
     assert advice(noisy(0.0, 0.0)) == [], "equal values without noise are equal"
+    falls = {number: [0.1 / epoch for epoch in range(1, 7)] for number in range(17, 25)}
+    smooth = replace(noisy(0.0, 0.0001), last_values=falls)
+    assert advice(smooth) == [], "a curve that falls more and more slowly is no noise"
     view = noisy(0.01, 0.003)
     again = trial(25, value=0.09, params={}, origin=f"{CONFIRMS}24")
     assert advice(replace(view, trials=[*view.trials, again])) == []

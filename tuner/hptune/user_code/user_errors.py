@@ -31,6 +31,8 @@ _PROGRAM = (
     "sys.exit was called: put what runs the file as a program under `if __name__ == '__main__':`, "
     "and raise an exception where a configuration is wrong"
 )
+_OF_NODES = ("Graph execution error:", "Detected at node", "File ")
+"""How paragraphs of TensorFlow's messages begin that say where a node was defined."""
 _ABSOLUTE = (
     "import a module beside it by its name, as in `from layers import Block`, and one of another "
     "folder after adding that folder to PYTHONPATH"
@@ -81,7 +83,7 @@ def one_line(error: BaseException) -> str:
     """Return an error as one line for people; of a missing module, with what to do."""
     if isinstance(error, HptuneError):
         return " ".join(error.message.split())
-    text = " ".join(without_colours(text_of(error)).split())
+    text = " ".join(_without_nodes(without_colours(text_of(error))).split())
     # Keras adds a list of all arguments, with their arrays; it stays in the traceback.
     text = text.partition(" Arguments received by ")[0]
     name = type(error).__name__
@@ -97,6 +99,14 @@ def one_line(error: BaseException) -> str:
     if remedy := how_to_install(error.name):
         return f"{line}; install it with: {remedy}"
     return f"{line}; install it in this environment ({sys.prefix}), or correct the name"
+
+
+def _without_nodes(message: str) -> str:
+    """Return what went wrong in a graph of TensorFlow, without where its nodes were defined."""
+    if not message.startswith("Graph execution error:"):
+        return message
+    parts = [part for part in message.split("\n\n") if not part.lstrip().startswith(_OF_NODES)]
+    return "\n".join(parts).partition("\n\t [[{{node")[0] or message
 
 
 def text_of(error: BaseException) -> str:

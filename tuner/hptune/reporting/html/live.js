@@ -103,6 +103,7 @@
     by("pause").hidden = !state.is_running || state.is_paused;
     by("go-on").hidden = !state.is_running || !state.is_paused;
     by("resume").hidden = state.is_running;
+    document.querySelector("#resume code").textContent = state.resume;
     by("add").hidden = !state.is_running;
     if (told === before) {
       const of = `${state.is_running} ${state.is_paused}`;

@@ -61,7 +61,6 @@ class LiveStudy:
         reports: Returns the reports of a metric, or all those of a trial.
         act: Asks its master for something, for a trial or with the values of a new one; returns
             what was done, for the user.
-        resume_command: The command that continues it when it does not run.
         jobs: Returns which jobs bring its workers, in words; empty if there are none.
     """
 
@@ -70,7 +69,6 @@ class LiveStudy:
     log: Callable[[int, int], tuple[str, int]]
     reports: Callable[[str, int | None], Sequence[ReportedValue]]
     act: Callable[[UserAction, int | None, Mapping[str, object]], str]
-    resume_command: str
     jobs: Callable[[], str] = str
 
 
@@ -184,16 +182,12 @@ class LivePage:
         """
         with self._lock:
             contents, reading = self._latest(), self._reading
-        shown = {
-            "RESUME": html.escape(self._study.resume_command),
-            "FIELDS": _add_trial_form(contents.space),
-        }
         home = f'<a href="{html.escape(folder)}">All studies</a>' if folder else ""
         parts = {
             "HOME": home,
             "LINKS": links(contents.sections),
             "SECTIONS": "\n".join(map(_placeholder, contents.sections)),
-            "CONTROLS": filled("controls.html", shown),
+            "CONTROLS": filled("controls.html", {"FIELDS": _add_trial_form(contents.space)}),
             "DATA": script_json({**contents.data(), "reading": reading}),
         }
         return filled_page(contents, parts, scripts=["live.js"])
@@ -210,6 +204,7 @@ class LivePage:
             "tiles": contents.headline,
             "is_running": contents.is_running,
             "is_paused": bool(contents.paused_by),
+            "resume": contents.resume_command,
             "seconds": _SECONDS if is_all else 0.0,
             "reading": reading,
             "data": {"facts": contents.facts, "trials": trials} if reading > asked.since else None,

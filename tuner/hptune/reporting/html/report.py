@@ -19,7 +19,7 @@ from ...core.trial import Trial
 from ..results.advice import advice
 from ..results.best import best_line, model_lines, nothing_complete
 from ..results.notes import note_lines
-from ..results.summary import state_without_master
+from ..results.summary import resume_command, state_without_master
 from ..results.trials import order_text, ranked
 from ..results.view import StudyView
 from . import run_figures, search_figures
@@ -71,6 +71,7 @@ class ReportContents:
         space: Its search space.
         mark: A text that changes whenever a trial's value or state does.
         written: When it was made, in words.
+        resume_command: The command that continues the study when it does not run.
     """
 
     title: str
@@ -84,6 +85,7 @@ class ReportContents:
     space: SearchSpace = field(default_factory=SearchSpace)
     mark: str = ""
     written: str = ""
+    resume_command: str = ""
 
     def data(self) -> dict[str, Any]:
         """Return what the page's scripts know."""
@@ -109,6 +111,7 @@ def make_report(
         trials.space,
         trials.mark,
         written,
+        resume_command(view),
     )
 
 

@@ -21,6 +21,9 @@ COMPARED, LAST_VALUES = 8, 6
 _LEAST_NEAR, _LEAST_BENDS = 3, 12
 """Trials that are alike, and second differences of values, from which on that is told."""
 
+_LEAST_OF_SIGN = 0.25
+"""Share of the second differences that each sign must have; of a curve, nearly all have one."""
+
 _LEAST_WITHOUT = 30
 _WITHOUT_PART = 0.75
 """Trials, and share of all that ended, without a better one: chance alone needs as many in one of
@@ -51,19 +54,21 @@ def _noise(view: StudyView, complete: Sequence[Trial]) -> str:
     """Return that the best trials differ less than one does from epoch to epoch; empty if not.
 
     A linear trend has no second differences; those of independent noise have six times its
-    variance. Half of the normal distribution lies within 0.6745 of its standard deviation.
+    variance, and either sign alike, where those of a smooth curve have the same one. Half of the
+    normal distribution lies within 0.6745 of its standard deviation.
     """
     if len(complete) < _LEAST_COMPLETE or view.confirmations:
         return ""
     bends = [
-        abs(one - 2.0 * middle + other)
+        one - 2.0 * middle + other
         for values in view.last_values.values()
         for one, middle, other in zip(values, values[1:], values[2:], strict=False)
         if all(map(math.isfinite, (one, middle, other)))
     ]
-    if len(bends) < _LEAST_BENDS:
+    rises = sum(bend > 0.0 for bend in bends)
+    if len(bends) < _LEAST_BENDS or not _LEAST_OF_SIGN <= rises / len(bends) <= 1 - _LEAST_OF_SIGN:
         return ""
-    noise = statistics.median(bends) / 0.6745 / math.sqrt(6.0)
+    noise = statistics.median(map(abs, bends)) / 0.6745 / math.sqrt(6.0)
     top = complete[0].value or 0.0
     near = [each for each in complete[:COMPARED] if abs((each.value or 0.0) - top) <= noise]
     if len(near) < _LEAST_NEAR or not noise:

@@ -247,6 +247,11 @@ def _is_exhausted(view: StudyView) -> bool:
 _BY_FAILURES = (FinishReason.SAME_FAILURE, FinishReason.TOO_MANY_FAILURES)
 
 
+def resume_command(view: StudyView) -> str:
+    """Return the command that continues a study that does not run."""
+    return _resume(view, view.last_finish)
+
+
 def _resume(view: StudyView, finish: Finish | None, *, retries: bool = False) -> str:
     """Return the command that continues the study, if asked for with the failed trials.
 
