@@ -139,12 +139,17 @@ def number(value: float) -> str:
 def measured(value: float | None) -> str:
     """Return a metric's value with exactly 4 significant digits, so that columns line up.
 
+    A whole number from 100 on, such as a number of parameters, is written as one.
+
     >>> measured(0.9), measured(12345.6), measured(float("nan")), measured(None) == NOTHING
     ('0.9000', '12346', 'nan', True)
+    >>> measured(454.0), measured(454.5), measured(2.0)
+    ('454', '454.5', '2.000')
     """
     if value is None:
         return NOTHING
-    if not math.isfinite(value) or 1e4 <= abs(value) < 1e7:
+    is_whole = 100.0 <= abs(value) < 1e7 and value == int(value)
+    if not math.isfinite(value) or is_whole or 1e4 <= abs(value) < 1e7:
         return number(float(value))
     return f"{value:#.4g}".removesuffix(".")
 
