@@ -119,6 +119,15 @@ def test_trials_that_others_beat_in_every_objective_stop_early(cli: InProcess) -
     assert {each["trial"] for each in data["front"]} == {0, 1}
 
 
+def test_a_trial_that_is_stopped_early_is_shown_with_how_others_did(cli: InProcess) -> None:
+    model = cli.file("model.py", RACE.format(reported="cost=cost", waits=True))
+    ended = cli("run", model, *LIGHT, "--objective", "quality:max", *RACING, "--trials", "3")
+    assert ended.code == 0, ended.err
+    shown = cli("show", "study", 2).out
+    assert "reason   stopped at epoch 1, where 2 of the 2 trials before it did better" in shown
+    assert "reason" not in cli("show", "study", 0).out
+
+
 def test_an_objective_that_only_results_have_stops_no_trial_and_is_named(cli: InProcess) -> None:
     model = cli.file("model.py", RACE.format(reported="other=1", waits=False))
     ended = cli("run", model, *LIGHT, *OF_TWO, *RACING, "--trials", "4")

@@ -442,8 +442,8 @@ class Study(Reports, Exports):
         files = StudyFiles(self._directory, self.goals)
         return next(filter(None, (files.fault(trial.number) for trial in view.front)), "")
 
-    def reports(self, number: int) -> list[ReportedValue]:
-        """Return what a trial reported, in all its attempts."""
+    def reports(self, number: int | None = None) -> list[ReportedValue]:
+        """Return what a trial reported, in all its attempts; for None, what all trials did."""
         return self._reader.reports(number)
 
 

@@ -230,6 +230,8 @@ def _study_and_number(where: tuple[Path, ...], number: str) -> tuple[Study, int]
 @as_json
 def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
     """Show all about a trial of the study in DIR, by its number TRIAL."""
+    from ..core.trial import TrialState
+    from ..reporting.results.rungs import why_stopped
     from ..reporting.results.trials import trial_details, trial_text
 
     study, chosen = _study_and_number(where, number)
@@ -238,8 +240,12 @@ def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
     if as_json:
         echo(trial_details(view, trial, reports, log=log_file))
         return
+    why = ""
+    if trial.state is TrialState.PRUNED:
+        why = why_stopped(view, study.reports()).get(chosen, "")
     now, width = time.time(), terminal_width()
-    echo(trial_text(view, trial, reports, log=log_file, now=now, width=width))
+    shown = trial_text(view, trial, reports, log=log_file, now=now, width=width, why_stopped=why)
+    echo(shown)
 
 
 @click.command(short_help="Print the output of one trial.")

@@ -197,8 +197,19 @@ def trial_text(
     log: Path | None,
     now: float,
     width: int | None = None,
+    why_stopped: str = "",
 ) -> str:
-    """Return the output of `hptune show`, with the path of the trial's log if there is one."""
+    """Return the output of `hptune show`.
+
+    Args:
+        view: The study.
+        trial: The trial.
+        reports: What it reported.
+        log: The path of its log; None if there is none.
+        now: The time.
+        width: Of the terminal, in characters; None for no limit.
+        why_stopped: How it compared with others where it was stopped early; empty if unknown.
+    """
     attempts = by_trial(view.attempts).get(trial.number, [])
     is_best = any(trial.number == each.number for each in view.front)
     rank = "the best" if len(view.goals.objectives) == 1 else "on the Pareto front"
@@ -224,7 +235,7 @@ def trial_text(
         ("value", value),
         ("", f"trained again as {text.trials(again)}" if again else ""),
         *(("", f"infeasible: {each}") for each in view.goals.broken(trial.metrics)),
-        ("reason", text.clean(trial.reason)),
+        ("reason", text.clean(trial.reason) or why_stopped),
         ("", NON_FINITE_REMEDY if _is_non_finite(trial, attempts) else ""),
         *note_lines(view, trial.number),
         ("time", text.duration(_seconds(view, attempts, now))),
