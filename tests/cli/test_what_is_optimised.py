@@ -65,6 +65,7 @@ def test_the_front_is_found_kept_shown_and_exported(cli: InProcess) -> None:
     expected = front_of(trials(cli.study()))
     assert len(expected) > 2
     assert f"and {len(expected) - 1} more on the Pareto front" in ended.out
+    assert "show the trials on the Pareto front" in ended.out
 
     shelves = {int(p.name): p for p in (cli.study() / "best").iterdir() if p.name.isdecimal()}
     assert set(shelves) == expected

@@ -296,6 +296,49 @@ def test_studies_with_little_to_show(window: Browser, tmp_path: Path) -> None:
     assert window.complaints == []
 
 
+def test_all_configurations_have_an_axis_for_each_objective(
+    window: Browser, tmp_path: Path
+) -> None:
+    goals = Goals(tuple(Goal(name, Direction.MIN) for name in ("loss", "size", "ms")))
+    three = [
+        replace(
+            trial(n, value=0.1 * n, params={"rate": 0.1 * n, "value": 0.5 * n}),
+            extra_values=(9.0 - n % 7, float(n % 3)),
+        )
+        for n in range(9)
+    ]
+    # A hyperparameter may be called as the figure's own axis could be.
+    space = SearchSpace((FloatParameter("rate", 0.0, 1.0), FloatParameter("value", 0.0, 5.0)))
+    of = StudyTrials(view(three, [], goals), space, [])
+    page = page_of(make_report(of, SETUP, now=2000.0))
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    window.open(tmp_path / "page.html")
+    figure = window.figure("parallel")
+    names = figure.locator(".name")
+    assert names.all_text_contents() == ["loss", "size", "ms", "rate", "value"]
+    # The axis of an objective that is not the chosen one chooses trials, too.
+    figure.scroll_into_view_if_needed()
+    axis = figure.locator(".handle").nth(1).bounding_box()
+    assert axis is not None
+    x = axis["x"] + axis["width"] / 2
+    window.page.mouse.move(x, axis["y"] + 8)
+    window.page.mouse.down()
+    window.page.mouse.move(x, axis["y"] + axis["height"] / 2)
+    window.page.mouse.up()
+    assert window.page.locator("#brushes button").inner_text().startswith("size ")
+    assert 0 < shown(window) < 9
+    choose(window, "Metric", "ms")
+    assert window.figure("parallel").locator(".name").all_text_contents()[:3] == [
+        "ms", "loss", "size"
+    ]  # fmt: skip
+    legend = window.figure("history").locator(".legend").inner_text()
+    assert "best ms so far" in legend
+    # The first ones beat the last two; all others are on the front.
+    window.page.locator("#brushes button").press("Enter")
+    assert (rows(window).count(), window.page.locator("#trials tr.best").count()) == (9, 7)
+    assert window.complaints == []
+
+
 def test_curves_of_one_epoch_are_points_and_running_trials_have_their_colour(
     window: Browser, tmp_path: Path
 ) -> None:

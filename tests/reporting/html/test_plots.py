@@ -119,6 +119,7 @@ def test_markdown_has_the_best_trials_and_what_was_asked(tmp_path: Path) -> None
     assert "| trial | state | accuracy | params | from epoch | configuration |" in lines
     row = "| 0 | complete | 0.9000 | 500.0 | 2 | lr=0.01 units=32 act=relu dropout=False depth=2"
     assert any(line.startswith(row) for line in lines)
+    assert "## Best trial in accuracy" in lines, "another may be the best in the others"
     assert "| --trials | 10 |" in lines
     assert "| rate | Float 0.0..0.5, step 0.1 | dropout is True |" in lines
     assert any(line.startswith("| 1 | ValueError: bad shape | trial 4 |") for line in lines)

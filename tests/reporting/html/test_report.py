@@ -189,6 +189,26 @@ def test_what_a_dead_master_left_is_interrupted_when_it_was_last_seen() -> None:
     assert make_report(of, SETUP, now=1e6).facts["now"] == 1010.0
 
 
+def test_several_objectives_have_a_front_and_no_single_winner() -> None:
+    """The tile counts the front; what the figure of the front leaves out is told."""
+    goals = [Goal("loss", Direction.MIN), Goal("size", Direction.MIN), Goal("ms", Direction.MIN)]
+    for count, left_out in ((2, ""), (3, " ms is not drawn, so trials on the front may look")):
+        extra = ((4.0, 2.0), (3.0, 3.0), (5.0, 5.0))
+        found = [
+            replace(trial(n, value=0.1 * (n + 1)), extra_values=values[: count - 1])
+            for n, values in enumerate(extra)
+        ]
+        of = view(found, [], Goals(tuple(goals[:count])))
+        tile = make_report(StudyTrials(of, SPACE, []), SETUP, now=2000.0).headline
+        assert '"label">Pareto front</span><strong>2 trials</strong>' in tile
+        assert 'best loss 0.1000: <a href="#trial-0">trial 0</a>' in tile
+        assert "<h2>Best trial in loss</h2>" in page_text(of, [])
+        panels = panels_of(of, [])
+        assert panels["front"].words.rpartition("in all objectives.")[2].startswith(left_out)
+        assert (" not drawn" in panels["front"].words) is (count == 3)
+        assert panels["history"].words.endswith("so far in this metric alone.")
+
+
 def test_a_thousand_trials_are_no_burden() -> None:
     of, reports = study(1000)
     page = page_text(of, reports)

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fake_study import PARAMS, running, snapshot, trial
+from fake_study import GOAL, PARAMS, running, snapshot, trial
 from hptune.core.attempt import Usage
+from hptune.core.goals import Goals
 from hptune.core.notice import Notice
 from hptune.core.snapshot import RunningAttempt
-from hptune.core.trial import TrialState
+from hptune.core.trial import Direction, Goal, TrialState
 from hptune.reporting.terminal.display import make_progress
 from hptune.reporting.terminal.frame import Frames
 from hptune.reporting.terminal.live import LiveProgress
@@ -73,6 +74,55 @@ def test_a_log_has_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
         " 1m00s  Ctrl-C",
         " 1m00s  2/10 trials; 1 failed; best 0.9123 (trial 0); running 2 (3/5)",
     ]
+
+
+def marks(lines: str, words: str) -> list[bool]:
+    """Return for each ended trial of a log whether its line has these words."""
+    return [f"; {words};" in line for line in lines.splitlines() if " complete" in line]
+
+
+def test_each_trial_that_was_the_best_of_the_lines_above_it_says_so() -> None:
+    """Also if a better one ended before the display was updated."""
+    progress, stream = plain()
+    values = (1.9, 1.8, 1.95, 2.05, 2.0)
+    done = [trial(number, value=value) for number, value in enumerate(values)]
+    progress.update(snapshot(), (), 1000.0)
+    progress.update(snapshot(*done[:1]), done[:1], 1001.0)
+    progress.update(snapshot(*done), done[1:], 1002.0)
+    assert marks(stream.getvalue(), "best so far") == [True, False, True, True, False]
+
+
+def test_a_repeat_is_the_best_only_if_the_study_says_so() -> None:
+    progress, stream = plain()
+    first, other = trial(0, value=0.8), trial(1, value=0.7)
+    repeat = trial(2, value=0.9, origin="confirm of 0")
+    later = trial(3, value=0.95)
+    progress.update(snapshot(first), (first,), 1000.0)
+    by_means = replace(snapshot(first, other, repeat), front=(first,))
+    progress.update(by_means, (other, repeat), 1001.0)
+    progress.update(replace(snapshot(first, later), front=(first,)), (later,), 1002.0)
+    assert marks(stream.getvalue(), "best so far") == [True, False, False, False]
+
+
+def test_with_several_objectives_the_lines_name_the_front() -> None:
+    progress, stream = plain()
+    goals = Goals((GOAL, Goal("size", Direction.MIN)))
+    sizes = ((0.5, 9.0), (0.4, 8.0), (0.3, 8.5), (0.6, 7.0))
+    done = [
+        replace(trial(number, value=value), extra_values=(size,))
+        for number, (value, size) in enumerate(sizes)
+    ]
+    progress.update(replace(snapshot(), goals=goals), (), 1000.0)
+    # The last one ends in the same update and leaves the others off the front.
+    front = replace(snapshot(*done), goals=goals, front=(done[3],))
+    progress.update(front, done, 1040.0)
+    assert marks(stream.getvalue(), "on the front so far") == [True, True, False, True]
+    assert "best so far" not in stream.getvalue()
+    assert "4/10 trials; 1 trial on the front; nothing runs" in stream.getvalue()
+    frames = Frames(refresh_seconds=0.0)
+    frames.update(front, done, 1040.0)
+    lines = [each.plain for each in frames.draw(1040.0, width=80, height=24)]
+    assert sum("on the front" in line for line in lines) == 1
 
 
 def test_the_wait_for_a_process_does_not_count_as_the_trials_time() -> None:

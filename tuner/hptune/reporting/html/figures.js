@@ -2,7 +2,7 @@
 // The figures of a study, drawn from its data and from what the reader has chosen.
 window.hptuneFigures ??= (() => {
   const { COLORS, SERIES, element, svg, number, words, short, linear, log, bands, chart, legendOf, present, follow, paths } = hptuneCharts;
-  const { VALUE_AXIS, VALUED, isShown, valued, isBrushed, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, axisOf } = hptuneTrials;
+  const { VALUED, isShown, valued, isBrushed, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, valueAxes, axisOf } = hptuneTrials;
   const SLICES = 6, AXES = 12;
   const CELLS = 56, SMOOTHING = 0.09;  // of the contour; a share of each axis
   const CONTOUR_TRIALS = 10;
@@ -44,6 +44,10 @@ window.hptuneFigures ??= (() => {
     }));
   }
 
+  function isOneGoal(study) {
+    return Object.keys(study.direction).length < 2;
+  }
+
   // --- figures; each returns whether it has something to show -------------------------------------
 
   function history(place, study, chosen) {
@@ -60,7 +64,7 @@ window.hptuneFigures ??= (() => {
     const last = trials.at(-1).n;
     if (best.length) best.push([last, best.at(-1)[1]]);
     const y = valueAxis(study, chosen, trials.map(each => each.v[metric]));
-    const legend = [...color.legend, ...beyond(chosen, y, trials), ...best.length ? [["best so far", COLORS.best, "line"]] : []];
+    const legend = [...color.legend, ...beyond(chosen, y, trials), ...best.length ? [[isOneGoal(study) ? "best so far" : `best ${metric} so far`, COLORS.best, "line"]] : []];
     chart(place, {
       ...common(study, chosen, `${metric} of each trial`, "history"),
       x: linear(0, Math.max(1, last), { whole: true }), y: y.scale, xLabel: "trial", yLabel: metric, note: y.note,
@@ -90,7 +94,7 @@ window.hptuneFigures ??= (() => {
     const isPoint = ([, at]) => at.length === 1;
     const legend = color.legend.map(([text, paint]) => [text.split(",")[0], paint, "line"]);
     if (middle.length) legend.push(["median of the complete", COLORS.median, "dashed"]);
-    if (best) legend.push([`best (trial ${study.best})`, COLORS.best, "line"]);
+    if (best) legend.push([`best ${isOneGoal(study) ? "" : `${study.metric} `}(trial ${study.best})`, COLORS.best, "line"]);
     chart(place, {
       ...common(study, chosen, `${metric} after each ${study.step}`, "curves"),
       x: linear(1, Math.max(2, last), { whole: true }), y: y.scale, xLabel: study.step, yLabel: metric, note: y.note, legend, gradient: color.gradient,
@@ -223,7 +227,7 @@ window.hptuneFigures ??= (() => {
     const trials = valued(study, chosen);
     if (!trials.length || study.space.length < 2) return false;
     const names = ranked(study, chosen).slice(0, AXES).map(each => each.name);
-    const known = [VALUE_AXIS, ...names];
+    const known = [...valueAxes(study, chosen), ...names];
     const order = [...(chosen.axisOrder || []).filter(each => known.includes(each)), ...known.filter(each => !(chosen.axisOrder || []).includes(each))];
     const axes = order.map(name => ({ name, ...axisOf(study, chosen, name) }));
     const width = Math.max(place.clientWidth, 62 * axes.length + 60), height = 360;

@@ -1,4 +1,4 @@
-"""The top of the page: the best value, progress, states and device hours, in large figures."""
+"""The top of the page: the best value or the front, progress, states and device hours."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def _with_code(remark: str) -> str:
 
 def _best(view: StudyView) -> _Tile:
     best = view.best
-    label = f"best {text.clean(view.goal.metric)}"
+    several = len(view.goals.objectives) > 1
+    metric = f"best {text.clean(view.goal.metric)}"
+    label = "Pareto front" if several else metric
     if best is None:
         return _Tile(label, text.NOTHING, ["no trial is complete yet"])
-    several = len(view.goals.objectives) > 1
-    value = text.measured(best.value) if several else values_text(view, best)
-    others = len(view.front) - 1
-    on_front = f"and {text.plural(others, 'other')} on the Pareto front" if others > 0 else ""
-    broken = "; ".join(view.goals.broken(best.metrics))
     step = text.value_step(best, view.epochs)
-    where = f'<a href="#trial-{best.number}">trial {best.number}</a>'
-    words = [f"{where}{f', {step}' if step else ''}", on_front, html.escape(broken)]
-    return _Tile(label, value, words)
+    where = f'<a href="#trial-{best.number}">trial {best.number}</a>{f", {step}" if step else ""}'
+    broken = html.escape("; ".join(view.goals.broken(best.metrics)))
+    if several:
+        first = f"{html.escape(metric)} {text.measured(best.value)}: {where}"
+        return _Tile(label, text.plural(len(view.front), "trial"), [first, broken])
+    return _Tile(label, values_text(view, best), [where, broken])
 
 
 def _progress(view: StudyView, now: float) -> _Tile:

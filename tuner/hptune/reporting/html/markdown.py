@@ -23,7 +23,7 @@ def report_markdown(trials: StudyTrials, setup: Setup, *, now: float) -> str:
     view = trials.view
     title = text.clean(view.directory.rstrip("/").rpartition("/")[2])
     known = {section.name: section for section in sections(trials, setup, now)}
-    known["best"] = Section("best", "Best trial", lambda: winner(trials))
+    known["best"] = Section("best", known["best"].title, lambda: winner(trials))
     known["best-trials"] = Section("best-trials", "Best trials", lambda: _best(trials))
     if not trials.has_order:
         del known["importance"]

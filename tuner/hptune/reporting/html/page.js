@@ -204,7 +204,7 @@ const hptunePage = (() => {
 
   function trialParts(of) {
     const best = study.byNumber.get(study.best);
-    const goals = Object.keys(study.direction), is = of.n === study.best ? ", the best" : study.front.includes(of.n) ? ", on the Pareto front" : "";
+    const goals = Object.keys(study.direction), is = of.n === study.best && goals.length < 2 ? ", the best" : study.front.includes(of.n) ? ", on the Pareto front" : "";
     const facts = [
       ...goals.map(each => [each, shown(of.v[each])]),
       [`from ${study.step}`, shown(of.step)], ["time", duration(of.sec) || "–"], ["proposed by", of.o],

@@ -174,13 +174,16 @@ def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
     """Return the sections of the report."""
     everything = Follows.EVERYTHING
     search, run = search_figures, run_figures
+    best = "Best trial"
+    if len(trials.view.goals.objectives) > 1:
+        best = f"Best trial in {trials.metric}"
 
     def made(*named: Any, follows: Follows = Follows.TRIALS, is_wide: bool = False) -> Section:
         name, title, make = named
         return Section(name, title, make, follows, is_wide)
 
     return [
-        made("best", "Best trial", partial(winner, trials, others=_NEXT_BEST)),
+        made("best", best, partial(winner, trials, others=_NEXT_BEST)),
         made("history", "Values", partial(search.history, trials)),
         made("running", "Running", partial(run.running, trials, now=now), follows=everything,
              is_wide=True),

@@ -27,13 +27,15 @@ def history(trials: StudyTrials) -> Panel | None:
     if not trials.of(Shown.ALL):
         return None
     words = f"Each trial's value, and the best one so far.{_since_best(trials)}"
+    if len(trials.view.goals.objectives) > 1:
+        words = "Each trial's value of one metric, and the best one so far in this metric alone."
     return Panel(words, [Figure("history")])
 
 
 def _since_best(trials: StudyTrials) -> str:
     """Return how many trials have ended since the best one, as a sentence; else nothing."""
     best = trials.view.best
-    if best is None or len(trials.view.goals.objectives) > 1 or stagnation(trials.view):
+    if best is None or stagnation(trials.view):
         return ""  # what the report advises says it
     later = sum(trial.number > best.number and trial.state.is_final for trial in trials.view.trials)
     without = f"{text.plural(later, 'later trial')} ended without a better value"
@@ -216,7 +218,7 @@ def _agreement_text(agreements: Sequence[RungAgreement]) -> str:
 
 
 def front(trials: StudyTrials) -> Panel | None:
-    """Return the first two objectives against each other; None with one objective."""
+    """Return the first two objectives over each other; None with one objective."""
     goals = trials.view.goals.objectives
     if len(goals) < 2 or not trials.of(Shown.COMPLETE):
         return None
@@ -228,7 +230,18 @@ def front(trials: StudyTrials) -> Panel | None:
     return Panel(
         f"{metrics[0]} and {metrics[1]} of all complete trials. No trial "
         f"{'that keeps the constraints ' if trials.view.goals.constraints else ''}beats those on "
-        "the front in all objectives.",
+        f"the front in all objectives.{_not_drawn(metrics[2:])}",
         [Figure("front")],
         [Table(("trial", *metrics, "configuration"), rows)],
+    )
+
+
+def _not_drawn(metrics: Sequence[str]) -> str:
+    """Return what the lack of these objectives does to the figure, as a sentence; else nothing."""
+    if not metrics:
+        return ""
+    verb = "is" if len(metrics) == 1 else "are"
+    return (
+        f" {enumerated(*metrics)} {verb} not drawn, so trials on the front may look worse than "
+        "others; the table has all objectives."
     )

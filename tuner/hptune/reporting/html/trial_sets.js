@@ -155,7 +155,15 @@ window.hptuneTrials ??= (() => {
 
   // --- axes and brushes ---------------------------------------------------------------------------
 
-  const VALUE_AXIS = "value";
+  // The names of axes of values begin with a line break, as no hyperparameter's does.
+  const VALUE_AXIS = "\n";
+
+  // The axes of the chosen metric and, with several objectives, of those that are not chosen.
+  function valueAxes(study, chosen) {
+    const goals = Object.keys(study.direction);
+    const others = goals.length > 1 ? goals.filter(goal => goal !== chosen.metric) : [];
+    return [VALUE_AXIS, ...others.map(goal => VALUE_AXIS + goal)];
+  }
 
   // An axis of the parallel figure: where a trial is on it, from 0 to 1; null if it has no value.
   function axisOf(study, chosen, name) {
@@ -167,11 +175,12 @@ window.hptuneTrials ??= (() => {
   }
 
   function madeAxis(study, chosen, name) {
-    if (name === VALUE_AXIS) {
-      const all = study.trials.filter(each => VALUED.includes(each.s)).map(each => each.v[chosen.metric]).filter(Number.isFinite);
-      const { scale } = valueAxis(study, chosen, all);
-      const unit = trial => Number.isFinite(trial.v[chosen.metric]) ? Math.min(1, Math.max(0, scale.place(trial.v[chosen.metric]))) : null;
-      return { label: chosen.metric, scale, unit };
+    if (name.startsWith(VALUE_AXIS)) {
+      const metric = name.slice(VALUE_AXIS.length) || chosen.metric;
+      const all = study.trials.filter(each => VALUED.includes(each.s)).map(each => each.v[metric]).filter(Number.isFinite);
+      const { scale } = valueAxis(study, { ...chosen, metric }, all);
+      const unit = trial => Number.isFinite(trial.v[metric]) ? Math.min(1, Math.max(0, scale.place(trial.v[metric]))) : null;
+      return { label: metric, scale, unit };
     }
     const parameter = study.space.find(each => each.name === name);
     const scale = parameterScale(parameter, study.trials, chosen.axes);
@@ -189,5 +198,5 @@ window.hptuneTrials ??= (() => {
     return from === to ? `${label} ${from}` : `${label} ${from} to ${to}`;
   }
 
-  return { VALUE_AXIS, VALUED, studyOf, firstChoice, isShown, valued, isBrushed, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, axisOf, brushText };
+  return { VALUED, studyOf, firstChoice, isShown, valued, isBrushed, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, valueAxes, axisOf, brushText };
 })();

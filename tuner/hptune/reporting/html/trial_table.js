@@ -113,7 +113,7 @@ const hptuneTable = (() => {
     for (const each of rows.slice(0, most)) {
       const compare = () => { table.compared.has(each.n) ? table.compared.delete(each.n) : table.compared.add(each.n); changed(); };
       const check = element("input", { type: "checkbox", checked: table.compared.has(each.n), "data-key": `compare ${each.n}`, "aria-label": `Compare trial ${each.n}`, onchange: compare });
-      const row = element("tr", { class: each.n === study.best ? "best" : null }, element("td", {}, check));
+      const row = element("tr", { class: study.front.includes(each.n) ? "best" : null }, element("td", {}, check));
       for (const { key, get, text } of columns) {
         const value = text ? text(each) : shown(get(each));
         const cell = key === "trial" ? element("a", { href: `#trial-${each.n}`, "data-key": `trial ${each.n}` }, value) : value;

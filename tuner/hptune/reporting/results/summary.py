@@ -224,7 +224,9 @@ def _next_commands(view: StudyView, finish: Finish) -> list[tuple[str, str]]:
     directory = _directory(view)
     commands: list[tuple[str, str]] = []
     if view.best is not None:
-        commands.append((f"hptune best {directory}", "show the best trial"))
+        several = len(view.goals.objectives) > 1
+        shown = "show the trials on the Pareto front" if several else "show the best trial"
+        commands.append((f"hptune best {directory}", shown))
         commands.append((f"hptune dashboard {directory}", "show figures and tables in a browser"))
         commands.append((f"hptune report {directory}", "write them as one file"))
     if view.counts.get(TrialState.FAILED):

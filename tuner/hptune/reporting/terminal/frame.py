@@ -234,6 +234,7 @@ def _is_ahead(run: RunningAttempt, snapshot: StudySnapshot) -> bool:
 
 def _ended_table(snapshot: StudySnapshot, recent: Sequence[EndedTrial]) -> list[_Row]:
     best = {trial.number for trial in snapshot.front}
+    top = "best" if len(snapshot.goals.objectives) == 1 else "on the front"
     rows: list[_Row] = []
     for ended in recent:
         trial, seconds = ended.trial, text.duration(ended.seconds)
@@ -245,7 +246,7 @@ def _ended_table(snapshot: StudySnapshot, recent: Sequence[EndedTrial]) -> list[
             continue
         step = text.NOTHING if trial.step is None else f"from {trial.step}"
         is_best = trial.number in best
-        words = Text("best" if is_best else trial.state.lower(), _GOOD if is_best else _LABEL)
+        words = Text(top if is_best else trial.state.lower(), _GOOD if is_best else _LABEL)
         words.append(", infeasible" if trial.violation else "", _WARN)
         words.append(_confirms(trial), _LABEL)
         rows.append(((number, step, text.measured(trial.value), seconds), words))

@@ -55,6 +55,7 @@ class PlainProgress:
         self._heartbeat_at: float | None = None
         self._heartbeat: tuple[str, ...] = ()
         self._written_at = -math.inf
+        self._front: tuple[Trial, ...] | None = None
         self._stall_reason = ""
         self._began_at = time.time()
 
@@ -73,8 +74,11 @@ class PlainProgress:
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Write the trials that ended, why the study stalls, and a heartbeat if one is due."""
+        on_front = self._on_front(snapshot, ended)
+        self._front = snapshot.front
         for each in self._rate.update(snapshot, ended, now):
-            self._write(self._ended_line(each, snapshot))
+            is_on_front = each.trial.number in on_front
+            self._write(self._ended_line(each, snapshot, is_on_front=is_on_front))
         stall_reason = snapshot.stopping or snapshot.stall_reason
         if stall_reason != self._stall_reason:
             self._stall_reason = stall_reason
@@ -101,7 +105,21 @@ class PlainProgress:
         """Wait until all is written; give up if it is not read."""
         self._writer.finish()
 
-    def _ended_line(self, ended: EndedTrial, snapshot: StudySnapshot) -> str:
+    def _on_front(self, snapshot: StudySnapshot, ended: Sequence[Trial]) -> set[int]:
+        """Return which trials are on the front of those that have a line up to their own."""
+        found = {trial.number for trial in snapshot.front}
+        # Repeats count by their means, which only the study's own front has.
+        joins = [e for e in ended if e.state is TrialState.COMPLETE and e.confirms is None]
+        if self._front is None or found.isdisjoint(trial.number for trial in joins):
+            return found
+        before = [trial.score for trial in self._front]
+        for trial in joins:
+            if snapshot.goals.is_nondominated(trial.score, before):
+                found.add(trial.number)
+                before.append(trial.score)
+        return found
+
+    def _ended_line(self, ended: EndedTrial, snapshot: StudySnapshot, *, is_on_front: bool) -> str:
         trial = ended.trial
         after = "" if ended.seconds is None else f" after {text.duration(ended.seconds)}"
         again = f" ({text.again(trial)})" if text.again(trial) else ""
@@ -115,8 +133,9 @@ class PlainProgress:
         step = text.value_step(trial, self._epochs)
         parts = [begin + (value or "no value was reported") + (f" {step}" if step else "")]
         parts += [f"infeasible: {each}" for each in snapshot.goals.broken(trial.metrics)]
-        if any(each.number == trial.number for each in snapshot.front):
-            parts.append("best so far")
+        if is_on_front:
+            is_one = len(snapshot.goals.objectives) == 1
+            parts.append("best so far" if is_one else "on the front so far")
         if trial.params:
             configuration = " ".join(text.assignments(trial.params))
             parts.append(text.shorten(configuration, _CONFIGURATION_CHARACTERS))
@@ -126,7 +145,10 @@ class PlainProgress:
         done = text.progress(snapshot.ended, snapshot.budget_trials)
         parts = [self._running_text(snapshot)]
         if (best := snapshot.best) is not None:
-            parts.insert(0, f"best {text.measured(best.value)} (trial {best.number})")
+            words = f"best {text.measured(best.value)} (trial {best.number})"
+            if len(snapshot.goals.objectives) > 1:
+                words = f"{text.plural(len(snapshot.front), 'trial')} on the front"
+            parts.insert(0, words)
         if failed := snapshot.counts.get(TrialState.FAILED):
             parts.insert(0, f"{failed} failed")
         is_idle = not snapshot.running and not snapshot.paused_by
