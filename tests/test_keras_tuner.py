@@ -49,8 +49,14 @@ TUTORIAL = """
 
 def test_a_script_runs_unchanged(hptune: Hptune) -> None:
     (hptune.directory / "script.py").write_text(textwrap.dedent(TUTORIAL))
+    project = hptune.directory / "mine" / "untitled_project"
+    (project / "trial_0").mkdir(parents=True)
+    for name in ("oracle.json", "trial_0/trial.json"):
+        (project / name).write_text("{}")
     ended = hptune.start("run", "script.py", "--seed", "2", "--workers", "1").wait()
     assert ended.code == 0, ended.err
+    assert "mine/untitled_project has 1 trial of KerasTuner, which this study does" in ended.err
+    assert "`--warm-start mine/untitled_project` (in Python `warm_start=`)" in ended.err
     assert ended.err.startswith("script.py is run as it is, with hptune in place of KerasTuner")
     assert "2 hyperparameters" in ended.out
     measured, score = map(float, ended.out.partition("RESULT ")[2].split()[:2])
@@ -58,7 +64,7 @@ def test_a_script_runs_unchanged(hptune: Hptune) -> None:
     assert "True script.py" in ended.out
     assert "nothing is left to do: 5 of 5 trials" in ended.err
     assert "hptune resume mine/untitled_project --trials 10" in ended.err
-    found = trials(hptune.directory / "mine" / "untitled_project")
+    found = trials(project)
     assert len(found) == 5
     assert (hptune.directory / "built.keras").exists()
 

@@ -39,6 +39,7 @@ from screens import assert_says
 from stored_study import curve, stored, typical
 
 NEWEST = "newest study: studies/b-1\n"
+OTHERS = "`hptune list FOLDER` lists the studies in another folder"
 
 
 def plain(shown: str) -> str:
@@ -160,7 +161,10 @@ def test_one_trial_is_shown_with_its_curve_its_attempts_and_its_log(two: InProce
 def test_studies_below_a_directory_are_listed_and_a_damaged_one_is_named(two: InProcess) -> None:
     (two.directory / "studies/c/d").mkdir(parents=True)
     (two.directory / "studies/c/d/study.db").write_text("no database")
-    rows = two("list").out.splitlines()
+    listed = two("list")
+    assert listed.err == f"{OTHERS}\n"
+    assert (two("list", "studies").err, two("list", "--json").err) == ("", "")
+    rows = listed.out.splitlines()
     assert [row.split("  ")[0] for row in rows] == [
         *("study", "studies/b-1", "studies/a-1", "studies/c/d")
     ]
@@ -172,6 +176,16 @@ def test_studies_below_a_directory_are_listed_and_a_damaged_one_is_named(two: In
     assert [Path(each["study"]).name for each in found] == ["b-1", "a-1", "d"]
     assert found[0]["best"]["trial"] == 2
     assert two("list", "studies/b-1/best").code == 2
+
+
+def test_where_there_are_no_studies_another_folder_may_have_some(cli: InProcess) -> None:
+    ended = cli("list")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.endswith(
+        f"no study is in studies or in the three levels of folders below it; {OTHERS}\n"
+    )
+    assert json.loads(cli("list", "--json").out) == {"studies": []}
+    assert "does not exist" in cli("list", "nowhere").err
 
 
 def test_the_newest_study_is_meant_where_none_is_named(two: InProcess) -> None:

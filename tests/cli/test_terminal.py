@@ -122,5 +122,5 @@ def test_a_status_that_is_watched_follows_the_study_to_its_end(
     # In a pipe: once at the start, and once at the end.
     assert shown.count("\nstate ") == 2, shown
     assert "state    running" in shown.partition("\n\n")[0], shown
-    assert "not running: asked by" in shown.rpartition("\nstate ")[2], shown
-    assert "not running: asked by" in shown_last
+    assert "not running: stopped by" in shown.rpartition("\nstate ")[2], shown
+    assert "not running: stopped by" in shown_last

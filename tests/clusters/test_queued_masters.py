@@ -104,7 +104,10 @@ def test_a_study_that_was_stopped_while_its_master_waits_is_not_queued(
     assert (commands.folder / "cancelled").read_text() == "--quiet 7\n"
     state = Study(study).view().last_finish
     assert state is not None
-    assert (str(state.finish_reason), state.reason.startswith("asked by ")) == ("interrupted", True)
+    assert (str(state.finish_reason), state.reason.startswith("stopped by ")) == (
+        "interrupted",
+        True,
+    )
 
 
 def test_a_detached_study_can_be_stopped_before_there_is_one(

@@ -180,7 +180,7 @@ def _asked(
     values: Mapping[str, object],
 ) -> str:
     """Ask the study's master for something, and return what was done."""
-    tool = "dashboard"
+    tool = "the dashboard"
     if action is UserAction.STOP:
         check(directory, LedgerReader(directory), action)
         send(directory, action, tool=tool)

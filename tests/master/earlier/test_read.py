@@ -26,8 +26,10 @@ from hptune.core.space.space import (
 )
 from hptune.core.trial import Direction, Goal
 from hptune.errors import UsageError
-from hptune.master.earlier.read import read_earlier
+from hptune.master.earlier.keras_tuner_project import notes_on_project
+from hptune.master.earlier.read import Earlier, read_earlier
 from hptune.master.earlier.sources import check_source
+from hptune.storage.directory import StudyDirectory
 from optuna_storage import storage
 from requirements import require
 
@@ -45,14 +47,19 @@ PLAIN = {"lr": 0.25, "units": 32, "act": "relu", "dropout": False}
 DROPPED = {"lr": 0.5, "units": 64, "act": "tanh", "dropout": True, "rate": 0.125}
 
 
+def learned(source: str, goals: Goals, space: SearchSpace) -> Earlier:
+    (earlier,) = read_earlier(source, goals, space)
+    return earlier
+
+
 def configurations(source: object, goals: Goals = GOALS) -> list[tuple[dict[str, Any], float]]:
     check_source(str(source))
-    earlier = read_earlier(str(source), goals, SPACE).study
+    earlier = learned(str(source), goals, SPACE).study
     return [(dict(each.params), each.value) for each in earlier.within(SPACE)]
 
 
 def note(source: object, goals: Goals = GOALS, space: SearchSpace = SPACE) -> str:
-    return read_earlier(str(source), goals, space).note.replace(str(source), "IT")
+    return learned(str(source), goals, space).note.replace(str(source), "IT")
 
 
 def written(path: Path, text: str) -> Path:
@@ -95,8 +102,8 @@ def test_an_export_of_hptune(ending: str, tmp_path: Path) -> None:
     with table.open("w", newline="") as stream:
         study.export(stream, file_format=ending[1:])
     goals = Goals((Goal("loss", Direction.MIN),))
-    of_study = read_earlier(str(study.directory), goals, VARIED_SPACE).study
-    of_table = read_earlier(str(table), goals, VARIED_SPACE).study
+    of_study = learned(str(study.directory), goals, VARIED_SPACE).study
+    of_table = learned(str(table), goals, VARIED_SPACE).study
     assert of_table.within(VARIED_SPACE) == of_study.within(VARIED_SPACE)
     assert len(of_study.trials) == 4
     assert note(table, goals, VARIED_SPACE) == (
@@ -116,7 +123,7 @@ def test_records_and_columns_of_other_programs(tmp_path: Path) -> None:
         "1,0.9,0.25,32,relu,False,PRUNED\n",
     )
     assert configurations(rows) == [(PLAIN, 0.3)]
-    earlier = read_earlier(str(rows), GOALS, SPACE)
+    earlier = learned(str(rows), GOALS, SPACE)
     assert not earlier.study.is_same_metric  # the column is called value
     assert earlier.note.endswith(
         "(1 not complete); not searched there: rate; no val_loss there: their value is a guide, "
@@ -158,7 +165,7 @@ def test_a_project_of_keras_tuner(tmp_path: Path) -> None:
         "not searched there: rate"
     )
     # Another metric: its own objective is a guide, in its own direction.
-    other = read_earlier(str(project), Goals((Goal("auc", Direction.MAX),)), SPACE).study
+    other = learned(str(project), Goals((Goal("auc", Direction.MAX),)), SPACE).study
     assert (other.direction, other.is_same_metric) == (Direction.MIN, False)
     ends = "; no auc there: their val_loss (min) is a guide"
     assert note(project, Goals((Goal("auc", Direction.MAX),))).endswith(ends)
@@ -168,6 +175,32 @@ def test_a_project_of_keras_tuner(tmp_path: Path) -> None:
         keras_tuner_trial(odd_project / "trial_0", PLAIN, 0.5, **odd)
         with pytest.raises(UsageError, match="is no trial of KerasTuner"):
             configurations(odd_project)
+
+
+def test_a_folder_with_a_study_and_a_project_of_keras_tuner(tmp_path: Path) -> None:
+    folder = tmp_path / "both"
+    study, goals = varied(folder), varied(tmp_path / "alone").goals
+    (alone,) = read_earlier(str(tmp_path / "alone"), goals, VARIED_SPACE)
+    assert notes_on_project(StudyDirectory(folder)) == []
+    params = dict(alone.study.trials[0].params)
+    keras_tuner_trial(folder / "trial_0", params, 0.5, status="FAILED", score=None)
+    source = str(folder)
+    (of_study,) = read_earlier(source, study.goals, VARIED_SPACE)
+    assert of_study.study.trials == alone.study.trials, "a project without results is passed over"
+    keras_tuner_trial(folder / "trial_1", params, 0.25)
+    check_source(source)
+    of_study, of_project = read_earlier(source, study.goals, VARIED_SPACE)
+    assert of_study.study.trials == alone.study.trials
+    assert [each.value for each in of_project.study.trials] == [0.375]
+    assert (of_study.study.name, of_project.study.name) == (source, f"KerasTuner in {source}")
+    assert f" of {source}" in of_study.note
+    assert f" of KerasTuner in {source}" in of_project.note
+    (told,) = notes_on_project(StudyDirectory(folder))
+    assert told.startswith(f"{folder} has 2 trials of KerasTuner, which this study does not ")
+    assert f"`--warm-start {folder}`" in told
+    # What is wrong is told with the option that the user wrote.
+    with pytest.raises(UsageError, match=f"; leave out --warm-start {source}$"):
+        read_earlier(source, study.goals, SearchSpace((FloatParameter("other", 0.0, 1.0),)))
 
 
 @pytest.mark.slow
@@ -224,10 +257,10 @@ def test_a_storage_of_optuna(tmp_path: Path, closing: contextlib.ExitStack) -> N
         "warm start: 1 of 3 trials of IT (1 outside the present bounds, 1 not complete); not "
         "searched there: act, dropout"
     )
-    assert not read_earlier(str(place), GOALS, SPACE).study.is_same_metric  # it has no name
+    assert not learned(str(place), GOALS, SPACE).study.is_same_metric  # it has no name
     with pytest.warns(optuna.exceptions.ExperimentalWarning):
         study.set_metric_names(["val_loss"])
-    assert read_earlier(str(place), GOALS, SPACE).study.is_same_metric
+    assert learned(str(place), GOALS, SPACE).study.is_same_metric
 
     optuna.create_study(storage=opened, study_name="b")
     assert configurations(f"{place}#a") == found
@@ -244,8 +277,8 @@ def test_a_storage_of_optuna(tmp_path: Path, closing: contextlib.ExitStack) -> N
 def test_an_export_of_hptune_to_optuna_comes_back_whole(tmp_path: Path) -> None:
     study = varied(tmp_path / "one")
     study.export_to("optuna", tmp_path / "past.db")
-    there = read_earlier(str(study.directory), study.goals, VARIED_SPACE).study
-    back = read_earlier(str(tmp_path / "past.db"), study.goals, VARIED_SPACE).study
+    there = learned(str(study.directory), study.goals, VARIED_SPACE).study
+    back = learned(str(tmp_path / "past.db"), study.goals, VARIED_SPACE).study
     assert back.within(VARIED_SPACE) == there.within(VARIED_SPACE)
     assert back.is_same_metric
     assert math.isclose(back.trials[0].extra_values[0], 500.0)

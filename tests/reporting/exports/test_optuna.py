@@ -118,9 +118,9 @@ def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     for _ in range(2):
         study.export_to("mlflow", folder / "mlflow.db")
     assert sorted(path.name for path in folder.iterdir()) == ["mlflow.db", "optuna.db"]
-    earlier = read_earlier(str(folder / "optuna.db"), study.goals, SPACE)
+    (earlier,) = read_earlier(str(folder / "optuna.db"), study.goals, SPACE)
     assert len(earlier.study.trials) == 4
-    earlier = read_earlier(f"{folder / 'optuna.db'}#one", study.goals, SPACE)
+    (earlier,) = read_earlier(f"{folder / 'optuna.db'}#one", study.goals, SPACE)
     assert len(earlier.study.trials) == 4
 
 

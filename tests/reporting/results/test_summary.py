@@ -14,6 +14,7 @@ from hptune.core.budget import Device, DeviceBudget, read_budget
 from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.trial import Direction, Goal, TrialState
+from hptune.core.user_requests import UserAction, UserRequest
 from hptune.reporting.results.best import best_json, best_text
 from hptune.reporting.results.summary import (
     closing_text,
@@ -478,10 +479,11 @@ def test_the_end_says_why_and_what_to_do_next(
     assert all(line.endswith(end) for line, end in pairs)
 
 
-def test_who_stopped_a_study_stands_in_no_brackets_of_its_own() -> None:
-    asked = Finish(FinishReason.INTERRUPTED, "asked by ada (hptune stop)")
+def test_the_end_names_who_stopped_the_study() -> None:
+    by_ada = UserRequest("1", UserAction.STOP, "ada (hptune stop)").stop_reason
+    asked = Finish(FinishReason.INTERRUPTED, by_ada)
     end = closing_text(VIEW, asked)
-    assert end.startswith("Stopped, asked by ada (hptune stop): 5/10 trials in 1m00s\n")
+    assert end.startswith("Stopped by ada with hptune stop: 5/10 trials in 1m00s\n")
 
 
 def test_the_end_without_any_success_points_to_the_failures() -> None:

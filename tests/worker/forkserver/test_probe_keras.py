@@ -76,6 +76,18 @@ def test_names_for_which_keras_chooses_by_the_data(probe: Any) -> None:
             ("return (x, y), (x, y)", "return (x, y), (x[:0], y[:0])"),
             ["has no sample", "None"],
         ),
+        (
+            ("return (x, y), (x, y)", "return (x, y[:3]), (x, y)"),
+            ["the training data has unequal lengths: x has 4, y has 3; give each sample"],
+        ),
+        (
+            ("return (x, y), (x, y)", "return (x, y, y[:2]), None"),
+            ["the training data has unequal lengths: x has 4, y has 4, sample_weight has 2"],
+        ),
+        (
+            ("return (x, y), (x, y)", "return (x, y), (x[:1], y)"),
+            ["the validation data has unequal lengths: x has 1, y has 4"],
+        ),
         (("return (x, y), (x, y)", "pass"), ["a NoneType", "(train, validation)"]),
     ],
 )
@@ -108,6 +120,14 @@ def test_a_fit_that_gets_no_data_to_pass_on(probe: Any) -> None:
         probe(OWN_FIT)
     own_data = OWN_FIT.replace("(*args, **kwargs)", "([[1.0, 2.0]], [1.0], **kwargs)")
     assert names(probe(own_data)) == {"units"}
+
+
+def test_a_fit_of_ones_own_may_take_data_of_unequal_lengths(probe: Any) -> None:
+    text = OWN_FIT.replace("*args, **kwargs", "x, y, **kwargs").replace(
+        "(x, y, **kwargs)\n", "(x[:3], y, **kwargs)\n"
+    )
+    data = "\ndef load_data():\n    import numpy\n    return (numpy.zeros((4, 2)), numpy.zeros(3))"
+    assert names(probe(f"{text}{data}, None\n")) == {"units"}
 
 
 def test_a_list_of_samples_is_passed_on_whole(probe: Any) -> None:

@@ -105,7 +105,7 @@ def _record_stop(study: StudyDirectory) -> None:
     ):
         last = ledger.facts["ended"]
         if last is not None and last["finish_reason"] == FinishReason.HANDED_OVER:
-            reason = f"asked by {new_request(UserAction.STOP, tool='hptune stop').by}"
+            reason = new_request(UserAction.STOP, tool="hptune stop").stop_reason
             ended = {"finish_reason": str(FinishReason.INTERRUPTED), "reason": reason}
             ledger.set_facts({"ended": ended})
 

@@ -323,18 +323,23 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
     "folder",
     type=PathType(path_type=Path, exists=True, file_okay=False),
     metavar="[DIR]",
-    default=Path("studies"),
+    required=False,
 )
 @as_json
-def list_studies(folder: Path, as_json: bool) -> None:
+def list_studies(folder: Path | None, as_json: bool) -> None:
     """List the studies in and below DIR (studies, if not given), the newest first."""
     from ..reporting.results.listing import list_json, list_text
     from ..study import find_studies
 
-    found = find_studies(folder)
+    others = "`hptune list FOLDER` lists the studies in another folder"
+    place = Path("studies") if folder is None else folder
+    found = find_studies(place)
     if not found and not as_json:
-        raise UsageError(f"no study is in {folder} or in the three levels of folders below it")
+        where = f"no study is in {place} or in the three levels of folders below it"
+        raise UsageError(where if folder else f"{where}; {others}")
     echo(list_json(found) if as_json else list_text(found, width=terminal_width()))
+    if folder is None and not as_json:
+        click.echo(others, err=True)
 
 
 @click.command(short_help="Repeat a study's search and compare its suggestions.")

@@ -60,3 +60,9 @@ class UserRequest:
     trial: int | None = None
     points: tuple[Mapping[str, object], ...] = ()
     note: Note | None = None
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the study ends, if this asks for it: "stopped by ada with hptune stop"."""
+        who, _, tool = self.by.removesuffix(")").rpartition(" (")
+        return f"stopped by {who} with {tool}" if who else f"stopped by {self.by}"

@@ -30,6 +30,7 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
 from ..core.trial import Direction, Goal, Suggestion
+from ..files.access import is_file
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..storage.directory import StudyDirectory
@@ -163,11 +164,16 @@ def _earlier_studies(settings: StudySettings, goals: Goals, space: SearchSpace) 
         return []
     from .earlier.read import read_earlier
 
-    return [read_earlier(name, goals, space) for name in settings.warm_start]
+    return [each for name in settings.warm_start for each in read_earlier(name, goals, space)]
 
 
 def _notes_on_others(settings: StudySettings, directory: StudyDirectory) -> list[str]:
-    """Return a line on an earlier study that this one could learn from."""
+    """Return lines on earlier trials that this study could learn from."""
+    if is_file(directory.path / "oracle.json"):
+        from .earlier.keras_tuner_project import notes_on_project
+
+        learns = any(StudyDirectory(name).path == directory.path for name in settings.warm_start)
+        return [] if learns else notes_on_project(directory)
     others = directory.earlier()
     if settings.warm_start or settings.source.kind is not SourceKind.FILE or not others:
         return []

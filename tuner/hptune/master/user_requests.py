@@ -43,7 +43,7 @@ class UserRequests:
 
     def _answer(self, request: UserRequest, now: float) -> Event:
         if request.action is UserAction.STOP:
-            return StopRequested(now, FinishReason.INTERRUPTED, f"asked by {request.by}")
+            return StopRequested(now, FinishReason.INTERRUPTED, request.stop_reason)
         added: Sequence[Suggestion] = ()
         refused = ""
         try:

@@ -40,7 +40,7 @@ from .keras.compiled_model import (
     normalises_parts,
     reported_metrics,
 )
-from .keras.objective import build, fit_arguments, load_data, own_fit
+from .keras.objective import build, check_lengths, fit_arguments, load_data, own_fit
 
 _NOT_A_MISTAKE = (Cause.GIVEN_UP, Cause.PRUNED)
 """What the user's code says by an exception of a configuration that it does not want to train."""
@@ -165,8 +165,10 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
         check_model(model, code.build_text)
     check_names(model)
     data = load_data(code, hp)
-    arguments = {} if code.fit is not None else fit_arguments(data)[1]  # or its error
-    given = {**arguments, **code.fit_arguments}
+    arguments, keywords = ((), {}) if code.fit is not None else fit_arguments(data)  # or its error
+    if not owns_fit:  # which may take any arrays
+        check_lengths(arguments, keywords)
+    given = {**keywords, **code.fit_arguments}
     validates = bool(given.get("validation_data") is not None or given.get("validation_split"))
     # The user's own fit may take validation data from anywhere.
     names, prefix = metric_names(model), "val_" if validates or owns_fit else ""

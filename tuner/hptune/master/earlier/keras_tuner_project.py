@@ -12,6 +12,8 @@ from typing import Any
 
 from ...core.trial import Direction, Goal
 from ...errors import UsageError
+from ...storage.directory import StudyDirectory
+from ...text import plural
 from .found import NOT_COMPLETE, FoundTrial, FoundTrials
 
 _INTERNAL = "tuner/"
@@ -19,10 +21,22 @@ _INTERNAL = "tuner/"
 
 _EPOCHS = "tuner/epochs"
 
+_TRIALS = "trial_*/trial.json"
+
 
 def is_project(directory: Path) -> bool:
     """Return whether a directory is a project of KerasTuner."""
-    return (directory / "oracle.json").is_file() or any(directory.glob("trial_*/trial.json"))
+    return (directory / "oracle.json").is_file() or any(directory.glob(_TRIALS))
+
+
+def notes_on_project(directory: StudyDirectory) -> list[str]:
+    """Return a line on the trials of KerasTuner in a new study's directory; empty if none."""
+    count = sum(1 for _ in directory.path.glob(_TRIALS))
+    if not count:
+        return []
+    there = f"{directory} has {plural(count, 'trial')} of KerasTuner"
+    learn = f"`--warm-start {directory}` (in Python `warm_start=`) learns from them"
+    return [f"{there}, which this study does not continue; a new study with {learn}"]
 
 
 def read_project(directory: Path) -> FoundTrials:
@@ -36,7 +50,7 @@ def read_project(directory: Path) -> FoundTrials:
     """
     skipped: Counter[str] = Counter()
     complete = list[tuple[Any, dict[str, Any], dict[str, Any], float | None]]()
-    for path in sorted(directory.glob("trial_*/trial.json")):
+    for path in sorted(directory.glob(_TRIALS)):
         try:
             tree = json.loads(path.read_text(encoding="utf-8"))
             values = dict(tree["hyperparameters"]["values"])

@@ -13,7 +13,7 @@ from ...core.space.space import SearchSpace
 from ...core.trial import Direction, ParamValue
 from ...errors import UsageError, without_passwords
 from .found import FoundTrial, FoundTrials
-from .sources import read_source
+from .sources import read_sources
 
 _NAMES_SHOWN = 5
 
@@ -26,11 +26,16 @@ class Earlier:
     note: str
 
 
-def read_earlier(name: str, goals: Goals, space: SearchSpace) -> Earlier:
-    """Return the trials of a source (see `sources.read_source`) that a new study can learn from.
+def read_earlier(name: str, goals: Goals, space: SearchSpace) -> list[Earlier]:
+    """Return what a new study can learn from the sources that a name means.
 
     Trials that measured all metrics of the new study count by these. If there are none, the
     trials count by their own study's objective, the first one if there are several.
+
+    Args:
+        name: As for `sources.read_sources`.
+        goals: The new study's goals.
+        space: The new study's search space.
 
     Raises:
         UsageError: There is no source, no complete trial in it, or no hyperparameter in common.
@@ -40,7 +45,28 @@ def read_earlier(name: str, goals: Goals, space: SearchSpace) -> Earlier:
         declared.setdefault(parameter.name, []).append(parameter)
         # hptune's own export to Optuna names a declaration with its conditions.
         declared.setdefault(label(parameter), []).append(parameter)
-    found = read_source(name, hyperparameters=declared.keys(), metrics=goals.metrics)
+    sources = read_sources(name, hyperparameters=declared.keys(), metrics=goals.metrics)
+    option = f"--warm-start {without_passwords(name)}"
+    return [
+        _as_seen(found, source, goals=goals, space=space, declared=declared, option=option)
+        for source, found in sources.items()
+    ]
+
+
+def _as_seen(
+    found: FoundTrials,
+    source: str,
+    *,
+    goals: Goals,
+    space: SearchSpace,
+    declared: Mapping[str, Sequence[Parameter]],
+    option: str,
+) -> Earlier:
+    """Return the trials of one source as the new study sees them.
+
+    Raises:
+        UsageError: It has no complete trial, or no hyperparameter in common.
+    """
     skipped = dict(found.skipped)
     trials = [trial for trial in found.trials if _has_metrics(trial, goals)]
     if trials:
@@ -59,22 +85,22 @@ def read_earlier(name: str, goals: Goals, space: SearchSpace) -> Earlier:
         skipped["without a value"] = len(found.trials) - len(judged)
     if not judged:
         raise UsageError(
-            f"{name} has no complete trial to learn from; leave out --warm-start {name}, or wait "
-            "until it has"
+            f"{source} has no complete trial to learn from; leave out {option}, or wait until it "
+            "has"
         )
-    study = EarlierStudy(without_passwords(name), direction, is_same_metric, judged)
-    _check_common(study, found, space)
+    study = EarlierStudy(source, direction, is_same_metric, judged)
+    _check_common(study, found, space, option)
     return Earlier(study, _note(study, found, skipped, goals, space))
 
 
-def _check_common(study: EarlierStudy, found: FoundTrials, space: SearchSpace) -> None:
+def _check_common(study: EarlierStudy, found: FoundTrials, space: SearchSpace, option: str) -> None:
     known = {*found.unused, *(name for trial in found.trials for name in trial.params)}
     names = {parameter.name for parameter in space}
     if not names & {name for trial in study.trials for name in trial.params}:
         raise UsageError(
             f"{study.name} has no hyperparameter in common with this study: there are "
             f"{', '.join(sorted(known)) or 'none'} in it and {', '.join(sorted(names)) or 'none'} "
-            f"here; leave out --warm-start {study.name}"
+            f"here; leave out {option}"
         )
 
 

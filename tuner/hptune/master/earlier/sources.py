@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...config.objectives import goals_of
 from ...core.trial import TrialState
-from ...errors import UsageError
+from ...errors import UsageError, without_passwords
 from ...files.access import exists, is_file, is_folder
 from ...storage.directory import StudyDirectory
 from ...storage.ledger import LedgerReader, damage_errors
@@ -44,8 +44,13 @@ def check_source(name: str) -> None:
     StudyDirectory(path).open(otherwise=f"For --warm-start, {_ALLOWED}")
 
 
-def read_source(name: str, *, hyperparameters: Set[str], metrics: Sequence[str]) -> FoundTrials:
-    """Return the complete trials of a source.
+def read_sources(
+    name: str, *, hyperparameters: Set[str], metrics: Sequence[str]
+) -> dict[str, FoundTrials]:
+    """Return the complete trials that a name means, by what messages call their source.
+
+    A directory may hold a study beside a project of KerasTuner; both are read, and one that has
+    no complete trial is passed over if the other has some.
 
     Args:
         name: The directory of a study or of a KerasTuner project, a storage of Optuna, or a table.
@@ -57,12 +62,16 @@ def read_source(name: str, *, hyperparameters: Set[str], metrics: Sequence[str])
     """
     path = Path(name)
     if is_storage(name):
-        return read_storage(name)
-    if is_folder(path) and is_project(path):
-        return read_project(path)
+        return {without_passwords(name): read_storage(name)}
     if is_file(path) and is_table(path):
-        return read_table(path, hyperparameters=hyperparameters, metrics=metrics)
-    return _read_study(StudyDirectory(path))
+        return {name: read_table(path, hyperparameters=hyperparameters, metrics=metrics)}
+    directory = StudyDirectory(path)
+    if not (is_folder(path) and is_project(path)):
+        return {name: _read_study(directory)}
+    if not directory.has_ledger:
+        return {name: read_project(path)}
+    both = {name: _read_study(directory), f"KerasTuner in {name}": read_project(path)}
+    return {source: found for source, found in both.items() if found.trials} or both
 
 
 def _read_study(directory: StudyDirectory) -> FoundTrials:

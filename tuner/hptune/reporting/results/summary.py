@@ -304,8 +304,9 @@ def _finish_text(view: StudyView, finish: Finish) -> str:
             return f"Done: {done}"
         case FinishReason.EXHAUSTED:
             return f"Done: every configuration of the space was tried, {done}"
+        case FinishReason.INTERRUPTED if reason.startswith("stopped by "):
+            return f"{reason[0].upper()}{reason[1:]}: {done}"
         case FinishReason.INTERRUPTED:
-            # Who asked, and with what in brackets: no brackets around it.
             return f"Stopped{f', {reason}' if '(' in reason else shown}: {done}"
         case FinishReason.BUDGET_SPENT | FinishReason.TIME_UP if reason:
             # The user set this limit, so the run did not end early.

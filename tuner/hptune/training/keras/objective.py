@@ -326,6 +326,35 @@ def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return arguments, keywords
 
 
+def check_lengths(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    """Check that inputs, targets and weights are equally long, as far as they are single arrays.
+
+    Args:
+        arguments: The first arguments of `model.fit`, as `fit_arguments` returns them.
+        keywords: The others.
+
+    Raises:
+        ModelFileError: They are not.
+    """
+    validation = keywords.get("validation_data")
+    for name, parts in (
+        ("training", (*arguments, keywords.get("sample_weight"))),
+        ("validation", validation if isinstance(validation, tuple) else ()),
+    ):
+        shapes = zip(
+            ("x", "y", "sample_weight"),
+            (getattr(each, "shape", ()) for each in parts),
+            strict=False,
+        )
+        lengths = {part: shape[0] for part, shape in shapes if shape and isinstance(shape[0], int)}
+        if len(set(lengths.values())) > 1:
+            raise ModelFileError(
+                f"the {name} data has unequal lengths: "
+                f"{', '.join(f'{part} has {length}' for part, length in lengths.items())}; give "
+                "each sample of x its own target (and weight, if any)"
+            )
+
+
 def _read_result(
     result: Any, recorder: Recorder, goals: Goals
 ) -> tuple[dict[str, float], int | None]:
