@@ -42,7 +42,10 @@ WINGS = {
             "hptune.cli.dashboard",
             "hptune.dashboard",
         ),
-        doors={"hptune.reporting.results.summary": "the status and the end of a run advise"},
+        doors={
+            "hptune.reporting.results.summary": "the status and the end of a run advise",
+            "hptune.cli.reading": "show says how others did where a trial was stopped early",
+        },
         open_doors={"hptune.study": "figures, reports and exports are methods of Study"},
         uses=("remote", "other tools", "notes", "slurm"),
     ),
