@@ -104,8 +104,18 @@ class Notifications:
 
     def observe(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Observe events and the attempts that they changed."""
-        attempts, died = tuple(attempts), set()
-        ended = dict[AttemptId, Ending]()
+        attempts = tuple(attempts)
+        died = self._observe_events(events, attempts)
+        ended = {each.attempt: each.ending for each in events if isinstance(each, AttemptEnded)}
+        for attempt in attempts:
+            self._observe_retry(attempt, ended.get(attempt.id), died)
+            self._observe_result(attempt)
+            self._check_memory(attempt)
+            self._check_gpus(attempt)
+
+    def _observe_events(self, events: Sequence[Event], attempts: Sequence[Attempt]) -> set[str]:
+        """Observe events; return the names of the workers that died."""
+        died = set()
         lost = [each for each in attempts if each.outcome is Outcome.LOST]
         lost_at = {worker for each in lost for worker in each.placement.workers}
         for event in events:
@@ -128,8 +138,6 @@ class Notifications:
                         self._died[worker.name] = worker.node
                 case WorkerRefused():
                     self._refused[event.node, event.reason] = None
-                case AttemptEnded():
-                    ended[event.attempt] = event.ending
                 case AttemptWaits():
                     trial = f"trial {event.attempt.trial}"
                     self._show_once("waits", f"{trial} {event.reason}; other trials may wait, too")
@@ -142,39 +150,39 @@ class Notifications:
                     self._urgent += _requested(event)
                 case _:
                     pass
-        for attempt in attempts:
-            is_lost = attempt.outcome is Outcome.LOST
-            # Of several workers, one was lost: the attempt has ended some time after that.
-            is_partly = attempt.cause is Cause.WORKER_LOST and len(attempt.placement.workers) > 1
-            ending = ended.get(attempt.id)
-            has_line = ending is not None and (
-                is_partly or attempt.cause not in _NOT_NOTIFIED or bool(ending.detail)
+        return died
+
+    def _observe_retry(self, attempt: Attempt, ending: Ending | None, died: set[str]) -> None:
+        is_lost = attempt.outcome is Outcome.LOST
+        # Of several workers, one was lost: the attempt has ended some time after that.
+        is_partly = attempt.cause is Cause.WORKER_LOST and len(attempt.placement.workers) > 1
+        has_line = ending is not None and (
+            is_partly or attempt.cause not in _NOT_NOTIFIED or bool(ending.detail)
+        )
+        if is_lost and died.intersection(attempt.placement.workers) and not is_partly:
+            self._lost_trials.append(attempt.id.trial)
+        if is_lost and has_line:
+            self._retried[attempt.id] = attempt
+        before = AttemptId(attempt.id.trial, attempt.id.number - 1)
+        if before in self._retried:
+            self._next[before] = attempt
+
+    def _observe_result(self, attempt: Attempt) -> None:
+        trial = f"trial {attempt.id.trial}"
+        if NEVER_ASKED in attempt.reason:
+            self._show_once(
+                "pruner",
+                f"{trial} trained to its end although --pruner {self._pruner} had stopped it: "
+                f"{NEVER_ASKED}. Call it after each report, and return if it is True",
             )
-            if is_lost and died.intersection(attempt.placement.workers) and not is_partly:
-                self._lost_trials.append(attempt.id.trial)
-            if is_lost and has_line:
-                self._retried[attempt.id] = attempt
-            before = AttemptId(attempt.id.trial, attempt.id.number - 1)
-            if before in self._retried:
-                self._next[before] = attempt
-            if NEVER_ASKED in attempt.reason:
-                self._show_once(
-                    "pruner",
-                    f"trial {attempt.id.trial} trained to its end although --pruner {self._pruner} "
-                    f"had stopped it: {NEVER_ASKED}. Call it after each report, and return if it "
-                    "is True",
-                )
-            if attempt.cause is Cause.NON_FINITE and attempt.outcome is Outcome.ERRORED:
-                self._show_once(
-                    "nan",
-                    f"trial {attempt.id.trial}: {attempt.reason}. The study goes on, and the "
-                    "search avoids such configurations; if many trials end so, "
-                    f"{NON_FINITE_REMEDY}",
-                )
-            if MISNAMED in attempt.reason and attempt.outcome is Outcome.FINISHED:
-                self._show_once("objective", f"trial {attempt.id.trial}: {attempt.reason}")
-            self._check_memory(attempt)
-            self._check_gpus(attempt)
+        if attempt.cause is Cause.NON_FINITE and attempt.outcome is Outcome.ERRORED:
+            self._show_once(
+                "nan",
+                f"{trial}: {attempt.reason}. The study goes on, and the search avoids such "
+                f"configurations; if many trials end so, {NON_FINITE_REMEDY}",
+            )
+        if MISNAMED in attempt.reason and attempt.outcome is Outcome.FINISHED:
+            self._show_once("objective", f"{trial}: {attempt.reason}")
 
     def observe_ended(self, trials: Sequence[Trial]) -> None:
         """Observe trials that ended."""
