@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Mapping
@@ -57,6 +58,10 @@ def objective(hp, trial):
     saved = trial.checkpoint_dir / "weights.json"
     done, weights = json.loads(saved.read_text()) if saved.exists() else (0, START)
     weights = np.array(weights)
+    read = [{notes!r} + f"/read-{{rank}}-{{done}}" for rank in range(trial.world_size)]
+    open(read[trial.rank], "w").close()
+    while trial.rank == 0 and not all(map(os.path.exists, read)):
+        time.sleep(0.01)  # it writes the file that the others have yet to read
     epoch, norm = done, float(np.square(weights).sum())
     for epoch in range(done + 1, {epochs} + 1):
         time.sleep(0.0 if os.path.exists({notes!r} + "/go") else {seconds})
@@ -168,7 +173,8 @@ def test_a_trial_on_the_two_nodes_of_a_job_continues_in_another_job(
     go(hptune)
     ended = run.wait()
     assert ended.code == 0, ended.err
-    assert "Slurm: 1 job running on g1, g2" in ended.err
+    # Slurm is first asked when the job runs, or only after it was cancelled.
+    assert re.search("Slurm: 1 job (running|ending) on g1, g2", ended.err)
     assert f"job {first} on g[1-2] ended: CANCELLED" in ended.err
     held = attempts(hptune)
     assert [row["outcome"] for row in held] == ["RELEASED", "FINISHED"]
