@@ -46,7 +46,7 @@ _LEAST_ERRORS = 2.0
 """How many standard errors it must get better by."""
 
 _USUAL, _FAR = 0.8, 10.0
-"""Trials are left out that are further from the best one than this multiple of what so many are."""
+"""Trials further from the best one than ten times what four of five trials are, are left out."""
 
 _LARGEST = 1e300
 """Largest value that is told from others: sums of larger ones would overflow."""

@@ -327,7 +327,7 @@ def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def check_lengths(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> None:
-    """Check that inputs, targets and weights are equally long, as far as they are single arrays.
+    """Check that inputs, targets and weights are equally long, where they are single arrays.
 
     Args:
         arguments: The first arguments of `model.fit`, as `fit_arguments` returns them.
