@@ -99,7 +99,7 @@ def _watched(found: StudyDirectory, master: MasterJob | None) -> Watched:
     from ..study import Study
 
     has_job = master is not None and master.job is not None
-    if master is not None and not found.database.exists():
+    if master is not None and not found.has_ledger:
         return Watched(f"state    {_state_before(master)}\n{master.text()}", not has_job)
     # Asked first: a run that ends now is shown once more.
     is_over = found.owner() is None and not has_job
@@ -135,7 +135,7 @@ def _status_json(found: StudyDirectory) -> dict[str, object]:
 
     master = master_job(found)
     jobs: dict[str, object] = {} if master is None else {"master_job": master.to_json()}
-    if master is not None and not found.database.exists():
+    if master is not None and not found.has_ledger:
         return {"study": str(found.path), **jobs}
     if (shown := jobs_json(found.path)) is not None:
         jobs["slurm_jobs"] = shown

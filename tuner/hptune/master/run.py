@@ -212,7 +212,7 @@ def resume(
 
 def _refuse_second_master(directory: StudyDirectory) -> None:
     """Check that no job waits that is to be the study's master."""
-    if not (directory.path / "jobs").exists() or directory.owner() is not None:
+    if not exists(directory.path / "jobs") or directory.owner() is not None:
         return
     from ..clusters.slurm_master import refuse_second_master  # loads what submits jobs
 
@@ -251,8 +251,8 @@ def _run_and_stop(run: Run, display: RunDisplay) -> RunResult:
     except BaseException as error:
         if left := run.workers.cluster.left_behind:
             display.note(left)
-        if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
-            with contextlib.suppress(StudyError):
+        with contextlib.suppress(StudyError):  # of a ledger that cannot be read or written
+            if isinstance(error, StudyError) and run.ledger.facts["ended"] is None:
                 _record_end(run, FinishReason.FAILED, error.message)
         raise
 
