@@ -120,7 +120,8 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     elif found:
         hint = f". Did you mean {' or '.join(f'--{name}' for name in found)}?"
     else:
-        hint = ". --help lists all options."
+        has_all = any("--help-all" in each.opts for each in shown)
+        hint = f". --help{'-all' * has_all} lists all options."
     return f"No such option {error.option_name}{hint}"
 
 

@@ -22,6 +22,7 @@ from .options import (
     resumable_options,
     settings_options,
     study_directory,
+    wants_all,
 )
 from .output import INTERRUPTED, echo, print_last
 
@@ -61,6 +62,10 @@ def _arguments(*more: str) -> list[str]:
     return [name, *more, *words]  # what follows a "--" is no option
 
 
+_RARE_LISTS = ("Clusters", "Executors")
+"""What only the rare options name."""
+
+
 class _RunCommand(_RecordedCommand):
     """The command `run`, whose help ends with what settings name."""
 
@@ -69,6 +74,8 @@ class _RunCommand(_RecordedCommand):
         from ..config.reference import NAMED, summaries
 
         for title, registry in NAMED.items():
+            if title in _RARE_LISTS and not wants_all(ctx):
+                continue
             with formatter.section(title):
                 formatter.write_dl([*summaries(registry).items()])
 

@@ -137,7 +137,8 @@ def check_place(settings: StudySettings) -> None:
     executor.check(executor_options)
     if cluster.chosen_by and cluster.chosen_by not in given:
         raise UsageError(
-            f"--cluster is {cluster.name}, which needs {cluster.choice}; see `hptune run --help`"
+            f"--cluster is {cluster.name}, which needs {cluster.choice}; "
+            "`hptune run --help-all` explains it"
         )
     cluster.check(given)
 
