@@ -46,12 +46,24 @@ $(VENV)/.installed: $(VENV)/.runs
 	.venv-mxnet/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
+# Frameworks on top of PyTorch, and hptune: their examples are tested by `make test-slow`.
+.venv-torch/.installed: examples/requirements-torch.txt pyproject.toml
+	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --requirement $< --editable .
+	@touch $@
+
 demo: $(VENV)/.runs
 	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12
 
 # CLIP from scratch on pictures of shapes: searches for nine minutes.
 clip-demo: STUDY := studies/clip-$(shell date +%Y%m%d-%H%M%S)
-clip-demo: $(VENV)/.runs
+clip-# Frameworks on top of PyTorch, and hptune: their examples are tested by `make test-slow`.
+.venv-torch/.installed: examples/requirements-torch.txt pyproject.toml
+	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --requirement $< --editable .
+	@touch $@
+
+demo: $(VENV)/.runs
 	CLIP_EPOCHS=12 $(BIN)/hptune run examples/clip/clip.py --search tpe --pruner asha --min-epochs 3 --trials 12 --timeout 9m --try "batch_size=64" --study $(STUDY)
 	$(BIN)/python examples/clip/show.py $(STUDY) -o $(STUDY)/clip.png
 
@@ -60,7 +72,7 @@ test: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow' --durations=20 tests/$(ROOM)
 
 # Longer tests: the same behaviour in more cases.
-test-slow: $(VENV)/.installed
+test-slow: $(VENV)/.installed .venv-torch/.installed
 	$(BIN)/python -m $(COMPILE)
 	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow --durations=20 tests/$(ROOM)
 
@@ -106,4 +118,4 @@ lines:
 	@$(PYTHON) benchmarks/count_code.py
 
 clean:
-	rm -rf $(VENV) .venv-mxnet build *.egg-info .mypy_cache .ruff_cache .pytest_cache studies
+	rm -rf $(VENV) .venv-mxnet .venv-torch build *.egg-info .mypy_cache .ruff_cache .pytest_cache studies
