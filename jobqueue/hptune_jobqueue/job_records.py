@@ -58,6 +58,12 @@ class JobRecord:
     unjoined_since: float | None = None
 
     @property
+    def is_delayed(self) -> bool:
+        """Whether Slurm has requeued it, and lets it wait although a node may be idle."""
+        job = self.job
+        return job.state is JobState.PENDING and self.has_run and job.reason == "BeginTime"
+
+    @property
     def may_be_shown_later(self) -> bool:
         """Whether it is so new that Slurm may not show it yet."""
         if self.unshown_since is None or self.is_cancelled:
@@ -172,6 +178,8 @@ class JobRecords:
                 if time.monotonic() - since < _ENDING_SECONDS:
                     jobs.append(LiveJob(job.id, job.name, is_ending=True))
                 continue
+            if record.is_delayed:
+                continue  # others may start at once; if it is too many later, it is cancelled
             is_idle = not workers.get(job.id, False)
             # A job counts as idle after two polls: trials may be on their way to its worker.
             is_busy = not (is_idle and record.was_idle)
