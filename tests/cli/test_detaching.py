@@ -178,6 +178,15 @@ def test_slurm_checks_the_job_that_the_study_submits(
 
 
 @pytest.mark.usefixtures("slurm")
+def test_a_signal_during_the_check_leaves_no_folder(cli: InProcess) -> None:
+    cli.file("bin/sinfo", "#!/bin/sh\nkill -TERM $PPID\nsleep 1\n")
+    cli.file("model.py", MODEL)
+    ended = cli(*RUN, "--study", "deep/study")
+    assert ended.code == 130
+    assert not (cli.directory / "deep").exists()
+
+
+@pytest.mark.usefixtures("slurm")
 def test_a_changed_space_is_refused_before_the_job_is_submitted(cli: InProcess) -> None:
     study = stored_study(cli)
     cli.file("model.py", MODEL)
