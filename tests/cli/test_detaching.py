@@ -162,7 +162,7 @@ esac
     ids=["as the model needs", "detached", "run", "unread model"],
 )
 def test_slurm_checks_the_job_that_the_study_submits(
-    cli: InProcess, gpus: int, options: list[str], line: str, code: int, said: str
+    cli: InProcess, gpus: int, options: list[str], line: str, *, code: int, said: str
 ) -> None:
     """A refusal of another job tells nothing of it."""
     cli.file("bin/sinfo", "#!/bin/sh\necho 'cpu*|up|1-00:00:00|8|64000|gpu:2|3|idle'\n")
