@@ -199,14 +199,16 @@ def test_waiting_for_another_study_is_shown_once() -> None:
 
 
 def test_a_trial_over_its_memory_is_shown_once_with_what_to_do() -> None:
-    def using(size_bytes: float) -> Attempt:
+    def using(size_bytes: float, granted_bytes: int = 4_000_000_000) -> Attempt:
         usage = Usage(peak_memory_bytes=int(size_bytes), cpu_seconds=1.0, seconds=1.0)
         one = attempt(7)
-        placement = replace(one.placement, memory_bytes=4_000_000_000)
+        placement = replace(one.placement, memory_bytes=granted_bytes)
         return replace(one, placement=placement, usage=usage)
 
     notifications = Observing(memory_bytes=4_000_000_000)
     assert shown(notifications, attempts=(using(4e9),), at=0.0) == []
+    # As by `--mem-per-cpu` in a job: what was granted is unknown.
+    assert shown(notifications, attempts=(using(5e9, granted_bytes=0),), at=0.0) == []
     (line,) = shown(notifications, attempts=(using(5.2e9),), at=1.0)
     assert line.startswith("trial 7 uses 5.2 GB of memory, but --memory-per-trial is 4 GB")
     assert line.endswith("--memory-per-trial 7GB")

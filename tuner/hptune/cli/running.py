@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -284,6 +285,8 @@ def _start(
         if detach:
             from ..master.detached import detach_new
 
+            # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that no folder is left.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             if sys.stderr.isatty():  # it takes some seconds
                 _note(f"reading {Path(settings.source.path).name} and its data …")
             where = [] if study else ["--study", str(directory.path)]

@@ -44,9 +44,11 @@ def detach_new(
     source = Path(settings.source.path)
     check_text(source, has_entry=bool(settings.entry), python=settings.python)
 
-    def check() -> None:
-        if (found := _read(settings)) is not None:
-            settle(settings, found)
+    def check() -> Mapping[str, object] | None:
+        if (found := _read(settings)) is None:
+            return None
+        settle(settings, found)
+        return found.constants
 
     try:
         return _submit(settings, directory, arguments, check, notify)
@@ -94,9 +96,11 @@ def detach_again(
         )
     check_resume(request, past)
 
-    def check() -> None:
-        if (found := _read(request.settings)) is not None:
-            resumed_spaces(request.settings, past, found, accept_space=accept_space)
+    def check() -> Mapping[str, object] | None:
+        if (found := _read(request.settings)) is None:
+            return None
+        resumed_spaces(request.settings, past, found, accept_space=accept_space)
+        return found.constants
 
     return _submit(request.settings, directory, arguments, check, notify)
 
@@ -120,7 +124,7 @@ def _submit(
     settings: StudySettings,
     directory: StudyDirectory,
     arguments: Sequence[str],
-    check: Callable[[], None],
+    check: Callable[[], Mapping[str, object] | None],
     notify: Callable[[str], None],
 ) -> str:
     row = find_cluster(settings)

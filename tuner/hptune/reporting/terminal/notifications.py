@@ -315,7 +315,9 @@ class Notifications:
     def _check_memory(self, attempt: Attempt) -> None:
         granted = sum(rank.memory_bytes for rank in attempt.placement.ranks)
         used = attempt.usage
-        if not self._memory_bytes or used is None or used.peak_memory_bytes <= granted:
+        if not self._memory_bytes or not granted or used is None:  # 0 is unknown
+            return
+        if used.peak_memory_bytes <= granted:
             return
         self._show_once(
             "memory",
