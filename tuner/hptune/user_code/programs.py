@@ -33,7 +33,7 @@ from ..errors import SpaceError, UsageError
 PROGRAM_FILE = "program.py"
 """Name of the model file in the study's directory."""
 
-FACTS = ("checkpoint_dir", "params_file", "metrics_file", "number", "seed", "epochs")
+FACTS = ("checkpoint_dir", "params_file", "metrics_file", "number", "seed", "port", "epochs")
 """Facts of the trial, which the command names as `{trial.seed}`, and the environment as
 HPTUNE_SEED."""
 
