@@ -454,9 +454,11 @@ class Slurm:
 def outside_environment() -> dict[str, str]:
     """Return the environment without the variables of this job, and without options of commands.
 
-    Such an option may change the names of our jobs, or hide them from squeue.
+    Such an option may change the names of our jobs, hide them from squeue, or have the srun of a
+    job wait for cores that it never gets.
     """
-    options = ("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SCANCEL_", "HPTUNE_WORKER_")
+    commands = ("SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SCANCEL_")
+    options = (*commands, "HPTUNE_WORKER_")
     return {
         name: value
         for name, value in os.environ.items()

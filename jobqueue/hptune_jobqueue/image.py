@@ -18,6 +18,9 @@ _ALLOWED = (
     'and, with image_program = "pyxis", what srun --container-image takes'
 )
 
+NO_SRUN_OPTIONS = "unset ${!SRUN_*}"
+"""Shell line of a job that calls srun: options of the shell that submitted it are not for it."""
+
 _ONE_TASK = "--ntasks=1 --overlap --mem=0 --cpu-bind=none --export=ALL"
 """Options of an srun whose one task has all of the job."""
 
@@ -103,6 +106,8 @@ def prepare_lines(shape: Shape) -> list[str]:
     lines = ["unset PYTHONPATH PYTHONHOME", "export PYTHONNOUSERSITE=1"]
     if shape.scratch:
         lines.append(f"mkdir -p {shlex.quote(shape.scratch)}")
+    if program_of(shape) is ImageProgram.PYXIS:
+        lines.append(NO_SRUN_OPTIONS)
     if program_of(shape) is ImageProgram.CH_RUN:
         # ch-run needs a name, and mounts only on what is there.
         lines.append('export USER="${USER:-$(id -un)}"')

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import ANY_PARTITION, Shape
-from .image import is_run_by_srun, prepare_lines, python_command
+from .image import NO_SRUN_OPTIONS, is_run_by_srun, prepare_lines, python_command
 from .sizing import MEBIBYTE, WorkerShape
 from .values import gres_of
 
@@ -84,8 +84,8 @@ GPUS = "HPTUNE_WORKER_GPUS"
 GANG = "HPTUNE_WORKER_GANG"
 """Environment variable with the gang of a worker: workers of one job have the same value."""
 
-WHOLE_NODE = ("--overlap", "--mem=0", "--cpu-bind=none")
-"""Options of an srun whose tasks use all that the job has on their nodes.
+WHOLE_NODE = ("--overlap", "--mem=0", "--cpu-bind=none", "--export=ALL")
+"""Options of an srun whose tasks use all that the job has on their nodes, and have its environment.
 
 Other steps may use it too, such as another worker or the shell of salloc.
 """
@@ -93,13 +93,7 @@ Other steps may use it too, such as another worker or the shell of salloc.
 _PRINTED_BYTES = 2**30 / 100
 """The precision of the memory limit in a script."""
 
-ON_ALL_NODES = (
-    *WHOLE_NODE,
-    # Also if the job's own directive is --export=NONE.
-    "--export=ALL",
-    "--wait=0",
-    "--label",
-)
+ON_ALL_NODES = (*WHOLE_NODE, "--wait=0", "--label")
 """Options of an srun whose tasks use the whole job."""
 
 _APART = ("--no-kill", "--kill-on-bad-exit=0")
@@ -229,7 +223,7 @@ def _on_all_nodes(script: str, nodes: int, how: Sequence[str]) -> str:
     tasks = f"--nodes={nodes} --ntasks={nodes} --ntasks-per-node=1"
     options = " ".join((*ON_ALL_NODES, *how))
     srun = f"exec srun {tasks} {options} bash -c {shlex.quote(theirs)}"
-    return "\n".join([*lines[:start], *ours, srun, ""])
+    return "\n".join([*lines[:start], NO_SRUN_OPTIONS, *ours, srun, ""])
 
 
 def _job_class() -> Any:
@@ -335,13 +329,33 @@ def _file_name(path: Path, pattern: str = "") -> str:
 def _prologue(shape: Shape, worker: WorkerShape) -> list[str]:
     lines = [*prepare_lines(shape), *(_LOAD_MODULE if shape.modules else ())]
     lines += [f"hptune_load {shlex.quote(module)}" for module in shape.modules]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in shape.environment]
+    lines += [f"export {name}={_expanded(value)}" for name, value in shape.environment]
     if shape.prologue:
         lines += [*_TRAP, *shape.prologue, "trap - ERR"]
     if not worker.gpus:
         # Without device cgroups, a job without GPUs would see those of other jobs.
         lines.append(f"export CUDA_VISIBLE_DEVICES= {DEVICES}=")
     return lines
+
+
+def _expanded(value: str) -> str:
+    r"""Return a shell word in which the shell replaces variables of the node, and nothing else.
+
+    A job ends whose node lacks the variable at the beginning: `$TMPDIR/x` must not become `/x`.
+
+    >>> print(_expanded("/data/it's"), _expanded("$TMPDIR/x"), _expanded("5$ `date` ${USER}"))
+    '/data/it'"'"'s' "${TMPDIR:?}/x" "5\$ \`date\` ${USER}"
+    """
+
+    def word(found: re.Match[str]) -> str:
+        if found[3]:
+            return f"\\{found[3]}"
+        return f"${{{found[1] or found[2]}{'' if found.start() else ':?'}}}"
+
+    special = re.compile(r"\$\{(\w+)\}|\$([A-Za-z_]\w*)|([\"$`\\])")
+    if not any(found[1] or found[2] for found in special.finditer(value)):
+        return shlex.quote(value)
+    return f'"{special.sub(word, value)}"'
 
 
 def _worker_variables(shape: Shape, worker: WorkerShape) -> list[str]:

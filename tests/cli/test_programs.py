@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from commands import Commands
 from hptune import errors
 from hptune_jobqueue import nodes
 from in_process import InProcess, refused
-from real_runs import Hptune, trials
+from real_runs import Hptune, rows, trials
 
 SPACE = """
 [lr]
@@ -56,6 +57,31 @@ def test_a_program_is_tuned_and_its_study_is_like_any_other(cli: InProcess) -> N
     more = cli("resume", study, "--trials", "6", "--workers", "1")
     assert more.code == 0, more.err
     assert len(trials(study)) == 6
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "pack"),
+    [
+        ("srun sh go.sh {lr} {kind} {depth}", (), "off"),
+        ("sh -c 'exec srun sh go.sh \"$@\"' sh {lr} {kind} {depth}", (), "off"),
+        ("srun sh go.sh {lr} {kind} {depth}", ("--pack", "auto"), "auto"),
+        ("./go.sh {lr} srun {kind} {depth}", (), "auto"),
+    ],
+    ids=["srun", "in a shell", "the user decides", "an argument"],
+)
+def test_what_runs_under_a_daemon_is_not_packed_by_the_little_that_is_measured(
+    cli: InProcess, commands: Commands, command: str, options: tuple[str, ...], pack: str
+) -> None:
+    commands.make("srun", 'exec "$@"')
+    (cli.directory / "space.toml").write_text(SPACE)
+    program = cli.directory / "go.sh"
+    program.write_text("#!/bin/sh\necho '{\"loss\": 1}'")
+    program.chmod(0o755)
+    arguments = ("--command", command, "--space", "space.toml", "--objective", "loss:min", *options)
+    ended = cli("run", *arguments, "--trials", "1", "--executor", "joblib", "--study", "s")
+    assert ended.code == 0, ended.err
+    (row,) = rows(cli.directory / "s", "SELECT value FROM study WHERE key = 'settings'")
+    assert f'"pack":"{pack}"' in row["value"]
 
 
 @pytest.mark.parametrize(

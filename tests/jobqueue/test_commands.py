@@ -178,8 +178,11 @@ def test_options_of_slurm_in_the_environment_count_only_where_a_script_lacks_the
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = commands.folder / "seen"
-    commands.make("sbatch", f"env | grep -E '^(SBATCH|SLURM)_' | sort > {seen}\necho 7")
-    for name in ("SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_WCKEY", "SBATCH_JOB_NAME", "SLURM_JOB_ID"):
+    commands.make("sbatch", f"env | grep -E '^(SBATCH|SALLOC|SRUN|SLURM)_' | sort > {seen}\necho 7")
+    for name in (
+        "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_WCKEY", "SBATCH_JOB_NAME", "SLURM_JOB_ID",
+        "SRUN_CPUS_PER_TASK", "SRUN_EXPORT_ENV", "SALLOC_PARTITION",
+    ):  # fmt: skip
         monkeypatch.setenv(name, "mine")
     monkeypatch.setenv("SLURM_CLUSTERS", "big")
     monkeypatch.setenv("SLURM_CONF", "/conf")

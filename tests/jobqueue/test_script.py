@@ -103,6 +103,7 @@ FOUR_NODES = """\
 #SBATCH --ntasks-per-node=1
 #SBATCH --gres=gpu:2
 #SBATCH --no-kill
+unset ${!SRUN_*}
 export HPTUNE_WORKER_ENDS_AT=${SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --job $SLURM_JOB_ID --format %e)}
 export HPTUNE_WORKER_NOTICE=300
 export HPTUNE_WORKER_GPUS=2
@@ -260,6 +261,31 @@ def run_by_bash(
         check=False,
     )
     return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [
+        ("$TMPDIR/x", "/node's tmp/x"),
+        ("${TMPDIR}_x", "/node's tmp_x"),
+        ("/opt:$NOT_THERE", "/opt:"),
+        ('5$ `id` $(id) \\ " $TMPDIR', '5$ `id` $(id) \\ " /node\'s tmp'),
+        ('"it\'s 5$"', '"it\'s 5$"'),
+    ],
+)
+def test_variables_in_the_environment_of_a_job_are_those_of_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, seen: str, nodes: int
+) -> None:
+    monkeypatch.setenv("TMPDIR", "/node's tmp")
+    toml = f"environment = {{ X = '''{value}''' }}\nprologue = ['printenv X >&2']"
+    assert run_by_bash(tmp_path, toml, nodes=nodes) == (0, f"{seen}\n")
+
+
+def test_a_job_ends_whose_node_lacks_the_variable_of_a_path(tmp_path: Path) -> None:
+    code, said = run_by_bash(tmp_path, 'environment = { X = "$NOT_THERE/x" }')
+    assert code != 0
+    assert "NOT_THERE: parameter null or not set" in said
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

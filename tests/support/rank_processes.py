@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hptune.core.meeting import Member
-from hptune.training.parallel.environment import variables
-from hptune.training.parallel.ports import ReservedPorts
+from hptune.worker.forkserver import environment
+from hptune.training.ports import ReservedPorts
 from hptune.training.parallel.ranks import Ranks
 
 _SECRET = b"of this test"
@@ -94,7 +94,7 @@ def _main(port: int, rank: int) -> None:
         pipe.send(Member(rank, "127.0.0.1", "here", ports.ports))
         function, arguments, members = pipe.recv()
         ranks = Ranks.connect(rank, members, ports, secret=_SECRET)
-        os.environ |= variables(ranks)
+        os.environ |= environment.of_rank(ranks)
         module, _, name = function.partition(":")
         result = getattr(importlib.import_module(module), name)(ranks, *arguments)
         pipe.send(result)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hptune.core.meeting import Member
-from hptune.training.parallel.ports import ReservedPorts
+from hptune.training.ports import ReservedPorts
 from hptune.training.parallel.ranks import Ranks
 
 HERE = "127.0.0.1"

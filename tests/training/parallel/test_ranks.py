@@ -11,8 +11,8 @@ import pytest
 
 from hptune.core.attempt import Halt
 from hptune.core.meeting import Member
-from hptune.training.parallel.environment import variables
-from hptune.training.parallel.ports import ReservedPorts
+from hptune.worker.forkserver import environment
+from hptune.training.ports import ReservedPorts
 from hptune.training.parallel.ranks import RankLost, Ranks, RanksOutOfStep
 from rank_processes import RankFailed, run_ranks
 from rank_threads import HERE, together
@@ -56,7 +56,7 @@ def test_only_the_order_to_rank_0_counts() -> None:
 def test_ranks_know_their_places_and_the_frameworks_their_variables() -> None:
     def call(ranks: Ranks) -> Any:
         place = (ranks.local_rank, ranks.local_world_size, ranks.node_rank)
-        return place, ranks.address, variables(ranks)
+        return place, ranks.address, environment.of_rank(ranks)
 
     found = together(4, call, nodes=2)
     assert [place for place, _, _ in found] == [(0, 2, 0), (1, 2, 0), (0, 2, 1), (1, 2, 1)]

@@ -225,6 +225,8 @@ def _program(
             "as --objective val_loss"
         )
     arguments = programs.read_command(command)
+    if programs.runs_elsewhere(arguments):
+        given = {"pack": "off", **given}
     settings = StudySettings(source=_source_of_program(Path()), **given)
     if find_cluster(settings).is_local:
         programs.check_program(arguments)

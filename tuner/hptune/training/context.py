@@ -7,6 +7,7 @@ import functools
 import inspect
 import json
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -132,7 +133,19 @@ class UnknownMetric(Exception):
     """The training does not measure a metric that the study needs."""
 
 
-class TrialContext(OtherTuners):
+class _Trial(OtherTuners):
+    """What a trial has, whether a study runs or not."""
+
+    @property
+    def port(self) -> int:
+        """A port for the trial's own processes, which no other trial of the node has.
+
+        It is that of the variable MASTER_PORT, for all ranks of a parallel trial.
+        """
+        return int(os.environ.get("MASTER_PORT", "29500"))
+
+
+class TrialContext(_Trial):
     """One attempt of a trial, which `objective(hp, trial)` gets as `trial`.
 
     Attributes:
@@ -394,7 +407,7 @@ class TrialContext(OtherTuners):
         return self._answer.continued
 
 
-class StandInTrial(OtherTuners):
+class StandInTrial(_Trial):
     """What an objective gets as its trial where no study runs."""
 
     number = 0

@@ -54,8 +54,8 @@ def run_program(
 
     In each argument, ``{lr}`` stands for the value of the hyperparameter `lr`, and
     ``{trial.checkpoint_dir}``, ``{trial.params_file}`` (all values, as JSON),
-    ``{trial.metrics_file}``, ``{trial.number}``, ``{trial.seed}`` and ``{trial.epochs}`` for facts
-    of the trial; ``{{`` is a brace. An argument with a hyperparameter that is not active is left
+    ``{trial.metrics_file}``, ``{trial.number}``, ``{trial.seed}``, ``{trial.port}`` and
+    ``{trial.epochs}`` for facts of the trial; ``{{`` is a brace. An argument with a hyperparameter that is not active is left
     out. No shell is involved. The same facts are in the environment, as ``HPTUNE_CHECKPOINT_DIR``
     and so on.
 
@@ -125,6 +125,7 @@ def _facts(trial: TrialContext) -> dict[str, str]:
         "metrics_file": str(trial.directory / "metrics.jsonl"),
         "number": str(trial.number),
         "seed": str(trial.seed),
+        "port": str(trial.port),
         "epochs": "" if trial.epochs is None else str(trial.epochs),
     }
 

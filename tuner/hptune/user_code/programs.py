@@ -33,9 +33,17 @@ from ..errors import SpaceError, UsageError
 PROGRAM_FILE = "program.py"
 """Name of the model file in the study's directory."""
 
-FACTS = ("checkpoint_dir", "params_file", "metrics_file", "number", "seed", "epochs")
+FACTS = ("checkpoint_dir", "params_file", "metrics_file", "number", "seed", "port", "epochs")
 """Facts of the trial, which the command names as `{trial.seed}`, and the environment as
 HPTUNE_SEED."""
+
+_LEAVING = frozenset(
+    ("srun", "salloc", "sbatch", "flux", "docker", "podman", "nerdctl", "kubectl", "ssh")
+)
+"""Programs that run others under a daemon or on another machine."""
+
+_WRAPPERS = frozenset(("sh", "bash", "env", "exec", "nice", "sudo", "timeout", "time"))
+"""Programs that run what their arguments name."""
 
 _CALL = "hptune.run_program(COMMAND, trial, hp)"
 
@@ -123,6 +131,19 @@ def name_of(arguments: Sequence[str]) -> str:
     """
     script = next(filter(_SCRIPT.fullmatch, arguments[1:]), arguments[0])
     return Path(script).stem
+
+
+def runs_elsewhere(arguments: Sequence[str]) -> bool:
+    """Return whether the program is run where its use of the machine is not measured.
+
+    >>> runs_elsewhere(["/usr/bin/srun", "train"]), runs_elsewhere(["python", "ssh"])
+    (True, False)
+    >>> runs_elsewhere(["sh", "-c", 'exec srun -w "$SLURMD_NODENAME" train'])
+    True
+    """
+    words = [Path(word).name for argument in arguments for word in argument.split()]
+    is_wrapped = not _WRAPPERS.isdisjoint(words[:1]) and not _LEAVING.isdisjoint(words)
+    return is_wrapped or not _LEAVING.isdisjoint(words[:1])
 
 
 def check_program(arguments: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 import os
 import signal
+import socket
 import sys
 import threading
 from dataclasses import replace
@@ -45,6 +46,7 @@ class _Attempt:
         self._channel = channel
         self._process = os.getpid()
         self._rank: Rank | None = None
+        self._port: socket.socket | None = None  # held for as long as the attempt runs
         self._has_begun = False
 
     def run(self) -> None:
@@ -67,6 +69,8 @@ class _Attempt:
         isolation.be_the_first_to_go()
         isolation.schedule_as_batch()
         isolation.confine(order.placement)
+        if self._rank is None:
+            self._port = isolation.be_alone(order.placement)
         started = AttemptStarted(0.0, order.attempt, os.getpid())
         self._send(started if self._rank is None else self._rank.ready())
         ending = self._train()

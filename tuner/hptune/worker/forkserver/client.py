@@ -25,7 +25,7 @@ from ...user_code.model_file import Found, ObjectiveSource, SourceKind, framewor
 from ..orders import ModelOrder, NotFound, Order, ProbeOrder, Question, SizeOrder
 from ..private_folder import create_folder
 from ..process_ids import began
-from . import imports_without_gpu, orphans
+from . import environment, imports_without_gpu, orphans
 from .channel import Channel, NoFilesLeft, UnreadableMessage
 
 READY = b"ready\n"
@@ -392,9 +392,9 @@ def _folder() -> Path:
 
 
 def _environment(source: ObjectiveSource) -> dict[str, str]:
-    given = dict(os.environ.items() - _SET_BY_DASK)
+    given = environment.without_others(dict(os.environ.items() - _SET_BY_DASK))
     given.pop("__DASK_PARENT_PID", None)
-    environment = {
+    variables = {
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "PYTHONHASHSEED": "0",
         # pandas imports pyarrow, and TensorFlow imports pandas: it would start a thread.
@@ -403,9 +403,9 @@ def _environment(source: ObjectiveSource) -> dict[str, str]:
         **given,
     }
     if source.backend:
-        environment["KERAS_BACKEND"] = source.backend
+        variables["KERAS_BACKEND"] = source.backend
     # One thread while importing; each child is given its own number of threads.
-    return {**environment, **_ONE_THREAD}
+    return {**variables, **_ONE_THREAD}
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

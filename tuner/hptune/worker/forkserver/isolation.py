@@ -8,27 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ...core.resources import Placement
+from ...training.ports import reserve
 from .. import device_locks
 from ..gpus import machine
-from . import imports_without_gpu
-
-_THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMEXPR_MAX_THREADS",
-    "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS",
-)
-
+from . import environment, imports_without_gpu
 
 def confine(placement: Placement) -> tuple[int, ...]:
     """Restrict this process to the placement's cores and GPUs, and return the cores.
@@ -51,6 +41,22 @@ def confine(placement: Placement) -> tuple[int, ...]:
     if placement.gpu_share < 1:
         os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{placement.gpu_share:.4f}"
     return cores
+
+
+def be_alone(placement: Placement) -> socket.socket:
+    """Let this process be the only one of its world; return what keeps its port, until closed.
+
+    Raises:
+        OSError: There is no free port.
+    """
+    reserved = reserve()
+    os.environ |= environment.of_one_process(
+        reserved.getsockname()[1],
+        os.environ,
+        cpus=len(placement.cpus),
+        gpus=len(placement.gpus),
+    )
+    return reserved
 
 
 def allocate_as_needed() -> None:
@@ -80,8 +86,7 @@ def schedule_as_batch() -> None:
 
 def limit_threads(cpus: int) -> None:
     """Set the number of threads of every numerical library."""
-    for name in _THREADS:
-        os.environ[name] = str(cpus)
+    os.environ |= environment.threads(cpus)
     if cpus > 1:
         # The fork server loaded these libraries with one thread, so that it may fork. They do not
         # read their environment variables again.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ...core.resources import Resources
+from ...core.resources import Placement, Resources
 from ...core.trial import Params
 from ...errors import ModelFileError
 from ...user_code.model_file import OF_EACH_TRIAL, Found, UserCode, load
@@ -32,6 +32,11 @@ def answer(order: Question, channel: Channel) -> None:
     machine.confine((), os.environ)
     imports_without_gpu.choose_device(has_gpus=False)
     isolation.limit_threads(1)
+    with isolation.be_alone(Placement("", cpus=(0,))):
+        _answer(order, channel)
+
+
+def _answer(order: Question, channel: Channel) -> None:
     match order:
         case ProbeOrder():
             _probe(order, channel)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from ...core.attempt import Cause, Ending, Halt
 from ...core.meeting import Member, RankReady
+from ...training.ports import ReservedPorts
 from .. import devices
 from ..addresses import interface_name
 from ..orders import AttemptOrder, MeetOrder, RankOrder
+from . import environment
 
 if TYPE_CHECKING:
-    from ...training.parallel.ports import ReservedPorts
     from ...training.parallel.ranks import Ranks
 
-_LOOPBACK = "127.0.0.1"
 _POLL_SECONDS = 0.1
 _ENDS_IN_STEP = (Cause.RETURNED, *(halt.cause for halt in Halt))
 
@@ -41,12 +41,11 @@ class Rank:
     """
 
     def __init__(self, order: AttemptOrder, parallel: RankOrder) -> None:
-        from ...training.parallel.ports import ReservedPorts
-
         self._order = order
         self._parallel = parallel
-        self._host = _LOOPBACK if parallel.is_on_one_node else parallel.host or _LOOPBACK
-        self._ports: ReservedPorts = ReservedPorts(self._host)
+        outside = "" if parallel.is_on_one_node else parallel.host
+        self._host = outside or environment.LOOPBACK
+        self._ports = ReservedPorts(self._host)
         self._meetings: queue.SimpleQueue[MeetOrder] = queue.SimpleQueue()
         self._ranks: Ranks | None = None
 
@@ -71,7 +70,6 @@ class Rank:
         Raises:
             RankLost: Another rank cannot be reached.
         """
-        from ...training.parallel.environment import variables
         from ...training.parallel.ranks import Ranks
 
         while True:
@@ -93,7 +91,7 @@ class Rank:
         )
         is_on_one_node = self._parallel.is_on_one_node
         interface = "" if is_on_one_node else interface_name(self._host)
-        os.environ |= variables(self._ranks, interface, os.environ)
+        os.environ |= environment.of_rank(self._ranks, interface, os.environ)
         return self._ranks
 
     def finish(self, ending: Ending) -> None:

@@ -1,4 +1,4 @@
-"""`ReservedPorts`: the ports of one rank, held until its servers bind them."""
+"""Ports of attempts, which no other process of the machine gets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import socket
 class ReservedPorts:
     """Two free ports of this machine: hptune's own, which listens, and the framework's.
 
-    The framework's is bound on all addresses and does not listen. A server that sets SO_REUSEADDR,
-    as gRPC and torch's store do, binds it and listens meanwhile, on one address or on all; the
-    kernel gives it to nobody else.
+    The framework's is that of `reserve`.
 
     Args:
         host: The address on which hptune's own port listens.
@@ -29,7 +27,7 @@ class ReservedPorts:
             self.listener = _bound(_all_like(host))  # a container's address outside, say
         try:
             self.listener.listen(128)
-            self._framework: socket.socket | None = _bound(_all_like(host))
+            self._framework: socket.socket | None = reserve(host)
         except OSError:
             self.listener.close()
             raise
@@ -48,6 +46,22 @@ class ReservedPorts:
         """Give up all ports."""
         self.release()
         self.listener.close()
+
+
+def reserve(host: str = "") -> socket.socket:
+    """Return a socket that keeps a free port until it is closed.
+
+    It is bound on all addresses and does not listen. A server that sets SO_REUSEADDR, as gRPC and
+    torch's store do, binds the port and listens meanwhile, on one address or on all; the kernel
+    gives it to nobody else.
+
+    Args:
+        host: An address of the kind that the port is for; empty for IPv4.
+
+    Raises:
+        OSError: There is no free port.
+    """
+    return _bound(_all_like(host))
 
 
 def _all_like(host: str) -> str:
