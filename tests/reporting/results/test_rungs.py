@@ -44,7 +44,13 @@ DONE = Finish(FinishReason.DONE, "")
 
 def study(*rows: tuple[int, Sequence[float], float], pruned: int = 0) -> StudyView:
     """Return a study of complete trials: number, values at epochs 2, 6 and 18, and at the end."""
-    complete = [trial(number, value=end, step=27) for number, _, end in rows]
+    complete = [
+        replace(
+            trial(number, value=end, step=27),
+            rungs={rung: (value,) for rung, value in zip((2, 6, 18), values, strict=False)},
+        )
+        for number, values, end in rows
+    ]
     stopped = [trial(1000 + each, TrialState.PRUNED, value=0.1, step=2) for each in range(pruned)]
     return StudyView(
         directory="runs/one",
@@ -53,10 +59,6 @@ def study(*rows: tuple[int, Sequence[float], float], pruned: int = 0) -> StudyVi
         budget_trials=None,
         trials=[*complete, *stopped],
         epochs=27,
-        at_rungs={
-            rung: {number: values[place] for number, values, _ in rows if len(values) > place}
-            for place, rung in enumerate((2, 6, 18))
-        },
     )
 
 
@@ -112,12 +114,16 @@ def exempt(*at_rungs: Sequence[float], numbers: Sequence[int] = EXEMPT) -> Study
     )
 
 
+def without_rungs(view: StudyView) -> StudyView:
+    return replace(view, trials=[replace(each, rungs={}) for each in view.trials])
+
+
 def test_each_rung_is_compared_with_the_end() -> None:
     view = exempt(DOWNWARDS, UPWARDS, UPWARDS)
     assert found_in(view) == [(2, LEAST_TRIALS, -1.0), (6, LEAST_TRIALS, 1.0)]
     few = exempt(DOWNWARDS[1:], UPWARDS[1:])
     assert found_in(few) == [(2, LEAST_TRIALS - 1, None)]
-    assert found_in(replace(view, at_rungs={})) == []
+    assert found_in(without_rungs(view)) == []
 
 
 def test_trials_that_a_rung_let_pass_are_not_compared() -> None:
@@ -172,7 +178,7 @@ def test_the_status_and_the_end_of_a_run_have_the_warning_in_one_line() -> None:
     line = warned(view)
     assert line in closing_text(view, DONE).splitlines()
     assert [each.strip() for each in status_text(view, now=0.0).splitlines()].count(line) == 1
-    fine = replace(view, at_rungs={})
+    fine = without_rungs(view)
     assert "mislead" not in closing_text(fine, DONE) + status_text(fine, now=0.0)
 
 
@@ -280,7 +286,11 @@ def stored_values(path: Path, goals: Goals = GOALS, **settings: Any) -> dict[int
         epochs=9,
         goals=goals_to_json(goals),
     )
-    return {rung: dict(values) for rung, values in Study(directory.path).view().at_rungs.items()}
+    found: dict[int, dict[int, float]] = {}
+    for each in Study(directory.path).view().trials:
+        for rung, (value,) in each.rungs.items():
+            found.setdefault(rung, {})[each.number] = value
+    return found
 
 
 TWO_GOALS = Goals((*GOALS.objectives, Goal("val_loss", Direction.MIN)))
@@ -289,7 +299,7 @@ TWO_GOALS = Goals((*GOALS.objectives, Goal("val_loss", Direction.MIN)))
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ({"pruner": "asha"}, {1: {0: 0.5}, 3: {0: 0.6}}),
+        ({"pruner": "asha"}, {1: {0: 0.5, 1: 0.3}, 3: {0: 0.6}}),
         ({"pruner": "asha", "min_epochs": 2}, {2: {0: 0.5}}),
         ({"pruner": "median", "min_epochs": 4}, {4: {0: 0.9}}),
         ({"pruner": "none"}, {}),
@@ -298,7 +308,7 @@ TWO_GOALS = Goals((*GOALS.objectives, Goal("val_loss", Direction.MIN)))
         ({"pruner": "asha", "goals": TWO_GOALS}, {}),
     ],
 )
-def test_a_study_has_the_values_of_complete_trials_at_its_rungs(
+def test_a_study_has_the_values_of_its_trials_at_its_rungs(
     tmp_path: Path, asked: dict[str, Any], found: dict[int, dict[int, float]]
 ) -> None:
     assert stored_values(tmp_path, **asked) == found

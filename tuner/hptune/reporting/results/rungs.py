@@ -166,20 +166,21 @@ def rung_agreements(view: StudyView) -> list[RungAgreement]:
     Other complete trials passed the rungs. They are the best there and differ less than all trials
     do, so their ranks hardly agree with those at the end, however good the rungs are.
     """
-    ends = {
-        trial.number: trial.value
+    exempt = [
+        trial
         for trial in view.trials
         if trial.state is TrialState.COMPLETE and trial.value is not None
         if is_exempt(trial.number) and trial.confirms is None and not trial.violation
-    }
+    ]
     found = []
-    for rung, values in sorted(view.at_rungs.items()):
-        both = [number for number in ends if number in values]
+    for rung in sorted({rung for trial in exempt for rung in trial.rungs}):
+        there = [trial for trial in exempt if rung in trial.rungs]
         correlation = None
-        if len(both) >= LEAST_TRIALS:
-            correlation = rank_correlation([values[n] for n in both], [ends[n] for n in both])
-        if both:
-            found.append(RungAgreement(rung, len(both), correlation))
+        if len(there) >= LEAST_TRIALS:
+            correlation = rank_correlation(
+                [trial.rungs[rung][0] for trial in there], [trial.value or 0.0 for trial in there]
+            )
+        found.append(RungAgreement(rung, len(there), correlation))
     return found
 
 
