@@ -9,6 +9,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -373,8 +374,9 @@ class Study(Reports, Exports):
         tried = facts.get("model_loader") or {"trial": None, "loader": "study"}
         master = self._directory.owner()
         run = self._reader.run_state()
-        listed, space = self.trials, SearchSpace.from_json(facts["space"])
+        space = SearchSpace.from_json(facts["space"])
         rungs = known_rungs(settings, facts["epochs"], self.goals)
+        listed = self._with_rungs(self.trials, rungs)
         return StudyView(
             directory=str(self._directory.path),
             search=shown_name(settings.search),
@@ -402,7 +404,6 @@ class Study(Reports, Exports):
             created_at=float(facts["created_at"]),
             carrier=facts.get("carrier", ""),
             rungs=rungs,
-            at_rungs=self._at_rungs(rungs),
             last_values=self._last_values(listed),
         )
 
@@ -420,15 +421,18 @@ class Study(Reports, Exports):
             found[trial.number] = [by_step[step] for step in sorted(by_step)[-LAST_VALUES:]]
         return found
 
-    def _at_rungs(self, rungs: Sequence[int]) -> dict[int, dict[int, float]]:
+    def _with_rungs(self, listed: Sequence[Trial], rungs: Sequence[int]) -> Sequence[Trial]:
+        """Return the trials with the rungs that they reached, which the ledger's rows lack."""
         if len(self.goals.objectives) > 1:
-            return {}
-        found = {}
+            return listed
+        at: dict[int, dict[int, tuple[float, ...]]] = {}
         for rung in rungs:
-            found[rung] = self._reader.best_by(rung, goal=self.goals.goal)
-            if not found[rung]:
+            found = self._reader.best_by(rung, goal=self.goals.goal)
+            if not found:
                 break
-        return found
+            for number, value in found.items():
+                at.setdefault(number, {})[rung] = (value,)
+        return [replace(each, rungs=at.get(each.number, {})) for each in listed] if at else listed
 
     @property
     def best_fault(self) -> str:

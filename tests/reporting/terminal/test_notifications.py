@@ -419,3 +419,46 @@ def test_a_lost_rank_has_one_line_though_its_attempt_ends_later() -> None:
     assert shown(notifications, ended, attempts=(lost,), at=200.0) == [
         "trial 3 on n1.org+n2: w2 is gone; it will be retried"
     ]
+
+
+@pytest.mark.parametrize("pruner", ["none", "asha"])
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ((1, 2, 3), ""),
+        ((2, 5, 9), ""),
+        ((0, 1, 2), "reports epoch 0, but a report says how many are done, from 1"),
+        ((-3, -2), "reports epoch -3, but"),
+        ((9, 8, 7), "reports epoch 8 after epoch 9. Epochs must rise: only the first ones are"),
+        ((1, 2, 1, 2), "reports epoch 1 after epoch 2."),
+        ((1, 1, 1), "reports epoch 1 after epoch 1."),
+        ((9, 10, 11), "reports epoch 11, but a trial has 10 (--epochs): --pruner asha compares"),
+        ((100, 200), "reports epoch 100, but a trial has 10 (--epochs)"),
+    ],
+)
+def test_steps_that_do_not_count_what_is_done_are_told_once(
+    steps: tuple[int, ...], expected: str, pruner: str
+) -> None:
+    notifications = Observing(pruner=pruner, objectives=["loss"], epochs=10, step_word="epoch")
+    reports = [
+        Reported(0.0, AttemptId(number, 0), Report(step, {"loss": 0.5}))
+        for number in (7, 8)
+        for step in steps
+    ]
+    lines = shown(notifications, *reports, at=0.0)
+    if "--epochs" in expected and pruner == "none":
+        expected = ""  # nothing is compared
+    assert len(lines) == bool(expected)
+    assert not expected or lines[0].startswith(f"trial 7 {expected}")
+    is_misled = pruner == "asha" and "after epoch" in expected
+    assert ("also by --pruner asha" in "".join(lines)) == is_misled
+
+
+def test_steps_may_begin_again_in_a_later_attempt_and_without_the_objective() -> None:
+    notifications = Observing(pruner="asha", objectives=["loss"], epochs=10, step_word="epoch")
+    steps = [(0, 3, "loss"), (0, 3, "other"), (0, 2, "other"), (1, 4, "loss"), (1, 1, "loss")]
+    reports = [
+        Reported(0.0, AttemptId(7, attempt), Report(step, {metric: 0.5}))
+        for attempt, step, metric in steps
+    ]
+    assert shown(notifications, *reports, at=0.0) == []

@@ -55,7 +55,7 @@ def test_the_last_report_of_each_attempt_of_trials_in_some_states(tmp_path: Path
     assert reader.last_reports([TrialState.PAUSED]) == {}
 
 
-def test_the_best_value_by_a_step_of_complete_trials(tmp_path: Path) -> None:
+def test_the_best_value_by_a_step_of_trials_that_reached_it(tmp_path: Path) -> None:
     events = [
         *curve(0, [0.4, 0.2, 0.9]),
         *curve(1, [0.5]),
@@ -71,8 +71,8 @@ def test_the_best_value_by_a_step_of_complete_trials(tmp_path: Path) -> None:
     trials = [trial(number, states.get(number, TrialState.COMPLETE)) for number in range(5)]
     reader = LedgerReader(stored(tmp_path / "study", trials, events=events))
     highest, lowest = (Goal("val_accuracy", each) for each in (Direction.MAX, Direction.MIN))
-    assert reader.best_by(1, goal=highest) == {0: 0.4, 1: 0.5, 3: 0.8}
-    assert reader.best_by(2, goal=highest) == {0: 0.4, 1: 0.6}, "trial 3 did not reach it"
-    assert reader.best_by(2, goal=lowest) == {0: 0.2, 1: 0.3}
+    assert reader.best_by(1, goal=highest) == {0: 0.4, 1: 0.5, 2: 0.1, 3: 0.8}
+    assert reader.best_by(2, goal=highest) == {0: 0.4, 1: 0.6, 2: 0.1}, "trial 3 did not reach it"
+    assert reader.best_by(2, goal=lowest) == {0: 0.2, 1: 0.3, 2: 0.1}
     assert reader.best_by(9, goal=highest) == {}
     assert reader.best_by(1, goal=Goal("other", Direction.MIN)) == {}

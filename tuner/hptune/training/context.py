@@ -223,7 +223,8 @@ class TrialContext(_Trial):
         """Report metrics to the study. Of a parallel trial, rank 0's reports count.
 
         Args:
-            step: Epochs done (or whatever you count), from 1.
+            step: Epochs done (or whatever you count), from 1; it rises with each report of what is
+                optimised. Several trainings count on, or are reported as their mean so far.
             metrics: What was measured, by name.
 
         Raises:

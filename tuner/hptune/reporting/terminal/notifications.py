@@ -21,7 +21,7 @@ from ...core.attempt import (
     Ending,
     Outcome,
 )
-from ...core.goals import MEASURED, RETURNED_NUMBER, metric_meant
+from ...core.goals import RETURNED_NUMBER
 from ...core.messages import (
     AttemptEnded,
     AttemptWaits,
@@ -36,6 +36,7 @@ from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from ...core.user_requests import UserAction
 from ...core.workers import Phase, Workers
+from .report_checks import ReportChecks
 
 QUIET_SECONDS = 10.0
 """Shortest time between two lines of one kind; what happens in between is joined."""
@@ -65,6 +66,8 @@ class Notifications:
         has_checkpoint: Returns whether a trial has a checkpoint to continue from.
         pruner: Name of the pruner.
         objectives: The metrics that the pruner compares trials by.
+        epochs: The full training of a trial; None if unknown, or if each trial has its own.
+        step_word: What a step is called.
         unnamed: Whether the objective is the number that a function returns, which is minimised
             because the user named neither a metric nor a direction.
     """
@@ -78,13 +81,15 @@ class Notifications:
         has_checkpoint: Callable[[int], bool] = lambda _trial: False,
         pruner: str = "none",
         objectives: Sequence[str] = (),
+        epochs: int | None = None,
+        step_word: str = "step",
         unnamed: bool = False,
     ) -> None:
         self._workers = workers
         self._pruner = pruner
-        self._objectives = objectives
-        self._lacking: dict[int, set[str]] = {}
-        self._reported: dict[int, dict[str, float]] = {}
+        self._reports = ReportChecks(
+            pruner=pruner, objectives=objectives, epochs=epochs, word=step_word
+        )
         self._unnamed = unnamed
         self._shows_joins = not workers_are_known
         self._memory_bytes = memory_bytes
@@ -141,11 +146,9 @@ class Notifications:
                 case AttemptWaits():
                     trial = f"trial {event.attempt.trial}"
                     self._show_once("waits", f"{trial} {event.reason}; other trials may wait, too")
-                case Reported() if self._pruner != "none":
-                    number = event.attempt.trial
-                    self._reported.setdefault(number, {}).update(event.report.metrics)
-                    lacking = set(self._objectives) - set(event.report.metrics)
-                    self._lacking.setdefault(number, lacking).intersection_update(lacking)
+                case Reported():
+                    for kind, line in self._reports.observe(event):
+                        self._show_once(kind, line)
                 case UserRequested(refused=""):
                     self._urgent += _requested(event)
                 case _:
@@ -187,35 +190,12 @@ class Notifications:
     def observe_ended(self, trials: Sequence[Trial]) -> None:
         """Observe trials that ended."""
         for trial in trials:
-            lacking = sorted(self._lacking.pop(trial.number, ()))
-            reported = [text.clean(name) for name in self._reported.pop(trial.number, ())]
             if trial.state is not TrialState.COMPLETE:
+                self._reports.forget(trial)
                 continue
-            if lacking:
-                self._show_once(
-                    "pruner",
-                    f"--pruner {self._pruner} can stop no trial: no report of trial {trial.number} "
-                    f"has {' and '.join(lacking)}. {self._how_to_report(lacking, reported)}",
-                )
-            if self._pruner != "none" and trial.step is None:
-                self._show_once(
-                    "pruner",
-                    f"--pruner {self._pruner} can stop no trial: trial {trial.number} reported "
-                    "nothing before its end. Call trial.report(step, …) while it trains",
-                )
-
+            for kind, line in self._reports.observe_complete(trial):
+                self._show_once(kind, line)
             self._check_objective(trial)
-
-    def _how_to_report(self, lacking: Sequence[str], reported: Sequence[str]) -> str:
-        names = " and ".join(map(text.clean, lacking))
-        them = "them" if lacking[1:] else "it"
-        if set(lacking) <= {*MEASURED}:
-            return f"hptune measures {them} once in a trial; make {them} a --constraint"
-        advice = f"It reports {', '.join(reported) or 'none'}; report {names} at each step too"
-        if len(self._objectives) > len(lacking):
-            return f"{advice}, or make {them} a --constraint"
-        near = next(filter(None, (metric_meant(name, reported) for name in lacking)), "")
-        return f"{advice}, or optimise {near or 'one of those'} (--objective)"
 
     def _check_objective(self, trial: Trial) -> None:
         reported = [text.clean(name) for name in trial.metrics if name != RETURNED_NUMBER]

@@ -121,15 +121,13 @@ class LedgerReader:
         return found
 
     def best_by(self, step: int, *, goal: Goal) -> dict[int, float]:
-        """Return the best value by a step of each complete trial that reached it, by number."""
+        """Return the best value by a step of each trial that reached it, by number."""
         best = "max" if goal.direction is Direction.MAX else "min"
         query = f"""
             SELECT trial, {best}(CASE WHEN step <= ? THEN value END) AS best FROM reports
-            WHERE metric = ? AND trial IN (SELECT number FROM trials WHERE state = ?)
-            GROUP BY trial HAVING max(step) >= ? AND best IS NOT NULL
+            WHERE metric = ? GROUP BY trial HAVING max(step) >= ? AND best IS NOT NULL
         """  # noqa: S608 - names of our own
-        complete = TrialState.COMPLETE.value
-        return dict(self._rows(query, step, goal.metric, complete, step, read=_trial_and_value))
+        return dict(self._rows(query, step, goal.metric, step, read=_trial_and_value))
 
     def reports_after(
         self, row: int, *, metric: str, most: int = 100_000
