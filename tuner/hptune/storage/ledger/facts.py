@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Iterable
+from typing import Any, NotRequired, TypedDict, cast, get_type_hints
+
+from ...core.goals import Goals
+from ...core.messages import FinishReason
+from ...core.space.space import SearchSpace
+from .codec import checked_time, loads, structured
 
 
 class StudyFacts(TypedDict):
@@ -43,3 +49,28 @@ class StudyFacts(TypedDict):
     measuring: NotRequired[bool]
     scaling: NotRequired[dict[str, Any]]
     model_loader: NotRequired[dict[str, Any]]
+
+
+def facts_of(rows: Iterable[tuple[str, str]]) -> StudyFacts:
+    """Return the facts that are stored; each that is there can be used without further checks.
+
+    The settings are those of a room above, which checks them.
+
+    Raises:
+        Exception: One of them is not JSON, or is no such fact.
+    """
+    facts: dict[str, Any] = {key: loads(value) for key, value in rows}
+    for key, kind in get_type_hints(StudyFacts).items():
+        if key not in facts or key == "format":  # which is compared by itself
+            continue
+        found = structured(facts[key], kind)
+        match key:
+            case "created_at":
+                checked_time(found)
+            case "goals":
+                structured(found, Goals).goal  # noqa: B018 - an error if there is none
+            case "space" | "declared_space":
+                SearchSpace.from_json(found)
+            case "ended" if found is not None:
+                FinishReason(found["finish_reason"]), structured(found["reason"], str)
+    return cast("StudyFacts", facts)
