@@ -101,14 +101,14 @@ def output_errors() -> Iterator[None]:
 
 def show_error(error: HptuneError) -> None:
     """Print an error; the user's traceback, if there is one, comes first."""
-    from ..text import harmless
+    from ..text import harmless, without_controls
 
     detail = _without_repetition(error.detail, error.message)
     detail = f"{detail}\n\n" if detail else ""
     word = "Error:"
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         word = click.style(word, fg="red", bold=True)
-    print_last(f"{harmless(detail)}{word} {harmless(error.message)}", sys.stderr)
+    print_last(f"{harmless(detail)}{word} {without_controls(error.message)}", sys.stderr)
 
 
 def _without_repetition(detail: str, message: str) -> str:
