@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
+from hptune import keras_tuner
 from real_runs import Hptune, trials
 
 TUTORIAL = """
@@ -184,3 +186,19 @@ def test_what_a_script_lacks_is_said(hptune: Hptune) -> None:
     assert "print(1 / 0)" in failed.err
     refused = hptune.start("run", "script.py", "--detach").wait()
     assert (refused.code, "--detach is given, but script.py" in refused.err) == (2, True)
+
+
+def test_an_objective_has_the_direction_that_its_name_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """KerasTuner minimises each of Keras's metrics that its own list lacks."""
+    library = SimpleNamespace(Objective=lambda name, direction: f"{name}:{direction}")
+    monkeypatch.setattr(keras_tuner, "_library", lambda: library)
+    directed = keras_tuner._directed
+    given = ["val_f1_score", "val_loss", "val_mean_io_u"]
+    assert directed(given) == ["val_f1_score:max", "val_loss:min", "val_mean_io_u:max"]
+    assert directed("glossiness") == "glossiness"  # KerasTuner asks for a direction
+    assert directed(None) is None
+    of_oracle = SimpleNamespace(name="val_f1_score", direction="min")
+    with pytest.warns(UserWarning, match="optimised towards min, as the oracle says"):
+        assert keras_tuner._objective(of_oracle) == "val_f1_score:min"

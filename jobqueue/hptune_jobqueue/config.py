@@ -252,7 +252,7 @@ def _located(text: str) -> Iterator[None]:
     """Add to an error the line of the text that it is about."""
     try:
         yield
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number or a nesting without end, too
         raise ConfigError(_no_toml(text, str(error))) from error
     except _WrongKeyError as error:
         raise ConfigError(f"{_where(text, error.key)}{error}") from error

@@ -128,6 +128,14 @@ def test_what_the_user_wants_done_is_done(cause: Cause) -> None:
         finishes = [each for each in commands if isinstance(each, Finish)]
         assert bool(finishes) is (action is Action.STOP)
 
+        driver = EngineDriver()
+        driver.go(2, failure_rules=(FailureRule(cause, action),))
+        for step, score in enumerate((0.2, 0.8, 0.4), 1):
+            driver.report(FIRST, step, score=score)
+        driver.end(FIRST, Ending(cause))
+        kept = (0.8, 2) if action is Action.PRUNE else (None, None)
+        assert (driver.trial(0).value, driver.trial(0).step) == kept
+
     driver = EngineDriver()
     driver.go(1, failure_rules=(FailureRule(cause, Action.RETRY, 2),))
     for number in range(2):

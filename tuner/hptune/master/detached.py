@@ -84,7 +84,7 @@ def detach_again(
     """
     from ..storage.ledger import LedgerReader
     from .resume_checks import Past
-    from .resume_plan import ResumeRequest, check_resume, resumed_spaces
+    from .resume_plan import ResumeRequest, check_code, check_resume
 
     reader = LedgerReader(directory.open())
     past = Past.read(directory, reader.facts(), reader.events())
@@ -99,7 +99,8 @@ def detach_again(
     def check() -> Mapping[str, object] | None:
         if (found := _read(request.settings)) is None:
             return None
-        resumed_spaces(request.settings, past, found, accept_space=accept_space)
+        for line in check_code(request, past, found)[2]:
+            notify(line)
         return found.constants
 
     return _submit(request.settings, directory, arguments, check, notify)

@@ -229,7 +229,7 @@ def _number_in(folder: Path) -> int | None:
 def _summary_in(folder: Path) -> dict[str, object] | None:
     try:
         found = json.loads(read_whole(folder / SUMMARY))
-    except (OSError, ValueError, NotAFileError):
+    except (OSError, ValueError, RecursionError, NotAFileError):
         return None
     return found if isinstance(found, dict) else None
 

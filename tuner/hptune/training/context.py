@@ -235,7 +235,7 @@ class TrialContext(_Trial):
             ValueError: The step has more than 63 bits.
         """
         measured = as_metrics(metrics)
-        for name in (metric for metric in metrics if metric not in measured):
+        for name in (metric for metric in metrics if _writable(metric) not in measured):
             raise TypeError(f"trial.report: {name} is {metrics[name]!r}; a metric is a number")
         report = Report(_whole(step), measured)
         if abs(report.step) >= _STEPS_END:
@@ -433,10 +433,19 @@ def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, str | bytes):  # which `float` would read
             continue
         try:
-            measured[str(name)] = as_number(value)
+            measured[_writable(str(name))] = as_number(value)
         except (TypeError, ValueError, OverflowError):
             continue
     return measured
+
+
+def _writable(name: str) -> str:
+    r"""Return the name of a metric as files and tables take it.
+
+    >>> _writable("val_f1"), _writable("\ud800")
+    ('val_f1', '\\ud800')
+    """
+    return name if name.isascii() else name.encode(errors="backslashreplace").decode()
 
 
 def as_number(value: Any) -> float:

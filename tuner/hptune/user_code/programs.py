@@ -171,7 +171,7 @@ def read_space(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the search space in {path} cannot be read: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number or a nesting without end, too
         raise UsageError(f"{path} is no TOML: {error}. A hyperparameter is\n{_EXAMPLE}") from error
     if not tables:
         raise UsageError(f"{path} is empty; give each hyperparameter a table, such as\n{_EXAMPLE}")

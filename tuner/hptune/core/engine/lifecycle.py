@@ -277,7 +277,10 @@ class Lifecycle:
             case TrialEvent.FAIL:
                 return self._fail(record, decision.ending)
             case TrialEvent.PRUNE:
-                return self._prune(record), None
+                # One that the user's rule prunes has failed after its best epoch, as by a NaN.
+                usual = OUTCOMES[decision.ending.cause]
+                by_rule = decision.outcome is Outcome.PRUNED and usual is not Outcome.PRUNED
+                return self._prune(record, record.best_report if by_rule else None), None
             case TrialEvent.PAUSE:
                 if record.before is None:  # else it keeps the result that it has
                     self._measure(record)
@@ -312,22 +315,23 @@ class Lifecycle:
         commands = self._close(record, TrialEvent.FAIL)
         return commands, self._failures.count_failure(replace(ending, reason=reason))
 
-    def _prune(self, record: TrialRecord) -> list[Command]:
+    def _prune(self, record: TrialRecord, best: Report | None = None) -> list[Command]:
         self._failures.count_success()
-        return self._drop(record)
+        return self._drop(record, best)
 
-    def _drop(self, record: TrialRecord) -> list[Command]:
+    def _drop(self, record: TrialRecord, best: Report | None = None) -> list[Command]:
         if record.before is not None:
             return self._restore(record)
-        self._measure(record)
+        self._measure(record, best)
         return self._close(record, TrialEvent.PRUNE)
 
-    def _measure(self, record: TrialRecord) -> None:
-        """Take the last report for the result of a trial that stops before its end."""
-        if record.last is not None:
-            last, trial = record.last, record.trial
-            value = last.metrics[self._goals.goal.metric]
-            measured = replace(trial, value=value, step=last.step, metrics=dict(last.metrics))
+    def _measure(self, record: TrialRecord, best: Report | None = None) -> None:
+        """Take a report, usually the last one, for the result of a trial that stops early."""
+        if (report := best or record.last) is not None:
+            value = report.metrics[self._goals.goal.metric]
+            measured = replace(
+                record.trial, value=value, step=report.step, metrics=dict(report.metrics)
+            )
             self.records.put(record, self._goals.judged(measured))
 
     def _restore(self, record: TrialRecord) -> list[Command]:

@@ -16,15 +16,14 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import cast
 
 from ...core.messages import Event
 from ...errors import StudyError
 from ...files.access import exists
 from ...files.file_errors import is_removed, removed, storage_full
 from ..directory import StudyDirectory
-from .codec import decode_event, loads
-from .facts import StudyFacts
+from .codec import decode_event
+from .facts import StudyFacts, facts_of
 
 FORMAT = 3
 """The number of this ledger format. A study of any other format is refused."""
@@ -265,10 +264,9 @@ def read_facts(connection: sqlite3.Connection) -> StudyFacts:
     """Return the facts about the study as a whole, by name.
 
     Raises:
-        ValueError: One of them is not JSON.
+        Exception: One of them is not JSON, or is no such fact.
     """
-    rows = connection.execute("SELECT * FROM study")
-    return cast("StudyFacts", {key: loads(value) for key, value in rows})
+    return facts_of(connection.execute("SELECT * FROM study"))
 
 
 def read_events(
