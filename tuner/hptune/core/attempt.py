@@ -103,6 +103,30 @@ class Halt(enum.StrEnum):
         return Ending(self.cause, reason=self.reason)
 
 
+class CameBack(enum.StrEnum):
+    """What the user's code came back with while an order to stop was pending."""
+
+    NOTHING = "nothing"
+    """It returned None, or ended its process."""
+    RESULT = "a result"
+    """Every goal has a finite value, reported or returned."""
+    OTHER = "no result"
+
+    def counts(self, *, was_told: bool, all_reported: bool) -> bool:
+        """Return whether this counts, as the order came too late; else it was obeyed.
+
+        >>> CameBack.RESULT.counts(was_told=True, all_reported=False)
+        False
+
+        Args:
+            was_told: Whether the code has seen the order, as `should_stop` returned True.
+            all_reported: Whether its last report is of the last epoch.
+        """
+        if self is CameBack.NOTHING:
+            return False
+        return not was_told or (self is CameBack.RESULT and all_reported)
+
+
 class StopAt(enum.StrEnum):
     """Point at which a Keras training stops on request."""
 
