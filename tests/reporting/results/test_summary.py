@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from fake_study import GOALS, LivingMaster, attempt, parallel, trial
-from hptune.core.attempt import AttemptId, Cause, Outcome, Report
+from hptune.core.attempt import (
+    BEGINS_AGAIN,
+    NEVER_ASKED,
+    USED_UP,
+    AttemptId,
+    Cause,
+    Outcome,
+    Report,
+)
 from hptune.core.budget import Device, DeviceBudget, read_budget
 from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import Finish, FinishReason
@@ -63,6 +71,22 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome", "words"),
+    [
+        (NEVER_ASKED, Outcome.FINISHED, "so the pruner stops nothing. Add after each trial.report"),
+        (f"after 50 s; {BEGINS_AGAIN} 1 2 times", Outcome.RELEASED, f"50 s; {BEGINS_AGAIN} 1"),
+        (f"{USED_UP}: epoch 2", Outcome.FINISHED, f"trial 3: {USED_UP}: epoch 2"),
+    ],
+)
+def test_status_says_once_what_attempts_tell_of_the_code(
+    reason: str, outcome: Outcome, words: str
+) -> None:
+    found = [attempt(n, ended_at=1040.0, outcome=outcome, reason=reason) for n in (3, 4)]
+    assert_says(status_text(replace(VIEW, attempts=found), now=1100.0), words)
+    assert status_text(replace(VIEW, attempts=found), now=1100.0).count("trial 4") == 0
 
 
 def test_status_shows_the_last_packing_decision() -> None:

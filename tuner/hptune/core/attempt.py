@@ -302,6 +302,12 @@ MISNAMED = "objective() returned"
 NEVER_ASKED = "it never called trial.should_stop()"
 """Part of the reason of an attempt that trained to its end although the pruner had stopped it."""
 
+USED_UP = "its training data is an iterator that is used up"
+"""Part of the reason of an attempt whose later epochs trained on less data than the first one."""
+
+BEGINS_AGAIN = "so the trial has begun again at step"
+"""Part of the reason of an attempt that was released as others before, with nothing to continue."""
+
 NO_BETTER = "trained on without a better result"
 """The reason of an attempt that leaves a complete trial's result as it was."""
 
