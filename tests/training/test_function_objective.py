@@ -173,6 +173,13 @@ def test_an_objective_that_never_asks_whether_it_is_pruned(attempts: Attempts) -
     assert (half.cause, half.reason) == (Cause.RETURNED, NEVER_ASKED), "it knew of no order"
     obeyed = attempts.run(text, halt=stop, asks=True, reports_all=False).ending
     assert (obeyed.cause, obeyed.reason) == (Cause.PRUNED, Halt.PRUNE.reason)
+    good = attempts.run(
+        text.replace("while trial._halt is None", "while False"),
+        rungs=(1,),
+        asks=False,
+        reports_all=True,
+    ).ending
+    assert (good.cause, good.reason) == (Cause.RETURNED, NEVER_ASKED)
     asked = attempts.run(text, halt=stop, asks=True, reports_all=True).ending
     assert (asked.cause, asked.reason) == (Cause.RETURNED, "")
 

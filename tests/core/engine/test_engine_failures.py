@@ -165,9 +165,9 @@ def test_a_trial_that_never_comes_further_before_its_worker_goes_fails_in_the_en
     assert "a longer walltime" in driver.trial(0).reason
 
 
-def release(driver: EngineDriver, number: int, *steps: int) -> None:
-    """Let an attempt report these steps in 50 s, until its worker has to leave."""
-    attempt = AttemptId(0, number)
+def release(driver: EngineDriver, *steps: int) -> None:
+    """Let the trial report these steps in 50 s, until its worker has to leave."""
+    attempt = driver.starts[0].attempt
     driver.started(attempt)
     for step in steps:
         driver.report(attempt, step, score=0.1)
@@ -182,15 +182,15 @@ def test_a_trial_that_begins_again_in_each_job_says_what_helps_and_fails_in_the_
     driver.go(1, pruner=PrunerSettings(epochs=first + 19))
     for number in range(MAX_RELEASES_AT_BEGIN):
         assert states(driver) == [TrialState.RUNNING]
-        release(driver, number, first, first + 9)
+        release(driver, first, first + 9)
         reason = driver.attempt(AttemptId(0, number)).reason
         if not number:
             assert reason == "walltime"
         else:
             assert reason == (
                 f"its worker had to leave after 50 s, at step {first + 9} of {first + 19}, which "
-                f"take about 100 s; it has no checkpoint, so the trial has begun again at step "
-                f"{first} {number + 1} times. Save into trial.checkpoint_dir, and continue after "
+                f"take about 100 s; it has no checkpoint, and {number + 1} attempts in a "
+                f"row began at step {first}. Save into trial.checkpoint_dir, and continue after "
                 "trial.resumed_from (hptune help checkpoints), or use workers that live longer (a "
                 "longer walltime)"
             )
@@ -203,24 +203,23 @@ def test_releases_of_attempts_that_began_again_count_in_a_row_and_in_one_run(
     driver: EngineDriver,
 ) -> None:
     driver.go(1)
-    release(driver, 0, 1, 2)
-    release(driver, 1, 1, 2)
-    release(driver, 2, 1)
-    release(driver, 3, 3)  # it continued from a checkpoint
-    release(driver, 4, 1)
-    release(driver, 5, 1)
-    driver.started(AttemptId(0, 6))
-    driver.end(AttemptId(0, 6), Ending(Cause.KILLED))  # before a report
-    release(driver, 7, 1)
-    driver.end(AttemptId(0, 8), Ending(Cause.STOPPED))
+    release(driver, 1, 2)
+    release(driver, 1, 2)
+    release(driver, 1)
+    release(driver, 3)  # it continued from a checkpoint
+    release(driver, 1)
+    release(driver, 1)
+    driver.end(driver.starts[0].attempt, Ending(Cause.KILLED))  # before a report
+    release(driver, 1)
+    assert states(driver) == [TrialState.RUNNING]
     driver.open(trials=1)  # perhaps with a longer walltime
     driver.join()
-    for number in range(9, 12):
-        release(driver, number, 1)
+    for _ in range(3):
+        release(driver, 1)
     assert states(driver) == [TrialState.RUNNING]
     driver.open(trials=1, was_handed_over=True)
     driver.join()
-    release(driver, 13, 1)
+    release(driver, 1)
     assert states(driver) == [TrialState.FAILED]
     driver.check_replay()
 

@@ -76,8 +76,8 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("reason", "outcome", "words"),
     [
-        (NEVER_ASKED, Outcome.FINISHED, "so the pruner stops nothing. Add after each trial.report"),
-        (f"after 50 s; {BEGINS_AGAIN} 1 2 times", Outcome.RELEASED, f"50 s; {BEGINS_AGAIN} 1"),
+        (NEVER_ASKED, Outcome.FINISHED, "--pruner stops nothing: trial 3 trained to its end"),
+        (f"50 s; 2 {BEGINS_AGAIN} 1", Outcome.RELEASED, f"trial 3: 50 s; 2 {BEGINS_AGAIN} 1"),
         (f"{USED_UP}: epoch 2", Outcome.FINISHED, f"trial 3: {USED_UP}: epoch 2"),
     ],
 )
@@ -85,8 +85,9 @@ def test_status_says_once_what_attempts_tell_of_the_code(
     reason: str, outcome: Outcome, words: str
 ) -> None:
     found = [attempt(n, ended_at=1040.0, outcome=outcome, reason=reason) for n in (3, 4)]
-    assert_says(status_text(replace(VIEW, attempts=found), now=1100.0), words)
-    assert status_text(replace(VIEW, attempts=found), now=1100.0).count("trial 4") == 0
+    said = status_text(replace(VIEW, attempts=found), now=1100.0)
+    assert words in said
+    assert "trial 4" not in said
 
 
 def test_status_shows_the_last_packing_decision() -> None:

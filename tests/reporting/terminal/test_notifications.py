@@ -334,7 +334,10 @@ def test_trials_that_never_ask_whether_they_are_pruned_are_shown_once() -> None:
         deaf = attempt(number, outcome=Outcome.FINISHED, cause=Cause.RETURNED)
         notifications.observe([], [replace(deaf, reason=NEVER_ASKED)])
     (line,) = notifications.lines(0.0)
-    assert line.startswith("trial 2 trained to its end although --pruner asha had stopped it: it n")
+    assert line == (
+        "--pruner asha stops nothing: trial 2 trained to its end, and it never called "
+        "trial.should_stop(). Add after each trial.report: if trial.should_stop(): return"
+    )
 
 
 def test_results_with_misspelt_names_are_shown_once() -> None:

@@ -300,12 +300,12 @@ MISNAMED = "objective() returned"
 """Begin of the reason of an attempt whose result seems to have a misspelt name."""
 
 NEVER_ASKED = "it never called trial.should_stop()"
-"""Part of the reason of an attempt that trained to its end although the pruner had stopped it."""
+"""Part of the reason of an attempt that a pruner has judged, and could not stop."""
 
 USED_UP = "its training data is an iterator that is used up"
 """Part of the reason of an attempt whose later epochs trained on less data than the first one."""
 
-BEGINS_AGAIN = "so the trial has begun again at step"
+BEGINS_AGAIN = "attempts in a row began at step"
 """Part of the reason of an attempt that was released as others before, with nothing to continue."""
 
 NO_BETTER = "trained on without a better result"

@@ -369,8 +369,8 @@ class TrialContext(OtherTuners):
     @property
     def missed(self) -> str:
         """That the code never asked whether the pruner stops the trial; empty if it need not."""
-        is_pruned = self._halt in (Halt.PRUNE, Halt.PAUSE)
-        return NEVER_ASKED if is_pruned and not self._has_asked else ""
+        is_judged = self._answer.was_due or self._halt in (Halt.PRUNE, Halt.PAUSE)
+        return NEVER_ASKED if is_judged and not self._has_asked else ""
 
     @property
     def is_first_attempt(self) -> bool:

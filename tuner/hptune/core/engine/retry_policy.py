@@ -190,7 +190,7 @@ def _begins_again(
         needs = f" of {epochs}, which take about {_duration(whole)}"
     return (
         f"its worker had to leave after {_duration(seconds)}, at step {last}{needs}; it has no "
-        f"checkpoint, {BEGINS_AGAIN} {first} {times} times. Save into trial.checkpoint_dir, and "
+        f"checkpoint, and {times} {BEGINS_AGAIN} {first}. Save into trial.checkpoint_dir, and "
         "continue after trial.resumed_from (hptune help checkpoints), or use workers that live "
         "longer (a longer walltime)"
     )
