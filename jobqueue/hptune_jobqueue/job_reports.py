@@ -101,8 +101,7 @@ def how_it_ended(record: JobRecord, shape: Shape, log_file: Path) -> str:
     """
     job = record.job
     if _has_reached_walltime(record, shape):
-        then = "; its trials continue in other jobs" if record.was_useful else ""
-        return f"has reached its walltime ({shape.walltime}){then}"
+        return f"has reached its walltime ({shape.walltime})"
     if record.is_lost:
         return "is cancelled: Slurm has accepted it, but squeue does not show it"
     words = f"ended: {job.slurm_state}" if job.slurm_state else "is gone"

@@ -146,7 +146,7 @@ def test_the_end_of_a_walltime_is_told_as_such(queue: Queue, tmp_path: Path) -> 
 
     notes: list[str] = []
     drive(jobs_of(queue, tmp_path, notes=notes), queue, useful=useful, looks=20)
-    words = "has reached its walltime (01:00:00); its trials continue in other jobs"
+    words = "has reached its walltime (01:00:00)"
     assert f"job 1_0 on n1 {words}" in notes
 
 

@@ -213,8 +213,7 @@ class Study(Reports, Exports):
 
         If a `fit` of the user's own returned the result, the model is as `fit` left it after its
         last epoch. The models of the trials after the best are read from their last checkpoints.
-        A study keeps those of `keep_checkpoints` trials, without trials that ended before their
-        last epoch.
+        A study keeps those of `keep_checkpoints` trials.
 
         Args:
             count: The number of models; fewer if fewer trials are complete.

@@ -89,6 +89,24 @@ def test_a_line_says_that_a_worker_joined_that_it_left_and_that_it_was_lost() ->
     ]
 
 
+def test_trials_of_a_worker_that_left_continue_only_where_they_have_a_checkpoint() -> None:
+    notifications = Observing(has_checkpoint=lambda trial: trial == 0)
+    released = [
+        replace(
+            attempt(n, ended_at=1.0, outcome=Outcome.RELEASED, cause=Cause.RELEASED),
+            placement=replace(attempt(n).placement, worker=f"w{1 + (n == 3)}"),
+        )
+        for n in range(4)
+    ]
+    leaving = WorkerLeaving(1.0, "w1", "its walltime is over")
+    shown(notifications, joined(1), joined(2), at=0.0)
+    shown(notifications, leaving, attempts=tuple(released), at=100.0)
+    assert shown(notifications, left(1), at=200.0) == [
+        "the worker on node1 left (its walltime is over); 1 trial resumes from its last "
+        "checkpoint; 2 trials start again; now 1 worker"
+    ]
+
+
 def test_a_worker_that_is_back_by_the_time_the_ledger_is_written_was_lost_too() -> None:
     notifications = Observing()
     shown(notifications, joined(1), at=0.0)
@@ -318,7 +336,10 @@ def test_trials_that_never_ask_whether_they_are_pruned_are_shown_once() -> None:
         deaf = attempt(number, outcome=Outcome.FINISHED, cause=Cause.RETURNED)
         notifications.observe([], [replace(deaf, reason=NEVER_ASKED)])
     (line,) = notifications.lines(0.0)
-    assert line.startswith("trial 2 trained to its end although --pruner asha had stopped it: it n")
+    assert line == (
+        "--pruner asha stops nothing: trial 2 trained to its end, and it never called "
+        "trial.should_stop(). Add after each trial.report: if trial.should_stop(): return"
+    )
 
 
 def test_results_with_misspelt_names_are_shown_once() -> None:

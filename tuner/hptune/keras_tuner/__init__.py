@@ -222,8 +222,8 @@ class Tuner:
     def get_best_models(self, num_models: int = 1) -> list[Any]:
         """Return the Keras models of the best trials, the best first, as after their best epochs.
 
-        A study keeps the best model, and those of `keep_checkpoints` more trials that have trained
-        all their epochs; a warning says which are missing.
+        A study keeps the best model, and those of `keep_checkpoints` trials; a warning says which
+        are missing.
         """
         study, models = self.study, []
         for place, trial in enumerate(study.complete_trials[:num_models]):

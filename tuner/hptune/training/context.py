@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, SupportsFloat, SupportsInt
 
-from ..core.attempt import NEVER_ASKED, AttemptId, Cause, Halt, Report, StopAt
+from ..core.attempt import NEVER_ASKED, AttemptId, CameBack, Cause, Halt, Report, StopAt
 from ..core.goals import Goals
 from ..core.messages import Event, Reported
 from ..core.trial import Params
@@ -198,7 +198,7 @@ class TrialContext(_Trial):
         self.ranks: Ranks | None = None
         self._halt: Halt | None = None
         self._agreed: Halt | None = None
-        self._has_asked = False
+        self._has_asked = self._was_told = False
         self._reports: list[Report] = []
         self._file: ReportFile | None = None
         self._answer = RungAnswer(rungs, last_step=resumed_from or 0)
@@ -277,8 +277,9 @@ class TrialContext(_Trial):
     def should_stop(self) -> bool:
         """Return whether the study wants this attempt to stop.
 
-        If so, let `objective` return; its result is not used. `halt` tells the reason: the trial is
-        poor, it is paused for better ones and may continue later, or the study ends.
+        If so, let `objective` return: nothing, or a result, which counts only if all epochs are
+        reported. `halt` tells the reason: the trial is poor, it is paused for better ones and may
+        continue later, or the study ends.
 
         After a report at a rung of early stopping, the first call waits for the study's answer: at
         most a second, and at most half of the time since the report before.
@@ -306,14 +307,26 @@ class TrialContext(_Trial):
         In a parallel trial, this is what the ranks agreed on in the last `should_stop`.
         """
         self._has_asked = True
-        return self._halt if self.ranks is None else self._agreed
+        halt = self._halt if self.ranks is None else self._agreed
+        self._was_told |= halt is not None
+        return halt
+
+    def obeyed(self, result: CameBack) -> Halt | None:
+        """Return the order to stop by which a training ended; None if its result counts.
+
+        It may be one that the code has not asked for, or that the ranks have not agreed on.
+        """
+        halt = self._halt or self._agreed
+        all_reported = self.has_reported_all
+        return None if result.counts(was_told=self._was_told, all_reported=all_reported) else halt
 
     @property
     def has_reported_all(self) -> bool:
-        """Whether all epochs are reported, so that an order to stop comes too late."""
+        """Whether the last report is of the last epoch; steps may count from 0."""
         if self.epochs is None:
             return False
-        return any(report.step >= self.epochs for report in self._reports)
+        steps = [report.step for report in self._reports] or [self.resumed_from or 0]
+        return steps[-1] + (0 in steps) >= self.epochs
 
     @property
     def ended_early(self) -> bool | None:
@@ -370,8 +383,8 @@ class TrialContext(_Trial):
     @property
     def missed(self) -> str:
         """That the code never asked whether the pruner stops the trial; empty if it need not."""
-        is_pruned = self._halt in (Halt.PRUNE, Halt.PAUSE)
-        return NEVER_ASKED if is_pruned and not self._has_asked else ""
+        is_judged = self._answer.was_due or self._halt in (Halt.PRUNE, Halt.PAUSE)
+        return NEVER_ASKED if is_judged and not self._has_asked else ""
 
     @property
     def is_first_attempt(self) -> bool:

@@ -71,9 +71,10 @@ def run_program(
         env: Further environment variables for the program.
 
     Returns:
-        The metrics of the last report; empty if the trial was told to stop.
+        The metrics of the last report.
 
     Raises:
+        AttemptStopped: The trial was told to stop. It is no `Exception`; do not catch it.
         ModelFileError: The command names something that is neither a hyperparameter nor a fact.
         ProgramFailed: The program cannot be started, ended with an error, reported nothing, or
             changed what it had written into the metrics file; or the trial has several processes.
@@ -99,8 +100,8 @@ def run_program(
         is_stopped = _wait(process, trial, reports)
     if reports.failure is not None:
         raise reports.failure
-    if is_stopped:
-        return {}
+    if is_stopped and (process.returncode or not trial.has_reported_all):
+        trial.stop_if_told()
     if process.returncode:
         _die_if_killed(arguments[0], process.returncode)
         how = _how_it_failed(arguments, process.returncode, errors)

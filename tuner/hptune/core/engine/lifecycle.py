@@ -57,6 +57,9 @@ class Lifecycle:
                 ending = Ending(Cause.RELEASED, reason="the job of its master was requeued")
             commands += self.end(lost_at, name, ending)[0]
         config = self.config = opened.config
+        if not opened.was_handed_over:
+            for record in self.records:
+                record.releases_at_begin = 0  # the user may have asked for longer jobs
         front = self.retention.ranking.best
         self._failures = FailureTally(
             max_failures=config.max_failures,
@@ -152,6 +155,9 @@ class Lifecycle:
     def report(self, name: AttemptId, report: Report) -> list[Command]:
         """Take in a report of a running attempt."""
         run, record = self.records.running[name], self.records[name.trial]
+        if run.latest is None:
+            run.first_step = report.step
+            record.first_step = report.step if record.first_step is None else record.first_step
         run.latest = report
         since = record.compared_step
         if not record.observe(report, self._goals) or record.trial.confirms is not None:
@@ -259,10 +265,18 @@ class Lifecycle:
         ending = checked(ending, self._goals)
         if run.stopped_by and run.halt is Halt.PRUNE and OUTCOMES[ending.cause] in _STOPPED:
             ending = replace(ending, reason=f"stopped by {run.stopped_by}")
-        decision = decide(record, run, ending, self.config.failure_rules)
+        decision = decide(
+            record,
+            run,
+            ending,
+            self.config.failure_rules,
+            at=at,
+            epochs=self.config.pruner.epochs,
+        )
         if decision.is_charged:
             record.losses[ending.cause] = record.losses.get(ending.cause, 0) + 1
         record.releases_without_report = decision.releases_without_report
+        record.releases_at_begin = decision.releases_at_begin
         self.records.end(name, at, decision.outcome, decision.ending)
         record.raise_memory(run.attempt, ending.cause)
         commands, finish = self._apply(decision, record, run)

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from ... import text
 from ...core.attempt import (
     FROM_OUTSIDE,
-    MISNAMED,
-    NEVER_ASKED,
     NON_FINITE_REMEDY,
     Attempt,
     AttemptId,
@@ -36,6 +34,7 @@ from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from ...core.user_requests import UserAction
 from ...core.workers import Phase, Workers
+from ..results.remarks import remarks_on
 from .report_checks import ReportChecks
 
 QUIET_SECONDS = 10.0
@@ -100,6 +99,8 @@ class Notifications:
         self._left_first = False
         self._has_checkpoint = has_checkpoint
         self._lost_trials: list[int] = []
+        self._released: dict[str, list[int]] = {}
+        self._released_trials: list[int] = []
         self._retried: dict[AttemptId, Attempt] = {}
         self._next: dict[AttemptId, Attempt] = {}
         self._refused: dict[tuple[str, str], None] = {}
@@ -110,11 +111,23 @@ class Notifications:
     def observe(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Observe events and the attempts that they changed."""
         attempts = tuple(attempts)
+        for attempt in attempts:
+            if attempt.cause is Cause.RELEASED and attempt.outcome is Outcome.RELEASED:
+                worker = attempt.placement.worker
+                self._released.setdefault(worker, []).append(attempt.id.trial)
         died = self._observe_events(events, attempts)
+        for kind, line in remarks_on(each for each in attempts if each.outcome).items():
+            self._show_once(kind, line.replace("--pruner", f"--pruner {self._pruner}"))
         ended = {each.attempt: each.ending for each in events if isinstance(each, AttemptEnded)}
         for attempt in attempts:
             self._observe_retry(attempt, ended.get(attempt.id), died)
-            self._observe_result(attempt)
+            if attempt.cause is Cause.NON_FINITE and attempt.outcome is Outcome.ERRORED:
+                self._show_once(
+                    "nan",
+                    f"trial {attempt.id.trial}: {attempt.reason}. The study goes on, and the "
+                    "search avoids such configurations; if many trials end so, "
+                    f"{NON_FINITE_REMEDY}",
+                )
             self._check_memory(attempt)
             self._check_gpus(attempt)
 
@@ -136,6 +149,7 @@ class Notifications:
                     # A worker of the run's own that comes back is worth a line.
                     self._shows_joins = True
                     self._left_first |= not self._joined
+                    self._released_trials += self._released.pop(worker.name, ())
                     if worker.was_drained and worker.name not in lost_at:
                         self._left.setdefault(worker.reason, []).append(worker.node)
                     else:
@@ -169,23 +183,6 @@ class Notifications:
         before = AttemptId(attempt.id.trial, attempt.id.number - 1)
         if before in self._retried:
             self._next[before] = attempt
-
-    def _observe_result(self, attempt: Attempt) -> None:
-        trial = f"trial {attempt.id.trial}"
-        if NEVER_ASKED in attempt.reason:
-            self._show_once(
-                "pruner",
-                f"{trial} trained to its end although --pruner {self._pruner} had stopped it: "
-                f"{NEVER_ASKED}. Call it after each report, and return if it is True",
-            )
-        if attempt.cause is Cause.NON_FINITE and attempt.outcome is Outcome.ERRORED:
-            self._show_once(
-                "nan",
-                f"{trial}: {attempt.reason}. The study goes on, and the search avoids such "
-                f"configurations; if many trials end so, {NON_FINITE_REMEDY}",
-            )
-        if MISNAMED in attempt.reason and attempt.outcome is Outcome.FINISHED:
-            self._show_once("objective", f"{trial}: {attempt.reason}")
 
     def observe_ended(self, trials: Sequence[Trial]) -> None:
         """Observe trials that ended."""
@@ -240,12 +237,15 @@ class Notifications:
             joined.append(f"{_workers([each.node for each in self._joined])} joined with {has}")
         for reason, nodes in self._left.items():
             gone.append(f"{_workers(nodes)} left{f' ({reason})' if reason else ''}")
+        if gone:
+            gone[-1] += self._continue_text(self._released_trials)
+            self._released_trials = []
         if self._died:
             nodes = list(self._died.values())
             who = _workers(nodes)
             if len(nodes) == 1 and self._workers.count_on(nodes[0]):
                 who += f" at {next(iter(self._died))}"  # the node has other workers
-            trials = self._lost_text()
+            trials = self._continue_text(self._lost_trials)
             gone.append(f"{who} {'was' if len(nodes) == 1 else 'were'} lost{trials}")
         lines = [*gone, *joined] if self._left_first else [*joined, *gone]
         if lines:
@@ -258,10 +258,10 @@ class Notifications:
         self._lost_trials = []
         return lines
 
-    def _lost_text(self) -> str:
-        """Return what the trials of lost workers do; empty if there are none."""
-        known = sum(self._has_checkpoint(trial) for trial in self._lost_trials)
-        unknown = len(self._lost_trials) - known
+    def _continue_text(self, trials: Sequence[int]) -> str:
+        """Return what the trials of workers that are gone do; empty if there are none."""
+        known = sum(self._has_checkpoint(trial) for trial in trials)
+        unknown = len(trials) - known
         resume = "resumes from its" if known == 1 else "resume from their"
         words = [f"{text.plural(known, 'trial')} {resume} last checkpoint"] if known else []
         start = "starts" if unknown == 1 else "start"
