@@ -88,5 +88,5 @@ def load_data():
     x, y = arrays(32)
     return (x, np.array(["a"] * 32)), None
 """
-    with pytest.raises(ModelFileError, match="^y of the training data holds texts"):
+    with pytest.raises(ModelFileError, match=r"^y of the training data holds texts"):
         attempts.probe(BUILD + text)

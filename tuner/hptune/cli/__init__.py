@@ -121,6 +121,8 @@ def _unknown_option(error: click.NoSuchOption) -> str:
         hint = f". Did you mean {' or '.join(f'--{name}' for name in found)}?"
     else:
         hint = ". --help lists all options."
+        if any(param.name == "script_arguments" for param in params):
+            hint = ". --help lists all options; those of a script of KerasTuner follow a --."
     return f"No such option {error.option_name}{hint}"
 
 
