@@ -12,6 +12,7 @@ from hptune import keras_tuner
 from real_runs import Hptune, trials
 
 TUTORIAL = """
+    import sys
     import keras
     import numpy as np
     import keras_tuner as kt
@@ -42,6 +43,7 @@ TUTORIAL = """
         held_out = model.evaluate(x[48:64], y[48:64], verbose=0)[1]
         first = tuner.oracle.get_best_trials(1)[0]
         tuner.hypermodel.build(best).save("built.keras")
+        print("ARGUMENTS", sys.argv)
         print("RESULT", held_out, first.score, isinstance(tuner, kt.Hyperband), __file__)
 
     if __name__ == "__main__":
@@ -55,8 +57,10 @@ def test_a_script_runs_unchanged(hptune: Hptune) -> None:
     (project / "trial_0").mkdir(parents=True)
     for name in ("oracle.json", "trial_0/trial.json"):
         (project / name).write_text("{}")
-    ended = hptune.start("run", "script.py", "--seed", "2", "--workers", "1").wait()
+    own = ("--", "--tune", "--seed", "9")
+    ended = hptune.start("run", "script.py", "--seed", "2", "--workers", "1", *own).wait()
     assert ended.code == 0, ended.err
+    assert "ARGUMENTS ['script.py', '--tune', '--seed', '9']" in ended.out
     assert "mine/untitled_project has 1 trial of KerasTuner, which this study does" in ended.err
     assert "`--warm-start mine/untitled_project` (in Python `warm_start=`)" in ended.err
     assert ended.err.startswith("script.py is run as it is, with hptune in place of KerasTuner")

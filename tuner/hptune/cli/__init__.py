@@ -122,6 +122,8 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     else:
         has_all = any("--help-all" in each.opts for each in shown)
         hint = f". --help{'-all' * has_all} lists all options."
+        if any(param.name == "script_arguments" for param in params):
+            hint = hint[:-1] + "; those of a script of KerasTuner follow a --."
     return f"No such option {error.option_name}{hint}"
 
 

@@ -144,6 +144,9 @@ def resolve_goals(
         own = [read_objective(text)[0] for text in _texts(constants.get("OBJECTIVE"))]
         chosen = [_goal(each, direction, other_way, unknown, own) for each in named]
     goals = Goals(tuple(chosen), tuple(read_constraint(condition) for condition in conditions))
+    if found.vector_metrics:
+        names = ", ".join(found.vector_metrics)
+        notes.append(f"left out, as they have several numbers for each epoch: {names}")
     return goals, [*notes, *_training_notes(goals.goal.metric, found)]
 
 
@@ -167,6 +170,8 @@ def unknown_metrics(asked: Sequence[tuple[str, Direction | None]], found: Found)
     Raises:
         UnknownMetricError: Trials cannot report it.
     """
+    for metric, _ in asked:
+        _check_reported(metric, found)
     what = "no metric of the model is" if found.is_keras else "objective() returns no metric"
     notes, known = dict[str, str](), found.metrics
     for metric, direction in asked if known else ():
@@ -185,6 +190,24 @@ def unknown_metrics(asked: Sequence[tuple[str, Direction | None]], found: Found)
             line = f"{metric!r} is not among the model's own metrics ({', '.join(known)})"
         notes[metric] = f"{line}; a callback or `fit` of the file has to report it"
     return notes
+
+
+def _check_reported(metric: str, found: Found) -> None:
+    """Check that each trial reports one number for a metric.
+
+    Raises:
+        UnknownMetricError: It does not.
+    """
+    if metric in found.vector_metrics:
+        raise UnknownMetricError(
+            f"{metric!r} has several numbers for each epoch, such as one for each class, and an "
+            'objective is one number. Make it one in the model file, such as by average="macro" '
+            "of keras.metrics.F1Score."
+        )
+    if (why := found.partial_metrics.get(metric)) and not found.reports_others:
+        raise UnknownMetricError(
+            f"not every configuration measures {metric!r}: {why}. Compile the model with it in all."
+        )
 
 
 def _training_notes(metric: str, found: Found) -> list[str]:

@@ -117,7 +117,10 @@ class OtherTuners:
         if name in _DECLARATIONS:
             hint = "; the hyperparameters come first: objective(hp, trial)"
         elif name.startswith("suggest_"):
-            hint = "; hyperparameters are declared with hp.Float, hp.Int, hp.Choice and hp.Boolean"
+            hint = (
+                "; hyperparameters are declared with hp.Float, hp.Int, hp.Choice and hp.Boolean "
+                "(`hptune help from-optuna`)"
+            )
         elif not name.startswith("_"):
             known = [each for each in dir(self) if not each.startswith("_")]
             near = difflib.get_close_matches(name, known, 1)
