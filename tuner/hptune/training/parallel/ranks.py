@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from ...core.attempt import Halt
 from ...core.meeting import Member, nodes_of
-from .connections import Peer, RankLost, accept_peers, connect_to_first
 from ..ports import ReservedPorts
+from .connections import Peer, RankLost, accept_peers, connect_to_first
 
 CONNECT_SECONDS = 60.0
 """Longest time for all ranks to connect to rank 0, which listens since before they met."""

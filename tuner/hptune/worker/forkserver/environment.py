@@ -19,7 +19,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...core.resources import Placement
 from .. import devices
 
 if TYPE_CHECKING:
