@@ -74,8 +74,8 @@ class Study(Reports, Exports):
         *,
         _reader: LedgerReader | None = None,
     ) -> None:
-        is_known = isinstance(directory, StudyDirectory)
-        self._directory = directory if is_known else StudyDirectory(directory)
+        given = directory if isinstance(directory, StudyDirectory) else StudyDirectory(directory)
+        self._directory = given
         self._reader = _reader or LedgerReader(self._directory)
 
     def read(self, what: Callable[[Study], _Found]) -> _Found:

@@ -279,8 +279,11 @@ class FollowedReports:
 
     def rows(self, reader: LedgerReader) -> Sequence[ReportedValue]:
         """Return all reports of the reader's study up to now, in the order of their arrival."""
+        return reader.snapshot(self._up_to)
+
+    def _up_to(self, now: LedgerReader) -> Sequence[ReportedValue]:
         while True:
-            found, self._last = reader.reports_after(self._last, metric=self.metric)
+            found, self._last = now.reports_after(self._last, metric=self.metric)
             if not found:
                 return tuple(self._rows)
             self._rows += found
