@@ -23,7 +23,7 @@ from hptune.core.user_requests import Note, UserAction
 from hptune.dashboard import folder_server, study_server
 from hptune.errors import StudyError
 from hptune.storage.directory import StudyDirectory
-from hptune.storage.ledger import Ledger, LedgerReader, database
+from hptune.storage.ledger import Ledger, LedgerReader, damage_errors, database
 from hptune.study import Study, find_directories, listed
 from in_process import InProcess
 from stored_study import curve, typical
@@ -106,7 +106,10 @@ def master(
     return found
 
 
-def ask(answer: Callable[[str, str], Any], *asked: tuple[str, str, dict[str, object]]) -> None:
+Asked = tuple[str, str, dict[str, object]]
+
+
+def ask(answer: Callable[[str, str], Any], *asked: Asked) -> None:
     """Ask a live page for everything that it has, twice."""
     for method, name, body in asked * 2:
         found = answer(method, name)
@@ -119,13 +122,13 @@ def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hptune.dashboard.PageServer", lambda answer, _port: answer)
 
 
-PAGE = (
+PAGE: tuple[Asked, ...] = (
     ("GET", "", {}),
     ("POST", "state", {"seen": ["history", "curves", "trials"]}),
     ("POST", "curves", {"metric": "val_loss"}),
     ("POST", "curves", {"trial": 5}),
 )
-FOLDER = (("GET", "", {}), ("POST", "state", {"chosen": None, "known": ""}))
+FOLDER: tuple[Asked, ...] = (("GET", "", {}), ("POST", "state", {"chosen": None, "known": ""}))
 
 READERS: dict[str, Callable[[Study], object]] = {
     "view": Study.view,
@@ -220,7 +223,7 @@ def test_a_file_that_seems_damaged_is_read_once_more(tmp_path: Path) -> None:
     def read(now: LedgerReader) -> int:
         readings.append(now)
         if len(readings) == 1:
-            with database.damage_errors(directory):
+            with damage_errors(directory):
                 raise ValueError("half of a copy")
         return len(now.trials())
 

@@ -81,8 +81,7 @@ class Study(Reports, Exports):
     def read(self, what: Callable[[Study], _Found]) -> _Found:
         """Return what a function reads with the study that it is given, of one state of the study.
 
-        A study that runs changes between two reads of it, but not within this call, during which
-        its master waits.
+        A study that runs changes between two reads of it, but not within this call.
         """
         return self._reader.snapshot(lambda now: what(Study(self._directory, _reader=now)))
 
