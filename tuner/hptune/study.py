@@ -74,15 +74,14 @@ class Study(Reports, Exports):
         *,
         _reader: LedgerReader | None = None,
     ) -> None:
-        is_known = isinstance(directory, StudyDirectory)
-        self._directory = directory if is_known else StudyDirectory(directory)
+        given = directory if isinstance(directory, StudyDirectory) else StudyDirectory(directory)
+        self._directory = given
         self._reader = _reader or LedgerReader(self._directory)
 
     def read(self, what: Callable[[Study], _Found]) -> _Found:
         """Return what a function reads with the study that it is given, of one state of the study.
 
-        A study that runs changes between two reads of it, but not within this call, during which
-        its master waits.
+        A study that runs changes between two reads of it, but not within this call.
         """
         return self._reader.snapshot(lambda now: what(Study(self._directory, _reader=now)))
 

@@ -7,6 +7,7 @@ import math
 import sqlite3
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -24,13 +25,21 @@ from ...core.trial import Direction, Goal, Trial, TrialState
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
 from .codec import decode_event
-from .database import check_pages, event_rows, read_events, read_facts, read_transaction
+from .database import (
+    check_pages,
+    event_rows,
+    one_state,
+    read_events,
+    read_facts,
+    read_transaction,
+)
 from .errors import DamagedError, damage_errors
 from .facts import StudyFacts
 from .rows import SELECT_ATTEMPTS, SELECT_REPORTS, SELECT_TRIALS, attempt_of, report_of, trial_of
 
 _Row = TypeVar("_Row")
 _Found = TypeVar("_Found")
+_Open = Callable[[StudyDirectory], AbstractContextManager[sqlite3.Connection]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +65,8 @@ class RunState:
 class LedgerReader:
     """A reader of a study's ledger, which may be used while the master writes.
 
-    Every call reads the present contents in one transaction and keeps nothing open; `snapshot`
-    reads more than one thing in one. During it the master cannot commit, but waits. May be used
+    Every call reads the present contents in one transaction, during which the master waits with a
+    commit, and keeps nothing open; `snapshot` reads more than one thing of one state. May be used
     from any thread. Every call may raise these errors:
 
     Raises:
@@ -74,27 +83,25 @@ class LedgerReader:
         self._connection = _connection  # of a snapshot
         if _connection is None:
             directory.open()
-            self._read(lambda connection: check_pages(connection, directory))
+            _twice(lambda: self._read(lambda connection: check_pages(connection, directory)))
 
     def snapshot(self, read: Callable[[LedgerReader], _Found]) -> _Found:
         """Return what a function reads with the reader that it is given, of one state of the study.
 
-        It is called again if the file seems to be damaged, which may just be replaced.
+        The function may be called twice (see `_twice`).
         """
-        return self._read(
-            lambda connection: read(LedgerReader(self._directory, _connection=connection))
-        )
 
-    def _read(self, read: Callable[[sqlite3.Connection], _Found]) -> _Found:
+        def found(connection: sqlite3.Connection) -> _Found:
+            return read(LedgerReader(self._directory, _connection=connection))
+
+        return _twice(lambda: self._read(found, open_ledger=one_state))
+
+    def _read(
+        self, read: Callable[[sqlite3.Connection], _Found], *, open_ledger: _Open = read_transaction
+    ) -> _Found:
         if self._connection is not None:
             return read(self._connection)
-        try:
-            return self._read_once(read)
-        except DamagedError:
-            return self._read_once(read)
-
-    def _read_once(self, read: Callable[[sqlite3.Connection], _Found]) -> _Found:
-        with read_transaction(self._directory) as connection:
+        with open_ledger(self._directory) as connection:
             return read(connection)
 
     def facts(self) -> StudyFacts:
@@ -104,7 +111,7 @@ class LedgerReader:
             with damage_errors(self._directory):
                 return read_facts(connection)
 
-        return self._read(facts)
+        return _twice(lambda: self._read(facts))
 
     def trials(self) -> list[Trial]:
         """Return every trial, by number."""
@@ -238,12 +245,20 @@ class LedgerReader:
     def _rows(
         self, query: str, *values: object, read: Callable[[tuple[Any, ...]], _Row]
     ) -> list[_Row]:
-        def decoded(connection: sqlite3.Connection) -> list[_Row]:
-            rows = connection.execute(query, values).fetchall()
+        def decoded() -> list[_Row]:
+            rows = self._read(lambda connection: connection.execute(query, values).fetchall())
             with damage_errors(self._directory):
                 return [read(row) for row in rows]
 
-        return self._read(decoded)
+        return _twice(decoded)
+
+
+def _twice(read: Callable[[], _Found]) -> _Found:
+    """Return what is read, again if the file seems to be damaged: it may just be replaced."""
+    try:
+        return read()
+    except DamagedError:
+        return read()
 
 
 _OPENING = (StudyOpened.__name__, StudyClosed.__name__)
@@ -277,8 +292,11 @@ class FollowedReports:
 
     def rows(self, reader: LedgerReader) -> Sequence[ReportedValue]:
         """Return all reports of the reader's study up to now, in the order of their arrival."""
+        return reader.snapshot(self._up_to)
+
+    def _up_to(self, now: LedgerReader) -> Sequence[ReportedValue]:
         while True:
-            found, self._last = reader.reports_after(self._last, metric=self.metric)
+            found, self._last = now.reports_after(self._last, metric=self.metric)
             if not found:
                 return tuple(self._rows)
             self._rows += found
