@@ -55,6 +55,7 @@ SETTINGS = {
     **{"OMPI_MCA_btl": "^openib", "PMIX_MCA_gds": "hash", "I_MPI_FABRICS": "shm", "OMPI_CC": "gcc"},
     **{"MPI_HOME": "/opt/mpi", "SBATCH_ACCOUNT": "mine", "HOROVOD_CACHE_CAPACITY": "0"},
     **{"NCCL_DEBUG": "INFO", "JAX_PLATFORMS": "cpu", "SLURM_TMPDIR": "/scratch"},
+    **{"TORCHINDUCTOR_CACHE_DIR": "/mine"},
 }
 """What a site or a user sets, and everything keeps."""
 
@@ -111,6 +112,9 @@ def test_whatever_starts_a_study_every_kind_of_attempt_is_alone_in_its_world(
     for kind, variables in seen.items():
         own = {} if kind == "server" else ALONE_IN_JOB if "SLURM_JOB_ID" in given else {}
         assert variables.items() >= {**SETTINGS, **own}.items(), kind
+        assert variables["TORCHINDUCTOR_CACHE_DIR"] == "/mine"
+        cache = str(Path(server.address).parent / "triton") if "SLURM_JOB_ID" in given else None
+        assert variables.get("TRITON_CACHE_DIR") == cache, kind
         names = variables.keys() - {"SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *own, *ALONE}
         assert names & given.keys() == JOB.keys() & given.keys(), kind
         if kind == "server":

@@ -20,6 +20,7 @@ from .. import device_locks
 from ..gpus import machine
 from . import environment, imports_without_gpu
 
+
 def confine(placement: Placement) -> tuple[int, ...]:
     """Restrict this process to the placement's cores and GPUs, and return the cores.
 
