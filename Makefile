@@ -25,11 +25,18 @@ COMPILE := compileall -q tuner jobqueue tests/support
 
 .PHONY: demo clip-demo test test-slow test-docs test-versions test-oldest docs figures lint lines clean
 
-$(VENV)/.installed: pyproject.toml
+# What studies with TensorFlow need: `make test` adds the packages of the tests to the same folder.
+$(VENV)/.runs: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hptune needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Say which one to use: make PYTHON=python3.12 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing hptune, TensorFlow and scikit-learn in $(VENV): 2.5 GB, about two minutes."
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --editable '.[tensorflow,examples]'
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.runs
+	@echo "Adding the packages of the tests to $(VENV): 2 GB, about two minutes."
+	$(BIN)/python -m pip install --editable '.[test]'
 	@touch $@
 
 # An environment without hptune: MXNet needs an older NumPy.
@@ -39,22 +46,33 @@ $(VENV)/.installed: pyproject.toml
 	.venv-mxnet/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
-demo: $(VENV)/.installed
-	rm -rf studies/digits
-	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12 --study studies/digits
+# Frameworks on top of PyTorch, and hptune: their examples are tested by `make test-slow`.
+.venv-torch/.installed: examples/requirements-torch.txt pyproject.toml
+	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --requirement $< --editable .
+	@touch $@
+
+demo: $(VENV)/.runs
+	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12
 
 # CLIP from scratch on pictures of shapes: searches for nine minutes.
-clip-demo: $(VENV)/.installed
-	rm -rf studies/clip
-	CLIP_EPOCHS=12 $(BIN)/hptune run examples/clip/clip.py --search tpe --pruner asha --min-epochs 3 --trials 12 --timeout 9m --try "batch_size=64" --study studies/clip
-	$(BIN)/python examples/clip/show.py studies/clip -o studies/clip/clip.png
+clip-demo: STUDY := studies/clip-$(shell date +%Y%m%d-%H%M%S)
+clip-# Frameworks on top of PyTorch, and hptune: their examples are tested by `make test-slow`.
+.venv-torch/.installed: examples/requirements-torch.txt pyproject.toml
+	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --requirement $< --editable .
+	@touch $@
+
+demo: $(VENV)/.runs
+	CLIP_EPOCHS=12 $(BIN)/hptune run examples/clip/clip.py --search tpe --pruner asha --min-epochs 3 --trials 12 --timeout 9m --try "batch_size=64" --study $(STUDY)
+	$(BIN)/python examples/clip/show.py $(STUDY) -o $(STUDY)/clip.png
 
 test: $(VENV)/.installed
 	$(BIN)/python -m $(COMPILE)
 	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m 'not slow' --durations=20 tests/$(ROOM)
 
 # Longer tests: the same behaviour in more cases.
-test-slow: $(VENV)/.installed
+test-slow: $(VENV)/.installed .venv-torch/.installed
 	$(BIN)/python -m $(COMPILE)
 	$(BIN)/python -m pytest -n $(JOBS) $(BY_FILE) -m slow --durations=20 tests/$(ROOM)
 
@@ -100,4 +118,4 @@ lines:
 	@$(PYTHON) benchmarks/count_code.py
 
 clean:
-	rm -rf $(VENV) .venv-mxnet build *.egg-info .mypy_cache .ruff_cache .pytest_cache studies
+	rm -rf $(VENV) .venv-mxnet .venv-torch build *.egg-info .mypy_cache .ruff_cache .pytest_cache studies

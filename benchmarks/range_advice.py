@@ -27,6 +27,7 @@ from hptune.core.space.space import (
 )
 from hptune.core.trial import Direction, Goal, Params, Trial
 from hptune.reporting.results.edges import edge_remarks
+from hptune.reporting.results.evidence import evident
 from hptune.reporting.results.view import StudyView
 from hptune.samplers.registry import SamplerOptions, make_sampler
 from hptune.testing.simulated import SimulatedExecutor
@@ -107,7 +108,7 @@ def judged(study: int, trials: list[Trial]) -> tuple[int, int, bool]:
     """Return how many ranges are too narrow, how many are told, and whether another one is."""
     view = StudyView("study", "", GOALS, TRIALS, trials, space=SPACE)
     told = {}
-    for line in edge_remarks(view):
+    for line in evident(edge_remarks(view)):
         name = line.partition(" have ")[2].partition(" at the ")[0]
         told[name] = 1 if "upper" in line else -1
     narrow = {

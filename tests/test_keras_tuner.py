@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
+from hptune import keras_tuner
 from real_runs import Hptune, trials
 
 TUTORIAL = """
+    import sys
     import keras
     import numpy as np
     import keras_tuner as kt
@@ -40,6 +43,7 @@ TUTORIAL = """
         held_out = model.evaluate(x[48:64], y[48:64], verbose=0)[1]
         first = tuner.oracle.get_best_trials(1)[0]
         tuner.hypermodel.build(best).save("built.keras")
+        print("ARGUMENTS", sys.argv)
         print("RESULT", held_out, first.score, isinstance(tuner, kt.Hyperband), __file__)
 
     if __name__ == "__main__":
@@ -53,8 +57,10 @@ def test_a_script_runs_unchanged(hptune: Hptune) -> None:
     (project / "trial_0").mkdir(parents=True)
     for name in ("oracle.json", "trial_0/trial.json"):
         (project / name).write_text("{}")
-    ended = hptune.start("run", "script.py", "--seed", "2", "--workers", "1").wait()
+    own = ("--", "--tune", "--seed", "9")
+    ended = hptune.start("run", "script.py", "--seed", "2", "--workers", "1", *own).wait()
     assert ended.code == 0, ended.err
+    assert "ARGUMENTS ['script.py', '--tune', '--seed', '9']" in ended.out
     assert "mine/untitled_project has 1 trial of KerasTuner, which this study does" in ended.err
     assert "`--warm-start mine/untitled_project` (in Python `warm_start=`)" in ended.err
     assert ended.err.startswith("script.py is run as it is, with hptune in place of KerasTuner")
@@ -184,3 +190,19 @@ def test_what_a_script_lacks_is_said(hptune: Hptune) -> None:
     assert "print(1 / 0)" in failed.err
     refused = hptune.start("run", "script.py", "--detach").wait()
     assert (refused.code, "--detach is given, but script.py" in refused.err) == (2, True)
+
+
+def test_an_objective_has_the_direction_that_its_name_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """KerasTuner minimises each of Keras's metrics that its own list lacks."""
+    library = SimpleNamespace(Objective=lambda name, direction: f"{name}:{direction}")
+    monkeypatch.setattr(keras_tuner, "_library", lambda: library)
+    directed = keras_tuner._directed
+    given = ["val_f1_score", "val_loss", "val_mean_io_u"]
+    assert directed(given) == ["val_f1_score:max", "val_loss:min", "val_mean_io_u:max"]
+    assert directed("glossiness") == "glossiness"  # KerasTuner asks for a direction
+    assert directed(None) is None
+    of_oracle = SimpleNamespace(name="val_f1_score", direction="min")
+    with pytest.warns(UserWarning, match="optimised towards min, as the oracle says"):
+        assert keras_tuner._objective(of_oracle) == "val_f1_score:min"

@@ -106,42 +106,50 @@ def _kinds_for(
     return tuple(kinds)
 
 
-def check(order: ClusterOrder, need: Need | None = None) -> tuple[Partition, ...]:
-    """Check the order before anything is started: Slurm checks each script.
+def check(order: ClusterOrder) -> tuple[Partition, ...]:
+    """Check what holds for trials of any size; returns the partitions that Slurm has.
 
     Args:
         order: What the cluster consists of.
-        need: What one trial holds; None if that is not known yet.
-
-    Returns:
-        The partitions that Slurm has.
 
     Raises:
-        ConfigError: A shape asks for something that does not exist, or no shape holds a trial.
-        SubmissionError: Slurm would refuse a job; the message has its words.
+        ConfigError: A shape asks for something that does not exist.
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
-    slurm = Slurm()
-    partitions = slurm.partitions()
+    partitions = Slurm().partitions()
     for shape in order.config.shapes:
-        kind = _job_kind(order, shape, partitions, Need())
+        _job_kind(order, shape, partitions, Need())
+    return partitions
+
+
+def check_scripts(order: ClusterOrder, partitions: Sequence[Partition], need: Need) -> None:
+    """Have Slurm check the scripts of the jobs for such trials; a refusal tells of no others.
+
+    Args:
+        order: What the cluster consists of.
+        partitions: The partitions, as `check` has returned them.
+        need: What one trial holds.
+
+    Raises:
+        ConfigError: No shape holds a trial.
+        SubmissionError: Slurm would refuse a job; the message has its words.
+        SlurmUnavailableError: Slurm does not answer.
+    """
+    for kind in _kinds_for(order, partitions, need):
         try:
-            slurm.check(kind.script)
+            Slurm().check(kind.script)
         except ClosedForNowError:
             continue  # the study waits, and says so
         except SubmissionError as error:
-            words = f"{order.config.prefix(shape)}{error}"
+            words = f"{order.config.prefix(kind.shape)}{error}"
             if _NO_SUCH_NODE in words:
-                if not are_nodes_up(partitions, shape, kind.worker):
+                if not are_nodes_up(partitions, kind.shape, kind.worker):
                     continue  # sbatch takes the job nevertheless, and Slurm says what it waits for
                 words += (
                     f". The job asks for {kind.worker.text()} on each node; if nodes keep a "
                     "part for the system, set cpus and memory in the slurm.toml to less"
                 )
             raise SubmissionError(words) from error
-    if need is not None:
-        _kinds_for(order, partitions, need)
-    return partitions
 
 
 def _job_kind(
@@ -267,12 +275,14 @@ class SlurmCluster:
         return self._scheduler.address
 
     def check_need(self, need: Need) -> None:
-        """Check that a job can hold a trial.
+        """Check that a job can hold a trial, and that Slurm takes it; not if Slurm is silent.
 
         Raises:
             ConfigError: None can.
+            SubmissionError: Slurm would refuse one; the message has its words.
         """
-        _kinds_for(self._order, self._partitions, need)
+        with contextlib.suppress(SlurmUnavailableError):
+            check_scripts(self._order, self._partitions, need)
 
     def scale_up(self, need: Need, trials: int) -> None:
         """Take over jobs of an earlier master, and submit others; returns before they start.

@@ -63,6 +63,12 @@ _CLOSED_FOR_NOW = re.compile(
 """Messages of refusals that end with the partition's pause, the maintenance, or other jobs of the
 user (such as QOSMaxSubmitJobPerUserLimit)."""
 
+_MEMORY_ADVICE = (
+    ". If the site takes memory by core only, give memory = 0 and directives = "
+    '["--mem-per-cpu=4G"] in the slurm.toml'
+)
+"""What follows refusals that name the memory."""
+
 _NO_ACCOUNTING = "accounting storage is disabled"
 """Part of sacct's message where the cluster has no accounting."""
 
@@ -397,7 +403,8 @@ class Slurm:
             if _NO_ANSWER.search(words):
                 raise SlurmUnavailableError(f"{command[0]} failed: {words}")
             kind = ClosedForNowError if _CLOSED_FOR_NOW.search(words) else SubmissionError
-            raise kind(f"Slurm refuses {what}: {words}")
+            advice = _MEMORY_ADVICE if script and re.search("--mem|memory", words, re.I) else ""
+            raise kind(f"Slurm refuses {what}: {words}{advice}")
         return done.stdout
 
     def _ask(self, *command: str, timeout_seconds: float = ANSWER_SECONDS) -> str:

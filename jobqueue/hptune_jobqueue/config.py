@@ -252,7 +252,7 @@ def _located(text: str) -> Iterator[None]:
     """Add to an error the line of the text that it is about."""
     try:
         yield
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number or a nesting without end, too
         raise ConfigError(_no_toml(text, str(error))) from error
     except _WrongKeyError as error:
         raise ConfigError(f"{_where(text, error.key)}{error}") from error
@@ -392,15 +392,16 @@ def _shape(plain: Mapping[str, Any], number: int | None) -> Shape:
 
 
 def check_notice(shape: Shape) -> None:
-    """Check that the notice of a job's end falls within its walltime.
+    """Check that a job has time before the notice of its end, which Slurm may send a minute early.
 
     Raises:
-        ConfigError: The notice is not shorter than the walltime.
+        ConfigError: The notice is longer than half of the walltime.
     """
     duration = shape.walltime_seconds
-    if shape.notice_seconds >= duration:
+    if 2 * shape.notice_seconds > duration:
         raise ConfigError(
-            f"notice_seconds is {shape.notice_seconds}, but a job ends after {duration} s already, "
-            f'by walltime = "{shape.walltime}"; allowed are shorter times than the walltime '
+            f"notice_seconds is {shape.notice_seconds}, but a job ends after {duration} s, by "
+            f'walltime = "{shape.walltime}"; allowed is half of the walltime, here '
+            f"{duration // 2}. Give less, or a longer walltime "
             '("04:00:00" is four hours, "04:00" four minutes)'
         )

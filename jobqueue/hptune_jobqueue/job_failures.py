@@ -76,24 +76,31 @@ class JobFailures:
             if record.was_useful or job.slurm_state in _NOT_ITS_FAULT:
                 continue
             if record.has_run:
-                self._useless(record)
+                self._useless(record, "ended")
             else:
                 unstarted[job.name] = (job, word)
         for job, word in unstarted.values():
             self.count(job, f"ended before they started. The last one, {job.id}, {word}")
 
-    def _useless(self, record: JobRecord) -> None:
+    def unjoined(self, record: JobRecord) -> None:
+        """Tell that a job is cancelled because its worker has not joined, and count it."""
+        job = record.job
+        words = f"has run for {self._kinds[job.name].shape.grace_seconds} s (grace_seconds)"
+        self._news.line(f"job {job.id} on {job.node} is cancelled: it {words} without a worker")
+        self._useless(record, "were cancelled")
+
+    def _useless(self, record: JobRecord, how: str) -> None:
         """Count a job that ended before its worker had joined, or exclude the node at fault."""
         job = record.job
         if self._excluded.any_of(job.nodes):
             return
         if node := failing_node(record, self._records):
-            why = f"job {job.id} ended there before its worker had joined"
+            why = f"the worker of job {job.id} did not join there"
             self._excluded.add(node, why, is_found=True)
         log_file = self._kinds.log_of(job)
         self.count(
             job,
-            "ended before their worker had joined. "
+            f"{how} before their worker had joined. "
             f"The last one, {job.id}, wrote into {log_file}:\n{tail_of(log_file)}",
         )
 

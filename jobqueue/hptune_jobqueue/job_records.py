@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,9 @@ _ENDING_SECONDS = 120.0
 
 UNSHOWN_SECONDS = 60.0
 """How long squeue may not show a job that Slurm has accepted: some sites keep its answers."""
+
+UNJOINED_SECONDS = 120.0
+"""How long a job may run without a worker that takes trials until the user is told."""
 
 _SIGNAL_SECONDS = 60.0
 """How much earlier than asked Slurm may signal a job."""
@@ -38,6 +42,8 @@ class JobRecord:
         ending_since: Since when it ends, by the monotonic clock; None if it does not.
         unshown_since: When it was submitted, by the same clock; None once Slurm has shown it.
         limit_at: When its walltime ends, in seconds since the epoch; None if unknown.
+        unjoined_since: Since when it runs without a worker that takes trials, in seconds since
+            the epoch; None if it does not.
     """
 
     job: Job
@@ -49,6 +55,13 @@ class JobRecord:
     ending_since: float | None = None
     unshown_since: float | None = None
     limit_at: float | None = None
+    unjoined_since: float | None = None
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether Slurm has requeued it, and lets it wait although a node may be idle."""
+        job = self.job
+        return job.state is JobState.PENDING and self.has_run and job.reason == "BeginTime"
 
     @property
     def may_be_shown_later(self) -> bool:
@@ -140,6 +153,12 @@ class JobRecords:
         """Return those of the present jobs that can still be useful."""
         return [job for job in self.present() if job.state in ALIVE]
 
+    def unjoined(self) -> list[JobRecord]:
+        """Return the records of the jobs that have run for long without a worker of use."""
+        latest = time.time() - UNJOINED_SECONDS
+        found = [self._records[job.id] for job in self.alive()]
+        return [each for each in found if (each.unjoined_since or math.inf) <= latest]
+
     def drained(self) -> frozenset[str]:
         """Return the ids of the jobs whose workers must take no more trials."""
         return frozenset(record.job.id for record in self if record.is_drained)
@@ -159,11 +178,20 @@ class JobRecords:
                 if time.monotonic() - since < _ENDING_SECONDS:
                     jobs.append(LiveJob(job.id, job.name, is_ending=True))
                 continue
+            if record.is_delayed:
+                continue  # others may start at once; if it is too many later, it is cancelled
             is_idle = not workers.get(job.id, False)
             # A job counts as idle after two polls: trials may be on their way to its worker.
             is_busy = not (is_idle and record.was_idle)
-            jobs.append(record.live(shape_of(job.name), is_busy=is_busy))
+            live = record.live(shape_of(job.name), is_busy=is_busy)
+            jobs.append(live)
             record.was_idle = is_idle
+            is_leaving = live.seconds_left is not None and live.seconds_left <= 0
+            # A node that is still being booted for a job (CONFIGURING) is Slurm's business.
+            if job.slurm_state != "RUNNING" or job.id in workers or is_leaving:
+                record.unjoined_since = None
+            elif record.unjoined_since is None:
+                record.unjoined_since = time.time()
         return jobs
 
     def missing(self, shown: Sequence[Job], useful: Container[str] = ()) -> list[str]:

@@ -71,6 +71,26 @@ def tail_of(path: Path) -> str:
         return "(nothing)"
 
 
+def unjoined_text(job: Job, since: float, grace_seconds: float, log_file: Path) -> str:
+    """Return the line for the user on a job that runs, and whose worker has not joined.
+
+    Args:
+        job: The job.
+        since: Since when it runs like that, in seconds since the epoch.
+        grace_seconds: After how long it is cancelled.
+        log_file: What it wrote.
+    """
+    begin, end = (
+        time.strftime("%H:%M", time.localtime(at)) for at in (since, since + grace_seconds)
+    )
+    said = _last_line(log_file)
+    return (
+        f"no worker has joined from job {job.id}, which runs on {job.node} since {begin}. "
+        + (f"Its last line: {said}. " if said else f"It has written nothing into {log_file}. ")
+        + f"It is cancelled at {end} (grace_seconds in the slurm.toml)"
+    )
+
+
 def how_it_ended(record: JobRecord, shape: Shape, log_file: Path) -> str:
     """Return how a job ended, to follow its name in a line for the user.
 
@@ -81,8 +101,7 @@ def how_it_ended(record: JobRecord, shape: Shape, log_file: Path) -> str:
     """
     job = record.job
     if _has_reached_walltime(record, shape):
-        then = "; its trials continue in other jobs" if record.was_useful else ""
-        return f"has reached its walltime ({shape.walltime}){then}"
+        return f"has reached its walltime ({shape.walltime})"
     if record.is_lost:
         return "is cancelled: Slurm has accepted it, but squeue does not show it"
     words = f"ended: {job.slurm_state}" if job.slurm_state else "is gone"

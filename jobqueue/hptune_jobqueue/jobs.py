@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from .job_health import REFUSED_SECONDS
 from .job_kinds import JobKind, JobKinds
 from .job_news import JobNews
 from .job_records import ALIVE, JobRecords
-from .job_reports import JobLine, counted
+from .job_reports import JobLine, counted, unjoined_text
 from .jobs_file import Problem
 from .plan import JobPlan, LiveJob, plan
 from .polling import Polling, silence_text
@@ -79,6 +80,7 @@ class Jobs:
         self._excluded = ExcludedNodes(self._slurm, self._news.line)
         self._failures = JobFailures(self._kinds, self._records, self._news, self._excluded)
         self._joined: list[Job] = []
+        self._unjoined: frozenset[str] = frozenset()
         self._live: Sequence[LiveJob] = ()
         self.left = ""
 
@@ -259,6 +261,7 @@ class Jobs:
         self._replace_held()
         pending = (job for job in self._records.alive() if job.state is JobState.PENDING)
         self._excluded.apply({job.id: self._kinds[job.name].shape.excluded for job in pending})
+        self._watch_unjoined()
         refusals = self._drop_hopeless()
         for need in wanted:
             # If no shape holds the trial, the study also reports that it waits for a worker.
@@ -297,6 +300,24 @@ class Jobs:
             self._news.line(f"job {job.id} is cancelled, because its worker was refused")
             words = f"had a worker that was refused. The last one, {job.id}: {refused[job.id]}"
             self._failures.count(job, words)
+
+    def _watch_unjoined(self) -> None:
+        """Report the jobs whose workers do not join, and cancel them in the end."""
+        told = set()
+        for record in self._records.unjoined():
+            job, kind = record.job, self._kinds[record.job.name]
+            since, grace = record.unjoined_since or 0.0, kind.shape.grace_seconds
+            if time.time() - since >= grace:
+                self._cancel([job.id])
+                self._failures.unjoined(record)
+                continue
+            told.add(job.id)
+            if job.id not in self._unjoined:
+                text = unjoined_text(job, since, grace, self._kinds.log_of(job))
+                self._news.problem(text, about=f"unjoined {job.id}")
+        for job_id in self._unjoined - told:
+            self._news.solved(f"unjoined {job_id}")
+        self._unjoined = frozenset(told)
 
     def _readmit_nodes(self) -> bool:
         """Exclude no node any more, if Slurm has no other; returns whether one was excluded."""

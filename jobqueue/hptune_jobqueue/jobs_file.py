@@ -16,7 +16,7 @@ _FILE_NAME = "shown.json"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why no jobs can be submitted or seen now.
+    """Why no jobs can be submitted or seen now, or are of no use.
 
     Attributes:
         text: The reason, for the user.

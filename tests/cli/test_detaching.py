@@ -140,6 +140,52 @@ def test_what_the_job_could_not_use_is_refused_before_it_is_submitted(
     assert not list((cli.directory / "studies").glob("*"))
 
 
+NEEDS_A_GPU = """#!/bin/sh
+script=$(cat)
+case $script in
+  *gres=gpu:1* | *.master*) echo 7 ;;
+  *) echo "sbatch: error: QOSMinGRES" >&2; exit 1 ;;
+esac
+"""
+"""An sbatch as of a QOS with a minimum of GPUs, or a site's own filter."""
+
+
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize(
+    ("gpus", "options", "line", "code", "said"),
+    [
+        (1, ["--detach"], "", 0, "The master is Slurm job 7"),
+        (0, ["--detach"], "", 2, "Slurm refuses the job in partition cpu, with your default acc"),
+        (0, [], "", 2, "Slurm refuses the job in partition cpu, with your default account: QOSMin"),
+        (0, ["--detach"], 'python = "/of/the/node"', 0, "This is submitted nevertheless: the mo"),
+    ],
+    ids=["as the model needs", "detached", "run", "unread model"],
+)
+def test_slurm_checks_the_job_that_the_study_submits(
+    cli: InProcess, gpus: int, options: list[str], line: str, *, code: int, said: str
+) -> None:
+    """A refusal of another job tells nothing of it."""
+    cli.file("bin/sinfo", "#!/bin/sh\necho 'cpu*|up|1-00:00:00|8|64000|gpu:2|3|idle'\n")
+    cli.file("bin/sbatch", NEEDS_A_GPU)
+    cli.file("model.py", f"RESOURCES = {{'gpus': {gpus}}}\n{MODEL}")
+    text = 'partition = "cpu"\nwalltime = "01:00:00"\nqos = "gpumin"\ntrials_per_job = 1\n'
+    # A job of an unread model is the default's, which here asks for no GPU.
+    unread = f"gpus = 0\n[master]\n{line}\n" if line else ""
+    cli.file("slurm.toml", f"{text}{unread}")
+    ended = cli("run", "model.py", "--slurm", "slurm.toml", "--study", "study", *options)
+    assert (ended.code, said in " ".join((ended.out + ended.err).split())) == (code, True), ended
+    assert cli.study().exists() is (code == 0)
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_signal_during_the_check_leaves_no_folder(cli: InProcess) -> None:
+    cli.file("bin/sinfo", "#!/bin/sh\nkill -TERM $PPID\nsleep 1\n")
+    cli.file("model.py", MODEL)
+    ended = cli(*RUN, "--study", "deep/study")
+    assert ended.code == 130
+    assert not (cli.directory / "deep").exists()
+
+
 @pytest.mark.usefixtures("slurm")
 def test_a_changed_space_is_refused_before_the_job_is_submitted(cli: InProcess) -> None:
     study = stored_study(cli)

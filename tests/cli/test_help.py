@@ -15,14 +15,37 @@ from hptune.cli import main
 
 @pytest.mark.parametrize("command", ["run", "resume"])
 def test_each_option_is_in_one_section(command: str) -> None:
-    shown = CliRunner().invoke(main, [command, "--help"]).output
+    shown = CliRunner().invoke(main, [command, "--help-all"]).output
     options = main.commands[command].params
     visible = [each for each in options if not getattr(each, "hidden", True)]
     assert len(visible) > 30
     for each in visible:
         assert len(re.findall(rf"^  (?:-\w, )?{each.opts[-1]}\b(?!-)", shown, re.MULTILINE)) == 1
     others = shown.partition("Others:")[2].partition("\n\n")[0]
-    assert set(re.findall(r"--[a-z-]+", others)) <= {"--study", "--quiet", "--help", "--model-file"}
+    assert set(re.findall(r"--[a-z-]+", others)) <= {
+        *("--study", "--quiet", "--model-file", "--help-all", "--help"),
+    }
+
+
+@pytest.mark.parametrize("command", ["run", "resume"])
+def test_help_has_what_a_first_month_needs_and_says_how_many_more_there_are(command: str) -> None:
+    listed = re.compile(r"^  (?:-\w, )?(--[a-z-]+)", re.MULTILINE)
+    shown, whole = (
+        CliRunner().invoke(main, [command, option]).output for option in ("--help", "--help-all")
+    )
+    short, all_of_them = set(listed.findall(shown)), set(listed.findall(whole))
+    assert {"--trials", "--pruner", "--gpus-per-trial", "--slurm"} < short < all_of_them
+    assert len(short) <= 35
+    assert f"{len(all_of_them - short)} more options: `main {command} --help-all`" in shown
+    assert "more options" not in whole
+    assert ("Executors:" in whole, "Executors:" in shown) == (command == "run", False)
+
+
+def test_the_message_for_an_unknown_option_names_the_help_that_lists_all() -> None:
+    for command, option in (("run", "--help-all"), ("best", "--help")):
+        shown = CliRunner().invoke(main, [command, "--xyzzy"])
+        assert shown.exit_code == 2
+        assert f"No such option --xyzzy. {option} lists all options." in shown.output
 
 
 def test_help_lists_exit_codes_and_commands() -> None:

@@ -94,6 +94,8 @@ def test_what_runs_under_a_daemon_is_not_packed_by_the_little_that_is_measured(
         ("sh 'x", SPACE, ["No closing quotation"]),
         ("", SPACE, ["--command is empty"]),
         ("no-such-program {lr}", SPACE, ["'no-such-program'", "no such program here"]),
+        ("sh goo.sh {lr}", SPACE, ["runs goo.sh", "no such file in", "Did you mean go.sh?"]),
+        ("python -u gone.py {lr}", SPACE, ["runs gone.py, and there is no such file"]),
         ("sh {x}", "", ["space.toml is empty", "[lr]"]),
         ("sh {x}", "[x", ["space.toml is no TOML", "[lr]"]),
         ("sh {x}", "x = 1", ["x is 1", "a table"]),
@@ -110,6 +112,7 @@ def test_a_wrong_program_or_space_is_refused_at_once(
     cli: InProcess, command: str, space: str, words: list[str]
 ) -> None:
     (cli.directory / "space.toml").write_text(space)
+    (cli.directory / "go.sh").write_text("")
     arguments = ("--command", command, "--space", "space.toml", "--objective", "loss:min")
     refused(cli("run", *arguments), cli.directory, *words)
 

@@ -45,7 +45,7 @@ def test_the_settings_choose_the_cluster(tmp_path: Path, monkeypatch: pytest.Mon
     assert type(choose_cluster(settings(), tmp_path, client=object())) is ClientWorkers
 
 
-def test_what_the_model_file_may_say_is_not_refused_before_it_is_read(
+def test_what_the_model_file_may_say_is_refused_when_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the nodes without GPUs have the cores; RESOURCES may ask for no GPU."""
@@ -55,11 +55,17 @@ def test_what_the_model_file_may_say_is_not_refused_before_it_is_read(
     monkeypatch.setattr(Slurm, "check", lambda *_: None)
     slurm = tmp_path / "slurm.toml"
     slurm.write_text('partition = "main"\nwalltime = "10"')
-    check_jobs(slurm, tmp_path, None, Resources(8), notify=pytest.fail)
-    with pytest.raises(UsageError, match="a trial needs 8 cores and 1 GPU"):
-        check_jobs(slurm, tmp_path, None, Resources(8, gpus=1), notify=pytest.fail)
-    with pytest.raises(UsageError, match="Only its nodes without GPUs hold a trial"):
-        script_texts(slurm, tmp_path, Resources(8))
+    told: list[str] = []
+    check_jobs(slurm, tmp_path, None, Resources(8), notify=told.append, is_certain=False)
+    assert "Only its nodes without GPUs hold a trial" in told[0]
+    assert "This is submitted nevertheless" in told[0]
+    for resources, said in (
+        (Resources(8), "Only its nodes without GPUs hold a trial"),
+        (Resources(8, gpus=1), "a trial needs 8 cores and 1 GPU"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            check_jobs(slurm, tmp_path, None, resources, notify=pytest.fail, is_certain=True)
+    check_jobs(slurm, tmp_path, None, Resources(8, gpus=0), notify=pytest.fail, is_certain=True)
 
 
 def test_a_job_asks_for_no_more_cores_than_the_user_gives_its_trials(

@@ -87,6 +87,10 @@ def test_the_command_sets_it_beside_what_trials_held(tmp_path: Path, sacct: Path
     assert words["allocated"] == "4 core hours, 2 GPU hours"
     assert words["processor"] == "time  2 core hours (50%)"
     assert words["energy"] == "1 kWh"
+    sacct.write_text(re.sub(r"\|[\d:.]+\|(\d*)$", r"|00:00:00|\1", sacct.read_text(), flags=re.M))
+    ended = CliRunner().invoke(main, ["slurm", "usage", str(directory)])
+    assert "processor time  not measured here" in ended.output
+    assert "0%" not in ended.output
 
 
 def test_a_study_without_jobs_and_a_slurm_without_accounting_are_said(

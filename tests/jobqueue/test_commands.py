@@ -129,6 +129,15 @@ def test_a_refusal_says_where_the_job_was_to_run_and_who_pays(
             slurm.check(text, what=what)
 
 
+def test_a_refused_memory_leads_to_memory_by_core(commands: Commands) -> None:
+    for said, is_advised in (("Memory specification can not be satisfied", True), ("--mem", True),
+                             ("Invalid account", False)):  # fmt: skip
+        commands.make("sbatch", f"echo 'sbatch: error: {said}' >&2; exit 1")
+        with pytest.raises(SubmissionError) as refused:
+            Slurm().check("#!/bin/sh\n")
+        assert ('["--mem-per-cpu=4G"]' in str(refused.value)) is is_advised
+
+
 def test_a_banner_before_the_number_of_a_job_is_skipped(commands: Commands) -> None:
     commands.make("sbatch", "echo '--- Welcome to 2 systems ---'\necho\necho '7;gpu'")
     assert Slurm().submit("", 1) == ("7_0",)

@@ -84,6 +84,7 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
         ('partition = "gpu"\nwalltime = "four hours"', "walltime is 'four hours'"),
         ('partition = "gpu"\nwalltime = "00:00:00"', "allowed are times above 0"),
         ('partition = "gpu"\nwalltime = "00:01:00"', "notice_seconds is 120"),
+        ('partition = "gpu"\nwalltime = "00:03:59"', "half of the walltime, here 119. Give less"),
         ('partition = 3\nwalltime = "1:00:00"', "partition is 3"),
         (THREE_LINES + 'memory = "lots"', "memory is 'lots'"),
         *(

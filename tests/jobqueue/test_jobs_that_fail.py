@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -359,3 +360,55 @@ def test_jobs_that_are_held_for_no_known_node_are_given_up(queue: Queue, tmp_pat
     with pytest.raises(JobsFailError, match="3 jobs in a row could not be started by Slurm"):
         drive(jobs_of(queue, tmp_path), queue)
     assert len(queue.there) == 3
+
+
+def test_a_job_that_runs_without_a_worker_is_told_and_then_cancelled(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a prologue hangs, no route leads to the master, or a launcher hides the study."""
+    monkeypatch.setattr(job_records, "UNJOINED_SECONDS", 0.05)
+    queue.change["a"] = lambda job: replace(running(job), node=f"n{min(len(queue.there), 2) + 1}")
+    (tmp_path / "a-2_0.log").write_text("waiting for a scheduler: Network is unreachable\n")
+    notes: list[str] = []
+    jobs = jobs_of(queue, tmp_path, max_jobs=2, notes=notes, grace_seconds=1)
+    jobs.open(1)
+    shown = ""
+    try:
+        while jobs.take_excluded().keys() != {"n2"}:
+            jobs.set_demand(2, {"1_0": True})
+            queue.wait_for_a_look()
+            shown = shown or "".join(each.text for each in jobs.problems())
+    finally:
+        jobs.close()
+    assert re.fullmatch(
+        r"no worker has joined from job 2_0, which runs on n2 since \d\d:\d\d\. Its last line: "
+        r"waiting for a scheduler: Network is unreachable\. It is cancelled at \d\d:\d\d "
+        r"\(grace_seconds in the slurm\.toml\)",
+        shown,
+    )
+    assert notes.count(shown) == 1
+    cancelled = "job 2_0 on n2 is cancelled: it has run for 1 s (grace_seconds) without a worker"
+    assert cancelled in notes
+    why = "the worker of job 2_0 did not join there"
+    assert f"node n2 is excluded from now on (--exclude=n2): {why}" in notes
+
+
+def test_jobs_without_workers_are_given_up(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_records, "UNJOINED_SECONDS", 0.0)
+    queue.change["a"] = running
+    jobs = jobs_of(queue, tmp_path, grace_seconds=0)
+    with pytest.raises(JobsFailError, match="3 jobs in a row were cancelled before their worker"):
+        drive(jobs, queue)
+    assert len(queue.there) == 3
+
+
+def test_a_job_that_a_node_is_booted_for_is_waited_for(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_records, "UNJOINED_SECONDS", 0.0)
+    queue.change["a"] = lambda job: replace(running(job), slurm_state="CONFIGURING")
+    jobs = jobs_of(queue, tmp_path, grace_seconds=0)
+    drive(jobs, queue, looks=9)
+    assert len(queue.there) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +51,36 @@ def test_the_limit_holds_while_jobs_are_requeued(queue: Queue, tmp_path: Path) -
         queue.before_answer = lambda: None
         jobs.close()
     assert (most, set(queue.there)) == (2, {"1_0", "1_1"})
+
+
+def test_requeued_jobs_that_slurm_delays_count_as_none(queue: Queue, tmp_path: Path) -> None:
+    """After a preemption of all jobs, Slurm starts none of them for two minutes."""
+    queue.change["a"] = running
+    jobs = jobs_of(queue, tmp_path, max_jobs=2)
+
+    def state(reason: str) -> None:
+        for each in ("1_0", "1_1"):
+            job = replace(queue.there[each], state=JobState.PENDING, slurm_state="PENDING")
+            queue.there[each] = replace(job, node="", reason=reason)
+
+    def poll(until: Callable[[], bool], useful: dict[str, bool]) -> None:
+        while not until():
+            jobs.set_demand(9, useful)
+            queue.wait_for_a_look()
+
+    jobs.open(9)
+    try:
+        poll(lambda: queue.looks > 5, {"1_0": True, "1_1": True})
+        state("BeginTime")
+        poll(lambda: len(queue.there) == 4, {})
+        new = dict.fromkeys(("2_0", "2_1"), True)
+        seen = queue.looks
+        poll(lambda: queue.looks > seen + 5, new)
+        assert len(queue.alive) == 4, "they may still start"
+        state("Resources")
+        poll(lambda: queue.alive == new.keys(), new)
+    finally:
+        jobs.close()
 
 
 def test_a_partition_that_takes_no_jobs_for_now_is_waited_for(queue: Queue, tmp_path: Path) -> None:
@@ -116,7 +146,7 @@ def test_the_end_of_a_walltime_is_told_as_such(queue: Queue, tmp_path: Path) -> 
 
     notes: list[str] = []
     drive(jobs_of(queue, tmp_path, notes=notes), queue, useful=useful, looks=20)
-    words = "has reached its walltime (01:00:00); its trials continue in other jobs"
+    words = "has reached its walltime (01:00:00)"
     assert f"job 1_0 on n1 {words}" in notes
 
 

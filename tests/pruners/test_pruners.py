@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from hptune.errors import UsageError
 from hptune.pruners.halving import bracket_cycle
 from hptune.pruners.registry import PRUNERS, make_pruner
 from hptune.pruners.rungs import rung_levels
-from hptune.testing.pruner_races import EPOCHS
+from hptune.testing.pruner_races import EPOCHS, Race
 from hptune.testing.pruners import PrunerSuite
 
 MAX = (Direction.MAX,)
@@ -200,6 +201,29 @@ def test_of_a_search_that_has_learned_no_more_than_a_third_go_on(mode: HalvingMo
         elif mode is HalvingMode.PROMOTE:
             p.moved(trial, TrialState.PAUSED)
     assert 10 <= sum(trial >= 350 for trial in went_on) <= 25, "of 48"
+
+
+@pytest.mark.parametrize(
+    ("epochs_of_trial", "went_on"),
+    [
+        pytest.param(lambda _: 2, 60, id="all leave the plateau after the first rung"),
+        pytest.param(lambda n: 0 if n in (1, 5) else 2, 18, id="two leave it before"),
+        pytest.param(lambda n: 0 if n % 4 else 9, 18, id="a quarter never leaves it"),
+        pytest.param(lambda n: 9 if n % 4 else 0, 18, id="three quarters never leave it"),
+    ],
+)
+@pytest.mark.parametrize("objectives", [1, 2])
+def test_a_plateau_lets_all_or_the_usual_share_pass(
+    epochs_of_trial: Callable[[int], int], went_on: int, objectives: int
+) -> None:
+    def curve(trial: int, step: int) -> tuple[float, ...]:
+        value = 0.5 + (trial * 0.618 % 1) * max(0, step - epochs_of_trial(trial)) / 20
+        return (value,) * objectives
+
+    p = made("asha", MAX * objectives, epochs=9)
+    race = Race(p, curve, MAX * objectives, trials=60).run()
+    passed = sum(step > 1 for step in race.steps.values())
+    assert passed == pytest.approx(went_on, abs=6)
 
 
 HALVING = [

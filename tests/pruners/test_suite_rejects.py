@@ -93,11 +93,32 @@ class StopsAllEquals(Sound):
         return Decision.STOP if len(losses) == 1 else decision
 
 
-class TakesNoneForAValue(Sound):
-    """Of those without a value it lets the first go on, as of equal ones."""
+class OrdersEqualsByNumber(Sound):
+    """Of equal trials, the first is the best."""
 
     def report(self, trial: int, step: int, values: Sequence[float]) -> None:
-        super().report(trial, step, [max(-1e9, min(1e9, value)) for value in values])
+        less = 1e-9 * trial
+        signs = [each.sign for each in self._directions]
+        super().report(trial, step, [v + s * less for v, s in zip(values, signs, strict=True)])
+
+
+class LetsAllPassThatEqualTheBest(OrdersEqualsByNumber):
+    """It orders other equal trials by number."""
+
+    def decide(self, trial: int) -> Decision:
+        arrivals = [each.arrivals[0][1][0] for each in self._progress.values() if each.arrivals]
+        mine = self._progress[trial].arrivals if trial in self._progress else ()
+        if mine and mine[0][1][0] - min(arrivals) < 1e-6:
+            return Decision.CONTINUE
+        return super().decide(trial)
+
+
+class TakesNoneForAValue(Sound):
+    """Of those without a value it lets the first go on."""
+
+    def report(self, trial: int, step: int, values: Sequence[float]) -> None:
+        least = -1e9 - trial
+        super().report(trial, step, [max(least, min(-least, value)) for value in values])
 
 
 class SparesWhatHasNone(Sound):
@@ -233,6 +254,7 @@ class CountsObjectives(Sound):
         self._factor += len(directions) - 1
 
 
+_EQUAL = "test_equal_trials_are_spared_no_more_epochs_than_different_ones"
 CAUGHT_BY: list[tuple[type[Pruner], str]] = [
     (NeverPromotes, "test_every_race_ends_and_the_best_trial_is_trained_in_full"),
     (PromotesBeforeTheEndOnly, "test_every_race_ends_and_the_best_trial_is_trained_in_full"),
@@ -242,6 +264,8 @@ CAUGHT_BY: list[tuple[type[Pruner], str]] = [
     (StopsTheFirst, "test_the_best_trial_seen_so_far_is_never_stopped"),
     (TakesTheLastValue, "test_the_best_trial_seen_so_far_is_never_stopped"),
     (StopsAllEquals, "test_equal_trials_leave_one_that_is_trained_in_full"),
+    (OrdersEqualsByNumber, _EQUAL),
+    (LetsAllPassThatEqualTheBest, _EQUAL),
     (TakesNoneForAValue, "test_while_no_trial_has_a_value_none_is_stopped"),
     (SparesWhatHasNone, "test_trials_without_a_value_are_spared_most"),
     (CountsObjectives, "test_an_objective_in_which_all_are_equal_makes_no_difference"),

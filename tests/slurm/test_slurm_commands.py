@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hptune_jobqueue.cluster import ClusterOrder, check
+from hptune_jobqueue.cluster import ClusterOrder, check, check_scripts
 from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.errors import SubmissionError
 from hptune_jobqueue.nodes import SINFO_FORMAT, parse_sinfo
+from hptune_jobqueue.sizing import Need
 from in_process import InProcess
 from private_slurm import PrivateSlurm, wait_until
 from real_runs import Hptune
@@ -110,12 +111,36 @@ def test_nodes_that_are_all_drained_are_waited_for(slurm: PrivateSlurm, tmp_path
     more = replace(config.shapes[0], directives=("--mem=9G",))
     slurm.run("scontrol", "update", "NodeName=c1", "State=DRAIN", "Reason=test")
     try:
-        check(order)
+        check_scripts(order, check(order), Need())
     finally:
         slurm.run("scontrol", "update", "NodeName=c1", "State=RESUME")
     wait_until(slurm.all_idle, "three idle nodes")
+    order = replace(order, config=replace(config, shapes=(more,)))
     with pytest.raises(SubmissionError, match="The job asks for 4 cores, 0 GPUs and"):
-        check(replace(order, config=replace(config, shapes=(more,))))
+        check_scripts(order, check(order), Need())
+
+
+def test_what_slurm_refuses_of_another_job_is_accepted_of_the_real_one(
+    slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    def order(*lines: str) -> ClusterOrder:
+        text = "\n".join(['partition = "gpu"\nwalltime = "10"', *lines])
+        return ClusterOrder(
+            config=parse_config(text), name="a", directory=tmp_path, module="a", max_jobs=1
+        )
+
+    slurm.run("scontrol", "update", "PartitionName=gpu", "MinNodes=2")
+    try:
+        pairs = order("trials_per_job = 1")
+        check_scripts(pairs, check(pairs), Need(gpus=1, nodes=2))
+        with pytest.raises(SubmissionError, match="Node count"):
+            check_scripts(pairs, check(pairs), Need(gpus=1))
+    finally:
+        slurm.run("scontrol", "update", "PartitionName=gpu", "MinNodes=0")
+    of_gpus = order("memory = 0", 'directives = ["--mem-per-gpu=500"]')
+    check_scripts(of_gpus, check(of_gpus), Need(gpus=1))
+    with pytest.raises(SubmissionError):
+        check_scripts(of_gpus, check(of_gpus), Need())
 
 
 def test_the_users_options_of_slurm_neither_rename_nor_hide_jobs(

@@ -65,6 +65,7 @@ def attempt(
     outcome: Outcome | None = None,
     gpus: tuple[str, ...] = (),
     cause: Cause | None = None,
+    reason: str = "",
 ) -> Attempt:
     return Attempt(
         id=AttemptId(trial_number, number),
@@ -75,6 +76,7 @@ def attempt(
         ended_at=ended_at,
         outcome=outcome,
         cause=cause,
+        reason=reason,
     )
 
 

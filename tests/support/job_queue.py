@@ -118,9 +118,15 @@ def quick_queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 
 def jobs_of(
-    queue: Queue, path: Path, *names: str, max_jobs: int = 1, notes: list[str] | None = None
+    queue: Queue,
+    path: Path,
+    *names: str,
+    max_jobs: int = 1,
+    notes: list[str] | None = None,
+    grace_seconds: int = 600,
 ) -> Jobs:
     (shape,) = parse_config('partition = "p"\nwalltime = "01:00:00"').shapes
+    shape = replace(shape, grace_seconds=grace_seconds)
     kinds = [job_kind(replace(shape, name=name), name, path) for name in names or ("a",)]
     lines = [] if notes is None else notes
     return Jobs(

@@ -37,6 +37,14 @@ def mxnet_python() -> Path:
     return folder / "bin" / "python"
 
 
+def torch_environment() -> Path:
+    """Return the environment with frameworks on top of PyTorch; skip or fail as `unavailable`."""
+    folder = Path(__file__).parents[2] / ".venv-torch"
+    if not (folder / ".installed").exists():
+        unavailable("no environment with them; make one with `make .venv-torch/.installed`")
+    return folder
+
+
 def require_root(to: str) -> None:
     """Skip the test, or fail it as `unavailable` does, unless it runs as root.
 

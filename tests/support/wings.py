@@ -45,6 +45,7 @@ WINGS = {
         doors={
             "hptune.reporting.results.summary": "the status and the end of a run advise",
             "hptune.cli.reading": "show says how others did where a trial was stopped early",
+            "hptune.study_view": "advice needs the last values of some trials",
         },
         open_doors={"hptune.study": "figures, reports and exports are methods of Study"},
         uses=("remote", "other tools", "notes", "slurm"),
@@ -152,7 +153,8 @@ WINGS = {
             "hptune.user_code.scripts",
         ),
         doors={
-            "hptune.cli.running": "`hptune run` of a script of KerasTuner",
+            "hptune.cli.running": "`hptune run` knows a script of KerasTuner",
+            "hptune.cli.programs": "and runs it",
             "hptune.master.plan": "--warm-start reads earlier studies, also of other tuners",
             "hptune.samplers.registry": "a study that is started warm wraps its sampler",
         },
@@ -166,7 +168,7 @@ WINGS = {
     ),
     "programs": Wing(
         ("hptune.user_code.programs", "hptune.training.program"),
-        doors={"hptune.cli.running": "--command tunes any program"},
+        doors={"hptune.cli.programs": "--command tunes any program"},
         open_doors={
             "hptune.user_code.user_errors": "errors leave out the file that --command writes",
         },

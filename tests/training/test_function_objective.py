@@ -170,9 +170,53 @@ def test_an_objective_that_never_asks_whether_it_is_pruned(attempts: Attempts) -
     whole = attempts.run(text, halt=stop, asks=False, reports_all=True).ending
     assert (whole.cause, whole.reason) == (Cause.RETURNED, NEVER_ASKED)
     half = attempts.run(text, halt=stop, asks=False, reports_all=False).ending
-    assert (half.cause, half.reason) == (Cause.PRUNED, f"{Halt.PRUNE.reason}; {NEVER_ASKED}")
+    assert (half.cause, half.reason) == (Cause.RETURNED, NEVER_ASKED), "it knew of no order"
+    obeyed = attempts.run(text, halt=stop, asks=True, reports_all=False).ending
+    assert (obeyed.cause, obeyed.reason) == (Cause.PRUNED, Halt.PRUNE.reason)
+    good = attempts.run(
+        text.replace("while trial._halt is None", "while False"),
+        rungs=(1,),
+        asks=False,
+        reports_all=True,
+    ).ending
+    assert (good.cause, good.reason) == (Cause.RETURNED, NEVER_ASKED)
     asked = attempts.run(text, halt=stop, asks=True, reports_all=True).ending
     assert (asked.cause, asked.reason) == (Cause.RETURNED, "")
+
+
+@pytest.mark.parametrize(
+    ("steps", "resumed_from", "cause"),
+    [
+        ([1, 2, 3], None, Cause.RETURNED),
+        ([0, 1, 2], None, Cause.RETURNED),
+        ([3], 2, Cause.RETURNED),
+        ([], 3, Cause.RETURNED),
+        ([1, 2], None, Cause.PRUNED),
+        ([0, 1], None, Cause.PRUNED),
+        # Of folds that count from 1 again, the last one is not complete.
+        ([1, 2, 3, 1, 2], None, Cause.PRUNED),
+        ([], 2, Cause.PRUNED),
+    ],
+)
+def test_a_result_after_the_last_epoch_comes_before_an_order(
+    attempts: Attempts, steps: list[int], resumed_from: int | None, cause: Cause
+) -> None:
+    text = f"""
+    OBJECTIVE, DIRECTION = "loss", "min"
+
+    from hptune.core.attempt import Halt
+
+    def objective(hp, trial):
+        trial.should_stop()
+        for step in {steps}:
+            trial.report(step, loss=0.5)
+        trial.request_stop(Halt.PRUNE)
+        trial.should_stop()
+        return 0.5
+    """
+    number = int(resumed_from is not None)
+    ending = attempts.run(text, epochs=3, number=number, resume_from=resumed_from).ending
+    assert ending.cause is cause, ending
 
 
 CALL = "write trial.report(epoch, loss=0.5)"

@@ -127,6 +127,27 @@ def test_a_program_that_is_told_to_stop_may_save_and_goes_on_later(attempts: Att
 
 
 @pytest.mark.parametrize(
+    ("last", "handler", "cause"),
+    [
+        (9, "exit 0", Cause.RETURNED),
+        (9, "exit 3", Cause.STOPPED),
+        (9, "kill -KILL $$", Cause.STOPPED),
+        (8, "exit 0", Cause.STOPPED),
+    ],
+)
+def test_a_program_that_has_reported_all_is_complete_if_it_ends_in_good_order(
+    attempts: Attempts, last: int, handler: str, cause: Cause
+) -> None:
+    script = f"""
+        trap '{handler}' TERM
+        echo '{{"step": {last}, "loss": 0.5}}'
+        sleep 60 & wait
+    """
+    ending = run(attempts, *shell(script), halt=(last, Halt.STOP)).ending
+    assert ending.cause is cause, ending
+
+
+@pytest.mark.parametrize(
     ("command", "cause", "words"),
     [
         (

@@ -63,6 +63,23 @@ def test_a_script_of_another_tuner_gets_the_lines_to_change(
         assert "hptune run tune.py --trials 50" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        ("import optuna\ndef objective(trial): ...\noptuna.create_study()", "from-optuna"),
+        ("def objective(trial): return trial.suggest_int('x', 0, 1)\n", "from-optuna"),
+        ("def objective(hp, trial): return trial.suggest_int('x', 0, 1)\n", "from-optuna"),
+        ("from ray import tune\ntune.run(print)", "from-ray-tune"),
+        ("import wandb\nsweep = wandb.sweep({})\nwandb.agent(sweep)\n", "from-wandb"),
+        ("import hydra\n@hydra.main(version_base=None)\ndef app(config): ...\n", "from-hydra"),
+    ],
+)
+def test_a_script_of_another_tuner_gets_its_page(cli: InProcess, text: str, page: str) -> None:
+    ended = cli("run", cli.file("tune.py", text))
+    refused(ended, cli.directory, f"`hptune help {page}`")
+    assert cli("help", page).code == 0
+
+
 def test_a_file_for_a_later_python_is_not_refused_before_its_job(cli: InProcess) -> None:
     file = cli.file("model.py", "a syntax of the future\n")
     assert "SyntaxError" in cli("run", file, "--slurm", "slurm.toml", "--detach").err
@@ -70,6 +87,15 @@ def test_a_file_for_a_later_python_is_not_refused_before_its_job(cli: InProcess)
     ended = cli("run", file, *python, "--slurm", "slurm.toml", "--detach")
     assert "slurm.toml" in ended.err
     assert "SyntaxError" not in ended.err
+
+
+def test_arguments_are_for_scripts_only(cli: InProcess) -> None:
+    model = cli.file("model.py", "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n")
+    ended = cli("run", model, "--", "--tune")
+    refused(ended, cli.directory, "--tune after -- is for a script of KerasTuner, which model.py")
+    ended = cli("run", model, "--tune")
+    refused(ended, cli.directory, "No such option --tune", "of a script of KerasTuner follow a --")
+    refused(cli("run", model, "other.py"), cli.directory, "unexpected arguments: other.py; a study")
 
 
 def test_a_model_file_may_use_other_tuners(cli: InProcess) -> None:

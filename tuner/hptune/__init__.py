@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .training.hyperparameters import HyperParameters
     from .training.keras.reporting_callback import keras_callback
     from .training.program import run_program
+    from .training.torch_callbacks import lightning_callback, transformers_callback
     from .tuner import Tuner
 
 # TensorFlow writes eight lines about the machine when a program that tunes imports it.
@@ -24,7 +25,8 @@ _os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 __all__ = [
     "HptuneError", "HyperParameters", "Resources", "Study", "StudyError", "TrialPruned", "Tuner",
-    "UsageError", "keras_callback", "report", "run_program",
+    "UsageError", "keras_callback", "lightning_callback", "report", "run_program",
+    "transformers_callback",
 ]  # fmt: skip
 
 _HOMES = {
@@ -37,8 +39,10 @@ _HOMES = {
     "Tuner": ".tuner",
     "UsageError": ".errors",
     "keras_callback": ".training.keras.reporting_callback",
+    "lightning_callback": ".training.torch_callbacks",
     "report": ".training.context",
     "run_program": ".training.program",
+    "transformers_callback": ".training.torch_callbacks",
 }
 
 

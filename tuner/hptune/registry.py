@@ -355,6 +355,7 @@ def own_option(
     section: Section,
     *,
     resumable: bool = True,
+    is_rare: bool = True,
     stands_alone: bool = False,
 ) -> Any:
     """Return a field of a settings table for an option of what is built in; None if not given.
@@ -370,6 +371,7 @@ def own_option(
         "help": f"{begin}{given.help}",
         "section": section,
         "resumable": resumable,
+        "is_rare": is_rare,
         "owner": registry.what,
         "owners": tuple(found),
     }

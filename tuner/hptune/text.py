@@ -21,7 +21,12 @@ NOTHING = "\N{EN DASH}"
 FAILURE_CHARACTERS = 160
 """Limit of the reason of a failure: two lines of a terminal."""
 
-_CONTROL = re.compile(r"(\x1b\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+CONTROL = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+"""Characters that change what a terminal or an editor shows, or that no file can hold; the inside
+of a pattern's brackets."""
+
+_ONE_CONTROL = re.compile(rf"[{CONTROL}]")
+_CONTROL = re.compile(rf"(\x1b\[[0-9;]*m)|[{CONTROL}]")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"(?<![A-Za-z\d])[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _TEMPORARY = re.compile(r"(?<=/)tmp[a-z0-9_]{8}\b")
@@ -46,6 +51,15 @@ def printable(text: str) -> str:
     if text.isprintable():  # as nearly all are; a report of 10,000 trials has a million of them
         return text
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def without_controls(text: str) -> str:
+    r"""Return a text, of one line or several, with `?` for each control character.
+
+    >>> without_controls("one\n\x1b[31mtwo")
+    'one\n?[31mtwo'
+    """
+    return _ONE_CONTROL.sub("?", text)
 
 
 def harmless(text: str) -> str:
@@ -175,8 +189,11 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(at: float) -> str:
-    """Return a point in time as this machine's local time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    """Return a point in time as this machine's local time; a dash for one that has no date."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (ValueError, OverflowError, OSError):
+        return NOTHING
 
 
 def param(value: ParamValue) -> str:

@@ -8,7 +8,11 @@ import pytest
 
 from engine_driver import FIRST, SEED, EngineDriver, returned, states
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Outcome
-from hptune.core.engine.retry_policy import MAX_RELEASES_WITHOUT_REPORT, MAX_RETRIES
+from hptune.core.engine.retry_policy import (
+    MAX_RELEASES_AT_BEGIN,
+    MAX_RELEASES_WITHOUT_REPORT,
+    MAX_RETRIES,
+)
 from hptune.core.failure_policy import CAUSES, Action, FailureRule
 from hptune.core.messages import (
     Ask,
@@ -21,6 +25,7 @@ from hptune.core.messages import (
     StudyClosed,
     Tell,
 )
+from hptune.core.pruner import PrunerSettings
 from hptune.core.seeds import training_seed
 from hptune.core.trial import TrialState
 
@@ -128,6 +133,14 @@ def test_what_the_user_wants_done_is_done(cause: Cause) -> None:
         finishes = [each for each in commands if isinstance(each, Finish)]
         assert bool(finishes) is (action is Action.STOP)
 
+        driver = EngineDriver()
+        driver.go(2, failure_rules=(FailureRule(cause, action),))
+        for step, score in enumerate((0.2, 0.8, 0.4), 1):
+            driver.report(FIRST, step, score=score)
+        driver.end(FIRST, Ending(cause))
+        kept = (0.8, 2) if action is Action.PRUNE else (None, None)
+        assert (driver.trial(0).value, driver.trial(0).step) == kept
+
     driver = EngineDriver()
     driver.go(1, failure_rules=(FailureRule(cause, Action.RETRY, 2),))
     for number in range(2):
@@ -158,6 +171,65 @@ def test_a_trial_that_never_comes_further_before_its_worker_goes_fails_in_the_en
         driver.end(AttemptId(0, number), Ending(Cause.RELEASED))
     assert states(driver) == [TrialState.FAILED]
     assert "a longer walltime" in driver.trial(0).reason
+
+
+def release(driver: EngineDriver, *steps: int) -> None:
+    """Let the trial report these steps in 50 s, until its worker has to leave."""
+    attempt = driver.starts[0].attempt
+    driver.started(attempt)
+    for step in steps:
+        driver.report(attempt, step, score=0.1)
+    driver.at += 50.0 - len(steps) - 1.0
+    driver.end(attempt, Ending(Cause.RELEASED, reason="walltime"))
+
+
+@pytest.mark.parametrize("first", [0, 1, 5])
+def test_a_trial_that_begins_again_in_each_job_says_what_helps_and_fails_in_the_end(
+    driver: EngineDriver, first: int
+) -> None:
+    driver.go(1, pruner=PrunerSettings(epochs=first + 19))
+    for number in range(MAX_RELEASES_AT_BEGIN):
+        assert states(driver) == [TrialState.RUNNING]
+        release(driver, first, first + 9)
+        reason = driver.attempt(AttemptId(0, number)).reason
+        if not number:
+            assert reason == "walltime"
+        else:
+            assert reason == (
+                f"its worker had to leave after 50 s, at step {first + 9} of {first + 19}, which "
+                f"take about 100 s; it has no checkpoint, and {number + 1} attempts in a "
+                f"row began at step {first}. Save into trial.checkpoint_dir, and continue after "
+                "trial.resumed_from (hptune help checkpoints), or use workers that live longer (a "
+                "longer walltime)"
+            )
+    assert states(driver) == [TrialState.FAILED]
+    assert driver.trial(0).reason == reason
+    driver.check_replay()
+
+
+def test_releases_of_attempts_that_began_again_count_in_a_row_and_in_one_run(
+    driver: EngineDriver,
+) -> None:
+    driver.go(1)
+    release(driver, 1, 2)
+    release(driver, 1, 2)
+    release(driver, 1)
+    release(driver, 3)  # it continued from a checkpoint
+    release(driver, 1)
+    release(driver, 1)
+    driver.end(driver.starts[0].attempt, Ending(Cause.KILLED))  # before a report
+    release(driver, 1)
+    assert states(driver) == [TrialState.RUNNING]
+    driver.open(trials=1)  # perhaps with a longer walltime
+    driver.join()
+    for _ in range(3):
+        release(driver, 1)
+    assert states(driver) == [TrialState.RUNNING]
+    driver.open(trials=1, was_handed_over=True)
+    driver.join()
+    release(driver, 1)
+    assert states(driver) == [TrialState.FAILED]
+    driver.check_replay()
 
 
 def test_the_sampler_hears_nothing_of_a_loss(driver: EngineDriver) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from fake_study import attempt, trial
 from hptune.core.attempt import Cause, Outcome, ReportedValue
 from hptune.core.goals import Goals
+from hptune.core.pruner import is_exempt
 from hptune.core.space.space import (
     ChoiceParameter,
     Condition,
@@ -93,18 +94,20 @@ def test_figures_have_the_order_of_the_importance() -> None:
 
 
 def test_early_stopping_is_shown_with_the_rank_correlation_at_its_rungs() -> None:
-    of, reports = study(30)
+    of, reports = study(400)
     ends = {t.number: t.value for t in of.trials if t.state is TrialState.COMPLETE and t.value}
-    at_rungs = {1: {n: -value for n, value in ends.items()}, 3: ends}
-    panel = panels_of(replace(of, at_rungs=at_rungs), reports)["stopping"]
+    rungs = {n: {1: (-value,), 3: (value,)} for n, value in ends.items()}
+    known = replace(of, trials=[replace(t, rungs=rungs.get(t.number, {})) for t in of.trials])
+    panel = panels_of(known, reports)["stopping"]
+    count = sum(map(is_exempt, ends))
     assert "rank correlation of the values there" in panel.words.lower()
-    assert panel.words.endswith("-1.00 at 1, 1.00 at 3.")
+    assert panel.words.endswith("-1.00 at 1 (-1.00 to -0.96), 1.00 at 3 (0.96 to 1.00).")
     assert [tuple(row) for row in panel.tables[1].rows] == [
-        ("1", "20", "-1.000"),
-        ("3", "20", "1.000"),
+        ("1", f"{count}", "-1.000", "-1.00 to -0.96"),
+        ("3", f"{count}", "1.000", "0.96 to 1.00"),
     ]
     assert len(panels_of(of, reports)["stopping"].tables) == 1
-    page = page_text(replace(of, at_rungs=at_rungs), reports)
+    page = page_text(known, reports)
     warning = "; use --min-epochs 3 (1.00) or --pruner none"
     assert page.count(warning) == 1, "it is a remark at the top"
 

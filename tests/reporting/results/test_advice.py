@@ -270,7 +270,7 @@ def test_a_search_that_stagnates_is_told(ended: int, best: int, *, is_told: bool
     lines = advice(view)
     assert bool(lines) == is_told
     if is_told:
-        assert lines[0].startswith(f"none of the {ended - best - 1} trials after trial {best} is b")
+        assert lines == [f"none of the {ended - best - 1} trials after trial {best} is better"]
         assert lines[0] in closing_text(view, Finish(FinishReason.DONE, ""))
         assert lines[0] in status_text(view, now=0.0)
         assert advice(replace(view, trials=trials[:best])) == [], "no trial has a better value"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +19,15 @@ from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.pruner import is_exempt
 from hptune.core.trial import CONFIRMS, Direction, Goal, TrialState
+from hptune.reporting.results.advice import advice
+from hptune.reporting.results.evidence import evident
 from hptune.reporting.results.rungs import (
-    ENOUGH_TRIALS,
-    MIN_TRIALS,
+    LEAST_TRIALS,
     rank_correlation,
     rung_agreements,
     stopped_at,
-    stopping_warning,
+    stopping_remark,
+    tie_remark,
     why_stopped,
 )
 from hptune.reporting.results.summary import closing_text, status_text
@@ -33,16 +36,21 @@ from hptune.study import Study
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from stored_study import curve, stored
 
-EXEMPT = [number for number in range(400) if is_exempt(number)][:ENOUGH_TRIALS]
-PLAIN = range(1, ENOUGH_TRIALS + 1)
-UPWARDS = [0.1 * place for place in range(1, ENOUGH_TRIALS + 1)]
+EXEMPT = [number for number in range(800) if is_exempt(number)]
+UPWARDS = [0.01 * place for place in range(1, LEAST_TRIALS + 1)]
 DOWNWARDS = UPWARDS[::-1]
 DONE = Finish(FinishReason.DONE, "")
 
 
 def study(*rows: tuple[int, Sequence[float], float], pruned: int = 0) -> StudyView:
     """Return a study of complete trials: number, values at epochs 2, 6 and 18, and at the end."""
-    complete = [trial(number, value=end, step=27) for number, _, end in rows]
+    complete = [
+        replace(
+            trial(number, value=end, step=27),
+            rungs={rung: (value,) for rung, value in zip((2, 6, 18), values, strict=False)},
+        )
+        for number, values, end in rows
+    ]
     stopped = [trial(1000 + each, TrialState.PRUNED, value=0.1, step=2) for each in range(pruned)]
     return StudyView(
         directory="runs/one",
@@ -51,10 +59,6 @@ def study(*rows: tuple[int, Sequence[float], float], pruned: int = 0) -> StudyVi
         budget_trials=None,
         trials=[*complete, *stopped],
         epochs=27,
-        at_rungs={
-            rung: {number: values[place] for number, values, _ in rows if len(values) > place}
-            for place, rung in enumerate((2, 6, 18))
-        },
     )
 
 
@@ -71,14 +75,13 @@ def test_trials_are_stopped_at_rungs_also_if_they_learn_of_it_later(
     assert stopped_at(replace(study(), trials=[*stopped, *others], rungs=rungs)) == expected
 
 
-def found_in(view: StudyView) -> list[tuple[int, int, Any, bool]]:
-    """Return rung, trials, correlation and whether the trials are exempt, for each rung."""
+def found_in(view: StudyView) -> list[tuple[int, int, Any]]:
+    """Return rung, trials and correlation of each rung."""
     return [
         (
             each.rung,
             each.trials,
             each.correlation if each.correlation is None else round(each.correlation, 3),
-            each.are_exempt,
         )
         for each in rung_agreements(view)
     ]
@@ -104,108 +107,131 @@ def test_the_rank_correlation_is_that_of_spearman(
     assert rank_correlation(other, one) == rank_correlation(one, other)
 
 
+def exempt(*at_rungs: Sequence[float], numbers: Sequence[int] = EXEMPT) -> StudyView:
+    """Return a study of trials with these values at its rungs, and at the end."""
+    return study(
+        *((number, values, end) for number, *values, end in zip(numbers, *at_rungs, strict=False))
+    )
+
+
+def without_rungs(view: StudyView) -> StudyView:
+    return replace(view, trials=[replace(each, rungs={}) for each in view.trials])
+
+
 def test_each_rung_is_compared_with_the_end() -> None:
-    rows = [
-        (number, (down, up, up), up)
-        for number, down, up in zip(PLAIN, DOWNWARDS, UPWARDS, strict=True)
-    ]
-    ended_sooner = (100, (0.05, 0.05), 0.05)
-    assert found_in(study(*rows, ended_sooner)) == [
-        (2, ENOUGH_TRIALS + 1, -0.4, False),
-        (6, ENOUGH_TRIALS + 1, 1.0, False),
-        (18, ENOUGH_TRIALS, 1.0, False),
-    ]
-    few = found_in(study(*rows[: MIN_TRIALS - 1]))
-    assert [each[2] for each in few] == [None] * 3
-    assert found_in(replace(study(*rows), at_rungs={})) == []
+    view = exempt(DOWNWARDS, UPWARDS, UPWARDS)
+    assert found_in(view) == [(2, LEAST_TRIALS, -1.0), (6, LEAST_TRIALS, 1.0)]
+    few = exempt(DOWNWARDS[1:], UPWARDS[1:])
+    assert found_in(few) == [(2, LEAST_TRIALS - 1, None)]
+    assert found_in(without_rungs(view)) == []
 
 
-def test_exempt_trials_are_compared_alone_if_there_are_enough() -> None:
-    passed = [(number, (v,), 1.0 - v) for number, v in zip(PLAIN, UPWARDS, strict=True)]
-    exempt = [(number, (v,), v) for number, v in zip(EXEMPT, UPWARDS, strict=True)]
-    (of_all,) = found_in(study(*passed, *exempt[1:]))
-    assert of_all[1] == 2 * ENOUGH_TRIALS - 1
-    assert of_all[2] < 0.25
-    assert found_in(study(*passed, *exempt)) == [(2, ENOUGH_TRIALS, 1.0, True)]
-
-
-def test_confirmations_and_infeasible_trials_are_not_compared() -> None:
-    rows = [(number, (v,), v) for number, v in zip(PLAIN, UPWARDS, strict=True)]
-    view = study(*rows)
+def test_trials_that_a_rung_let_pass_are_not_compared() -> None:
+    passed = [number for number in range(1, 40) if not is_exempt(number)]
+    assert found_in(exempt(DOWNWARDS, UPWARDS, numbers=passed)) == []
+    view = exempt(UPWARDS, UPWARDS)
     first, *others = view.trials
     again = replace(view, trials=[replace(first, origin=f"{CONFIRMS}3"), *others])
-    assert found_in(again) == [(2, ENOUGH_TRIALS - 1, 1.0, False)]
     infeasible = replace(view, trials=[replace(first, violation=0.1), *others])
-    assert found_in(infeasible) == [(2, ENOUGH_TRIALS - 1, 1.0, False)]
+    assert found_in(again) == found_in(infeasible) == [(2, LEAST_TRIALS - 1, None)]
 
 
-def warned(*at_rungs: Sequence[float], pruned: int = 0) -> str:
-    """Return the warning of a study with these values at its rungs."""
-    rows = [
-        (number, values, end)
-        for number, *values, end in zip(PLAIN, *at_rungs, UPWARDS, strict=True)
-    ]
-    return stopping_warning(study(*rows, pruned=pruned))
+def warned(view: StudyView) -> str:
+    """Return the warning that a study's advice begins with; empty if it has none."""
+    return "".join(line for line in advice(view) if "mislead" in line)
 
 
-def test_a_first_rung_that_misleads_is_told_with_what_helps() -> None:
-    mislead = (
-        "early stopping may mislead: ranks at epoch 2 hardly predict those at the end "
-        f"(correlation -1.00, {ENOUGH_TRIALS} trials); use "
-    )
-    assert warned(DOWNWARDS, UPWARDS, UPWARDS) == f"{mislead}--min-epochs 6 (1.00) or --pruner none"
-    assert warned(DOWNWARDS, DOWNWARDS, UPWARDS) == (
-        f"{mislead}--min-epochs 18 (1.00) or --pruner none"
-    )
-    assert warned(DOWNWARDS, DOWNWARDS, DOWNWARDS) == f"{mislead}--pruner none"
-    assert warned(UPWARDS, UPWARDS, UPWARDS) == ""
-    assert warned(UPWARDS, UPWARDS, UPWARDS, pruned=1000) == "", "few are complete, but it is known"
+@pytest.mark.parametrize(
+    ("at_rungs", "remedy"),
+    [
+        ((DOWNWARDS, UPWARDS), "use --min-epochs 6 (1.00) or --pruner none"),
+        ((DOWNWARDS, DOWNWARDS, UPWARDS), "use --min-epochs 18 (1.00) or --pruner none"),
+        ((DOWNWARDS, DOWNWARDS, DOWNWARDS), "use --pruner none"),
+        ((UPWARDS, UPWARDS, UPWARDS), None),
+    ],
+)
+def test_a_first_rung_that_misleads_is_told_with_what_helps(
+    at_rungs: Sequence[Sequence[float]], remedy: str | None
+) -> None:
+    line = warned(exempt(*at_rungs, UPWARDS))
+    assert bool(line) == (remedy is not None)
+    if remedy is not None:
+        assert line == (
+            "early stopping may mislead: ranks at epoch 2 hardly predict those at the end "
+            "(correlation -1.00, 95 % interval -1.00 to -0.92, of "
+            f"{LEAST_TRIALS} trials that are never stopped); {remedy}"
+        )
 
 
-def test_a_correlation_that_is_a_little_low_is_told_of_exempt_trials_only() -> None:
-    rows = [(number, (v,), v) for number, v in zip(PLAIN, UPWARDS, strict=True)]
-    reversed_rows = [(number, (1.0 - v,), v) for number, (v,), _ in rows[:MIN_TRIALS]]
-    line = stopping_warning(study(*reversed_rows))
-    assert f"(correlation -1.00, {MIN_TRIALS} trials)" in line
-    assert stopping_warning(study(*reversed_rows[1:])) == ""
-    weak = [0.3, 0.1, 0.5, 0.2, 0.4]
-    shuffled = study(*((n, (v,), end) for v, (n, _, end) in zip(weak, rows, strict=False)))
-    assert found_in(shuffled) == [(2, MIN_TRIALS, 0.3, False)]
-    assert stopping_warning(shuffled) == ""
-    weak = [0.2, 0.5, 0.1, 0.3, 0.35, 0.8, 0.4, 0.25]
-    for numbers, is_told in ((PLAIN, False), (EXEMPT, True)):
-        view = study(*((n, (v,), end) for n, v, end in zip(numbers, weak, UPWARDS, strict=True)))
-        assert found_in(view) == [(2, ENOUGH_TRIALS, 0.286, is_told)]
-        assert bool(stopping_warning(view)) == is_told
-
-
-def test_the_rung_that_is_named_has_a_high_correlation() -> None:
-    weak = [0.2, 0.5, 0.1, 0.3, 0.35, 0.8, 0.4, 0.25]  # not low for trials that passed, nor high
-    line = warned(DOWNWARDS, weak, UPWARDS)
-    assert "use --min-epochs 18 (1.00)" in line
-    assert warned(DOWNWARDS, UPWARDS, weak).endswith("; use --pruner none")
-
-
-def test_too_few_complete_trials_are_told() -> None:
-    complete = (1, (0.5,), 0.5), (2, (0.6,), 0.6)
-    assert stopping_warning(study(*complete, pruned=28)) == (
-        "2 of 30 trials trained to the end, too few to know whether early stopping keeps the best; "
-        "more trials, a larger --min-epochs or --pruner none would show it"
-    )
-    assert stopping_warning(study(*complete, pruned=18)) == "", "a tenth of them"
-    assert stopping_warning(study(complete[0], pruned=18)) == "", "a short study"
-    without = replace(study(*complete, pruned=28), at_rungs={})
-    assert stopping_warning(without) == "", "it has no pruner"
+def test_what_a_few_trials_suggest_is_not_told() -> None:
+    passed = [number for number in range(1, 40) if not is_exempt(number)]
+    assert warned(exempt(DOWNWARDS, UPWARDS, numbers=passed)) == "", "the rung chose them"
+    assert warned(exempt(DOWNWARDS[1:], UPWARDS[1:])) == ""
+    weak = [0.3, 0.7, 0.1, 0.5, 0.6, 0.8, 0.2, 0.4]  # a correlation of 0, by chance
+    assert found_in(exempt(weak, UPWARDS))[0][2] == pytest.approx(0.0, abs=0.1)
+    assert warned(exempt(weak, UPWARDS)) == ""
+    assert warned(exempt(weak * 4, [*range(32)])) != "", "of four times as many it is evident"
 
 
 def test_the_status_and_the_end_of_a_run_have_the_warning_in_one_line() -> None:
-    rows = [(number, (1.0 - v,), v) for number, v in zip(PLAIN, UPWARDS, strict=True)]
-    view = study(*rows)
-    line = stopping_warning(view)
+    view = exempt(DOWNWARDS, UPWARDS)
+    line = warned(view)
     assert line in closing_text(view, DONE).splitlines()
     assert [each.strip() for each in status_text(view, now=0.0).splitlines()].count(line) == 1
-    fine = replace(view, at_rungs={})
+    fine = without_rungs(view)
     assert "mislead" not in closing_text(fine, DONE) + status_text(fine, now=0.0)
+
+
+@pytest.mark.parametrize(
+    ("at_two", "at_six", "expected"),
+    [
+        ([0.5] * 20, range(20), "all 20 trials are equal at epoch 2, so it tells nothing: `--mi"),
+        ([0.5] * 19 + [0.6], range(20), "19 of 20 trials are equal at epoch 2, so it tells noth"),
+        ([0.5] * 20, [0.5] * 20, "all 20 trials are equal at epoch 6, so it tells nothing: use a"),
+        ([0.5] * 17 + [0.6] * 3, range(20), ""),
+        ([0.5] * 19, range(19), ""),
+        (range(20), [0.5] * 20, ""),
+    ],
+)
+def test_a_rung_at_which_trials_are_equal_is_told(
+    at_two: Sequence[float], at_six: Sequence[float], expected: str
+) -> None:
+    trials = [
+        replace(trial(number, value=number, step=27), rungs={2: (float(two),), 6: (float(six),)})
+        for number, (two, six) in enumerate(zip(at_two, at_six, strict=True))
+    ]
+    view = replace(study(), trials=trials, rungs=(2, 6))
+    words = tie_remark(view).words
+    assert words.startswith(expected)
+    assert bool(words) == bool(expected)
+    never = [replace(each, value=0.5, rungs={2: (0.5,), 6: (0.5,)}) for each in trials]
+    assert tie_remark(replace(view, trials=never)).words == "", "no rung would tell more"
+
+
+@pytest.mark.parametrize(
+    ("noise", "most_told", "least_told"),
+    [(0.3, 0.01, 0.0), (0.6, 0.03, 0.0), (30.0, 1.0, 0.4), (-1.0, 1.0, 0.95)],
+)
+def test_the_rate_of_wrong_warnings_in_simulated_studies(
+    noise: float, most_told: float, least_told: float
+) -> None:
+    """The rung shows the end with some noise; with -1 it is turned over. 200 studies of 400 trials.
+
+    The true correlations are 0.96, 0.86, 0.03 and -1.0. Three in ten trials pass the rung.
+    """
+    told = 0
+    for seed in range(200):
+        rng = random.Random(f"{noise} {seed}")
+        ends = [rng.gauss(0.0, 1.0) for _ in range(400)]
+        rungs = [-end if noise < 0 else end + rng.gauss(0.0, noise) for end in ends]
+        limit = sorted(rungs)[280]
+        rows = [
+            (number, (at_rung,), end)
+            for number, (at_rung, end) in enumerate(zip(rungs, ends, strict=True))
+            if at_rung >= limit or is_exempt(number)
+        ]
+        told += bool(evident([stopping_remark(study(*rows))]))
+    assert 200 * least_told <= told <= 200 * most_told
 
 
 def test_why_a_trial_was_stopped_counts_those_that_were_there_before() -> None:
@@ -260,7 +286,11 @@ def stored_values(path: Path, goals: Goals = GOALS, **settings: Any) -> dict[int
         epochs=9,
         goals=goals_to_json(goals),
     )
-    return {rung: dict(values) for rung, values in Study(directory.path).view().at_rungs.items()}
+    found: dict[int, dict[int, float]] = {}
+    for each in Study(directory.path).view().trials:
+        for rung, (value,) in each.rungs.items():
+            found.setdefault(rung, {})[each.number] = value
+    return found
 
 
 TWO_GOALS = Goals((*GOALS.objectives, Goal("val_loss", Direction.MIN)))
@@ -269,7 +299,7 @@ TWO_GOALS = Goals((*GOALS.objectives, Goal("val_loss", Direction.MIN)))
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ({"pruner": "asha"}, {1: {0: 0.5}, 3: {0: 0.6}}),
+        ({"pruner": "asha"}, {1: {0: 0.5, 1: 0.3}, 3: {0: 0.6}}),
         ({"pruner": "asha", "min_epochs": 2}, {2: {0: 0.5}}),
         ({"pruner": "median", "min_epochs": 4}, {4: {0: 0.9}}),
         ({"pruner": "none"}, {}),
@@ -278,7 +308,7 @@ TWO_GOALS = Goals((*GOALS.objectives, Goal("val_loss", Direction.MIN)))
         ({"pruner": "asha", "goals": TWO_GOALS}, {}),
     ],
 )
-def test_a_study_has_the_values_of_complete_trials_at_its_rungs(
+def test_a_study_has_the_values_of_its_trials_at_its_rungs(
     tmp_path: Path, asked: dict[str, Any], found: dict[int, dict[int, float]]
 ) -> None:
     assert stored_values(tmp_path, **asked) == found

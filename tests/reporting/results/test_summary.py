@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from fake_study import GOALS, LivingMaster, attempt, parallel, trial
-from hptune.core.attempt import AttemptId, Cause, Outcome, Report
+from hptune.core.attempt import (
+    BEGINS_AGAIN,
+    NEVER_ASKED,
+    USED_UP,
+    AttemptId,
+    Cause,
+    Outcome,
+    Report,
+)
 from hptune.core.budget import Device, DeviceBudget, read_budget
 from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import Finish, FinishReason
@@ -63,6 +71,23 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome", "words"),
+    [
+        (NEVER_ASKED, Outcome.FINISHED, "--pruner stops nothing: trial 3 trained to its end"),
+        (f"50 s; 2 {BEGINS_AGAIN} 1", Outcome.RELEASED, f"trial 3: 50 s; 2 {BEGINS_AGAIN} 1"),
+        (f"{USED_UP}: epoch 2", Outcome.FINISHED, f"trial 3: {USED_UP}: epoch 2"),
+    ],
+)
+def test_status_says_once_what_attempts_tell_of_the_code(
+    reason: str, outcome: Outcome, words: str
+) -> None:
+    found = [attempt(n, ended_at=1040.0, outcome=outcome, reason=reason) for n in (3, 4)]
+    said = status_text(replace(VIEW, attempts=found), now=1100.0)
+    assert words in said
+    assert "trial 4" not in said
 
 
 def test_status_shows_the_last_packing_decision() -> None:

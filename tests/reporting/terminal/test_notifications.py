@@ -89,6 +89,24 @@ def test_a_line_says_that_a_worker_joined_that_it_left_and_that_it_was_lost() ->
     ]
 
 
+def test_trials_of_a_worker_that_left_continue_only_where_they_have_a_checkpoint() -> None:
+    notifications = Observing(has_checkpoint=lambda trial: trial == 0)
+    released = [
+        replace(
+            attempt(n, ended_at=1.0, outcome=Outcome.RELEASED, cause=Cause.RELEASED),
+            placement=replace(attempt(n).placement, worker=f"w{1 + (n == 3)}"),
+        )
+        for n in range(4)
+    ]
+    leaving = WorkerLeaving(1.0, "w1", "its walltime is over")
+    shown(notifications, joined(1), joined(2), at=0.0)
+    shown(notifications, leaving, attempts=tuple(released), at=100.0)
+    assert shown(notifications, left(1), at=200.0) == [
+        "the worker on node1 left (its walltime is over); 1 trial resumes from its last "
+        "checkpoint; 2 trials start again; now 1 worker"
+    ]
+
+
 def test_a_worker_that_is_back_by_the_time_the_ledger_is_written_was_lost_too() -> None:
     notifications = Observing()
     shown(notifications, joined(1), at=0.0)
@@ -199,14 +217,16 @@ def test_waiting_for_another_study_is_shown_once() -> None:
 
 
 def test_a_trial_over_its_memory_is_shown_once_with_what_to_do() -> None:
-    def using(size_bytes: float) -> Attempt:
+    def using(size_bytes: float, granted_bytes: int = 4_000_000_000) -> Attempt:
         usage = Usage(peak_memory_bytes=int(size_bytes), cpu_seconds=1.0, seconds=1.0)
         one = attempt(7)
-        placement = replace(one.placement, memory_bytes=4_000_000_000)
+        placement = replace(one.placement, memory_bytes=granted_bytes)
         return replace(one, placement=placement, usage=usage)
 
     notifications = Observing(memory_bytes=4_000_000_000)
     assert shown(notifications, attempts=(using(4e9),), at=0.0) == []
+    # As by `--mem-per-cpu` in a job: what was granted is unknown.
+    assert shown(notifications, attempts=(using(5e9, granted_bytes=0),), at=0.0) == []
     (line,) = shown(notifications, attempts=(using(5.2e9),), at=1.0)
     assert line.startswith("trial 7 uses 5.2 GB of memory, but --memory-per-trial is 4 GB")
     assert line.endswith("--memory-per-trial 7GB")
@@ -316,7 +336,10 @@ def test_trials_that_never_ask_whether_they_are_pruned_are_shown_once() -> None:
         deaf = attempt(number, outcome=Outcome.FINISHED, cause=Cause.RETURNED)
         notifications.observe([], [replace(deaf, reason=NEVER_ASKED)])
     (line,) = notifications.lines(0.0)
-    assert line.startswith("trial 2 trained to its end although --pruner asha had stopped it: it n")
+    assert line == (
+        "--pruner asha stops nothing: trial 2 trained to its end, and it never called "
+        "trial.should_stop(). Add after each trial.report: if trial.should_stop(): return"
+    )
 
 
 def test_results_with_misspelt_names_are_shown_once() -> None:
@@ -417,3 +440,46 @@ def test_a_lost_rank_has_one_line_though_its_attempt_ends_later() -> None:
     assert shown(notifications, ended, attempts=(lost,), at=200.0) == [
         "trial 3 on n1.org+n2: w2 is gone; it will be retried"
     ]
+
+
+@pytest.mark.parametrize("pruner", ["none", "asha"])
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ((1, 2, 3), ""),
+        ((2, 5, 9), ""),
+        ((0, 1, 2), "reports epoch 0, but a report says how many are done, from 1"),
+        ((-3, -2), "reports epoch -3, but"),
+        ((9, 8, 7), "reports epoch 8 after epoch 9. Epochs must rise: only the first ones are"),
+        ((1, 2, 1, 2), "reports epoch 1 after epoch 2."),
+        ((1, 1, 1), "reports epoch 1 after epoch 1."),
+        ((9, 10, 11), "reports epoch 11, but a trial has 10 (--epochs): --pruner asha compares"),
+        ((100, 200), "reports epoch 100, but a trial has 10 (--epochs)"),
+    ],
+)
+def test_steps_that_do_not_count_what_is_done_are_told_once(
+    steps: tuple[int, ...], expected: str, pruner: str
+) -> None:
+    notifications = Observing(pruner=pruner, objectives=["loss"], epochs=10, step_word="epoch")
+    reports = [
+        Reported(0.0, AttemptId(number, 0), Report(step, {"loss": 0.5}))
+        for number in (7, 8)
+        for step in steps
+    ]
+    lines = shown(notifications, *reports, at=0.0)
+    if "--epochs" in expected and pruner == "none":
+        expected = ""  # nothing is compared
+    assert len(lines) == bool(expected)
+    assert not expected or lines[0].startswith(f"trial 7 {expected}")
+    is_misled = pruner == "asha" and "after epoch" in expected
+    assert ("also by --pruner asha" in "".join(lines)) == is_misled
+
+
+def test_steps_may_begin_again_in_a_later_attempt_and_without_the_objective() -> None:
+    notifications = Observing(pruner="asha", objectives=["loss"], epochs=10, step_word="epoch")
+    steps = [(0, 3, "loss"), (0, 3, "other"), (0, 2, "other"), (1, 4, "loss"), (1, 1, "loss")]
+    reports = [
+        Reported(0.0, AttemptId(7, attempt), Report(step, {metric: 0.5}))
+        for attempt, step, metric in steps
+    ]
+    assert shown(notifications, *reports, at=0.0) == []

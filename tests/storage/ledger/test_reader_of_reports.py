@@ -18,13 +18,13 @@ from stored_study import curve, stored
 def test_a_follower_reads_each_report_of_its_metric_once(tmp_path: Path) -> None:
     directory = stored(tmp_path / "study", events=curve(0, [0.5, 0.6]))
     reader = LedgerReader(directory)
-    followed = FollowedReports(reader, "val_accuracy")
-    assert [(row.step, row.value) for row in followed.rows()] == [(1, 0.5), (2, 0.6)]
+    followed = FollowedReports("val_accuracy")
+    assert [(row.step, row.value) for row in followed.rows(reader)] == [(1, 0.5), (2, 0.6)]
     with Ledger.open(directory) as ledger:
         ledger.append(curve(1, [0.7]))
-    assert [(row.trial, row.step) for row in followed.rows()] == [(0, 1), (0, 2), (1, 1)]
+    assert [(row.trial, row.step) for row in followed.rows(reader)] == [(0, 1), (0, 2), (1, 1)]
     all_rows = [row for row in reader.reports() if row.metric == "val_accuracy"]
-    assert list(followed.rows()) == all_rows
+    assert list(followed.rows(reader)) == all_rows
     first, last = reader.reports_after(0, metric="val_loss", most=2)
     rest, end = reader.reports_after(last, metric="val_loss", most=2)
     assert [row.trial for row in (*first, *rest)] == [0, 0, 1]
@@ -55,7 +55,7 @@ def test_the_last_report_of_each_attempt_of_trials_in_some_states(tmp_path: Path
     assert reader.last_reports([TrialState.PAUSED]) == {}
 
 
-def test_the_best_value_by_a_step_of_complete_trials(tmp_path: Path) -> None:
+def test_the_best_value_by_a_step_of_trials_that_reached_it(tmp_path: Path) -> None:
     events = [
         *curve(0, [0.4, 0.2, 0.9]),
         *curve(1, [0.5]),
@@ -71,8 +71,8 @@ def test_the_best_value_by_a_step_of_complete_trials(tmp_path: Path) -> None:
     trials = [trial(number, states.get(number, TrialState.COMPLETE)) for number in range(5)]
     reader = LedgerReader(stored(tmp_path / "study", trials, events=events))
     highest, lowest = (Goal("val_accuracy", each) for each in (Direction.MAX, Direction.MIN))
-    assert reader.best_by(1, goal=highest) == {0: 0.4, 1: 0.5, 3: 0.8}
-    assert reader.best_by(2, goal=highest) == {0: 0.4, 1: 0.6}, "trial 3 did not reach it"
-    assert reader.best_by(2, goal=lowest) == {0: 0.2, 1: 0.3}
+    assert reader.best_by(1, goal=highest) == {0: 0.4, 1: 0.5, 2: 0.1, 3: 0.8}
+    assert reader.best_by(2, goal=highest) == {0: 0.4, 1: 0.6, 2: 0.1}, "trial 3 did not reach it"
+    assert reader.best_by(2, goal=lowest) == {0: 0.2, 1: 0.3, 2: 0.1}
     assert reader.best_by(9, goal=highest) == {}
     assert reader.best_by(1, goal=Goal("other", Direction.MIN)) == {}

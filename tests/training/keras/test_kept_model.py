@@ -86,6 +86,29 @@ def test_a_model_whose_fit_returned_the_result_is_as_fit_left_it(
     assert error(model) == pytest.approx(result.ending.metrics["error"], abs=1e-6)
 
 
+def test_a_model_whose_training_ended_by_itself_is_as_after_its_best_epoch(
+    attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("keras")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    text = (
+        RETURNS_A_DICT[: RETURNS_A_DICT.index("def fit")]
+        + """
+FIT = {"callbacks": [keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=1e9)]}
+
+def load_data():
+    return (X, Y), (X, Y)
+"""
+    )
+    text = text.replace('OBJECTIVE = "error"', 'OBJECTIVE = "val_loss"')
+    result = attempts.run(text, objectives=["val_loss:min"], epochs=9, keep_last=True)
+    assert result.ending.ended_early, result.log
+    (result.directory / "model.keras").unlink()
+    model = load_kept(result.directory, check_path(tmp_path / "model.py"), (), {"unused": 1})
+    error = sys.modules.pop("model").error
+    assert error(model) == pytest.approx(result.ending.metrics["val_loss"], abs=1e-6)
+
+
 def test_a_model_that_is_not_the_best_is_not_kept(attempts: Attempts) -> None:
     result = attempts.run(BUILD + DATA, incumbents=[Score((0.0,))])
     assert result.ending.cause is Cause.RETURNED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 from hptune.core.attempt import Halt
 from hptune.core.meeting import Member
-from hptune.worker.forkserver import environment
-from hptune.training.ports import ReservedPorts
+from hptune.training.parallel import ranks as ranks_module
 from hptune.training.parallel.ranks import RankLost, Ranks, RanksOutOfStep
+from hptune.training.ports import ReservedPorts
+from hptune.worker.forkserver import environment
 from rank_processes import RankFailed, run_ranks
 from rank_threads import HERE, together
 
@@ -80,6 +82,53 @@ def test_a_rank_that_is_gone_is_an_error_of_the_others() -> None:
     lost, _ = together(2, call)
     assert isinstance(lost, RankLost)
     assert str(lost) == "rank 1 of this trial is gone"
+
+
+@pytest.mark.parametrize("halt", [None, Halt.PRUNE])
+def test_rank_0_may_ask_alone_however_often(monkeypatch: pytest.MonkeyPatch, halt: Halt) -> None:
+    monkeypatch.setattr(ranks_module, "_AGREE_SECONDS", 0.0)  # a message for each call
+
+    def call(ranks: Ranks) -> Halt | None:
+        asked = None
+        if ranks.rank:
+            ranks._peers[0]._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            asked_all.wait(60)
+        else:
+            ranks._peers[0]._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            for step in range(20_000):
+                asked = ranks.agree(halt if step == 19_999 else None)
+            asked_all.set()
+        ranks.finish()
+        return asked
+
+    asked_all = threading.Event()
+
+    assert together(2, call) == [halt, None]
+
+
+def test_a_rank_that_has_asked_must_ask_on() -> None:
+    def call(ranks: Ranks) -> None:
+        for _ in range(1 if ranks.rank else 1_000):
+            ranks.agree(None)
+        ranks.finish()
+
+    _, error = together(2, call)
+    assert isinstance(error, RanksOutOfStep)
+    assert "rank 1 had finished its training when rank 0 asked whether to stop" in str(error)
+
+
+def test_a_rank_that_ends_before_rank_0_leaves_no_result() -> None:
+    def call(ranks: Ranks) -> None:
+        if ranks.rank:
+            ranks.close()
+            ended.set()
+            return
+        ended.wait()
+        ranks.finish()
+
+    ended = threading.Event()
+    lost, _ = together(2, call)
+    assert isinstance(lost, RankLost)
 
 
 def test_different_calls_are_an_error_that_says_so() -> None:

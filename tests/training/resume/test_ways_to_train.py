@@ -405,18 +405,20 @@ def test_code_that_does_not_come_to_the_fit_of_its_checkpoint_begins_again(
     assert put.attempt(number=2).steps == [1, 2, 3]
 
 
-@pytest.mark.parametrize("stops_early", [False, True])
-def test_only_a_training_of_all_its_epochs_keeps_the_last_one(
-    attempts: Attempts, tmp_path: Path, stops_early: bool
+@pytest.mark.parametrize(
+    ("stops_early", "keeps_last"), [(False, True), (True, True), (True, False)]
+)
+def test_a_training_keeps_its_last_epoch_if_its_model_may_be_needed(
+    attempts: Attempts, tmp_path: Path, stops_early: bool, keeps_last: bool
 ) -> None:
     put = Put(attempts, tmp_path, SMALL + (STOPS_EARLY if stops_early else FIT))
-    result = put.attempt(keep_last=True)
+    result = put.attempt(keep_last=keeps_last)
     assert result.ending.cause is Cause.RETURNED, result.log
     assert (result.steps[-1] < EPOCHS) == stops_early
     assert result.ending.ended_early is stops_early
-    kept = [] if stops_early else [EPOCHS - 1, EPOCHS]
     resume = result.directory / "resume"
-    assert sorted(int(path.stem) for path in resume.glob("*.ckpt")) == kept
+    kept = sorted(int(path.stem) for path in resume.glob("*.ckpt"))
+    assert kept[-1:] == result.steps[-1:] * keeps_last
 
 
 BACKUP = FIT.replace("*callbacks", '*callbacks, keras.callbacks.BackupAndRestore("backup")')

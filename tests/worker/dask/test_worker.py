@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
+import os
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +16,8 @@ from distributed import Scheduler
 from distributed.scheduler import heartbeat_interval
 
 from hptune.core.resources import Capacity
+from hptune.errors import StudyError
+from hptune.worker.dask import worker
 from hptune.worker.dask.worker import HEARTBEAT_SECONDS, _seconds_to_near_end, _Worker
 
 REFUSED = SimpleNamespace(announcement=object(), is_accepted=False)
@@ -64,3 +70,49 @@ def test_a_signal_is_explained_by_the_walltime_when_that_announces_its_end(
     monkeypatch.setenv("HPTUNE_WORKER_ENDS_AT", str(int(time.time()) + seconds_left))
     monkeypatch.setenv("HPTUNE_WORKER_NOTICE", notice)
     assert (_seconds_to_near_end() is not None) == is_near
+
+
+ADDRESS = "tls://10.9.8.7:1"
+
+
+@pytest.mark.parametrize(
+    ("error", "waits", "ends"),
+    [
+        (
+            errno.ENETUNREACH,
+            f"waiting for a scheduler at {ADDRESS} (by FILE): Network is unreachable",
+            f"{ADDRESS} cannot be reached from this machine (Network is unreachable); 0 s have",
+        ),
+        (
+            errno.ECONNREFUSED,
+            f"waiting for a scheduler at {ADDRESS} (by FILE): Connection refused",
+            "no scheduler answered at FILE within 0 s. Start one with `hptune scheduler`, or cont",
+        ),
+        (
+            None,
+            "waiting for a scheduler at FILE, which this machine does not see",
+            "no scheduler answered at FILE within 0 s. Start one with ",
+        ),
+    ],
+    ids=["no route", "master gone", "file hidden"],
+)
+def test_a_worker_says_at_once_which_address_it_cannot_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int | None, waits: str, ends: str
+) -> None:
+    def unreached(_: str, **__: float) -> str:
+        raise OSError(error, os.strerror(error or 0))
+
+    file, said = tmp_path / "scheduler.json", list[str]()
+    if error is not None:
+        file.write_text(json.dumps({"address": ADDRESS}))
+    monkeypatch.setattr(worker, "reach", unreached)
+    options: Any = SimpleNamespace(scheduler=str(file), death_timeout_seconds=0.0)
+    offer: Any = SimpleNamespace(note="")
+
+    async def joined() -> None:
+        await worker._Joining(options, offer, said.append, tmp_path, is_quiet=True)._joined()
+
+    with pytest.raises(StudyError) as ended:
+        asyncio.run(joined())
+    assert [line.replace(str(file), "FILE") for line in said] == [waits]
+    assert ended.value.message.replace(str(file), "FILE").startswith(ends)

@@ -11,7 +11,7 @@ import pytest
 from hptune.core.attempt import Cause, Ending, Halt
 from hptune.training.context import AttemptStopped, NonFiniteMetric, TrialPruned, UnknownMetric
 from hptune.training.resume.checkpoint import NoRoom
-from hptune.worker.forkserver.error_causes import Where, cause_of, ending_of, pruned_ending
+from hptune.worker.forkserver.error_causes import Where, cause_of, ending_by_order, ending_of
 
 
 def named(name: str, text: str, base: type[Exception] = Exception) -> Exception:
@@ -138,9 +138,11 @@ def test_errors_of_the_disk_are_not_the_configurations_fault(tmp_path: Path) -> 
 
 
 def test_code_that_says_pruned_has_the_cause_that_the_study_gave() -> None:
-    assert pruned_ending(ValueError(), None) is None
+    assert ending_by_order(ValueError(), None) is None
     for halt, cause in ((None, Cause.PRUNED), (Halt.PAUSE, Halt.PAUSE.cause)):
-        assert pruned_ending(TrialPruned("poor"), halt) == Ending(cause, reason="TrialPruned: poor")
+        assert ending_by_order(TrialPruned("poor"), halt) == Ending(
+            cause, reason="TrialPruned: poor"
+        )
 
 
 @pytest.mark.parametrize(

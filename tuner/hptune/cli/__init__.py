@@ -120,7 +120,10 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     elif found:
         hint = f". Did you mean {' or '.join(f'--{name}' for name in found)}?"
     else:
-        hint = ". --help lists all options."
+        has_all = any("--help-all" in each.opts for each in shown)
+        hint = f". --help{'-all' * has_all} lists all options."
+        if any(param.name == "script_arguments" for param in params):
+            hint = hint[:-1] + "; those of a script of KerasTuner follow a --."
     return f"No such option {error.option_name}{hint}"
 
 

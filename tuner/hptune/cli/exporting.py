@@ -152,7 +152,7 @@ def report(directory: Path, *, file_format: str | None, output: Path | None) -> 
     study = Study(directory)
     path = directory / f"report.{chosen}" if output is None else output
     make = study.report_markdown if chosen == "md" else study.report_html
-    page = make().encode()
+    page = text.without_controls(make()).encode()  # a study's names may be anybody's
     if output is None:
         write_beside_study(path, page, mark=_MARKS[chosen])
     else:

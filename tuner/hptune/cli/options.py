@@ -87,11 +87,25 @@ class KindType(click.ParamType[Any]):
 
 
 class SectionedOption(click.Option):
-    """An option that is listed under a heading of its command's help."""
+    """An option that is listed under a heading of its command's help.
 
-    def __init__(self, *names: Any, section: Section = Section.OTHERS, **others: Any) -> None:
+    Args:
+        names: Those of the option, as click takes them.
+        section: The heading.
+        is_rare: Whether only `--help-all` lists it.
+        others: What else click's option takes.
+    """
+
+    def __init__(
+        self,
+        *names: Any,
+        section: Section = Section.OTHERS,
+        is_rare: bool = False,
+        **others: Any,
+    ) -> None:
         super().__init__(*names, **others)
         self.section = section
+        self.is_rare = is_rare
 
 
 def option_in(section: Section, *names: str, **others: Any) -> Callable[[Command], Command]:
@@ -105,14 +119,47 @@ class SectionedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections in their order."""
         found: dict[str, list[tuple[str, str]]] = {section: [] for section in Section}
+        left_out = 0
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record is not None:
+            if record is None:
+                continue
+            if getattr(param, "is_rare", False) and not wants_all(ctx):
+                left_out += 1
+            else:
                 found[getattr(param, "section", Section.OTHERS)].append(record)
         for section, records in found.items():
             if records:
                 with formatter.section(section):
                     formatter.write_dl(records)
+        if left_out:
+            formatter.write_paragraph()
+            formatter.write_text(f"{left_out} more options: `{ctx.command_path} --help-all`")
+
+
+_HELP_ALL = "hptune.help_all"
+
+
+def wants_all(ctx: click.Context) -> bool:
+    """Return whether the help that is written is to list the rare options too."""
+    return _HELP_ALL in ctx.meta
+
+
+def _show_all(ctx: click.Context, _option: click.Parameter, is_given: Any) -> None:
+    if is_given and not ctx.resilient_parsing:
+        ctx.meta[_HELP_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_help_all = click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options and exit.",
+)
 
 
 def setting_option(name: str) -> Callable[[Command], Command]:
@@ -133,11 +180,12 @@ def setting_options(*names: str) -> Callable[[Command], Command]:
 
 def settings_options(command: Command) -> Command:
     """Add the options of all settings; those not given are None."""
-    return setting_options(*BY_NAME)(command)
+    return setting_options(*BY_NAME)(_help_all(command))
 
 
 def resumable_options(command: Command) -> Command:
     """Add the options of the settings that a resumed study may change; refuse the others."""
+    command = _help_all(command)
     for setting in reversed(SETTINGS):
         command = (_option if setting.resumable else _refused_option)(setting)(command)
     return command
@@ -161,7 +209,8 @@ def _option(setting: Setting, *, default_text: str = "") -> Callable[[Command], 
             )
         return None if given in (None, ()) else setting.read(given)
 
-    return option_in(setting.section, setting.flag, setting.name, callback=read, help=text, **shape)
+    shape |= {"callback": read, "is_rare": setting.is_rare, "help": text}
+    return option_in(setting.section, setting.flag, setting.name, **shape)
 
 
 def _refused_option(setting: Setting) -> Callable[[Command], Command]:

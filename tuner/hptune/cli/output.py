@@ -25,14 +25,17 @@ INTERRUPTED = 130
 
 
 def echo(content: str | dict[str, object]) -> None:
-    """Print a text, or plain values as JSON."""
-    if not isinstance(content, str):
-        from ..text import is_utf8
+    """Print a text, or plain values as JSON; no control characters of a study reach a terminal."""
+    from ..text import harmless, is_utf8
 
+    if not isinstance(content, str):
         is_ascii = not is_utf8(sys.stdout)  # escapes lose nothing
-        content = json.dumps(content, indent=2, ensure_ascii=is_ascii, allow_nan=False)
+        found = json.dumps(content, indent=2, ensure_ascii=is_ascii, allow_nan=False)
+        if not is_ascii and harmless(found) != found:
+            found = json.dumps(content, indent=2, allow_nan=False)
+        content = found
     with output_errors():
-        click.echo(content)
+        click.echo(harmless(content))
 
 
 def open_standard_streams() -> None:
@@ -98,12 +101,14 @@ def output_errors() -> Iterator[None]:
 
 def show_error(error: HptuneError) -> None:
     """Print an error; the user's traceback, if there is one, comes first."""
+    from ..text import harmless, without_controls
+
     detail = _without_repetition(error.detail, error.message)
     detail = f"{detail}\n\n" if detail else ""
     word = "Error:"
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         word = click.style(word, fg="red", bold=True)
-    print_last(f"{detail}{word} {error.message}", sys.stderr)
+    print_last(f"{harmless(detail)}{word} {without_controls(error.message)}", sys.stderr)
 
 
 def _without_repetition(detail: str, message: str) -> str:

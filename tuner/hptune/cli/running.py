@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,15 +22,16 @@ from .options import (
     resumable_options,
     settings_options,
     study_directory,
+    wants_all,
 )
 from .output import INTERRUPTED, echo, print_last
+from .programs import program, refuse_arguments, run_script, source_of_program, written
 
 if TYPE_CHECKING:
     from ..config.settings import StudySettings
     from ..master.observers import RunDisplay
     from ..master.run import RunResult
     from ..storage.directory import StudyDirectory
-    from ..user_code.model_file import ObjectiveSource
 
 
 class _RecordedCommand(SectionedCommand):
@@ -61,20 +62,36 @@ def _arguments(*more: str) -> list[str]:
     return [name, *more, *words]  # what follows a "--" is no option
 
 
+_RARE_LISTS = ("Clusters", "Executors")
+"""What only the rare options name."""
+
+
 class _RunCommand(_RecordedCommand):
     """The command `run`, whose help ends with what settings name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; those of a script follow a `--`."""
+        rest = super().parse_args(ctx, [*args])
+        if (given := ctx.params["script_arguments"]) and "--" not in args:
+            raise UsageError(f"unexpected arguments: {' '.join(given)}; a study has one MODEL_FILE")
+        return rest
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the lists of what settings name, such as search methods."""
         from ..config.reference import NAMED, summaries
 
         for title, registry in NAMED.items():
+            if title in _RARE_LISTS and not wants_all(ctx):
+                continue
             with formatter.section(title):
                 formatter.write_dl([*summaries(registry).items()])
 
 
 @click.command(cls=_RunCommand, short_help="Start a study and run it to its end.")
 @click.argument("model_file", type=PathType(path_type=Path), required=False)
+@click.argument(
+    "script_arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT_ARGUMENTS...]"
+)
 @option_in(
     Section.GOAL,
     "--command",
@@ -100,6 +117,7 @@ class _RunCommand(_RecordedCommand):
 @settings_options
 def run(
     model_file: Path | None,
+    script_arguments: tuple[str, ...],
     command: str | None,
     space: Path | None,
     study: Path | None,
@@ -114,7 +132,7 @@ def run(
     hptune run model.py                               50 trials, as many at once as fit
     hptune run model.py --trials 200 --pruner asha    stop poor trials early
     hptune run model.py --timeout 8h --study DIR      for eight hours, stored in DIR
-    hptune run script.py                              a script of KerasTuner, as it is
+    hptune run script.py -- --tune                    a script of KerasTuner, as it is
     hptune run --command "python train.py --lr {lr}" --space space.toml --objective val_loss
 
     MODEL_FILE defines the hyperparameters and the training; see `hptune --help`.
@@ -130,139 +148,32 @@ def run(
         python = given.get("python", "")
         source = check_path(model_file, python)
         if not given.get("entry") and is_keras_tuner_script(check_syntax(model_file, python)):
-            _run_script(model_file, _given(options), study=study, quiet=quiet, detach=detach)
+            run_script(
+                model_file,
+                script_arguments,
+                _given(options),
+                study=study,
+                quiet=quiet,
+                detach=detach,
+            )
             return
+        refuse_arguments(script_arguments, model_file.name)
         settings = StudySettings(source=source, **given)
         directory = _directory(study, model_file.stem)
         _start(settings, directory, study=study, quiet=quiet, detach=detach)
         return
-    settings, text, name = _program(model_file, command, space, given)
-    is_parallel = max(settings.fixed_processes or 1, settings.nodes_per_trial or 1) > 1
-    if settings.chooses_split:
-        raise UsageError(
-            f"{settings.splitting_option} is auto, which measures the training steps of a Keras "
-            "model, and those of --command cannot be measured; give a number of GPUs or cores"
-        )
-    if is_parallel:
-        raise UsageError(
-            "--command runs one program for each trial; leave out --processes-per-trial and "
-            "--nodes-per-trial, and let it start its processes, as torchrun does"
-        )
+    refuse_arguments(script_arguments, "--command")
+    settings, text, name = program(model_file, command, space, given)
     directory = _directory(study, name)
-    with _written(directory, text):
-        settings = replace(settings, source=_source_of_program(directory.path))
+    with written(directory, text):
+        settings = replace(settings, source=source_of_program(directory.path))
         _start(settings, directory, study=study, quiet=quiet, detach=detach)
-
-
-def _run_script(
-    script: Path, given: dict[str, Any], *, study: Path | None, quiet: bool, detach: bool
-) -> None:
-    """Run a script of KerasTuner, with what the user gave in place of what the script says."""
-    from ..config.settings import BY_NAME
-    from ..keras_tuner.script import run_script
-
-    if detach:
-        raise UsageError(
-            f"--detach is given, but {script} is a script of KerasTuner, which runs where it is "
-            "started; submit a job that runs `hptune run`, or write a model file "
-            "(`hptune help model-file`)"
-        )
-    settings = {BY_NAME[name].argument: value for name, value in given.items()}
-    if study is not None:
-        settings["directory"] = study
-    if quiet:
-        settings["quiet"] = True
-    else:
-        click.echo(f"{script} is run as it is, with hptune in place of KerasTuner", err=True)
-    try:
-        run_script(script, settings)
-    except KeyboardInterrupt as error:
-        print_last(str(error) or "interrupted", sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
 
 
 def _directory(study: Path | None, name: str) -> StudyDirectory:
     from ..storage.directory import StudyDirectory
 
     return StudyDirectory.free(name) if study is None else StudyDirectory(study)
-
-
-def _program(
-    model_file: Path | None, command: str | None, space: Path | None, given: dict[str, Any]
-) -> tuple[StudySettings, str, str]:
-    """Return the settings, the model file that runs the user's program, and a name for it."""
-    from ..config.plugins import find_cluster
-    from ..config.settings import StudySettings
-    from ..user_code import programs
-
-    if model_file is not None or command is None or space is None:
-        found = [
-            name
-            for name, value in (("MODEL_FILE", model_file), ("--command", command))
-            if value is not None
-        ] + (["--space"] if space else [])
-        if found == ["--command"]:
-            raise UsageError(
-                "--command is given, but --space is missing: name a TOML file with the "
-                "hyperparameters, such as --space space.toml"
-            )
-        given_text = f"{' and '.join(found) or 'nothing to tune'} {'are' if found[1:] else 'is'}"
-        raise UsageError(
-            f"{given_text} given; allowed is a MODEL_FILE, such as `hptune run model.py`, or "
-            "--command together with --space"
-        )
-    if not given.get("objectives"):
-        raise UsageError(
-            "--command needs --objective with the name of a metric that the program reports, such "
-            "as --objective val_loss"
-        )
-    arguments = programs.read_command(command)
-    if programs.runs_elsewhere(arguments):
-        given = {"pack": "off", **given}
-    settings = StudySettings(source=_source_of_program(Path()), **given)
-    if find_cluster(settings).is_local:
-        programs.check_program(arguments)
-    return settings, programs.model_file(command, space), programs.name_of(arguments)
-
-
-def _source_of_program(directory: Path) -> ObjectiveSource:
-    from ..user_code.model_file import ObjectiveSource, SourceKind
-    from ..user_code.programs import PROGRAM_FILE
-
-    return ObjectiveSource(SourceKind.FILE, str(directory / PROGRAM_FILE))
-
-
-@contextlib.contextmanager
-def _written(directory: StudyDirectory, text: str) -> Iterator[None]:
-    """Write a model file into the study's directory; it goes if there is no study in the end.
-
-    Raises:
-        UsageError: There is another file of that name.
-    """
-    from ..files.file_errors import storage_errors
-    from ..storage.directory import study_exists
-
-    if directory.database.exists():
-        raise study_exists(directory)
-    path = Path(_source_of_program(directory.path).path)
-    directory.make()
-    try:
-        with storage_errors(directory.path):
-            try:
-                with path.open("x", encoding="utf-8") as file:
-                    directory.draft(path)
-                    file.write(text)
-            except FileExistsError:
-                # The same file may be of a run that was killed before its study began.
-                if path.read_bytes() != text.encode():
-                    raise UsageError(
-                        f"the study in {directory} needs a file {path.name} of its own, and there "
-                        "is another one; choose another directory with --study, or move that file"
-                    ) from None
-        yield
-    finally:
-        if not directory.has_ledger:
-            directory.give_up()
 
 
 def _start(
@@ -279,6 +190,8 @@ def _start(
         if detach:
             from ..master.detached import detach_new
 
+            # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that no folder is left.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             if sys.stderr.isatty():  # it takes some seconds
                 _note(f"reading {Path(settings.source.path).name} and its data …")
             where = [] if study else ["--study", str(directory.path)]

@@ -27,7 +27,7 @@ class Cluster(abc.ABC):
 
         prepare(notify)              waits for what brings the workers
         open(run)                    connects to the workers, or starts them
-        check_trial(resources)       before the user's code is read, and after
+        check_trial(resources)       when the user's code is read, before the study is made
         executor(layout, access)     an open executor; the same one at every call
         exclude({})                  before any worker is sought, and whenever others are
         scale_up(resources, 40)      begins to find workers for 40 trials

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check, job_kinds
+from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check, check_scripts, job_kinds
 from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.config import read_config
-from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError
+from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError, SubmissionError
 from hptune_jobqueue.job_reports import JobLine
 from hptune_jobqueue.master import MasterOrder, notice_seconds, planned_master_script
 from hptune_jobqueue.nodes import Partition
@@ -120,7 +120,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         return f"in at most {jobs} ({names})"
 
     def check_trial(self, resources: Resources) -> None:
-        """Check that a job can hold a trial."""
+        """Check that a job can hold a trial, and that Slurm takes its script."""
         with translated_errors():
             self.jobs.check_need(_need(resources))
 
@@ -154,7 +154,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         return jobs_line(self.jobs.shown(), self.jobs.problems(), now=now)
 
     def prepare(self, notify: Notify) -> None:
-        """Have Slurm check the jobs; wait while it does not answer.
+        """Look at what Slurm has; wait while it does not answer.
 
         A master that is a job waits until its time is up: nobody is there to start it again.
         """
@@ -247,6 +247,8 @@ def check_jobs(
     max_jobs: int | None,
     resources: Resources,
     notify: Callable[[str], None],
+    *,
+    is_certain: bool,
 ) -> None:
     """Check the jobs beside that of a master, and wait while Slurm does not answer.
 
@@ -256,30 +258,27 @@ def check_jobs(
         config: The slurm.toml.
         study: The study's directory.
         max_jobs: How many jobs there may be at once.
-        resources: What a trial holds; what only the model file states may be missing.
-        notify: Takes a line for the user if Slurm does not answer.
+        resources: What a trial holds.
+        notify: Takes a line for the user if Slurm does not answer, or if it would refuse such a
+            job and trials may hold something else.
+        is_certain: Whether trials hold just this. If not, the model file may say otherwise.
 
     Raises:
         UsageError: The slurm.toml is wrong, no job holds a trial, or Slurm would refuse a job (in
             its words).
     """
-    order, need = _order(config, study, max_jobs), _need(resources)
-    order = replace(order, has_master_job=True)
+    order = replace(_order(config, study, max_jobs), has_master_job=True)
     with translated_errors():
+        partitions = answer_of(lambda: check(order), notify=notify, seconds=_PATIENCE_SECONDS)
         try:
-            answer_of(lambda: check(order, need), notify=notify, seconds=_PATIENCE_SECONDS)
-        except ConfigError:
-            # The model file, which is not read yet, may say that a trial needs no GPU.
-            if need.gpus is not None or not _is_accepted(order, replace(need, gpus=0.0)):
+            check_scripts(order, partitions, _need(resources))
+        except (ConfigError, SubmissionError) as error:
+            if is_certain:
                 raise
-
-
-def _is_accepted(order: ClusterOrder, need: Need) -> bool:
-    try:
-        check(order, need)
-    except ConfigError:
-        return False
-    return True
+            notify(
+                f"{error}. This is submitted nevertheless: the model file, which is read where "
+                "the job runs, may ask for another one"
+            )
 
 
 def _order(

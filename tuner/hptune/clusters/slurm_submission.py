@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hptune_jobqueue.config import SlurmConfig, read_config
@@ -27,7 +27,7 @@ def submit(
     settings: StudySettings,
     directory: StudyDirectory,
     arguments: Sequence[str],
-    check: Callable[[], None],
+    check: Callable[[], Mapping[str, object] | None],
     notify: Callable[[str], None],
 ) -> str:
     """Submit the master of a study as a job; returns where to look, as text for the user.
@@ -36,7 +36,8 @@ def submit(
         settings: What the user asked for.
         directory: Where the study is, or is to be.
         arguments: The arguments of `hptune` for the same run in the foreground.
-        check: Reads the user's code here, and raises an error if it cannot be used.
+        check: Reads the user's code here, and returns its constants; None if its Python is only
+            where the job runs. Raises an error if the code cannot be used.
         notify: Takes a line for the user: Slurm does not answer, which is waited for, or the
             code cannot be used here.
 
@@ -49,10 +50,17 @@ def submit(
     assert settings.slurm, "the cluster was checked"
     path = Path(settings.slurm)
     with translated_errors(), storage_errors(directory.path):
-        resources = trial_resources(settings, None, UNLIMITED, is_certain=False)
-        check_jobs(path, directory.path, settings.max_jobs, resources, notify)
         config = read_config(path)
-        _check_code(check, config, notify)
+        constants = _check_code(check, config, notify)
+        declared = None if constants is None else constants.get("RESOURCES")
+        check_jobs(
+            path,
+            directory.path,
+            settings.max_jobs,
+            trial_resources(settings, declared, UNLIMITED, is_certain=False),
+            notify,
+            is_certain=constants is not None,
+        )
         directory.make()
         order = MasterOrder(
             config=config,
@@ -70,17 +78,19 @@ def submit(
 
 
 def _check_code(
-    check: Callable[[], None], config: SlurmConfig, notify: Callable[[str], None]
-) -> None:
-    """Check the user's code here, if the master's job has the same Python.
+    check: Callable[[], Mapping[str, object] | None],
+    config: SlurmConfig,
+    notify: Callable[[str], None],
+) -> Mapping[str, object] | None:
+    """Check the user's code here, if the master's job has the same Python; returns its constants.
 
     Raises:
         UsageError: The job could not use it.
     """
     if config.master.keys() & _OTHER_PYTHON:
-        return
+        return None
     try:
-        check()
+        return check()
     except HptuneError as error:
         if config.master.keys() & _OTHER_ENVIRONMENT:
             why = "environment is another one (modules, environment or prologue in slurm.toml)"
@@ -90,6 +100,7 @@ def _check_code(
             why = "machine is another one"
         found = error.message.rstrip(".")
         notify(f"on this machine, {found}. The job is submitted nevertheless, because its {why}")
+        return None
 
 
 def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:

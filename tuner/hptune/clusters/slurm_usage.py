@@ -12,6 +12,7 @@ from .jobs import jobs_name
 
 _HOUR = 3600.0
 _KILOWATT_HOUR = 3.6e6
+_UNMEASURED = "not measured here, or not before the jobs end"
 
 
 def usage_lines(
@@ -48,7 +49,7 @@ def usage_lines(
         ("jobs", "1 has started" if usage.jobs == 1 else f"{usage.jobs} have started"),
         ("allocated", _hours(cores, gpus)),
         ("held by trials", _hours(core_hours, gpu_hours, cores, gpus)),
-        ("processor time", _hours(used, 0.0, cores)),
+        ("processor time", _hours(used, 0.0, cores) if used else _UNMEASURED),
     ]
     if usage.energy_joules:
         lines.append(("energy", f"{amount(usage.energy_joules / _KILOWATT_HOUR)} kWh"))

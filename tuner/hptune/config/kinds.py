@@ -286,7 +286,7 @@ def _meant(text: str) -> Any:
     """Return the value of a text that is JSON, as a shell gives all values; else the text."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -130,13 +130,12 @@ def resolve_goals(
         UsageError: Something is not valid, or a direction is not known.
     """
     constants = found.constants
-    named = tuple(objectives) or _texts(constants.get("OBJECTIVE"))
-    conditions = tuple(constraints) or _texts(constants.get("CONSTRAINTS"))
     of_the_file = not objectives or _is_of_the_file(objectives, constants)
-    if direction is None and of_the_file:
-        direction = _read_direction(constants.get("DIRECTION"))
+    named, conditions, direction = asked_goals(found, objectives, constraints, direction)
     check_objectives(named, conditions, direction)
-    unknown = _unknown_metrics(named, conditions, found)
+    asked = [read_objective(each) for each in named]
+    asked += [(read_constraint(condition).metric, None) for condition in conditions]
+    unknown = unknown_metrics(asked, found)
     notes = list(unknown.values())
     if not named:
         chosen = [_default_goal(found, direction, notes)]
@@ -145,19 +144,34 @@ def resolve_goals(
         own = [read_objective(text)[0] for text in _texts(constants.get("OBJECTIVE"))]
         chosen = [_goal(each, direction, other_way, unknown, own) for each in named]
     goals = Goals(tuple(chosen), tuple(read_constraint(condition) for condition in conditions))
+    if found.vector_metrics:
+        names = ", ".join(found.vector_metrics)
+        notes.append(f"left out, as they have several numbers for each epoch: {names}")
     return goals, [*notes, *_training_notes(goals.goal.metric, found)]
 
 
-def _unknown_metrics(
-    named: Sequence[str], conditions: Sequence[str], found: Found
-) -> dict[str, str]:
+def asked_goals(
+    found: Found,
+    objectives: Sequence[str],
+    constraints: Sequence[str],
+    direction: Direction | None,
+) -> tuple[tuple[str, ...], tuple[str, ...], Direction | None]:
+    """Return objectives, constraints and direction: as the user gave them, else as in the file."""
+    constants = found.constants
+    if direction is None and (not objectives or _is_of_the_file(objectives, constants)):
+        direction = _read_direction(constants.get("DIRECTION"))
+    named = tuple(objectives) or _texts(constants.get("OBJECTIVE"))
+    return named, tuple(constraints) or _texts(constants.get("CONSTRAINTS")), direction
+
+
+def unknown_metrics(asked: Sequence[tuple[str, Direction | None]], found: Found) -> dict[str, str]:
     """Return a note on each metric that trials may not report.
 
     Raises:
         UnknownMetricError: Trials cannot report it.
     """
-    asked = [read_objective(each) for each in named]
-    asked += [(read_constraint(condition).metric, None) for condition in conditions]
+    for metric, _ in asked:
+        _check_reported(metric, found)
     what = "no metric of the model is" if found.is_keras else "objective() returns no metric"
     notes, known = dict[str, str](), found.metrics
     for metric, direction in asked if known else ():
@@ -176,6 +190,24 @@ def _unknown_metrics(
             line = f"{metric!r} is not among the model's own metrics ({', '.join(known)})"
         notes[metric] = f"{line}; a callback or `fit` of the file has to report it"
     return notes
+
+
+def _check_reported(metric: str, found: Found) -> None:
+    """Check that each trial reports one number for a metric.
+
+    Raises:
+        UnknownMetricError: It does not.
+    """
+    if metric in found.vector_metrics:
+        raise UnknownMetricError(
+            f"{metric!r} has several numbers for each epoch, such as one for each class, and an "
+            'objective is one number. Make it one in the model file, such as by average="macro" '
+            "of keras.metrics.F1Score."
+        )
+    if (why := found.partial_metrics.get(metric)) and not found.reports_others:
+        raise UnknownMetricError(
+            f"not every configuration measures {metric!r}: {why}. Compile the model with it in all."
+        )
 
 
 def _training_notes(metric: str, found: Found) -> list[str]:

@@ -40,6 +40,7 @@ def _plug_in_options(
         flag=f"--{owner}-option",
         argument=f"{owner}_options",
         resumable=resumable,
+        is_rare=True,
     )
 
 
@@ -54,6 +55,7 @@ class StudyOptions:
         "model, a HyperModel (class or instance), or a function of hp and trial.",
         default="",
         default_text="found by name and form: objective, a HyperModel, build_model, or another one",
+        is_rare=True,
     )
     objectives: tuple[str, ...] = setting(
         kinds.objectives(),
@@ -73,6 +75,7 @@ class StudyOptions:
         default=None,
         default_text="what the metric's name says",
         resumable=False,
+        is_rare=True,
     )
     constraints: tuple[str, ...] = setting(
         kinds.texts("METRIC<NUMBER", "texts such as 'params<2e6', with <, <=, > or >="),
@@ -89,6 +92,7 @@ class StudyOptions:
         Section.GOAL,
         "Train the best N configurations again at the end; the best mean wins.",
         default=0,
+        is_rare=True,
     )
     confirm_repeats: int | None = setting(
         whole_number(1),
@@ -96,6 +100,7 @@ class StudyOptions:
         "With --confirm: how often to train each of them again.",
         default=None,
         default_text=str(DEFAULT_REPEATS),
+        is_rare=True,
     )
     repeats: int = setting(
         whole_number(1),
@@ -139,6 +144,7 @@ class StudyOptions:
         flag="--prior",
         argument="priors",
         resumable=False,
+        is_rare=True,
     )
     warm_start: Sequence[str] = setting(
         kinds.texts(
@@ -217,7 +223,7 @@ class StudyOptions:
     pruner_options: Mapping[str, Any] = _plug_in_options(
         "pruner", Section.PRUNING, "a pruner", such_as="patience=3"
     )
-    min_epochs: int | None = own_option("min_epochs", PRUNERS, Section.PRUNING)
+    min_epochs: int | None = own_option("min_epochs", PRUNERS, Section.PRUNING, is_rare=False)
     reduction_factor: int | None = own_option("reduction_factor", PRUNERS, Section.PRUNING)
     brackets: int | None = own_option("brackets", PRUNERS, Section.PRUNING)
     pruner_mode: HalvingMode | None = own_option("pruner_mode", PRUNERS, Section.PRUNING)
@@ -283,6 +289,7 @@ class StudyOptions:
         "Whether trials share a core or a GPU, where --cpus-per-trial or --gpus-per-trial is not "
         "given: with auto, as many share one as their measured use allows; with off, none do.",
         default="auto",
+        is_rare=True,
     )
     strategy: StrategyChoice = setting(
         choice(*StrategyChoice, make=StrategyChoice),
@@ -290,6 +297,7 @@ class StudyOptions:
         "How a Keras trial with several GPUs or processes trains: data-parallel divides each "
         "batch, none leaves it to the model file; auto is data-parallel if there are several.",
         default=StrategyChoice.AUTO,
+        is_rare=True,
     )
     batch_rule: BatchRule = setting(
         choice(*BatchRule, make=BatchRule),
@@ -299,6 +307,7 @@ class StudyOptions:
         "(sqrt).",
         default=BatchRule.GLOBAL,
         resumable=False,
+        is_rare=True,
     )
     warm_up_epochs: int = setting(
         whole_number(0),
@@ -306,6 +315,7 @@ class StudyOptions:
         "With --batch-rule linear or sqrt: epochs in which the learning rate rises.",
         default=DEFAULT_WARM_UP_EPOCHS,
         resumable=False,
+        is_rare=True,
     )
     cluster: str = setting(
         kinds.text("NAME", f"{', '.join(CLUSTERS.built_in)}, others installed, and module:Name"),
@@ -313,15 +323,22 @@ class StudyOptions:
         "Where the workers come from: one of those listed below, or module:Name as for --search. "
         "--connect and --slurm choose theirs.",
         default=ANY_PLACE,
+        is_rare=True,
     )
     cluster_options: Mapping[str, Any] = _plug_in_options(
         "cluster", Section.PLACE, "a cluster", such_as="nodes=4"
     )
-    connect: str | None = own_option("connect", CLUSTERS, Section.PLACE, stands_alone=True)
+    connect: str | None = own_option(
+        "connect", CLUSTERS, Section.PLACE, is_rare=False, stands_alone=True
+    )
     certs: str | None = own_option("certs", CLUSTERS, Section.PLACE, stands_alone=True)
     insecure: bool | None = own_option("insecure", CLUSTERS, Section.PLACE, stands_alone=True)
-    slurm: str | None = own_option("slurm", CLUSTERS, Section.PLACE, stands_alone=True)
-    max_jobs: int | None = own_option("max_jobs", CLUSTERS, Section.PLACE, stands_alone=True)
+    slurm: str | None = own_option(
+        "slurm", CLUSTERS, Section.PLACE, is_rare=False, stands_alone=True
+    )
+    max_jobs: int | None = own_option(
+        "max_jobs", CLUSTERS, Section.PLACE, is_rare=False, stands_alone=True
+    )
     min_workers: int | None = own_option("min_workers", CLUSTERS, Section.PLACE, stands_alone=True)
     executor: str = setting(
         kinds.text("NAME", f"{', '.join(EXECUTORS.built_in)}, others installed, and module:Name"),
@@ -330,6 +347,7 @@ class StudyOptions:
         "for --search.",
         default="dask",
         resumable=False,
+        is_rare=True,
     )
     executor_options: Mapping[str, Any] = _plug_in_options(
         "executor", Section.PLACE, "an executor", such_as="nice=5", resumable=False
@@ -341,6 +359,7 @@ class StudyOptions:
         "such as 20GB limits their space on each node.",
         default=None,
         default_text="CACHE_DATA of the model file, or on, up to half of the free space",
+        is_rare=True,
     )
     file_limit_bytes: int = setting(
         kinds.size(),
@@ -350,6 +369,7 @@ class StudyOptions:
         default=10_000_000_000,
         default_text="10GB",
         flag="--file-limit",
+        is_rare=True,
     )
 
     checkpoint_every: int | None = setting(
@@ -365,12 +385,14 @@ class StudyOptions:
         "Number of best trials whose last checkpoint is kept, so that a larger --epochs on resume "
         "can train them on.",
         default=3,
+        is_rare=True,
     )
     stop_at: StopAt = setting(
         choice(*StopAt, make=StopAt),
         Section.CHECKPOINTS,
         "When a Keras trial stops on request: at the end of its batch or of its epoch.",
         default=StopAt.BATCH,
+        is_rare=True,
     )
     master_grace_seconds: float = setting(
         kinds.duration(may_be_zero=True),
@@ -379,6 +401,7 @@ class StudyOptions:
         "workers see the study directory. The next `hptune resume` uses what they did.",
         default=600.0,
         flag="--master-grace",
+        is_rare=True,
     )
 
     on_failure: Sequence[str] = setting(
@@ -401,6 +424,7 @@ class StudyOptions:
         "Stop the study when the first N trials all fail the same way; 0 for never.",
         default=3,
         flag="--same-failures",
+        is_rare=True,
     )
     hang_timeout_seconds: float = setting(
         kinds.duration(may_be_zero=True),
@@ -408,4 +432,5 @@ class StudyOptions:
         "End a trial that reports nothing and computes nothing for this time; 0 for never.",
         default=600.0,
         flag="--hang-timeout",
+        is_rare=True,
     )

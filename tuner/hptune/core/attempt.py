@@ -103,6 +103,30 @@ class Halt(enum.StrEnum):
         return Ending(self.cause, reason=self.reason)
 
 
+class CameBack(enum.StrEnum):
+    """What the user's code came back with while an order to stop was pending."""
+
+    NOTHING = "nothing"
+    """It returned None, or ended its process."""
+    RESULT = "a result"
+    """Every goal has a finite value, reported or returned."""
+    OTHER = "no result"
+
+    def counts(self, *, was_told: bool, all_reported: bool) -> bool:
+        """Return whether this counts, as the order came too late; else it was obeyed.
+
+        >>> CameBack.RESULT.counts(was_told=True, all_reported=False)
+        False
+
+        Args:
+            was_told: Whether the code has seen the order, as `should_stop` returned True.
+            all_reported: Whether its last report is of the last epoch.
+        """
+        if self is CameBack.NOTHING:
+            return False
+        return not was_told or (self is CameBack.RESULT and all_reported)
+
+
 class StopAt(enum.StrEnum):
     """Point at which a Keras training stops on request."""
 
@@ -276,7 +300,13 @@ MISNAMED = "objective() returned"
 """Begin of the reason of an attempt whose result seems to have a misspelt name."""
 
 NEVER_ASKED = "it never called trial.should_stop()"
-"""Part of the reason of an attempt that trained to its end although the pruner had stopped it."""
+"""Part of the reason of an attempt that a pruner has judged, and could not stop."""
+
+USED_UP = "its training data is an iterator that is used up"
+"""Part of the reason of an attempt whose later epochs trained on less data than the first one."""
+
+BEGINS_AGAIN = "attempts in a row began at step"
+"""Part of the reason of an attempt that was released as others before, with nothing to continue."""
 
 NO_BETTER = "trained on without a better result"
 """The reason of an attempt that leaves a complete trial's result as it was."""

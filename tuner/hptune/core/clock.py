@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+TIMES_END = 253_402_214_400.0
+"""The last day of the year 9999, in seconds since the epoch: later times have no date."""
+
 
 class Clock(Protocol):
     """Tells the time, in seconds since the epoch."""

@@ -38,6 +38,7 @@ class Setting:
         help: What the setting does, in one or two sentences.
         section: Heading under which it is listed.
         resumable: Whether a study that is resumed may be given another value.
+        is_rare: Whether few studies need it: `--help-all` lists it, and `--help` does not.
         owner: What it is an option of: "search", "pruner"; empty for a setting of every study.
         owners: Names of those built in that have this option.
     """
@@ -51,6 +52,7 @@ class Setting:
     help: str
     section: Section = Section.OTHERS
     resumable: bool = True
+    is_rare: bool = False
     owner: str = ""
     owners: tuple[str, ...] = ()
 
@@ -83,6 +85,7 @@ def setting(
     argument: str = "",
     default_text: str = "",
     resumable: bool = True,
+    is_rare: bool = False,
 ) -> Any:
     """Return a field of `StudyOptions` that is a row of the settings table.
 
@@ -98,6 +101,7 @@ def setting(
         "help": text,
         "section": section,
         "resumable": resumable,
+        "is_rare": is_rare,
     }
     given: dict[str, Any] = {"default": default}
     if isinstance(default, dict):

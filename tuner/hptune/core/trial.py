@@ -17,7 +17,13 @@ Params = Mapping[str, ParamValue]
 
 
 class TrialState(enum.StrEnum):
-    """The state of a trial; the last three are final."""
+    """The state of a trial; the last three are final.
+
+    It equals its name in any case, as commands and tables write it.
+
+    >>> TrialState.PRUNED == "pruned", TrialState.PRUNED == "PRUNED", TrialState.PRUNED != "failed"
+    (True, True, True)
+    """
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -25,6 +31,11 @@ class TrialState(enum.StrEnum):
     COMPLETE = "COMPLETE"
     PRUNED = "PRUNED"
     FAILED = "FAILED"
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == (other.upper() if isinstance(other, str) else other)
+
+    __hash__ = str.__hash__
 
     @property
     def is_final(self) -> bool:
@@ -130,7 +141,8 @@ class Trial:
         origin: Who proposed it.
         state: The state.
         value: The first objective's value if the trial is COMPLETE; that of its last report if it
-            is PRUNED or PAUSED and has reported; otherwise None.
+            is PRUNED or PAUSED and has reported, or of its best one if it was pruned by the user's
+            rule for a failure; otherwise None.
         step: The step at which `value` was measured, if steps were reported.
         metrics: All metrics at that step.
         rungs: The rungs of the study's pruner that the trial has reached, each with the objectives'

@@ -222,8 +222,8 @@ class Tuner:
     def get_best_models(self, num_models: int = 1) -> list[Any]:
         """Return the Keras models of the best trials, the best first, as after their best epochs.
 
-        A study keeps the best model, and those of `keep_checkpoints` more trials that have trained
-        all their epochs; a warning says which are missing.
+        A study keeps the best model, and those of `keep_checkpoints` trials; a warning says which
+        are missing.
         """
         study, models = self.study, []
         for place, trial in enumerate(study.complete_trials[:num_models]):
@@ -296,6 +296,7 @@ class _OfOracle(Tuner):
         known = inspect.signature(kind).parameters
         own = dict(zip(known, (objective, *more), strict=False))
         own |= {name: arguments.pop(name) for name in [*arguments] if name in known}
+        own["objective"] = _directed(own.get("objective"))
         super().__init__(kind(**own), hypermodel, **arguments)
 
 
@@ -411,12 +412,36 @@ def _settings_of(oracle: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _directed(objective: Any) -> Any:
+    """Return an objective with the direction that its name says.
+
+    KerasTuner minimises each metric of Keras that is not in its list, such as `val_f1_score`.
+    """
+    from ..config.objectives import direction_of
+
+    if isinstance(objective, list):
+        return [_directed(each) for each in objective]
+    if not isinstance(objective, str) or (direction := direction_of(objective)) is None:
+        return objective
+    return _library().Objective(objective, str(direction))
+
+
 def _objective(objective: Any) -> Any:
     """Return an oracle's objective as `hptune.Tuner` takes it; None if it has none."""
+    from ..config.objectives import direction_of
+
     if hasattr(objective, "objectives"):
         return [_objective(each) for each in objective.objectives]
-    is_default = objective.name == "default_objective"
-    return None if is_default else f"{objective.name}:{objective.direction}"
+    if objective.name == "default_objective":
+        return None
+    meant = direction_of(objective.name)
+    if meant not in (None, objective.direction):
+        warnings.warn(
+            f"{objective.name} is optimised towards {objective.direction}, as the oracle says; "
+            f"keras_tuner.Objective({objective.name!r}, {str(meant)!r}) is the other way",
+            stacklevel=4,
+        )
+    return f"{objective.name}:{objective.direction}"
 
 
 def _hyperband(oracle: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -452,10 +477,12 @@ def _remove_study(path: Path) -> None:
 
     Raises:
         StudyLockedError: Another process runs it.
+        UsageError: It is another user's.
     """
     from ..storage.directory import StudyDirectory
+    from ..storage.whose import Use
 
     directory = StudyDirectory(path)
     if directory.has_ledger:
-        directory.acquire().release()
+        directory.open(Use.WRITE).acquire().release()
         shutil.rmtree(path)

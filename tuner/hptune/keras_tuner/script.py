@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from ..user_code.foreign_searches import replaced_on_import
 from ..user_code.user_errors import one_line, user_traceback
 
 
-def run_script(path: Path, settings: Mapping[str, Any]) -> None:
+def run_script(path: Path, settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> None:
     """Run a script of KerasTuner as it is, with these tuners in place of KerasTuner's.
 
     Args:
         path: The script.
         settings: Settings of `hptune.Tuner` that come before those of the script.
+        arguments: The script's own arguments.
 
     Raises:
         ModelFileError: The script has failed before its first search, or has not searched.
@@ -30,7 +31,7 @@ def run_script(path: Path, settings: Mapping[str, Any]) -> None:
     tuners.script_settings.update(settings)
     before = len(tuners.searched)
     try:
-        with _as_main(path), replaced_on_import(_ours):
+        with _as_main(path, arguments), replaced_on_import(_ours):
             runpy.run_path(str(path), run_name="__main__")
     except HptuneError:
         raise
@@ -46,14 +47,14 @@ def run_script(path: Path, settings: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _as_main(path: Path) -> Iterator[None]:
+def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
     """Let a script see what it sees when Python runs it."""
-    arguments, folders = sys.argv, [*sys.path]
-    sys.argv, sys.path[:0] = [str(path)], [str(path.parent.resolve())]
+    own, folders = sys.argv, [*sys.path]
+    sys.argv, sys.path[:0] = [str(path), *arguments], [str(path.parent.resolve())]
     try:
         yield
     finally:
-        sys.argv, sys.path[:] = arguments, folders
+        sys.argv, sys.path[:] = own, folders
 
 
 def _ours(modules: Mapping[str, Any]) -> list[tuple[Any, str, Any]]:

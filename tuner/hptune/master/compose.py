@@ -162,7 +162,7 @@ def _files(run: Run) -> StudyFiles:
     )
     kept = engine.kept
     unneeded = {t.number for t in engine.trials if t.state.is_final and t.number not in kept}
-    files.sweep(unneeded, engine.able_to_go_on)
+    files.sweep(unneeded, engine.checkpoints)
     return files
 
 

@@ -13,6 +13,7 @@ from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
 from ..registry import loaded
 from ..storage.directory import StudyDirectory
+from ..storage.whose import Use
 from ..user_code.model_file import Found, SourceKind
 from ..user_code.source_checks import check_source, check_text
 from .code_reader import read_code
@@ -44,9 +45,11 @@ def detach_new(
     source = Path(settings.source.path)
     check_text(source, has_entry=bool(settings.entry), python=settings.python)
 
-    def check() -> None:
-        if (found := _read(settings)) is not None:
-            settle(settings, found)
+    def check() -> Mapping[str, object] | None:
+        if (found := _read(settings)) is None:
+            return None
+        settle(settings, found)
+        return found.constants
 
     try:
         return _submit(settings, directory, arguments, check, notify)
@@ -82,21 +85,24 @@ def detach_again(
     """
     from ..storage.ledger import LedgerReader
     from .resume_checks import Past
-    from .resume_plan import ResumeRequest, check_resume, resumed_spaces
+    from .resume_plan import ResumeRequest, check_code, check_resume
 
-    reader = LedgerReader(directory.open())
-    past = Past.read(directory, reader.facts(), reader.events())
-    request = ResumeRequest(past.settings, changes, accept_space, tries, retry_failed)
+    reader = LedgerReader(directory.open(Use.RUN))
     if owner := directory.owner():
         raise StudyLockedError(
             f"{directory} has a master already: process {owner.pid} on {owner.host}. End it first "
             f"with `hptune stop {directory}`"
         )
+    past = Past.read(directory, reader.facts(), reader.events())
+    request = ResumeRequest(past.settings, changes, accept_space, tries, retry_failed)
     check_resume(request, past)
 
-    def check() -> None:
-        if (found := _read(request.settings)) is not None:
-            resumed_spaces(request.settings, past, found, accept_space=accept_space)
+    def check() -> Mapping[str, object] | None:
+        if (found := _read(request.settings)) is None:
+            return None
+        for line in check_code(request, past, found)[2]:
+            notify(line)
+        return found.constants
 
     return _submit(request.settings, directory, arguments, check, notify)
 
@@ -120,7 +126,7 @@ def _submit(
     settings: StudySettings,
     directory: StudyDirectory,
     arguments: Sequence[str],
-    check: Callable[[], None],
+    check: Callable[[], Mapping[str, object] | None],
     notify: Callable[[str], None],
 ) -> str:
     row = find_cluster(settings)

@@ -19,8 +19,8 @@ def raise_finish(finish: Finish, run: Run) -> None:
     """
     if finish.finish_reason is FinishReason.UNKNOWN_METRIC:
         raise UnknownMetricError(
-            f"{finish.reason}. Objectives are named with --objective, OBJECTIVE in the model file, "
-            "or Tuner(objective=…); constraints with --constraint or CONSTRAINTS."
+            f"{finish.reason}. In a new study, name objectives with --objective, OBJECTIVE in the "
+            "model file, or Tuner(objective=…), and constraints with --constraint or CONSTRAINTS."
         )
     if finish.finish_reason is FinishReason.NO_ROOM:
         raise storage_full(run.directory.path, finish.reason)

@@ -248,6 +248,11 @@ def plan_start(
 
 
 def layout_for(workers: Workforce, found: Found, goals: Goals) -> WorkerLayout:
-    """Return how cores are divided; trials share no device if their times are compared."""
+    """Return how cores are divided; trials share no device if their times are compared.
+
+    Raises:
+        UsageError: The cluster can never hold such a trial.
+    """
     layout = workers.layout(found.constants)
+    workers.cluster.check_trial(layout.resources)
     return layout.without_sharing() if "seconds_per_epoch" in goals.metrics else layout

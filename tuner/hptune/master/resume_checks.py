@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..config.objectives import goals_of, read_constraint, read_objective
+from .. import text
+from ..config.objectives import (
+    asked_goals,
+    goals_of,
+    read_constraint,
+    read_objective,
+    resolve_goals,
+    unknown_metrics,
+)
 from ..config.plugins import pruner_maker
+from ..config.resolved import resolve_epochs
 from ..config.settings import BY_NAME, StudySettings
 from ..core.attempt import AttemptId
 from ..core.budget import DeviceBudget
 from ..core.engine.engine import Engine
+from ..core.goals import Goals
 from ..core.messages import Event, FinishReason, GrowSpace, Reported, StudyOpened
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial
-from ..errors import ModelFileError, UsageError
+from ..errors import HptuneError, ModelFileError, StudyError, UnknownMetricError, UsageError
 from ..files.access import exists
 from ..registry import shown_name
 from ..samplers.registry import AUTO
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts, damage_errors
-from ..text import duration
-from ..user_code.model_file import SourceKind
+from ..user_code.model_file import Found, SourceKind
 from ..user_code.source_checks import check_syntax
 
 
@@ -55,11 +65,11 @@ class Past:
         """Replay the events of a ledger.
 
         Raises:
-            StudyError: The ledger is damaged.
+            StudyError: The ledger is damaged, or its events do not fit together.
         """
         settings = read_settings(directory, facts)
         past = cls(directory, facts, settings, Engine(pruner_maker(settings)))
-        with damage_errors(directory):
+        with replay_errors(directory):
             for event in events:
                 past.handle(event)
         return past
@@ -84,6 +94,26 @@ class Past:
     def suggested(self) -> int:
         """How many trials are no repeats that confirm others."""
         return sum(trial.confirms is None for trial in self.trials)
+
+
+@contextlib.contextmanager
+def replay_errors(directory: StudyDirectory) -> Iterator[None]:
+    """Turn what the engine raises at an event that it did not expect into an error of the study.
+
+    Raises:
+        StudyError: It was raised.
+    """
+    try:
+        yield
+    except HptuneError:
+        raise
+    except Exception as error:  # the engine takes the events of its own study only
+        raise StudyError(
+            f"the events of the study in {directory} do not fit together "
+            f"({type(error).__name__}: {error}). Nothing was changed. If another program or "
+            f"another hptune wrote to study.db, take a backup of it; a new study learns from the "
+            f"trials with --warm-start {directory}"
+        ) from error
 
 
 def read_settings(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:
@@ -174,6 +204,90 @@ def _is_same(name: str, asked: StudySettings, past: Past) -> bool:
     return bool(getattr(asked, name) == getattr(stored, name))
 
 
+def check_constants(settings: StudySettings, past: Past, found: Found) -> list[str]:
+    """Compare what the user's code declares now with the study, which goes on as it was begun.
+
+    What a study cannot change is refused, as the user has no use for further trials. What it can
+    change later, and what the code no longer says, is only told.
+
+    Args:
+        settings: The settings from now on.
+        past: The study's past.
+        found: What the code declares.
+
+    Returns:
+        Lines for the user.
+
+    Raises:
+        UsageError: A constant contradicts the study, or trials cannot report its metrics.
+    """
+    kept, file = goals_of(past.facts), _code(settings)
+    objectives, constraints, direction = asked_goals(
+        found, settings.objectives, settings.constraints, settings.direction
+    )
+    named = replace(settings, objectives=objectives, constraints=constraints, direction=None)
+    differs = {
+        "OBJECTIVE": not _is_same("objectives", named, past),
+        "DIRECTION": not _is_same("objectives", replace(named, direction=direction), past),
+        "CONSTRAINTS": constraints and not _is_same("constraints", named, past),
+    }
+    if (name := next((name for name in differs if differs[name]), None)) is not None:
+        raise UsageError(
+            f"{name} in {file} is {found.constants[name]!r}, but the study in {past.directory} "
+            f"was begun for {kept}, which cannot be changed. Undo that or remove the line to go "
+            "on, or start a new study that learns from this one: `hptune run "
+            f"{file} --warm-start {text.path(past.directory.path)}`"
+        )
+    _check_reported(kept, past.directory, found)
+    return [*_lines_on_goals(settings, kept, found), *_lines_on_epochs(settings, past, found)]
+
+
+def _code(settings: StudySettings) -> str:
+    source = settings.source
+    return text.path(source.path) if source.kind is SourceKind.FILE else source.shown
+
+
+def _check_reported(kept: Goals, directory: StudyDirectory, found: Found) -> None:
+    try:
+        unknown_metrics([(each, None) for each in kept.metrics if each != found.metric], found)
+    except UnknownMetricError as error:
+        raise UnknownMetricError(
+            f"the study in {directory} was begun for {kept}, which cannot be changed, but "
+            f"{error.message}"
+        ) from error
+
+
+def _lines_on_goals(settings: StudySettings, kept: Goals, found: Found) -> list[str]:
+    """Return a line if a new study would have other goals, as the code says less than before."""
+    new: Goals | None = None
+    with contextlib.suppress(UsageError):  # without what is gone, they are not known
+        given = (settings.objectives, settings.constraints, settings.direction)
+        new = resolve_goals(found, *given)[0]
+    if new == kept:
+        return []
+    asked = {
+        "OBJECTIVE": settings.objectives or (new is not None and new.metrics == kept.metrics),
+        "DIRECTION": settings.direction or len(kept.objectives) > 1,
+        "CONSTRAINTS": settings.constraints or not kept.constraints,
+    }
+    gone = [name for name in asked if not (asked[name] or name in found.constants)]
+    would = f" (a new one would have {new})" if new is not None else ""
+    return [
+        f"{_code(settings)} has no {' and no '.join(gone)}; the study goes on for {kept}{would}"
+    ]
+
+
+def _lines_on_epochs(settings: StudySettings, past: Past, found: Found) -> list[str]:
+    kept, new = settings.epochs or past.facts["epochs"], resolve_epochs(settings, found)
+    if kept == new:
+        return []
+    file, directory = _code(settings), text.path(past.directory.path)
+    has = f"EPOCHS in {file} is {new}" if "EPOCHS" in found.constants else f"{file} has no EPOCHS"
+    trains = f"with {kept} epochs" if kept else "without a number of epochs"
+    change = f"; to change that: `hptune resume {directory} --epochs {new}`" if new else ""
+    return [f"{has}, but the study goes on {trains}{change}"]
+
+
 def check_room(settings: StudySettings, added: int, past: Past) -> None:
     """Check that the number of trials allows for the configurations that the user adds.
 
@@ -206,8 +320,8 @@ def _check_timeout(settings: StudySettings, past: Past) -> None:
     if not total or total == past.facts["settings"]["timeout_seconds"] or total > used:
         return
     raise UsageError(
-        f"{past.directory} has run for {duration(used)} already, and --timeout is the total; "
-        f"give more than that, {duration(total)} was given"
+        f"{past.directory} has run for {text.duration(used)} already, and --timeout is the total; "
+        f"give more than that, {text.duration(total)} was given"
     )
 
 

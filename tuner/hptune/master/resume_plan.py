@@ -27,7 +27,7 @@ from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
 from ..user_code.model_file import Found
 from .plan import RunPlan, layout_for
-from .resume_checks import Past, check_changes, check_room
+from .resume_checks import Past, check_changes, check_constants, check_room
 from .workforce import Workforce
 
 _MAKE_WORK = (Section.GOAL, Section.PRUNING, Section.CHECKPOINTS)
@@ -114,8 +114,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
         UsageError: The study cannot be resumed like this.
     """
     facts, engine, settings = past.facts, past.engine, request.settings
-    accept_space = request.accept_space
-    declared, space, changed = resumed_spaces(settings, past, found, accept_space=accept_space)
+    declared, space, changed = check_code(request, past, found)
     added, known = request.new_points(space, past.trials, engine.added)
     check_room(settings, len(added), past)
     goals = goals_of(facts)
@@ -211,14 +210,16 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     return finish, [*known, f"nothing is left to do: {searched} of {total} trials are over; {more}"]
 
 
-def resumed_spaces(
-    settings: StudySettings, past: Past, found: Found, *, accept_space: bool
+def check_code(
+    request: ResumeRequest, past: Past, found: Found
 ) -> tuple[SearchSpace, SearchSpace, list[str]]:
     """Return the search space as declared now, with what only trials declared, and what changed.
 
     Raises:
         SpaceChangedError: It is another one than before, which `accept_space` does not allow.
+        UsageError: The code's constants contradict the study.
     """
+    lines = check_constants(request.settings, past, found)
     # The fact "space" is written after the event that grew it; a master may die in between.
     known = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
     before = SearchSpace.from_json(past.facts["declared_space"])
@@ -230,12 +231,12 @@ def resumed_spaces(
     space = _grown(declared, [known.missing_from(before)])
     differences = known.differences(space)
     if not differences:
-        return declared, known, []  # in its old order, which determines what samplers draw
-    if accept_space:
+        return declared, known, lines  # in its old order, which determines what samplers draw
+    if request.accept_space:
         line = f"the search space is another one: {'; '.join(differences)} (finished trials stay)"
-        return declared, space, [line]
+        return declared, space, [*lines, line]
     raise SpaceChangedError(
-        f"the search space of {settings.source.shown} has changed since the study "
+        f"the search space of {request.settings.source.shown} has changed since the study "
         f"began: {'; '.join(differences)}. Undo that, or continue in the new space with "
         f"`hptune resume {past.directory} --accept-space` (finished trials stay), or "
         "start a new study with `hptune run … --study OTHER`."

@@ -26,7 +26,8 @@ from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
-from ..text import duration, plural
+from ..storage.whose import Use
+from ..text import duration, plural, step_word
 from ..user_code.model_file import SourceKind
 from ..worker.dask.versions import installed
 from .compose import Run, compose, opened, study_access
@@ -162,7 +163,7 @@ def resume(
         UsageError: As for `start`.
         StudyError: The study had to stop; it can be resumed.
     """
-    directory.open()
+    directory.open(Use.RUN)
     _refuse_second_master(directory)
     # Requests are meant for this master as soon as it has the lock.
     directory.requests.skip()
@@ -315,6 +316,7 @@ def _chosen_split(run: Run, display: RunDisplay) -> ChosenSplit | None:
 
 def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> RunObservers:
     plan, known = run.plan, run.engine.snapshot
+    has_own_epochs = any(parameter.name == "epochs" for parameter in plan.space)
     notifications = Notifications(
         run.engine.workers,
         workers_are_known=run.workers.cluster.is_local,
@@ -322,6 +324,8 @@ def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> Run
         has_checkpoint=StudyFiles(run.directory, plan.goals).can_continue,
         pruner=shown_name(plan.pruner.name),
         objectives=[goal.metric for goal in plan.goals.objectives],
+        epochs=None if has_own_epochs else plan.epochs,
+        step_word=step_word(plan.epochs),
         unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )
     shown = {known.packing, known.packing_advice}

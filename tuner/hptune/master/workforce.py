@@ -28,25 +28,21 @@ UNLIMITED_TRIALS = 1_000_000
 """The number of trials to run at once where a study ends only when its space is exhausted."""
 
 
-def check_workers(settings: StudySettings, cluster: Cluster) -> Resources:
+def check_workers(settings: StudySettings, cluster: Cluster) -> None:
     """Check the settings and the user's file, before the seconds that reading the model takes.
 
     Args:
         settings: What the user asked for.
         cluster: Where the workers come from; it is not open yet.
 
-    Returns:
-        What a trial holds by the settings alone.
-
     Raises:
         UsageError: The cluster can never hold a trial, or the file cannot be used.
     """
-    least = checked_trial(settings, {}, cluster.capacity, is_certain=cluster.is_local)
+    checked_trial(settings, {}, cluster.capacity, is_certain=cluster.is_local)
     if settings.source.kind is SourceKind.FILE:
         check_source(
             Path(settings.source.path), has_entry=bool(settings.entry), python=settings.python
         )
-    return least
 
 
 class Workforce:
@@ -72,7 +68,7 @@ class Workforce:
         self.cluster = cluster
         self._settings = settings
         self._stack = contextlib.ExitStack()
-        self._least = check_workers(settings, cluster)
+        check_workers(settings, cluster)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -91,7 +87,6 @@ class Workforce:
                     fork_server=fork_server.address,
                 )
             )
-            self.cluster.check_trial(self._least)
             self._stack = stack.pop_all()
         return self
 
@@ -116,7 +111,7 @@ class Workforce:
         """Return how cores are divided and what a trial holds, by the model file's constants.
 
         Raises:
-            UsageError: The cluster can never hold such a trial.
+            UsageError: This machine's workers can never hold such a trial.
         """
         cluster = self.cluster
         layout = resolve_layout(
@@ -124,7 +119,6 @@ class Workforce:
         )
         if self.code.is_sized:  # the user's code states the cores and GPUs of each trial
             layout = layout.without_sharing()
-        cluster.check_trial(layout.resources)
         return layout
 
     def scale_to(self, snapshot: StudySnapshot, executor: Executor) -> Sequence[Notice]:

@@ -86,6 +86,8 @@ class HalvingPruner(Pruner):
     - A trial is compared by its best value by the rung, because the study scores trials by their
       best value. So the trial with the best value is never stopped. With several objectives, no
       trial of the Pareto front is.
+    - Trials that equal the best one at a rung all continue, as the rung says nothing of them.
+      Of others that are equal, the same share continues as of trials that differ.
     - Trials without a value (see `Pruner.report`) share the last rank. They continue until as
       many trials have values as may continue.
     - A trial must be in the best third of all trials at the rung and in the best third of the

@@ -9,7 +9,8 @@ import abc
 import heapq
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 
 from ..core.trial import Direction
 from ..errors import UsageError
@@ -117,8 +118,21 @@ class Leaders:
         )
 
 
+def lot(trial: int) -> int:
+    """Return a trial's place among equal ones: of any trials in a row, it is spread evenly.
+
+    By number, the first of equal trials would be the best, and nearly all later ones would stop.
+    """
+    return trial * 2654435769 % 2**32  # Knuth's multiplicative hash, by the golden ratio
+
+
 class Rung(abc.ABC):
-    """The trials at a rung, in an order that depends on their losses and numbers alone."""
+    """The trials at a rung, in an order that depends on their losses and numbers alone.
+
+    A trial that equals the best is as good as it: all of them continue. Other equal trials are in
+    the order of their lots, so the share that continues is the same as of trials that differ
+    (`docs/decisions/ties-at-a-rung.md`).
+    """
 
     def __init__(self) -> None:
         self._losses: dict[int, Losses] = {}
@@ -172,25 +186,25 @@ class Rung(abc.ABC):
 
     @abc.abstractmethod
     def _place(self, trial: int) -> int:
-        """Return how many trials are better; trials without a value share the last place."""
+        """Return how many trials are better; those without a value share the last place."""
 
 
 class LossRung(Rung):
-    """Trials in the order of one loss; the first of equal ones is the best."""
+    """Trials in the order of one loss."""
 
     def __init__(self) -> None:
         super().__init__()
         self._ordered: list[tuple[Losses, int]] = []
-        self._paused: list[tuple[Losses, int]] = []
+        self._paused: list[tuple[Losses, int, int]] = []
 
     def pause(self, trial: int) -> None:
         """Record that a trial is paused here."""
-        heapq.heappush(self._paused, (self._losses[trial], trial))
+        heapq.heappush(self._paused, (self._losses[trial], lot(trial), trial))
 
     def best_paused(self, is_paused: Callable[[int], bool]) -> int | None:
         """Return the best trial that is paused here; None if there is none."""
         while self._paused:
-            losses, trial = self._paused[0]
+            losses, _, trial = self._paused[0]
             if is_paused(trial) and self._losses[trial] == losses:
                 return trial
             heapq.heappop(self._paused)
@@ -198,26 +212,24 @@ class LossRung(Rung):
 
     def _insert(self, trial: int, losses: Losses) -> None:
         self._losses[trial] = losses
-        insort(self._ordered, self._entry(trial))
+        insort(self._ordered, (losses, lot(trial)))
 
     def _delete(self, trial: int) -> None:
-        del self._ordered[self._place(trial)]
+        del self._ordered[bisect_left(self._ordered, (self._losses[trial], lot(trial)))]
 
     def _place(self, trial: int) -> int:
-        return bisect_left(self._ordered, self._entry(trial))
-
-    def _entry(self, trial: int) -> tuple[Losses, int]:
         losses = self._losses[trial]
-        return losses, trial if losses[0] < math.inf else -1
+        is_shared = losses == self._ordered[0][0] or losses[0] == math.inf
+        return bisect_left(self._ordered, (losses, -1 if is_shared else lot(trial)))
 
 
 class FrontRung(Rung):
     """Trials in the order of how many others dominate each.
 
     This is the rank of MOGA (Fonseca and Fleming 1993, "Genetic algorithms for multiobjective
-    optimization"); with one objective it is the order by loss. Of equal trials, those in less
-    crowded regions are better (the crowding distance of NSGA-II, Deb et al. 2002, section III-B),
-    and then those with lower numbers.
+    optimization"); with one objective it is the order by loss. Of trials with the same rank, those
+    in less crowded regions are better (the crowding distance of NSGA-II, Deb et al. 2002, section
+    III-B), and then those with lower lots. Equal results that none dominates share a place.
 
     Schmucker et al. 2021 ("Multi-objective asynchronous successive halving", arXiv:2106.12639)
     order by fronts, and a front so that its first trials are spread over it.
@@ -236,7 +248,7 @@ class FrontRung(Rung):
     def best_paused(self, is_paused: Callable[[int], bool]) -> int | None:
         """Return the best trial that is paused here; None if there is none."""
         self._paused = {trial for trial in self._paused if is_paused(trial)}
-        return min(self._paused, key=lambda trial: (self._place(trial), trial), default=None)
+        return min(self._paused, key=lambda trial: (self._place(trial), lot(trial)), default=None)
 
     def _insert(self, trial: int, losses: Losses) -> None:
         dominators = 0
@@ -262,36 +274,41 @@ class FrontRung(Rung):
 
     def _ordered(self) -> dict[int, int]:
         """Return the place of each trial."""
-        groups: dict[int, dict[int, Losses]] = {}
+        groups: dict[int, list[int]] = {}
         for trial, count in self._dominators.items():
-            groups.setdefault(count, {})[trial] = self._losses[trial]
+            groups.setdefault(count, []).append(trial)
         places: dict[int, int] = {}
-        for _, group in sorted(groups.items()):
-            if all(math.isinf(loss) for losses in group.values() for loss in losses):
+        for count, group in sorted(groups.items()):
+            if all(math.isinf(loss) for trial in group for loss in self._losses[trial]):
                 return places | dict.fromkeys(group, len(places))
-            distances = crowding_distances(group)
-            for trial in sorted(group, key=lambda trial: (-distances[trial], trial)):
+            distances = crowding_distances({self._losses[trial] for trial in group})
+            group.sort(key=lambda trial: (-distances[self._losses[trial]], lot(trial)))
+            if not count:
+                shared = dict.fromkeys(self._losses[trial] for trial in group)
+                place_of = {losses: place for place, losses in enumerate(shared)}
+                places = {trial: place_of[self._losses[trial]] for trial in group}
+                continue
+            for trial in group:
                 places[trial] = len(places)
         return places
 
 
-def crowding_distances(results: Mapping[int, Losses]) -> dict[int, float]:
+def crowding_distances(results: Iterable[Losses]) -> dict[Losses, float]:
     """Return how far each result's neighbours are apart, in sum over the objectives.
 
     The distance in an objective is relative to the range of its losses, and infinite for the best
-    and the worst. Equal losses are in the order of the keys.
+    and the worst. Equal losses are in the order of the results.
 
-    >>> crowding_distances({0: (0.0, 3.0), 1: (1.0, 1.0), 2: (3.0, 0.0)})
-    {0: inf, 1: 2.0, 2: inf}
+    >>> crowding_distances([(0.0, 3.0), (1.0, 1.0), (3.0, 0.0)])
+    {(0.0, 3.0): inf, (1.0, 1.0): 2.0, (3.0, 0.0): inf}
     """
-    distances = dict.fromkeys(results, 0.0)
-    for column in zip(*results.values(), strict=True):
-        ordered = sorted(zip(column, results, strict=True))
-        (least, first), (most, last) = ordered[0], ordered[-1]
-        distances[first] = distances[last] = math.inf
-        if most > least:
-            for (before, _), (_, trial), (after, _) in zip(
-                ordered, ordered[1:], ordered[2:], strict=False
-            ):
-                distances[trial] += (after - before) / (most - least)
+    ordered = sorted(results)
+    distances = dict.fromkeys(ordered, 0.0)
+    for column in range(len(ordered[0])):
+        ordered.sort(key=itemgetter(column))
+        least, most = ordered[0], ordered[-1]
+        distances[least] = distances[most] = math.inf
+        if (width := most[column] - least[column]) > 0.0:
+            for before, result, after in zip(ordered, ordered[1:], ordered[2:], strict=False):
+                distances[result] += (after[column] - before[column]) / width
     return distances

@@ -235,5 +235,13 @@ def read_curves(study: Path) -> tuple[ScalingCurve, ...]:
         content = json.loads(read_whole(study / FILE))
         return tuple(map(ScalingCurve.from_json, content))
     # Written by another version, or by hand.
-    except (OSError, ValueError, LookupError, TypeError, NotAFileError):
+    except (
+        OSError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        RecursionError,
+        NotAFileError,
+    ):
         return ()

@@ -207,18 +207,18 @@ class StudyFiles:
         folder = self._directory.trial(number)
         return any((folder / RESUME).glob("*.ckpt")) or bool(_entries(folder / "checkpoint"))
 
-    def sweep(self, over: set[int], able_to_go_on: Collection[int] = ()) -> None:
+    def sweep(self, over: set[int], with_checkpoint: Collection[int] = ()) -> None:
         """Delete the files that a previous master should have deleted, but died before.
 
         Args:
             over: The numbers of the trials that are over and whose models are not needed.
-            able_to_go_on: The numbers of those whose last checkpoint is kept.
+            with_checkpoint: The numbers of those whose last checkpoint is kept.
         """
         for pattern in (*MODEL_FILES, "checkpoint", RESUME):
             for path in self._directory.trials.glob(f"*/{pattern}"):
                 if path.parent.name.isdecimal() and int(path.parent.name) in over:
                     number = int(path.parent.name)
-                    self.discard(number, keep_checkpoint=number in able_to_go_on)
+                    self.discard(number, keep_checkpoint=number in with_checkpoint)
 
 
 def _number_in(folder: Path) -> int | None:
@@ -229,7 +229,7 @@ def _number_in(folder: Path) -> int | None:
 def _summary_in(folder: Path) -> dict[str, object] | None:
     try:
         found = json.loads(read_whole(folder / SUMMARY))
-    except (OSError, ValueError, NotAFileError):
+    except (OSError, ValueError, RecursionError, NotAFileError):
         return None
     return found if isinstance(found, dict) else None
 

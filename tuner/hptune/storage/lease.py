@@ -16,14 +16,19 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..core.clock import TIMES_END
 from ..errors import NotAFileError
 from ..files.access import read_part
+from ..text import moment
 
 STALE_SECONDS = 60.0
 """Age of a heartbeat, in seconds, from which its master counts as dead.
 
 Six missed heartbeats: a busy file server delays one or two.
 """
+
+_LONGEST_NAME = 255
+"""Most characters of a machine's name."""
 
 HEARTBEAT_SECONDS = 10.0
 """Seconds between two heartbeats of a master."""
@@ -55,8 +60,7 @@ class LockOwner:
     def __str__(self) -> str:
         if not self.pid:
             return f"a process on {self.host}"
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
-        return f"process {self.pid} on {self.host} since {since}"
+        return f"process {self.pid} on {self.host} since {moment(self.since)}"
 
 
 UNKNOWN = LockOwner(host="an unknown machine", pid=0, since=0.0)
@@ -76,10 +80,10 @@ class Lease:
             NotAFileError: It is no file, but a pipe or a directory.
         """
         try:
-            return LockOwner(**json.loads(read_part(self.path)))
+            return _owner(json.loads(read_part(self.path)))
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return UNKNOWN
 
     def create(self, owner: LockOwner) -> bool:
@@ -168,6 +172,28 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return socket.gethostname()
+
+
+def _owner(fields: dict[str, object]) -> LockOwner:
+    """Return the owner of a lease, which anybody may have written.
+
+    Raises:
+        TypeError: It is no lease.
+        ValueError: A field cannot be what a master writes.
+    """
+    owner = LockOwner(**fields)  # type: ignore[arg-type]  # checked here
+    texts, numbers = (owner.host, owner.boot, owner.token), (owner.pid, owner.since)
+    for each, allowed in (
+        *((text, str) for text in texts),
+        *((one, int | float) for one in numbers),
+    ):
+        if not isinstance(each, allowed):
+            raise TypeError(f"{each!r:.100} in a lease")
+    if not (all(text.isprintable() for text in texts) and len(owner.host) <= _LONGEST_NAME):
+        raise ValueError("a name in a lease cannot be shown")
+    if not (0 <= owner.pid < 2**31 and 0 <= owner.since < TIMES_END):
+        raise ValueError("a process or a time in a lease cannot be one")
+    return owner
 
 
 def _encoded(owner: LockOwner) -> bytes:

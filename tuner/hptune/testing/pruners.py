@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import abc
 import math
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -35,6 +36,8 @@ from .pruner_races import (
 )
 
 SEEDS = range(6)
+LEAST_PART = 0.9
+"""Part of the epochs of trials that all differ that trials with few different values train."""
 
 each_seed = pytest.mark.parametrize("seed", SEEDS)
 each_direction = pytest.mark.parametrize("direction", Direction)
@@ -119,6 +122,21 @@ class PrunerSuite(abc.ABC):
         for directions in ((Direction.MAX,), (Direction.MAX, Direction.MIN)):
             race = self.race_of(_always(0.5, directions), directions).run()
             assert race.standing(TrialState.COMPLETE)
+
+    @each_count
+    @pytest.mark.parametrize("leader", [None, 0])
+    @pytest.mark.parametrize("values", [1, 2, 5])
+    def test_equal_trials_are_spared_no_more_epochs_than_different_ones(
+        self, values: int, leader: int | None, objectives: int
+    ) -> None:
+        tied, apart = 0, 0
+        for seed in SEEDS:
+            race, other = self.race(seed, objectives), self.race(seed, objectives)
+            race.curve = _of_few_values(values, seed, objectives, leader)
+            other.curve = _of_few_values(2**30, seed, objectives, leader)
+            tied += sum(race.run().steps.values())
+            apart += sum(other.run().steps.values())
+        assert tied > LEAST_PART * apart, "equal trials are in the order of their numbers"
 
     @each_count
     @each_direction
@@ -262,6 +280,16 @@ def _every_other_one_has_none(curve: Curve, *, after: int, odd: int) -> Curve:
         found = curve(trial, step)
         is_without = trial >= after and trial % 2 == odd
         return tuple(-math.inf for _ in found) if is_without else found
+
+    return values
+
+
+def _of_few_values(count: int, seed: int, objectives: int, leader: int | None) -> Curve:
+    """Return curves that do not change with the steps, of so few values; one may be better."""
+
+    def values(trial: int, _step: int) -> Values:
+        value = random.Random(f"{seed} {trial}").random() + (trial == leader)
+        return (math.floor(value * count) / count,) * objectives
 
     return values
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, SupportsFloat, SupportsInt
 
-from ..core.attempt import NEVER_ASKED, AttemptId, Cause, Halt, Report, StopAt
+from ..core.attempt import NEVER_ASKED, AttemptId, CameBack, Cause, Halt, Report, StopAt
 from ..core.goals import Goals
 from ..core.messages import Event, Reported
 from ..core.trial import Params
@@ -117,7 +117,10 @@ class OtherTuners:
         if name in _DECLARATIONS:
             hint = "; the hyperparameters come first: objective(hp, trial)"
         elif name.startswith("suggest_"):
-            hint = "; hyperparameters are declared with hp.Float, hp.Int, hp.Choice and hp.Boolean"
+            hint = (
+                "; hyperparameters are declared with hp.Float, hp.Int, hp.Choice and hp.Boolean "
+                "(`hptune help from-optuna`)"
+            )
         elif not name.startswith("_"):
             known = [each for each in dir(self) if not each.startswith("_")]
             near = difflib.get_close_matches(name, known, 1)
@@ -198,7 +201,7 @@ class TrialContext(_Trial):
         self.ranks: Ranks | None = None
         self._halt: Halt | None = None
         self._agreed: Halt | None = None
-        self._has_asked = False
+        self._has_asked = self._was_told = False
         self._reports: list[Report] = []
         self._file: ReportFile | None = None
         self._answer = RungAnswer(rungs, last_step=resumed_from or 0)
@@ -223,7 +226,8 @@ class TrialContext(_Trial):
         """Report metrics to the study. Of a parallel trial, rank 0's reports count.
 
         Args:
-            step: Epochs done (or whatever you count), from 1.
+            step: Epochs done (or whatever you count), from 1; it rises with each report of what is
+                optimised. Several trainings count on, or are reported as their mean so far.
             metrics: What was measured, by name.
 
         Raises:
@@ -234,7 +238,7 @@ class TrialContext(_Trial):
             ValueError: The step has more than 63 bits.
         """
         measured = as_metrics(metrics)
-        for name in (metric for metric in metrics if metric not in measured):
+        for name in (metric for metric in metrics if _writable(metric) not in measured):
             raise TypeError(f"trial.report: {name} is {metrics[name]!r}; a metric is a number")
         report = Report(_whole(step), measured)
         if abs(report.step) >= _STEPS_END:
@@ -276,8 +280,9 @@ class TrialContext(_Trial):
     def should_stop(self) -> bool:
         """Return whether the study wants this attempt to stop.
 
-        If so, let `objective` return; its result is not used. `halt` tells the reason: the trial is
-        poor, it is paused for better ones and may continue later, or the study ends.
+        If so, let `objective` return: nothing, or a result, which counts only if all epochs are
+        reported. `halt` tells the reason: the trial is poor, it is paused for better ones and may
+        continue later, or the study ends.
 
         After a report at a rung of early stopping, the first call waits for the study's answer: at
         most a second, and at most half of the time since the report before.
@@ -305,14 +310,26 @@ class TrialContext(_Trial):
         In a parallel trial, this is what the ranks agreed on in the last `should_stop`.
         """
         self._has_asked = True
-        return self._halt if self.ranks is None else self._agreed
+        halt = self._halt if self.ranks is None else self._agreed
+        self._was_told |= halt is not None
+        return halt
+
+    def obeyed(self, result: CameBack) -> Halt | None:
+        """Return the order to stop by which a training ended; None if its result counts.
+
+        It may be one that the code has not asked for, or that the ranks have not agreed on.
+        """
+        halt = self._halt or self._agreed
+        all_reported = self.has_reported_all
+        return None if result.counts(was_told=self._was_told, all_reported=all_reported) else halt
 
     @property
     def has_reported_all(self) -> bool:
-        """Whether all epochs are reported, so that an order to stop comes too late."""
+        """Whether the last report is of the last epoch; steps may count from 0."""
         if self.epochs is None:
             return False
-        return any(report.step >= self.epochs for report in self._reports)
+        steps = [report.step for report in self._reports] or [self.resumed_from or 0]
+        return steps[-1] + (0 in steps) >= self.epochs
 
     @property
     def ended_early(self) -> bool | None:
@@ -369,8 +386,8 @@ class TrialContext(_Trial):
     @property
     def missed(self) -> str:
         """That the code never asked whether the pruner stops the trial; empty if it need not."""
-        is_pruned = self._halt in (Halt.PRUNE, Halt.PAUSE)
-        return NEVER_ASKED if is_pruned and not self._has_asked else ""
+        is_judged = self._answer.was_due or self._halt in (Halt.PRUNE, Halt.PAUSE)
+        return NEVER_ASKED if is_judged and not self._has_asked else ""
 
     @property
     def is_first_attempt(self) -> bool:
@@ -432,10 +449,19 @@ def as_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, str | bytes):  # which `float` would read
             continue
         try:
-            measured[str(name)] = as_number(value)
+            measured[_writable(str(name))] = as_number(value)
         except (TypeError, ValueError, OverflowError):
             continue
     return measured
+
+
+def _writable(name: str) -> str:
+    r"""Return the name of a metric as files and tables take it.
+
+    >>> _writable("val_f1"), _writable("\ud800")
+    ('val_f1', '\\ud800')
+    """
+    return name if name.isascii() else name.encode(errors="backslashreplace").decode()
 
 
 def as_number(value: Any) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.attempt import MISNAMED, Cause, Ending
+from ..core.attempt import MISNAMED, CameBack, Cause, Ending
 from ..core.goals import RETURNED_NUMBER
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
@@ -28,17 +29,29 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
 
     Raises:
         ModelFileError: It returned neither a number nor a dict of metrics.
-        AttemptStopped: It was told to stop, and has not reported all epochs.
+        AttemptStopped: It was told to stop, and what it returned does not count (`CameBack`).
     """
     if code.objective is None:
         raise TypeError("no objective")
     trial.keep_reports()
     result = code.objective(hp, trial)
-    missed = trial.missed
-    if not trial.has_reported_all and trial.halt is not None:
-        raise AttemptStopped(trial.halt, missed)
     if trial.rank:
         return Ending(Cause.RETURNED)  # rank 0's result counts
+    try:
+        ending = _ending(code, trial, result)
+    except (ModelFileError, UnknownMetric):
+        halt = trial.obeyed(CameBack.NOTHING if result is None else CameBack.OTHER)
+        if halt is None:
+            raise
+        raise AttemptStopped(halt, trial.missed) from None
+    values = [ending.metrics.get(name, math.nan) for name in trial.goals.metrics]
+    came_back = CameBack.RESULT if all(map(math.isfinite, values)) else CameBack.OTHER
+    if (halt := trial.obeyed(came_back)) is not None:
+        raise AttemptStopped(halt)
+    return ending
+
+
+def _ending(code: UserCode, trial: TrialContext, result: Any) -> Ending:
     name = _name_of_a_number(code, trial)
     goals = [goal.metric for goal in trial.goals.objectives]
     has_reported = bool(trial.reported) or trial.resumed_from is not None
@@ -52,7 +65,7 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
         Cause.RETURNED,
         {**report.metrics, **returned},
         report.step,
-        reason="; ".join(filter(None, (missed, _misnamed(returned, goals, trial.reported)))),
+        reason="; ".join(filter(None, (trial.missed, _misnamed(returned, goals, trial.reported)))),
         ended_early=trial.ended_early,
     )
 

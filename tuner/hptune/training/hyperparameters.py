@@ -24,7 +24,7 @@ from ..core.space.parameters import (
     identity,
     label,
 )
-from ..core.space.parameters.checks import plain
+from ..core.space.parameters.checks import check_text, plain
 from ..core.space.parameters.json_form import parameter_from_json, parameter_to_json, scale_of
 from ..errors import SpaceError
 from .context import OtherTuners
@@ -302,6 +302,7 @@ class HyperParameters(OtherTuners):
                     f"{str(name)!r} (the name comes first, then its values)"
                 )
             name, conditions = self._full_name(name), tuple(self._conditions)
+            check_text(name, name)
             if any(condition.name == name for condition in conditions):
                 raise SpaceError(f"{name} depends on itself; give it another name")
             declared = _valid(kind, name=name, conditions=conditions, **fields)

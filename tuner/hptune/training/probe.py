@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.attempt import Cause
+from ..core.goals import MEASURED
 from ..core.space.enumeration import is_open
 from ..core.space.parameters import (
     BooleanParameter,
@@ -34,13 +35,21 @@ from .hyperparameters import HyperParameters, make_hyperparameters
 from .keras.compiled_model import (
     check_model,
     check_names,
+    compiled_metrics,
     default_metric,
-    is_of_keras,
-    metric_names,
+    has_own_step,
     normalises_parts,
-    reported_metrics,
+    reported_values,
 )
-from .keras.objective import build, check_lengths, fit_arguments, load_data, own_fit
+from .keras.given_data import (
+    as_arguments,
+    batch_like,
+    check_kinds,
+    check_lengths,
+    fit_arguments,
+    sample_shapes,
+)
+from .keras.objective import build, build_variables, load_data, own_fit
 
 _NOT_A_MISTAKE = (Cause.GIVEN_UP, Cause.PRUNED)
 """What the user's code says by an exception of a configuration that it does not want to train."""
@@ -79,15 +88,15 @@ class _Findings:
     """The findings so far, sent after every change."""
 
     def __init__(self, found: Found, send: Callable[[Found], None]) -> None:
-        self._found = found
+        self.found = found
         self._send = send
 
     def add(self, **changes: Any) -> None:
-        self._found = replace(self._found, **changes)
-        self._send(self._found)
+        self.found = replace(self.found, **changes)
+        self._send(self.found)
 
     def warn(self, warning: str) -> None:
-        self.add(warnings=(*self._found.warnings, warning))
+        self.add(warnings=(*self.found.warnings, warning))
 
 
 def find_space(code: UserCode, initial: Found, *, send: Callable[[Found], None]) -> None:
@@ -165,31 +174,70 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
         check_model(model, code.build_text)
     check_names(model)
     data = load_data(code, hp)
-    arguments, keywords = ((), {}) if code.fit is not None else fit_arguments(data)  # or its error
-    if not owns_fit:  # which may take any arrays
-        check_lengths(arguments, keywords)
-    given = {**keywords, **code.fit_arguments}
-    validates = bool(given.get("validation_data") is not None or given.get("validation_split"))
-    # The user's own fit may take validation data from anywhere.
-    names, prefix = metric_names(model), "val_" if validates or owns_fit else ""
-    metric, known = prefix + default_metric(names), reported_metrics(model, names, prefix)
-    if code.fit_result is FitResult.NUMBER:
-        metric = RETURNED
-    findings.add(
-        metric=metric,
-        metrics=known if code.fit_result is FitResult.HISTORY else (),
-        backend=keras.config.backend(),
-        normalises_parts=normalises_parts(model),
-        reports_others=owns_fit or bool(given.get("callbacks")) or not is_of_keras(model),
-    )
-    is_complete = _call_branches(lambda: build(code, hp), hp, findings.warn)
+    prefix = _read_reports(code, hp, model, data, findings)
+    common = compiled_metrics(model)
+    findings.add(backend=keras.config.backend(), normalises_parts=normalises_parts(model))
+
+    def compare() -> None:
+        """Note the metrics that only this configuration has, or only the default one."""
+        measured = compiled_metrics(build(code, hp))
+        if measured is None or common is None:
+            return
+        partial = dict.fromkeys(measured - common, "not with the default values")
+        partial |= dict.fromkeys(common - measured, f"not with {_chosen(hp)}")
+        named = {f"{which}{name}": why for name, why in partial.items() for which in ("", prefix)}
+        if named:
+            findings.add(partial_metrics={**named, **findings.found.partial_metrics})
+
+    is_complete = _call_branches(compare, hp, findings.warn)
     if owns_fit:
         # Last, because a fit that calls neither `model.fit` nor a callback trains.
         findings.add(may_train=True)
         hp.values = _values(hp, {})
-        calls_fit, own_epochs = _probe_fit(code, hp, model, data)
+        calls_fit, own_epochs = _probe_fit(code, hp, build(code, hp), data)
         findings.add(calls_fit=calls_fit, own_epochs=own_epochs)
     findings.add(is_complete=is_complete)
+
+
+def _read_reports(
+    code: UserCode, hp: HyperParameters, model: Any, data: Any, findings: _Findings
+) -> str:
+    """Find what a training reports; return the prefix of what is measured on validation data."""
+    import keras
+
+    arguments: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = {}
+    with contextlib.suppress(*([ModelFileError] if code.fit is not None else [])):
+        arguments, keywords = fit_arguments(data)
+    given = {**keywords, **code.fit_arguments}
+    owns_step = code.owns_fit or has_own_step(model)
+    if not code.owns_fit:  # which may take any arrays
+        check_lengths(arguments, keywords)
+        for note in check_kinds(arguments, keywords):
+            findings.warn(note)
+    if not owns_step and not model.built and keras.config.backend() == "tensorflow":
+        build_variables(model, data)  # as a training does there
+    batch = batch_like(model, arguments, given)
+    values = reported_values(model, batch, is_sure=not owns_step)
+    validation = given.get("validation_data")
+    if not owns_step and validation is not None:
+        other = batch_like(model, *as_arguments(validation, given))
+        if sample_shapes(other) != sample_shapes(batch):
+            reported_values(build(code, hp), other, is_sure=True, data="validation data")
+    # The user's own fit may take validation data from anywhere.
+    validates = validation is not None or given.get("validation_split")
+    prefix = "val_" if validates or code.owns_fit else ""
+    metric = prefix + default_metric(model, values)
+    is_history = code.fit_result is FitResult.HISTORY
+    values |= {prefix + name: count for name, count in values.items()}
+    numbers = [name for name, count in values.items() if count == 1]
+    findings.add(
+        metric=metric if code.fit_result is not FitResult.NUMBER else RETURNED,
+        metrics=(*numbers, *MEASURED) if is_history and values else (),
+        vector_metrics=tuple(values.keys() - {*numbers}) if is_history else (),
+        reports_others=owns_step or bool(given.get("callbacks")) or not values,
+    )
+    return prefix
 
 
 def _build(code: UserCode, hp: HyperParameters) -> Any:
@@ -224,9 +272,15 @@ def _call_branches(
         except (Exception, SystemExit) as error:
             if stated_cause(error) in _NOT_A_MISTAKE:
                 continue
-            chosen = ", ".join(f"{name}={value!r}" for name, value in values.items())
-            warn(f"with {chosen} the model cannot be built: {error}")
+            warn(f"with {_chosen(hp)} the model cannot be built: {error}")
     return True
+
+
+def _chosen(hp: HyperParameters) -> str:
+    """Return the values of this call that are not the defaults."""
+    defaults = {parameter.name: parameter.default for parameter in hp.space}
+    chosen = {name: value for name, value in hp.values.items() if value != defaults.get(name)}
+    return ", ".join(f"{name}={value!r}" for name, value in chosen.items())
 
 
 def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:

@@ -55,9 +55,9 @@ def run_program(
     In each argument, ``{lr}`` stands for the value of the hyperparameter `lr`, and
     ``{trial.checkpoint_dir}``, ``{trial.params_file}`` (all values, as JSON),
     ``{trial.metrics_file}``, ``{trial.number}``, ``{trial.seed}``, ``{trial.port}`` and
-    ``{trial.epochs}`` for facts of the trial; ``{{`` is a brace. An argument with a hyperparameter that is not active is left
-    out. No shell is involved. The same facts are in the environment, as ``HPTUNE_CHECKPOINT_DIR``
-    and so on.
+    ``{trial.epochs}`` for facts of the trial; ``{{`` is a brace. An argument with a hyperparameter
+    that is not active is left out. No shell is involved. The same facts are in the environment, as
+    ``HPTUNE_CHECKPOINT_DIR`` and so on.
 
     Each line that is a JSON object is a report, on standard output or in the metrics file, to which
     the program appends lines. If the study wants the trial to stop, the program gets SIGTERM, and
@@ -71,9 +71,10 @@ def run_program(
         env: Further environment variables for the program.
 
     Returns:
-        The metrics of the last report; empty if the trial was told to stop.
+        The metrics of the last report.
 
     Raises:
+        AttemptStopped: The trial was told to stop. It is no `Exception`; do not catch it.
         ModelFileError: The command names something that is neither a hyperparameter nor a fact.
         ProgramFailed: The program cannot be started, ended with an error, reported nothing, or
             changed what it had written into the metrics file; or the trial has several processes.
@@ -99,8 +100,8 @@ def run_program(
         is_stopped = _wait(process, trial, reports)
     if reports.failure is not None:
         raise reports.failure
-    if is_stopped:
-        return {}
+    if is_stopped and (process.returncode or not trial.has_reported_all):
+        trial.stop_if_told()
     if process.returncode:
         _die_if_killed(arguments[0], process.returncode)
         how = _how_it_failed(arguments, process.returncode, errors)

@@ -39,7 +39,7 @@ class ReportFile:
         reports = []
         with contextlib.suppress(OSError):
             for line in self._path.read_bytes().split(b"\n")[:-1]:
-                with contextlib.suppress(ValueError, TypeError, AttributeError):  # a damaged line
+                with contextlib.suppress(Exception):  # a damaged line
                     report = Report(*json.loads(line))
                     is_finite = all(map(math.isfinite, report.metrics.values()))
                     if report.step > step and metric in report.metrics and is_finite:

@@ -32,6 +32,7 @@ class RungAnswer:
         clock: Returns the seconds of a monotonic clock.
 
     Attributes:
+        was_due: Whether a rung was reached.
         continued: The last step at a rung after which the trial may continue; 0 for none.
     """
 
@@ -51,13 +52,14 @@ class RungAnswer:
         self._is_in_time = True
         self._is_stopped = False
         self._news = Condition()
+        self.was_due = False
         self.continued = 0
 
     def reported(self, step: int) -> None:
         """Note a report by which the trial can be judged, before it is sent."""
         now = self._clock()
         if any(self._last_step < rung <= step for rung in self._rungs):
-            self._due = step
+            self._due, self.was_due = step, True
             self._most_seconds = min(MOST_SECONDS, SHARE_OF_STEP * (now - self._reported_at))
         self._last_step = max(self._last_step, step)
         self._reported_at = now

@@ -324,7 +324,10 @@ def _refuse_other_objective(name: str, value: Any) -> None:
     required = _required(value)
     is_optunas = required == ["trial"]
     if is_optunas or (name == OBJECTIVE and callable(value) and not _takes(value, 2)):
-        hint = "; hp.Float, hp.Int and hp.Choice declare what trial.suggest_… does in Optuna"
+        hint = (
+            "; hp.Float, hp.Int and hp.Choice declare what trial.suggest_… does in Optuna "
+            "(`hptune help from-optuna`)"
+        )
         raise ModelFileError(
             f"{name}({', '.join(required)}) is no entry point: hptune calls objective(hp, trial)"
             f"{hint if is_optunas else ''}"

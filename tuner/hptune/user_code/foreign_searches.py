@@ -63,12 +63,16 @@ def _refusals(modules: Mapping[str, Any]) -> Iterator[Replacement]:
 
 
 def _refusal(library: str, method: str) -> Any:
-    whole = "; `hptune run` runs a whole script as it is" if library == "keras_tuner" else ""
+    more = {
+        "keras_tuner": "`hptune run` runs a whole script as it is",
+        "optuna": "`hptune help from-optuna` has the rest",
+    }
 
     def refuse(*_arguments: Any, **_keywords: Any) -> None:
         raise ModelFileError(
             f"the file runs a search of {library} when it is imported; put the line with "
-            f'.{method}(…), and what follows from it, under `if __name__ == "__main__":`{whole}'
+            f'.{method}(…), and what follows from it, under `if __name__ == "__main__":`; '
+            f"{more[library]}"
         )
 
     return refuse

@@ -132,8 +132,10 @@ class Found:
         constants: The file's values of `CONSTANTS`, by name.
         metric: Default objective of a Keras model: its accuracy if it measures one, else its loss;
             on the validation data if there are any.
-        metrics: Metrics that a trial reports; empty if unknown, as for several outputs and for an
-            `objective` that returns a number.
+        metrics: Metrics that a trial reports; empty if unknown, as for an `objective` that returns
+            a number.
+        vector_metrics: Those that have several numbers, which trials leave out.
+        partial_metrics: Those that only some configurations report, and which do not.
         reports_others: Whether trials may report metrics beyond those, such as a callback's.
         warnings: Warnings for the user.
         is_complete: Whether the probe saw all declarations. If not, trials may find more
@@ -153,6 +155,8 @@ class Found:
     constants: Mapping[str, object]
     metric: str = ""
     metrics: tuple[str, ...] = ()
+    vector_metrics: tuple[str, ...] = ()
+    partial_metrics: Mapping[str, str] = field(default_factory=dict)
     reports_others: bool = True
     warnings: tuple[str, ...] = ()
     is_complete: bool = False

@@ -29,6 +29,7 @@ from typing import Any
 
 from ..core.spelling import did_you_mean
 from ..errors import SpaceError, UsageError
+from ..files.access import exists
 
 PROGRAM_FILE = "program.py"
 """Name of the model file in the study's directory."""
@@ -58,6 +59,12 @@ _KINDS = {
 
 _SCRIPT = re.compile(r"[^-\s{}][^\s{}]*\.[A-Za-z]+")
 """An argument that is the path of a file with an ending."""
+
+_INTERPRETER = re.compile(r"(.*/)?(python[\d.]*|sh|bash|Rscript|julia|perl|ruby|node|octave)")
+"""A program whose first argument that is no option is a file, if it has an ending."""
+
+_FLAG = re.compile(r"-[^mce]\S*")
+"""An option without a value of its own; a module, or a text that is run, is no file."""
 
 _EXAMPLE = '[lr]\ntype = "float"\nmin_value = 1e-4\nmax_value = 0.1\nsampling = "log"'
 
@@ -147,7 +154,7 @@ def runs_elsewhere(arguments: Sequence[str]) -> bool:
 
 
 def check_program(arguments: Sequence[str]) -> None:
-    """Check that the program is on this machine.
+    """Check that the program is on this machine, and the script that an interpreter runs.
 
     Raises:
         UsageError: It is not.
@@ -157,6 +164,12 @@ def check_program(arguments: Sequence[str]) -> None:
         raise UsageError(
             f"--command begins with {program!r}, and there is no such program here. Give its path, "
             "or a name that the shell finds; a shell's own words need `sh -c '…'`"
+        )
+    script = next((each for each in arguments[1:] if not _FLAG.fullmatch(each)), "")
+    if _INTERPRETER.fullmatch(program) and _SCRIPT.fullmatch(script) and not exists(Path(script)):
+        near = did_you_mean(script, [each.name for each in Path().iterdir()], "{}", likeness=0.7)
+        raise UsageError(
+            f"--command runs {script}, and there is no such file in {Path.cwd()}.{near}"
         )
 
 
@@ -171,7 +184,7 @@ def read_space(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the search space in {path} cannot be read: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number or a nesting without end, too
         raise UsageError(f"{path} is no TOML: {error}. A hyperparameter is\n{_EXAMPLE}") from error
     if not tables:
         raise UsageError(f"{path} is empty; give each hyperparameter a table, such as\n{_EXAMPLE}")

@@ -13,13 +13,23 @@ _TUNERS = (
 """Classes of KerasTuner that search, and ends of the names of their subclasses."""
 
 _SEARCHES: Mapping[str, tuple[str, ...]] = {
+    "hydra": ("main",),
     "hyperopt": ("fmin",),
     "optuna": ("optimize", "create_study"),
     "ray": ("run", "Tuner", "fit", "run_experiments"),
     "skopt": ("gp_minimize", "forest_minimize", "gbrt_minimize", "dummy_minimize", "BayesSearchCV"),
     "talos": ("Scan",),
+    "wandb": ("sweep", "agent"),
 }
 """Other tuners, and what their searches are called."""
+
+_PAGES = {
+    "hydra": "from-hydra",
+    "optuna": "from-optuna",
+    "ray": "from-ray-tune",
+    "wandb": "from-wandb",
+}
+"""Pages of the guide for them."""
 
 _THEIRS: Mapping[str, Sequence[str]] = {
     "hyperopt": (
@@ -53,7 +63,7 @@ _THEIRS: Mapping[str, Sequence[str]] = {
         "talos.Scan(x, y, p, train)",
     ),
 }
-"""For each of them: how a script begins, gets a value, returns its result, and searches."""
+"""How a script begins, gets a value, returns its result, and searches."""
 
 _OURS = (
     "def objective(hp, trial):",
@@ -93,13 +103,18 @@ def refuse_other_searches(tree: ast.Module, file: str) -> None:
     called = {name.removeprefix(".") for name in _called(tree)}
     for library, searches in _SEARCHES.items():
         if library in imported and called & set(searches):
-            theirs, ours = _THEIRS[library], list(_OURS)
-            ours[-1] = ours[-1].replace("FILE", file)
-            lines = [f"  - {a}\n  + {b}" for a, b in zip(theirs, ours, strict=True)]
-            changes = "\n".join(lines)
+            page = f"; `hptune help {_PAGES[library]}` shows how" if library in _PAGES else ""
+            if library not in _THEIRS:
+                raise ModelFileError(
+                    f"{file} is a script of {library}, and hptune calls objective(hp, trial), or a "
+                    f"program with --command{page}."
+                )
+            ours = [*_OURS[:-1], _OURS[-1].replace("FILE", file)]
+            pairs = zip(_THEIRS[library], ours, strict=True)
+            changes = "\n".join(f"  - {a}\n  + {b}" for a, b in pairs)
             raise ModelFileError(
-                f"{file} is a script of {library}, and hptune calls objective(hp, trial). The "
-                f"lines to change, with those of an example:\n{changes}"
+                f"{file} is a script of {library}, and hptune calls objective(hp, trial){page}. "
+                f"The lines to change, with those of an example:\n{changes}"
             )
 
 

@@ -144,8 +144,10 @@ class _Attempt:
             return self.own_ending
         status = self.exit_status or 0
         if self.halt is not None:
-            killed = f"killed: {self.overran}" if self.overran else "killed after the grace time"
-            return Ending(self.halt.cause, reason=f"{self.halt.reason}; {killed}")
+            how = f"killed: {self.overran}" if self.overran else "killed after the grace time"
+            if status >= 0:
+                how = f"its process exited with status {status}"
+            return Ending(self.halt.cause, reason=f"{self.halt.reason}; {how}")
         if self.is_server_lost:
             return Ending(Cause.WORKER_LOST, reason="the process that it was forked from failed")
         if status >= 0:

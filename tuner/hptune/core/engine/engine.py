@@ -434,6 +434,11 @@ class Engine:
         """The complete trials whose last checkpoint is kept, the best first."""
         if self._confirmations:
             return ()  # their means would be of trainings of different lengths
+        return self._lifecycle.retention.able_to_go_on
+
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        """The complete trials whose last checkpoint is kept and not in use, the best first."""
         return self._lifecycle.retention.checkpoints
 
     @property

@@ -57,6 +57,9 @@ class Lifecycle:
                 ending = Ending(Cause.RELEASED, reason="the job of its master was requeued")
             commands += self.end(lost_at, name, ending)[0]
         config = self.config = opened.config
+        if not opened.was_handed_over:
+            for record in self.records:
+                record.releases_at_begin = 0  # the user may have asked for longer jobs
         front = self.retention.ranking.best
         self._failures = FailureTally(
             max_failures=config.max_failures,
@@ -152,6 +155,9 @@ class Lifecycle:
     def report(self, name: AttemptId, report: Report) -> list[Command]:
         """Take in a report of a running attempt."""
         run, record = self.records.running[name], self.records[name.trial]
+        if run.latest is None:
+            run.first_step = report.step
+            record.first_step = report.step if record.first_step is None else record.first_step
         run.latest = report
         since = record.compared_step
         if not record.observe(report, self._goals) or record.trial.confirms is not None:
@@ -259,10 +265,18 @@ class Lifecycle:
         ending = checked(ending, self._goals)
         if run.stopped_by and run.halt is Halt.PRUNE and OUTCOMES[ending.cause] in _STOPPED:
             ending = replace(ending, reason=f"stopped by {run.stopped_by}")
-        decision = decide(record, run, ending, self.config.failure_rules)
+        decision = decide(
+            record,
+            run,
+            ending,
+            self.config.failure_rules,
+            at=at,
+            epochs=self.config.pruner.epochs,
+        )
         if decision.is_charged:
             record.losses[ending.cause] = record.losses.get(ending.cause, 0) + 1
         record.releases_without_report = decision.releases_without_report
+        record.releases_at_begin = decision.releases_at_begin
         self.records.end(name, at, decision.outcome, decision.ending)
         record.raise_memory(run.attempt, ending.cause)
         commands, finish = self._apply(decision, record, run)
@@ -277,7 +291,10 @@ class Lifecycle:
             case TrialEvent.FAIL:
                 return self._fail(record, decision.ending)
             case TrialEvent.PRUNE:
-                return self._prune(record), None
+                # One that the user's rule prunes has failed after its best epoch, as by a NaN.
+                usual = OUTCOMES[decision.ending.cause]
+                by_rule = decision.outcome is Outcome.PRUNED and usual is not Outcome.PRUNED
+                return self._prune(record, record.best_report if by_rule else None), None
             case TrialEvent.PAUSE:
                 if record.before is None:  # else it keeps the result that it has
                     self._measure(record)
@@ -312,22 +329,23 @@ class Lifecycle:
         commands = self._close(record, TrialEvent.FAIL)
         return commands, self._failures.count_failure(replace(ending, reason=reason))
 
-    def _prune(self, record: TrialRecord) -> list[Command]:
+    def _prune(self, record: TrialRecord, best: Report | None = None) -> list[Command]:
         self._failures.count_success()
-        return self._drop(record)
+        return self._drop(record, best)
 
-    def _drop(self, record: TrialRecord) -> list[Command]:
+    def _drop(self, record: TrialRecord, best: Report | None = None) -> list[Command]:
         if record.before is not None:
             return self._restore(record)
-        self._measure(record)
+        self._measure(record, best)
         return self._close(record, TrialEvent.PRUNE)
 
-    def _measure(self, record: TrialRecord) -> None:
-        """Take the last report for the result of a trial that stops before its end."""
-        if record.last is not None:
-            last, trial = record.last, record.trial
-            value = last.metrics[self._goals.goal.metric]
-            measured = replace(trial, value=value, step=last.step, metrics=dict(last.metrics))
+    def _measure(self, record: TrialRecord, best: Report | None = None) -> None:
+        """Take a report, usually the last one, for the result of a trial that stops early."""
+        if (report := best or record.last) is not None:
+            value = report.metrics[self._goals.goal.metric]
+            measured = replace(
+                record.trial, value=value, step=report.step, metrics=dict(report.metrics)
+            )
             self.records.put(record, self._goals.judged(measured))
 
     def _restore(self, record: TrialRecord) -> list[Command]:

@@ -74,10 +74,13 @@ class TrialRecord:
         best: The goals' values in the best of those reports that break no constraint.
         improvements: Each such report that was better than those before it: step and values.
         last: The last of those reports, until the trial is over.
+        best_report: The report of `best`, until the trial is over.
         before: The complete trial, while it trains on.
         resources: What its configuration needs, if the user said so of it alone.
         memory_bytes: Host memory to grant at least, as the trial ran out of it before; else 0.
         releases_without_report: How often in a row its worker had to leave before a report.
+        first_step: The step of its first report ever; None before it.
+        releases_at_begin: How often in a row its worker had to leave an attempt that began there.
         lost_on: The node where its last attempt was killed or lost although the worker stayed;
             empty if it was not.
         ran_out_on_gpu: Whether it ran out of memory on a GPU, and needs a whole one.
@@ -93,10 +96,13 @@ class TrialRecord:
     best: tuple[float, ...] | None = None
     improvements: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     last: Report | None = None
+    best_report: Report | None = None
     before: Trial | None = None
     resources: Resources | None = None
     memory_bytes: int = 0
     releases_without_report: int = 0
+    first_step: int | None = None
+    releases_at_begin: int = 0
     lost_on: str = ""
     ran_out_on_gpu: bool = False
     seconds: float = 0.0
@@ -164,7 +170,7 @@ class TrialRecord:
         self.compared_step = report.step
         is_better = self.best is None or goals.is_better_epoch(values, self.best)
         if is_better and not goals.broken(report.metrics):
-            self.best = values
+            self.best, self.best_report = values, report
             self.improvements.append((report.step, values))
         return True
 
@@ -183,12 +189,14 @@ class AttemptRecord:
         latest: Its last report.
         halt: Why it was told to stop; None if it was not.
         stopped_by: The user who stopped the trial; empty for nobody.
+        first_step: The step of its first report.
     """
 
     attempt: Attempt
     latest: Report | None = None
     halt: Halt | None = None
     stopped_by: str = ""
+    first_step: int | None = None
 
 
 class TrialRecords:
@@ -306,7 +314,7 @@ class TrialRecords:
         self.put(record, replace(record.trial, state=state))
         self.note(record.trial.number, f"{event}: {before} -> {state}")
         if state.is_final:
-            record.last = None
+            record.last = record.best_report = None
 
     def wait(self, record: TrialRecord, event: TrialEvent) -> None:
         """Let a trial wait for another attempt; meanwhile it has no result, or its old one."""
@@ -327,7 +335,7 @@ class TrialRecords:
         record.losses.clear()
         record.improvements.clear()
         record.last_step, record.compared_step, record.best = 0, 0, None
-        record.releases_without_report = 0
+        record.releases_without_report = record.releases_at_begin = 0
         self.put(record, replace(record.trial, rungs={}, reason="", detail=""))
         self.wait(record, TrialEvent.RETRY)
 
@@ -340,7 +348,7 @@ class TrialRecords:
         before, record.before, now = record.before, None, record.trial
         if before is None:
             raise InvalidTransition(f"trial {now.number} was not complete before", record.story)
-        record.releases_without_report = 0
+        record.releases_without_report = record.releases_at_begin = 0
         result = replace(before, state=now.state, attempts=now.attempts)
         self.put(record, replace(result, params=now.params, rungs=now.rungs))
         self.move(record, TrialEvent.RESTORE)

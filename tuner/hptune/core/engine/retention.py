@@ -15,12 +15,14 @@ class Retention:
     """Keeps the models of the best trials, and the last checkpoints of a few good ones.
 
     A complete trial may train on from its checkpoint, unless it ended by itself before its last
-    epoch: it would do so again. It keeps its old result until it has a better one, and its files
-    are not touched meanwhile.
+    epoch: it would do so again. Its checkpoint is kept for its model alone, and takes no place of
+    another one's. A trial that trains on keeps its old result until it has a better one, and its
+    files are not touched meanwhile.
 
     Attributes:
         ranking: Which trials are the best, and whose models are kept.
-        limit: How many complete trials keep their last checkpoint.
+        limit: How many of the best complete trials keep their last checkpoint, and how many of
+            those that can train on.
         ended_early: The complete trials that ended by themselves before their last epoch.
     """
 
@@ -37,6 +39,11 @@ class Retention:
     def checkpoints(self) -> tuple[int, ...]:
         """The complete trials whose last checkpoint is kept and not in use, the best first."""
         return tuple(n for *_, n in self._checkpoints if n not in self._training_on)
+
+    @property
+    def able_to_go_on(self) -> tuple[int, ...]:
+        """Those of them that can train on."""
+        return tuple(n for n in self.checkpoints if n not in self.ended_early)
 
     def set_limit(self, checkpoints: int, training_on: Iterable[int]) -> list[Command]:
         """Change how many last checkpoints are kept."""
@@ -57,8 +64,7 @@ class Retention:
             ]
             if ended_early:
                 self.ended_early.add(trial.number)
-            else:
-                insort(self._checkpoints, self._sort_key(trial))
+            insort(self._checkpoints, self._sort_key(trial))
         unneeded = {*kept, trial.number} - ranking.kept
         unneeded |= self._drop_checkpoints()
         commands.extend(map(self._discard, sorted(unneeded - self._training_on)))
@@ -83,8 +89,10 @@ class Retention:
 
         Some may be of the best trials: `KeepBest` has put their models away.
         """
-        dropped = {number for *_, number in self._checkpoints[self.limit :]}
-        del self._checkpoints[self.limit :]
+        able = [each for each in self._checkpoints if each[-1] not in self.ended_early]
+        kept = {*self._checkpoints[: self.limit], *able[: self.limit]}
+        dropped = {number for *_, number in set(self._checkpoints) - kept}
+        self._checkpoints = [each for each in self._checkpoints if each in kept]
         # If none are kept, `KeepBest` leaves none behind.
         untouched = self._training_on if self.limit else self._training_on | self.ranking.kept
         return dropped - untouched

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..attempt import FROM_OUTSIDE, NON_FINITE_REMEDY, Cause, Ending, Halt, Outcome
+from ..attempt import BEGINS_AGAIN, FROM_OUTSIDE, NON_FINITE_REMEDY, Cause, Ending, Halt, Outcome
 from ..failure_policy import Action, FailureRule
 from ..goals import Goals, unknown_metric
 from ..messages import Finish, FinishReason
@@ -51,6 +51,12 @@ The ends of a lost worker or a killed process count from the trial's last progre
 MAX_RELEASES_WITHOUT_REPORT = 5
 """A trial fails if its worker had to leave this often in a row before the trial's first report."""
 
+MAX_RELEASES_AT_BEGIN = 4
+"""A trial fails if this many attempts in a row began at its first step, and their workers left."""
+
+_TOLD_FROM = 2
+"""The number of them from which on their reason says what helps."""
+
 _EVENTS: Mapping[Outcome, TrialEvent] = {
     Outcome.FINISHED: TrialEvent.COMPLETE,
     Outcome.ERRORED: TrialEvent.FAIL,
@@ -72,6 +78,8 @@ class EndDecision:
         event: What happens to the trial.
         is_charged: Whether the end counts towards the trial's limit for its cause.
         releases_without_report: How often in a row the trial's worker had to leave before a report.
+        releases_at_begin: How often in a row it had to leave an attempt that began at the first
+            step.
         finish: Why the study stops; None if it continues.
     """
 
@@ -80,11 +88,18 @@ class EndDecision:
     event: TrialEvent
     is_charged: bool
     releases_without_report: int
+    releases_at_begin: int
     finish: Finish | None
 
 
 def decide(
-    trial: TrialRecord, attempt: AttemptRecord, ending: Ending, rules: Sequence[FailureRule]
+    trial: TrialRecord,
+    attempt: AttemptRecord,
+    ending: Ending,
+    rules: Sequence[FailureRule],
+    *,
+    at: float = 0.0,
+    epochs: int | None = None,
 ) -> EndDecision:
     """Return what follows from the end of an attempt; nothing changes.
 
@@ -93,6 +108,8 @@ def decide(
         attempt: The attempt.
         ending: How it ended, as `checked` returned it.
         rules: What the user wants done; the first rule for a cause counts.
+        at: When it ended, in seconds since the epoch.
+        epochs: Epochs of a trial; None if unknown.
     """
     cause, halt = ending.cause, attempt.halt
     rule = next((each for each in rules if each.cause is cause), None)
@@ -102,7 +119,8 @@ def decide(
     # So attempts end when the whole command is killed, and not its master alone.
     ends_with_study = halt is Halt.STOP and cause in FROM_OUTSIDE
     releases = _releases_without_report(trial, attempt, cause)
-    is_fruitless = releases >= MAX_RELEASES_WITHOUT_REPORT
+    at_begin = _releases_at_begin(trial, attempt, cause)
+    is_fruitless = releases >= MAX_RELEASES_WITHOUT_REPORT or at_begin >= MAX_RELEASES_AT_BEGIN
     usual = Outcome.LOST if action is Action.RETRY else OUTCOMES[cause]
     # The first row that applies decides.
     table = (
@@ -114,12 +132,15 @@ def decide(
         (True, usual),
     )
     outcome = next(outcome for applies, outcome in table if applies)
-    if is_fruitless:
+    if releases >= MAX_RELEASES_WITHOUT_REPORT:
         reason = (
             f"the worker had to leave {releases} times before the trial's first report; use "
             "workers that live longer (a longer walltime), or report sooner"
         )
         ending = replace(ending, reason=reason)
+    elif at_begin >= _TOLD_FROM:
+        seconds = attempt.attempt.seconds(at) or 0.0
+        ending = replace(ending, reason=_begins_again(attempt, at_begin, seconds, epochs))
     # A decision to stop the trial stands, however its attempt ended.
     event = _EVENTS.get(outcome) or _EVENTS_AFTER_HALT.get(halt, TrialEvent.RETRY)
     finish = None
@@ -137,6 +158,7 @@ def decide(
         event=event,
         is_charged=not ends_with_study,
         releases_without_report=releases,
+        releases_at_begin=at_begin,
         finish=finish,
     )
 
@@ -147,6 +169,33 @@ def _releases_without_report(trial: TrialRecord, attempt: AttemptRecord, cause: 
     if attempt.latest is not None:
         return 0
     return trial.releases_without_report + (cause is Cause.RELEASED)
+
+
+def _releases_at_begin(trial: TrialRecord, attempt: AttemptRecord, cause: Cause) -> int:
+    if attempt.first_step is None:
+        return trial.releases_at_begin
+    if attempt.first_step != trial.first_step:
+        return 0  # it has continued from a checkpoint
+    return trial.releases_at_begin + (cause is Cause.RELEASED)
+
+
+def _begins_again(attempt: AttemptRecord, times: int, seconds: float, epochs: int | None) -> str:
+    """Return that a trial cannot end, with the time that it has and needs, and what helps."""
+    first, last = attempt.first_step or 0, 0 if attempt.latest is None else attempt.latest.step
+    needs = ""
+    if epochs is not None and epochs > last:
+        whole = seconds * (epochs - first + 1) / (last - first + 1)
+        needs = f" of {epochs}, which take about {_duration(whole)}"
+    return (
+        f"its worker had to leave after {_duration(seconds)}, at step {last}{needs}; it has no "
+        f"checkpoint, and {times} {BEGINS_AGAIN} {first}. Save into trial.checkpoint_dir, and "
+        "continue after trial.resumed_from (hptune help checkpoints), or use workers that live "
+        "longer (a longer walltime)"
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 600.0 else f"{seconds / 60.0:.0f} minutes"
 
 
 def checked(ending: Ending, goals: Goals) -> Ending:

@@ -57,7 +57,7 @@ def read_project(directory: Path) -> FoundTrials:
             metrics = {name: _best(each) for name, each in tree["metrics"]["metrics"].items()}
             score = tree.get("score")
             complete.append((tree, values, metrics, None if score is None else float(score)))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        except Exception as error:  # whatever another program wrote
             raise UsageError(f"{path} is no trial of KerasTuner: {error!r}") from error
     ended = [each for each in complete if each[0].get("status") == "COMPLETED"]
     skipped[NOT_COMPLETE] = len(complete) - len(ended)

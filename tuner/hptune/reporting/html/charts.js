@@ -5,6 +5,7 @@ window.hptuneCharts ??= (() => {
   const SERIES = [COLORS.complete, COLORS.pruned, COLORS.best, COLORS.median, COLORS.failed, COLORS.muted, "#0b8f8f", "#b8578f"];
   const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
   const LEAST_DRAG = 8;  // pixels of a side, from which on a drag is no click
+  const LINES_OF_PATH = 100;
   const NEAR = 14;  // pixels between the pointer and a mark that it points at
 
   function element(name, attributes = {}, ...children) {
@@ -113,15 +114,20 @@ window.hptuneCharts ??= (() => {
     return Math.round(value * 10) / 10;
   }
 
-  // One path for all marks that look alike: thousands of marks are then as quick as a few.
-  function paths(marks, look) {
-    const groups = new Map();
+  // One path for marks that look alike: thousands of marks are then as quick as a few. Browsers need
+  // much longer for one path of many lines that cross than for several with a part of them each.
+  function paths(marks, look, most = Infinity) {
+    const groups = new Map(), found = [];
     for (const mark of marks) {
       const key = [mark.dim ? COLORS.muted : mark.color, mark.dim, mark.shape].join();
-      if (!groups.has(key)) groups.set(key, { ...mark, parts: [] });
-      groups.get(key).parts.push(mark.path);
+      let group = groups.get(key);
+      if (!group || group.parts.length >= most) {
+        groups.set(key, group = { ...mark, parts: [] });
+        found.push(group);
+      }
+      group.parts.push(mark.path);
     }
-    const found = [...groups.values()].sort((one, other) => Boolean(other.dim) - Boolean(one.dim));
+    found.sort((one, other) => Boolean(other.dim) - Boolean(one.dim));
     return found.map(each => svg("path", { d: each.parts.join(""), ...look(each) }));
   }
 
@@ -139,7 +145,7 @@ window.hptuneCharts ??= (() => {
     return paths(lines, ({ color, dim }) => ({
       fill: "none", stroke: dim ? COLORS.muted : color, "stroke-width": width, "stroke-dasharray": dash,
       "stroke-linejoin": "round", opacity: dim ? 0.12 : opacity,
-    }));
+    }), LINES_OF_PATH);
   }
 
   // Draws a figure of two axes into an element, and lets marks be pointed at.

@@ -2,7 +2,7 @@
 // The figures of a study, drawn from its data and from what the reader has chosen.
 window.hptuneFigures ??= (() => {
   const { COLORS, SERIES, element, svg, number, words, short, linear, log, bands, chart, legendOf, present, follow, paths } = hptuneCharts;
-  const { VALUED, isShown, valued, isBrushed, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, valueAxes, axisOf } = hptuneTrials;
+  const { VALUED, isShown, valued, isBrushed, lined, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, valueAxes, axisOf } = hptuneTrials;
   const SLICES = 6, AXES = 12;
   const CELLS = 56, SMOOTHING = 0.09;  // of the contour; a share of each axis
   const CONTOUR_TRIALS = 10;
@@ -92,15 +92,17 @@ window.hptuneFigures ??= (() => {
     const best = found.find(([trial]) => trial.n === study.best);
     const middle = median(found.filter(([trial]) => trial.s === "complete").map(([, at]) => at));
     const isPoint = ([, at]) => at.length === 1;
+    const curveOfTrial = new Map(found), few = lined(study, chosen, found.map(([trial]) => trial));
+    const drawn = few.drawn.map(trial => [trial, curveOfTrial.get(trial)]);
     const legend = color.legend.map(([text, paint]) => [text.split(",")[0], paint, "line"]);
     if (middle.length) legend.push(["median of the complete", COLORS.median, "dashed"]);
     if (best) legend.push([`best ${isOneGoal(study) ? "" : `${study.metric} `}(trial ${study.best})`, COLORS.best, "line"]);
     chart(place, {
       ...common(study, chosen, `${metric} after each ${study.step}`, "curves"),
-      x: linear(1, Math.max(2, last), { whole: true }), y: y.scale, xLabel: study.step, yLabel: metric, note: y.note, legend, gradient: color.gradient,
+      x: linear(1, Math.max(2, last), { whole: true }), y: y.scale, xLabel: study.step, yLabel: metric, note: `${y.note} ${few.note}`.trim(), legend, gradient: color.gradient,
       marks: [
-        { lines: found.map(([trial, at]) => ({ at, trial: trial.n, color: color.of(trial), dim: !isBrushed(study, chosen, trial) })), opacity: Math.min(0.8, Math.max(0.3, 20 / found.length)) },
-        { points: found.filter(isPoint).map(([trial, [[x, y]]]) => ({ x, y, trial: trial.n, color: color.of(trial), dim: !isBrushed(study, chosen, trial) })) },
+        { lines: drawn.map(([trial, at]) => ({ at, trial: trial.n, color: color.of(trial), dim: !isBrushed(study, chosen, trial) })), opacity: Math.min(0.8, Math.max(0.3, 20 / drawn.length)) },
+        { points: drawn.filter(isPoint).map(([trial, [[x, y]]]) => ({ x, y, trial: trial.n, color: color.of(trial), dim: !isBrushed(study, chosen, trial) })) },
         { lines: [{ at: middle, color: COLORS.median }], width: 2.5, dash: "7 5", opacity: 1 },
         { lines: best ? [{ at: best[1], color: COLORS.best }] : [], width: 2.5, opacity: 1 },
       ],
@@ -111,8 +113,10 @@ window.hptuneFigures ??= (() => {
   // A median over few of the trials would jump.
   function median(found) {
     const at = new Map();
-    for (const curve of found) for (const [step, value] of curve) at.set(step, [...at.get(step) || [], value]);
-    const most = Math.max(0, ...[...at.values()].map(each => each.length));
+    for (const curve of found) {
+      for (const [step, value] of curve) at.has(step) ? at.get(step).push(value) : at.set(step, [value]);
+    }
+    const [, most] = extent([...at.values()].map(each => each.length));
     const middle = values => values.sort((one, other) => one - other)[Math.floor(values.length / 2)];
     return [...at].filter(([, values]) => most > 1 && 2 * values.length >= most).sort((one, other) => one[0] - other[0]).map(([step, values]) => [step, middle(values)]);
   }
@@ -237,8 +241,9 @@ window.hptuneFigures ??= (() => {
     const color = colours(study, chosen.color === "state" ? { ...chosen, color: "value" } : chosen, trials);
     const sorted = study.direction[chosen.metric] ? [...trials].sort((one, other) => isBetter(study, chosen.metric, one.v[chosen.metric], other.v[chosen.metric]) ? 1 : -1) : trials;
     const low = height - bottom + 14;  // of a trial that has no value
-    const units = sorted.map(trial => axes.map(axis => axis.unit(trial)));
-    const lines = sorted.map((trial, number) => {
+    const { drawn: few, note } = lined(study, chosen, sorted);
+    const units = few.map(trial => axes.map(axis => axis.unit(trial)));
+    const lines = few.map((trial, number) => {
       const dim = !isBrushed(study, chosen, trial);
       const path = units[number].map((at, index) => `${index ? "L" : "M"}${Math.round(xs[index])} ${at === null ? low : Math.round(10 * y(at)) / 10}`).join("");
       return { path, dim, color: color.of(trial) };
@@ -249,8 +254,8 @@ window.hptuneFigures ??= (() => {
     const ring = svg("circle", { r: 6, class: "ring", visibility: "hidden" });
     const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, class: "parallel" }, drawn, over, ring);
     const shared = common(study, chosen, "All configurations, one line for each trial", "parallel");
-    present(place, { picture, ...shared, legend: color.legend, gradient: color.gradient });
-    const find = () => sorted.flatMap((trial, number) => lines[number].dim ? [] : units[number].map((at, index) => ({ px: xs[index], py: at === null ? low : y(at), trial: trial.n })));
+    present(place, { picture, ...shared, legend: color.legend, gradient: color.gradient, note });
+    const find = () => few.flatMap((trial, number) => lines[number].dim ? [] : units[number].map((at, index) => ({ px: xs[index], py: at === null ? low : y(at), trial: trial.n })));
     follow(place, { picture, ring, find, ...shared });
     return true;
   }

@@ -69,7 +69,7 @@ const hptunePage = (() => {
 
   function drawOne(place) {
     const [kind, given] = JSON.parse(place.dataset.figure);
-    const isDrawn = kind === "table" ? hptuneTable.draw(place, study, chosen, table, changed)
+    const isDrawn = kind === "table" ? hptuneTable.draw(place, study, chosen, table, () => drawOne(place))
       : kind === "comparison" ? hptuneFigures.comparison(place, study, [...table.compared], chosen.metric)
         : kind === "curve" ? hptuneFigures.comparison(place, study, [trialNow()], given.metric, 210)
           : hptuneFigures.draw(place, study, chosen);

@@ -194,12 +194,12 @@ def stopping(trials: StudyTrials) -> Panel | None:
     tables = [Table((word, "reached", "went on", "stopped"), rows)]
     agreements = rung_agreements(trials.view)
     if agreements:
-        columns = (f"compared at {word}", "complete trials", "rank correlation with the end")
+        heads = "exempt trials", "rank correlation with the end", "95 % interval"
         cells = [
-            (str(agreement.rung), str(agreement.trials), text.measured(agreement.correlation))
-            for agreement in agreements
+            (str(each.rung), str(each.trials), text.measured(each.correlation), _interval(each))
+            for each in agreements
         ]
-        tables.append(Table(columns, cells))
+        tables.append(Table((f"compared at {word}", *heads), cells))
     return Panel(
         f"How many trials reached each {word} at which trials are compared, and how many of them "
         f"were stopped there, or before the next one.{_agreement_text(agreements)}",
@@ -209,12 +209,23 @@ def stopping(trials: StudyTrials) -> Panel | None:
 
 
 def _agreement_text(agreements: Sequence[RungAgreement]) -> str:
-    """Return how the rungs rank complete trials, as a sentence after others."""
+    """Return how the rungs rank exempt trials, as a sentence after others."""
     known = [agreement for agreement in agreements if agreement.correlation is not None]
     if not known:
         return ""
-    each_one = ", ".join(f"{each.correlation:.2f} at {each.rung}" for each in known)
-    return f" Rank correlation of the values there with those at the end: {each_one}."
+    each_one = ", ".join(
+        f"{each.correlation:.2f} at {each.rung} ({_interval(each)})" for each in known
+    )
+    return (
+        " Rank correlation of the values there with those at the end, of the trials that are never "
+        f"stopped (95 % intervals): {each_one}."
+    )
+
+
+def _interval(agreement: RungAgreement) -> str:
+    if agreement.correlation is None:
+        return text.NOTHING
+    return "{:.2f} to {:.2f}".format(*agreement.interval)
 
 
 def front(trials: StudyTrials) -> Panel | None:

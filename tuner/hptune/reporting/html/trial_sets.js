@@ -10,6 +10,7 @@ window.hptuneTrials ??= (() => {
     paused: { shape: "triangle", color: COLORS.paused, text: step => `paused, at its last ${step}` },
     running: { shape: "dot", color: COLORS.running, text: () => "running" },
   };
+  const MOST_LINES = 2000;  // more hide each other, and take seconds to paint
   const FEW = 12;  // values of a hyperparameter that have a band each
 
   // A study's data as the figures need it.
@@ -38,6 +39,21 @@ window.hptuneTrials ??= (() => {
       const at = axisOf(study, chosen, name).unit(trial);
       return at !== null && at >= low && at <= high;
     });
+  }
+
+  // Trials of which a figure draws a line each, the first and the last among them, and what it says
+  // about the others. What the brushes leave is drawn before other trials.
+  function lined(study, chosen, trials) {
+    if (trials.length <= MOST_LINES) return { drawn: trials, note: "" };
+    const within = spread(trials.filter(each => isBrushed(study, chosen, each)), MOST_LINES);
+    const others = spread(trials.filter(each => !isBrushed(study, chosen, each)), MOST_LINES - within.length);
+    const chosenOnes = new Set([...within, ...others]);
+    return { drawn: trials.filter(each => chosenOnes.has(each)), note: `${chosenOnes.size} of ${trials.length} trials are drawn, evenly chosen. A filter that leaves fewer shows all of them.` };
+  }
+
+  function spread(all, most) {
+    if (all.length <= most) return all;
+    return Array.from({ length: most }, (_, index) => all[Math.round(index * (all.length - 1) / Math.max(1, most - 1))]);
   }
 
   function isInfeasible(trial) {
@@ -198,5 +214,5 @@ window.hptuneTrials ??= (() => {
     return from === to ? `${label} ${from}` : `${label} ${from} to ${to}`;
   }
 
-  return { VALUED, studyOf, firstChoice, isShown, valued, isBrushed, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, valueAxes, axisOf, brushText };
+  return { VALUED, studyOf, firstChoice, isShown, valued, isBrushed, lined, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, valueAxes, axisOf, brushText };
 })();

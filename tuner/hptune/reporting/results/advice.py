@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from ... import text
 from ...core.trial import Direction, Trial, TrialState
 from .edges import edge_remarks
-from .rungs import stopping_warning
+from .evidence import Remark, evident
+from .rungs import stopping_remark, tie_remark
 from .view import StudyView
 
 _LEAST_COMPLETE = 20
@@ -24,19 +25,17 @@ _LEAST_NEAR, _LEAST_BENDS = 3, 12
 _LEAST_OF_SIGN = 0.25
 """Share of the second differences that each sign must have; of a curve, nearly all have one."""
 
-_LEAST_WITHOUT = 30
-_WITHOUT_PART = 0.75
-"""Trials, and share of all that ended, without a better one: chance alone needs as many in one of
-four studies."""
+_LEAST_WITHOUT, _WITHOUT_PART = 30, 0.75
+"""Trials, and share of all that ended, without a better one, from which on that is told."""
 
 
 def advice(view: StudyView) -> list[str]:
     """Return remarks on the results, the gravest first; none on those of several objectives."""
-    remarks = [stopping_warning(view)]
+    remarks = [tie_remark(view), stopping_remark(view)]
     if len(view.goals.objectives) == 1:
         complete = leading(view.trials, view.goal.direction)
-        remarks += [*edge_remarks(view), _noise(view, complete), stagnation(view)]
-    return [view.worded(remark) for remark in remarks if remark]
+        remarks += [*edge_remarks(view), Remark(_noise(view, complete)), Remark(stagnation(view))]
+    return list(map(view.worded, evident(remarks)))
 
 
 def leading(trials: Iterable[Trial], direction: Direction) -> list[Trial]:
@@ -82,19 +81,19 @@ def _noise(view: StudyView, complete: Sequence[Trial]) -> str:
 
 
 def stagnation(view: StudyView) -> str:
-    """Return that the search has found nothing better for long; empty if it has."""
+    """Return that the search has found nothing better for long; empty if it has.
+
+    It says no more: of trials in random order, the best one is among the first quarter in one of
+    four studies, and the next quarter is as likely to have a better one as in others.
+    """
     best = view.best
-    ended = [
-        trial.number for trial in view.trials if trial.state.is_final and trial.confirms is None
-    ]
+    ended = [trial for trial in view.trials if trial.state.is_final and trial.confirms is None]
     if best is None or best.violation:
         return ""
     number = best.number if best.confirms is None else best.confirms
-    without = sum(each > number for each in ended)
-    if without < max(_LEAST_WITHOUT, _WITHOUT_PART * len(ended)):
+    later = [trial for trial in ended if trial.number > number]
+    if len(later) < max(_LEAST_WITHOUT, _WITHOUT_PART * len(ended)):
         return ""
-    return (
-        f"none of the {without} trials after trial {number} is better; another space, more epochs "
-        f"or `hptune resume {text.path(view.directory)} --confirm 3` may tell more than further "
-        "trials"
-    )
+    whole = sum(trial.state is TrialState.COMPLETE for trial in later)
+    trained = f" ({whole} of them trained to the end)" if whole < len(later) else ""
+    return f"none of the {len(later)} trials after trial {number} is better{trained}"

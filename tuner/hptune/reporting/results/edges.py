@@ -21,6 +21,7 @@ from ...core.space.parameters import (
     Scale,
 )
 from ...core.trial import ParamValue, Trial, TrialState
+from .evidence import Remark, tail
 from .view import StudyView
 
 _LEAST_ENDED = 20
@@ -41,9 +42,6 @@ _LEAST_VALUES = 5
 
 _TOWARDS = 0.3
 """Part of a range, next to its edge, over which the value must get better."""
-
-_LEAST_ERRORS = 2.0
-"""How many standard errors it must get better by."""
 
 _USUAL, _FAR = 0.8, 10.0
 """Trials further from the best one than ten times what four of five trials are, are left out."""
@@ -73,8 +71,8 @@ class _Range:
     place: _Place
 
 
-def edge_remarks(view: StudyView) -> list[str]:
-    """Return a line for each range that should be wider; for one objective."""
+def edge_remarks(view: StudyView) -> list[Remark]:
+    """Return a remark on each range that should be wider; for one objective."""
     ended = [
         trial
         for trial in view.trials
@@ -89,9 +87,9 @@ def edge_remarks(view: StudyView) -> list[str]:
     remarks = []
     for found in _ranges(view):
         is_low, count = _at_edge(found, best)
-        if count and _gets_better(view, found, ended, is_low=is_low):
-            remarks.append(_line(found.parameter, count, len(best), is_low=is_low))
-    return [remark for remark in remarks if remark]
+        if count and (line := _line(found.parameter, count, len(best), is_low=is_low)):
+            remarks.append(Remark(line, _chance_if_not_better(view, found, ended, is_low=is_low)))
+    return remarks
 
 
 def _reach(trial: Trial) -> float:
@@ -154,8 +152,12 @@ def _at_edge(of: _Range, best: Sequence[Trial]) -> tuple[bool, int]:
     return False, 0
 
 
-def _gets_better(view: StudyView, of: _Range, ended: Sequence[Trial], *, is_low: bool) -> bool:
-    """Return whether values get better towards the edge, with all else equal.
+def _chance_if_not_better(
+    view: StudyView, of: _Range, ended: Sequence[Trial], *, is_low: bool
+) -> float:
+    """Return the chance of these values if they do not get better towards the edge.
+
+    All else is equal; 1 if too little is known.
 
     A ridge regression of the values on the hyperparameters and the squares of those with an order.
     Trials that were stopped early are compared with all others at their first rung.
@@ -173,14 +175,14 @@ def _gets_better(view: StudyView, of: _Range, ended: Sequence[Trial], *, is_low:
         known = [trial for trial in known if trial.state is TrialState.COMPLETE]
         measured = [trial.value or 0.0 for trial in known]
     if len(known) < _LEAST_ENDED // 2:
-        return False
+        return 1.0
     losses = np.clip(view.goal.direction.sign * np.array(measured), -_LARGEST, _LARGEST)
     # A loss may be far larger where a training fails, which says nothing of the others.
     losses = losses - losses.min()
     kept = losses <= _FAR * np.quantile(losses, _USUAL)
     known, losses = [trial for trial, keep in zip(known, kept, strict=True) if keep], losses[kept]
     if not (largest := losses.max()):
-        return False
+        return 1.0
     losses = losses / largest
     values = (losses.mean() - losses) / losses.std()
     far, end = (_TOWARDS, 0.0) if is_low else (1.0 - _TOWARDS, 1.0)
@@ -193,7 +195,7 @@ def _gets_better(view: StudyView, of: _Range, ended: Sequence[Trial], *, is_low:
     freedom = max(1.0, len(known) - 1.0 - used)
     variance = float(np.sum((values - features @ weights) ** 2)) / freedom
     error = math.sqrt(variance * float(sums @ inverse @ sums))
-    return float(sums @ weights) > _LEAST_ERRORS * error
+    return tail(float(sums @ weights) / error) if error else float(sums @ weights <= 0.0)
 
 
 def _columns(

@@ -19,6 +19,7 @@ from typing import TextIO
 
 from ...core.attempt import Attempt, ReportedValue, Usage
 from ...core.trial import Trial
+from ...text import CONTROL
 from . import costs
 from .best import finite, goals_json, result_json
 from .notes import notes_json
@@ -132,7 +133,7 @@ def _cell(value: object) -> object:
     return f"'{safe}" if value.startswith(_FORMULA) else safe
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(f"[{CONTROL}]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 PARAM = "param."
 _OF_LAST = (

@@ -6,61 +6,70 @@ import math
 import statistics
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ... import text
 from ...core.attempt import ReportedValue
 from ...core.pruner import is_exempt
 from ...core.trial import TrialState
+from .evidence import ERRORS, Remark, tail
 from .view import StudyView
 
-MIN_TRIALS = 5
-"""Trials that a rank correlation needs."""
-
-ENOUGH_TRIALS = 8
-"""Trials with which it is known well."""
+LEAST_TRIALS = 8
+"""Exempt trials that a rank correlation needs: with fewer, hardly any is evident."""
 
 _LOW = 0.5
 """Rank correlation below which a rung stops many trials that would have been among the best."""
 
-_LOW_OF_PASSED = 0.25
-"""The same for trials of which most passed the rungs, because their correlation is lower."""
+_LARGEST = 0.99
+"""Correlation that a larger one counts as: few trials in the same order do not show more."""
 
-_FEW_COMPLETE = 0.1
-"""Share of complete trials below which little is known of the ends."""
-
-_MIN_ENDED = 20
-"""Ended trials from which on a small share of complete ones is told."""
+_LEAST_TIED, _TIED_PART, _TOLD_PART = 20, 0.9, 0.5
+"""Trials at a rung, the part of them with the same value from which on the rung tells nothing, and
+the part below which a later rung tells more."""
 
 
 @dataclass(frozen=True, slots=True)
 class RungAgreement:
-    """How trials at a rung and at their ends are ranked alike.
+    """How exempt trials at a rung and at their ends are ranked alike.
 
     Attributes:
         rung: The rung's step.
-        trials: Number of complete trials that are compared.
+        trials: Number of complete exempt trials that are compared.
         correlation: Spearman's rank correlation of their values at the rung and at the end; None
-            with fewer than `MIN_TRIALS`, or if all have equal values.
-        are_exempt: Whether all of these trials are exempt; else most of them passed the rungs.
+            with fewer than `LEAST_TRIALS`, or if all have equal values.
     """
 
     rung: int
     trials: int
     correlation: float | None
-    are_exempt: bool = False
 
     @property
-    def is_low(self) -> bool:
-        """Whether the correlation is known and low."""
-        limit = _LOW if self.are_exempt else _LOW_OF_PASSED
-        return self.correlation is not None and self.correlation < limit
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the correlation.
+
+        By Fisher's transformation, with the variance of Bonett and Wright 2000 ("Sample size
+        requirements for estimating Pearson, Kendall and Spearman correlations").
+        """
+        middle, error = self._transformed
+        return math.tanh(middle - ERRORS * error), math.tanh(middle + ERRORS * error)
+
+    @property
+    def chance_if_high(self) -> float:
+        """The chance of a correlation as low as this if the true one is not low."""
+        middle, error = self._transformed
+        return tail((math.atanh(_LOW) - middle) / error)
 
     @property
     def is_high(self) -> bool:
-        """Whether the correlation is known and high enough to stop trials by the rung."""
-        return self.correlation is not None and self.correlation >= _LOW
+        """Whether the correlation is high enough to stop trials by the rung, and not by chance."""
+        return self.correlation is not None and self.correlation >= _LOW and self.interval[0] > 0
+
+    @property
+    def _transformed(self) -> tuple[float, float]:
+        r = max(-_LARGEST, min(_LARGEST, self.correlation or 0.0))
+        return math.atanh(r), math.sqrt((1.0 + r * r / 2.0) / (self.trials - 3))
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
@@ -152,62 +161,38 @@ def _arrivals(
 
 
 def rung_agreements(view: StudyView) -> list[RungAgreement]:
-    """Return the agreement of each rung with the end, for those that complete trials reached.
+    """Return the agreement of each rung with the end, for those that exempt trials reached.
 
-    Most complete trials are those that passed the rungs, so they differ less there than all trials
-    do, and their correlation is lower. Exempt trials (`core.pruner.is_exempt`) are like all
-    trials: they alone are compared if there are enough, and else all complete ones.
+    Other complete trials passed the rungs. They are the best there and differ less than all trials
+    do, so their ranks hardly agree with those at the end, however good the rungs are.
     """
-    ends = _ends(view)
-    exempt = {number: value for number, value in ends.items() if is_exempt(number)}
-    are_exempt = len(exempt) >= ENOUGH_TRIALS
-    if are_exempt:
-        ends = exempt
+    exempt = [
+        trial
+        for trial in view.trials
+        if trial.state is TrialState.COMPLETE and trial.value is not None
+        if is_exempt(trial.number) and trial.confirms is None and not trial.violation
+    ]
     found = []
-    for rung, values in sorted(view.at_rungs.items()):
-        both = [number for number in ends if number in values]
+    for rung in sorted({rung for trial in exempt for rung in trial.rungs}):
+        there = [trial for trial in exempt if rung in trial.rungs]
         correlation = None
-        if len(both) >= MIN_TRIALS:
-            correlation = rank_correlation([values[n] for n in both], [ends[n] for n in both])
-        if both:
-            found.append(RungAgreement(rung, len(both), correlation, are_exempt))
+        if len(there) >= LEAST_TRIALS:
+            correlation = rank_correlation(
+                [trial.rungs[rung][0] for trial in there], [trial.value or 0.0 for trial in there]
+            )
+        found.append(RungAgreement(rung, len(there), correlation))
     return found
 
 
-def _ends(view: StudyView) -> Mapping[int, float]:
-    """Return the values of the complete trials, without confirmations and infeasible ones."""
-    return {
-        trial.number: trial.value
-        for trial in view.trials
-        if trial.state is TrialState.COMPLETE and trial.value is not None
-        if trial.confirms is None and not trial.violation
-    }
-
-
-def stopping_warning(view: StudyView) -> str:
-    """Return in one line how early stopping may mislead and what helps; empty if nothing is known.
+def stopping_remark(view: StudyView) -> Remark:
+    """Return how early stopping may mislead and what helps.
 
     Only for one objective: with several, trials are ordered by their fronts.
     """
     known = [agreement for agreement in rung_agreements(view) if agreement.correlation is not None]
-    if known and known[0].is_low:
-        return _low_text(view, known)
-    complete = view.counts[TrialState.COMPLETE]
-    is_known = any(each.trials >= ENOUGH_TRIALS for each in known)
-    if not view.at_rungs or is_known or view.ended < _MIN_ENDED:
-        return ""
-    if complete < _FEW_COMPLETE * view.ended:
-        return (
-            f"{complete} of {text.plural(view.ended, 'trial')} trained to the end, too few to know "
-            "whether early stopping keeps the best; more trials, a larger --min-epochs or --pruner "
-            "none would show it"
-        )
-    return ""
-
-
-def _low_text(view: StudyView, known: Sequence[RungAgreement]) -> str:
-    first, word = known[0], text.step_word(view.epochs)
-    better = None
+    if not known:
+        return Remark("")
+    first, better, word = known[0], None, text.step_word(view.epochs)
     for each in reversed(known):
         if not each.is_high:
             break
@@ -215,7 +200,42 @@ def _low_text(view: StudyView, known: Sequence[RungAgreement]) -> str:
     remedy = "use --pruner none"
     if better is not None:
         remedy = f"use --min-epochs {better.rung} ({better.correlation:.2f}) or --pruner none"
-    return (
+    low, high = first.interval
+    return Remark(
         f"early stopping may mislead: ranks at {word} {first.rung} hardly predict those at the end "
-        f"(correlation {first.correlation:.2f}, {first.trials} trials); {remedy}"
+        f"(correlation {first.correlation:.2f}, 95 % interval {low:.2f} to {high:.2f}, of "
+        f"{first.trials} trials that are never stopped); {remedy}",
+        first.chance_if_high,
     )
+
+
+def tie_remark(view: StudyView) -> Remark:
+    """Return that trials are equal at the first rungs, which therefore tell nothing.
+
+    Not if they stay equal, as trials do that never learn: then no rung tells more.
+    """
+    ties = []
+    for rung in view.rungs:
+        values = [t.rungs[rung] for t in view.trials if t.confirms is None and rung in t.rungs]
+        value, count = Counter(values).most_common(1)[0] if values else ((), 0)
+        if len(values) < _LEAST_TIED or count < _TIED_PART * len(values):
+            break
+        ties.append((rung, count, len(values), value))
+    if not ties:
+        return Remark("")
+    rung, count, trials, value = ties[-1]
+    later = [t for t in view.trials if t.rungs.get(rung) == value and (t.step or 0) > rung]
+    following = next((each for each in view.rungs if each > rung), None)
+    further = [t.rungs[following] for t in later if following in t.rungs] if following else []
+    ends = [(t.value,) for t in later if t.state is TrialState.COMPLETE]
+    if not _differ(further) and not _differ(ends):
+        return Remark("")
+    remedy = f"`--min-epochs {following}`" if _differ(further) else "use a larger --min-epochs"
+    who = f"all {trials}" if count == trials else f"{count} of {trials}"
+    where = f"{text.step_word(view.epochs)} {rung}"
+    return Remark(f"{who} trials are equal at {where}, so it tells nothing: {remedy}")
+
+
+def _differ(values: Sequence[tuple[float | None, ...]]) -> bool:
+    """Return whether most of some values are not the same."""
+    return bool(values) and max(Counter(values).values()) < _TOLD_PART * len(values)

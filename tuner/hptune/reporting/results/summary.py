@@ -18,6 +18,7 @@ from .best import best_line, finite, goals_json, model_lines, trial_json
 from .costs import Costs, costs_of, trials_that_shared
 from .export import ranks_json
 from .notes import note_lines, notes_json
+from .remarks import remarks_on
 from .view import FailureGroup, StudyState, StudyView
 
 _FAILURES_IN_STATUS = 5
@@ -50,6 +51,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
         ("", _infeasible_text(view) if view.infeasible else ""),
         ("", _pruned_text(view) if view.pruned_failures else ""),
+        *(("", view.worded(each)) for each in remarks_on(view.attempts).values()),
         *(("", each) for each in _advice(view)),
         *note_lines(view),
     ]

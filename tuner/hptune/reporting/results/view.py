@@ -97,7 +97,7 @@ class StudyView:
         search: The sampler's name, such as "tpe".
         goals: The objectives and the constraints.
         budget_trials: The number of trials to suggest; None for the whole (finite) space.
-        trials: All trials.
+        trials: All trials. Their `rungs` are known for one objective.
         attempts: All attempts, those of a trial in order.
         latest: The last report of each attempt of the trials that run or are interrupted.
         master: The process that runs the study; None if there is none.
@@ -116,8 +116,6 @@ class StudyView:
         space: The search space; None if unknown.
         rungs: The rungs of early stopping; empty without a pruner, and with one that is not built
             in.
-        at_rungs: For each rung of early stopping, the best value by then of the complete trials
-            that reached it, by number. Empty with several objectives.
         last_values: The first objective's last values of some of the best complete trials, by
             number; see `advice`. Empty with several objectives.
         notes: What users wrote on the study and its trials, in order; see `notes_on`.
@@ -149,7 +147,6 @@ class StudyView:
     paused_by: str = ""
     space: SearchSpace | None = None
     rungs: Sequence[int] = ()
-    at_rungs: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     last_values: Mapping[int, Sequence[float]] = field(default_factory=dict)
     notes: Sequence[UserRequested] = ()
     run_seconds: Sequence[float] = ()

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from ... import text
 from ...core.attempt import (
     FROM_OUTSIDE,
-    MISNAMED,
-    NEVER_ASKED,
     NON_FINITE_REMEDY,
     Attempt,
     AttemptId,
@@ -21,7 +19,7 @@ from ...core.attempt import (
     Ending,
     Outcome,
 )
-from ...core.goals import MEASURED, RETURNED_NUMBER, metric_meant
+from ...core.goals import RETURNED_NUMBER
 from ...core.messages import (
     AttemptEnded,
     AttemptWaits,
@@ -36,6 +34,8 @@ from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from ...core.user_requests import UserAction
 from ...core.workers import Phase, Workers
+from ..results.remarks import remarks_on
+from .report_checks import ReportChecks
 
 QUIET_SECONDS = 10.0
 """Shortest time between two lines of one kind; what happens in between is joined."""
@@ -65,6 +65,8 @@ class Notifications:
         has_checkpoint: Returns whether a trial has a checkpoint to continue from.
         pruner: Name of the pruner.
         objectives: The metrics that the pruner compares trials by.
+        epochs: The full training of a trial; None if unknown, or if each trial has its own.
+        step_word: What a step is called.
         unnamed: Whether the objective is the number that a function returns, which is minimised
             because the user named neither a metric nor a direction.
     """
@@ -78,13 +80,15 @@ class Notifications:
         has_checkpoint: Callable[[int], bool] = lambda _trial: False,
         pruner: str = "none",
         objectives: Sequence[str] = (),
+        epochs: int | None = None,
+        step_word: str = "step",
         unnamed: bool = False,
     ) -> None:
         self._workers = workers
         self._pruner = pruner
-        self._objectives = objectives
-        self._lacking: dict[int, set[str]] = {}
-        self._reported: dict[int, dict[str, float]] = {}
+        self._reports = ReportChecks(
+            pruner=pruner, objectives=objectives, epochs=epochs, word=step_word
+        )
         self._unnamed = unnamed
         self._shows_joins = not workers_are_known
         self._memory_bytes = memory_bytes
@@ -95,6 +99,8 @@ class Notifications:
         self._left_first = False
         self._has_checkpoint = has_checkpoint
         self._lost_trials: list[int] = []
+        self._released: dict[str, list[int]] = {}
+        self._released_trials: list[int] = []
         self._retried: dict[AttemptId, Attempt] = {}
         self._next: dict[AttemptId, Attempt] = {}
         self._refused: dict[tuple[str, str], None] = {}
@@ -105,11 +111,23 @@ class Notifications:
     def observe(self, events: Sequence[Event], attempts: Iterable[Attempt]) -> None:
         """Observe events and the attempts that they changed."""
         attempts = tuple(attempts)
+        for attempt in attempts:
+            if attempt.cause is Cause.RELEASED and attempt.outcome is Outcome.RELEASED:
+                worker = attempt.placement.worker
+                self._released.setdefault(worker, []).append(attempt.id.trial)
         died = self._observe_events(events, attempts)
+        for kind, line in remarks_on(each for each in attempts if each.outcome).items():
+            self._show_once(kind, line.replace("--pruner", f"--pruner {self._pruner}"))
         ended = {each.attempt: each.ending for each in events if isinstance(each, AttemptEnded)}
         for attempt in attempts:
             self._observe_retry(attempt, ended.get(attempt.id), died)
-            self._observe_result(attempt)
+            if attempt.cause is Cause.NON_FINITE and attempt.outcome is Outcome.ERRORED:
+                self._show_once(
+                    "nan",
+                    f"trial {attempt.id.trial}: {attempt.reason}. The study goes on, and the "
+                    "search avoids such configurations; if many trials end so, "
+                    f"{NON_FINITE_REMEDY}",
+                )
             self._check_memory(attempt)
             self._check_gpus(attempt)
 
@@ -131,6 +149,7 @@ class Notifications:
                     # A worker of the run's own that comes back is worth a line.
                     self._shows_joins = True
                     self._left_first |= not self._joined
+                    self._released_trials += self._released.pop(worker.name, ())
                     if worker.was_drained and worker.name not in lost_at:
                         self._left.setdefault(worker.reason, []).append(worker.node)
                     else:
@@ -141,11 +160,9 @@ class Notifications:
                 case AttemptWaits():
                     trial = f"trial {event.attempt.trial}"
                     self._show_once("waits", f"{trial} {event.reason}; other trials may wait, too")
-                case Reported() if self._pruner != "none":
-                    number = event.attempt.trial
-                    self._reported.setdefault(number, {}).update(event.report.metrics)
-                    lacking = set(self._objectives) - set(event.report.metrics)
-                    self._lacking.setdefault(number, lacking).intersection_update(lacking)
+                case Reported():
+                    for kind, line in self._reports.observe(event):
+                        self._show_once(kind, line)
                 case UserRequested(refused=""):
                     self._urgent += _requested(event)
                 case _:
@@ -167,55 +184,15 @@ class Notifications:
         if before in self._retried:
             self._next[before] = attempt
 
-    def _observe_result(self, attempt: Attempt) -> None:
-        trial = f"trial {attempt.id.trial}"
-        if NEVER_ASKED in attempt.reason:
-            self._show_once(
-                "pruner",
-                f"{trial} trained to its end although --pruner {self._pruner} had stopped it: "
-                f"{NEVER_ASKED}. Call it after each report, and return if it is True",
-            )
-        if attempt.cause is Cause.NON_FINITE and attempt.outcome is Outcome.ERRORED:
-            self._show_once(
-                "nan",
-                f"{trial}: {attempt.reason}. The study goes on, and the search avoids such "
-                f"configurations; if many trials end so, {NON_FINITE_REMEDY}",
-            )
-        if MISNAMED in attempt.reason and attempt.outcome is Outcome.FINISHED:
-            self._show_once("objective", f"{trial}: {attempt.reason}")
-
     def observe_ended(self, trials: Sequence[Trial]) -> None:
         """Observe trials that ended."""
         for trial in trials:
-            lacking = sorted(self._lacking.pop(trial.number, ()))
-            reported = [text.clean(name) for name in self._reported.pop(trial.number, ())]
             if trial.state is not TrialState.COMPLETE:
+                self._reports.forget(trial)
                 continue
-            if lacking:
-                self._show_once(
-                    "pruner",
-                    f"--pruner {self._pruner} can stop no trial: no report of trial {trial.number} "
-                    f"has {' and '.join(lacking)}. {self._how_to_report(lacking, reported)}",
-                )
-            if self._pruner != "none" and trial.step is None:
-                self._show_once(
-                    "pruner",
-                    f"--pruner {self._pruner} can stop no trial: trial {trial.number} reported "
-                    "nothing before its end. Call trial.report(step, …) while it trains",
-                )
-
+            for kind, line in self._reports.observe_complete(trial):
+                self._show_once(kind, line)
             self._check_objective(trial)
-
-    def _how_to_report(self, lacking: Sequence[str], reported: Sequence[str]) -> str:
-        names = " and ".join(map(text.clean, lacking))
-        them = "them" if lacking[1:] else "it"
-        if set(lacking) <= {*MEASURED}:
-            return f"hptune measures {them} once in a trial; make {them} a --constraint"
-        advice = f"It reports {', '.join(reported) or 'none'}; report {names} at each step too"
-        if len(self._objectives) > len(lacking):
-            return f"{advice}, or make {them} a --constraint"
-        near = next(filter(None, (metric_meant(name, reported) for name in lacking)), "")
-        return f"{advice}, or optimise {near or 'one of those'} (--objective)"
 
     def _check_objective(self, trial: Trial) -> None:
         reported = [text.clean(name) for name in trial.metrics if name != RETURNED_NUMBER]
@@ -260,12 +237,15 @@ class Notifications:
             joined.append(f"{_workers([each.node for each in self._joined])} joined with {has}")
         for reason, nodes in self._left.items():
             gone.append(f"{_workers(nodes)} left{f' ({reason})' if reason else ''}")
+        if gone:
+            gone[-1] += self._continue_text(self._released_trials)
+            self._released_trials = []
         if self._died:
             nodes = list(self._died.values())
             who = _workers(nodes)
             if len(nodes) == 1 and self._workers.count_on(nodes[0]):
                 who += f" at {next(iter(self._died))}"  # the node has other workers
-            trials = self._lost_text()
+            trials = self._continue_text(self._lost_trials)
             gone.append(f"{who} {'was' if len(nodes) == 1 else 'were'} lost{trials}")
         lines = [*gone, *joined] if self._left_first else [*joined, *gone]
         if lines:
@@ -278,10 +258,10 @@ class Notifications:
         self._lost_trials = []
         return lines
 
-    def _lost_text(self) -> str:
-        """Return what the trials of lost workers do; empty if there are none."""
-        known = sum(self._has_checkpoint(trial) for trial in self._lost_trials)
-        unknown = len(self._lost_trials) - known
+    def _continue_text(self, trials: Sequence[int]) -> str:
+        """Return what the trials of workers that are gone do; empty if there are none."""
+        known = sum(self._has_checkpoint(trial) for trial in trials)
+        unknown = len(trials) - known
         resume = "resumes from its" if known == 1 else "resume from their"
         words = [f"{text.plural(known, 'trial')} {resume} last checkpoint"] if known else []
         start = "starts" if unknown == 1 else "start"
@@ -315,7 +295,9 @@ class Notifications:
     def _check_memory(self, attempt: Attempt) -> None:
         granted = sum(rank.memory_bytes for rank in attempt.placement.ranks)
         used = attempt.usage
-        if not self._memory_bytes or used is None or used.peak_memory_bytes <= granted:
+        if not self._memory_bytes or not granted or used is None:  # 0 is unknown
+            return
+        if used.peak_memory_bytes <= granted:
             return
         self._show_once(
             "memory",

@@ -8,6 +8,9 @@ so a payload with such values is escaped as a whole::
 
 In an escaped payload, `{"$float": "nan"}` is a float, `{"$tuple": […]}` a tuple, and an object with
 a key that begins with `$` is `{"$dict": [[key, value], …]}`.
+
+A ledger may be damaged, edited, or somebody else's. So what is read has the types that its class
+declares, or is refused here.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 import cattrs
 
 from ...core.attempt import AttemptId
+from ...core.clock import TIMES_END
 from ...core.messages import Event
 from ...core.trial import ParamValue
 from ...errors import StudyError
@@ -52,12 +56,33 @@ def decode_event(kind: str, payload: str) -> Event:
             "not have. Use the version that ran the study"
         )
     try:
-        return _converter().structure(loads(payload), _EVENT_TYPES[kind])
-    except (ValueError, TypeError, KeyError, cattrs.BaseValidationError) as err:
+        return structured(loads(payload), _EVENT_TYPES[kind])
+    except Exception as err:  # wrong types, missing keys, brackets without end, …
         raise StudyError(
-            f"the study holds an event of the kind {kind!r} that cannot be read: {payload[:200]}. "
+            f"the study holds an event of the kind {kind!r} that cannot be read: "
+            f"{payload[:200]!r}. "
             "Use the version of hptune that ran the study; if it is this one, study.db is damaged"
         ) from err
+
+
+def structured(value: Any, kind: Any) -> Any:
+    """Return plain data as a value of a class, or of a type such as `Mapping[str, float]`.
+
+    Raises:
+        Exception: The data lack a field, or a value has another type than its field declares.
+    """
+    return _converter().structure(value, kind)
+
+
+def checked_time(at: float) -> float:
+    """Return a time, in seconds since the epoch, that has a date.
+
+    Raises:
+        ValueError: It has none.
+    """
+    if not 0.0 <= at < TIMES_END:
+        raise ValueError(f"{at} is no time")
+    return at
 
 
 def dumps(value: object) -> str:
@@ -139,14 +164,39 @@ def _converter() -> cattrs.Converter:
     converter.register_unstructure_hook_factory(_is_tuple_field, _tuple_field_encoder)
     converter.register_unstructure_hook(AttemptId, lambda name: [name.trial, name.number])
     converter.register_structure_hook(AttemptId, lambda value, _: AttemptId(*value))
-    for free_form in (ParamValue, float, object):  # JSON tells these types apart
-        converter.register_structure_hook_func(
-            functools.partial(operator.eq, free_form), lambda value, _: value
-        )
-        converter.register_unstructure_hook_func(
-            functools.partial(operator.eq, free_form), lambda value: value
-        )
+    for kind in _PRIMITIVES:
+        converter.register_structure_hook(kind, _primitive)
+    for free_form, hook in ((ParamValue, _param), (object, lambda value, _: value)):
+        same = functools.partial(operator.eq, free_form)
+        converter.register_structure_hook_func(same, hook)
+        converter.register_unstructure_hook_func(same, lambda value: value)
     return converter
+
+
+_PRIMITIVES: Mapping[type, tuple[type, ...]] = {
+    bool: (bool,),
+    int: (int,),
+    float: (float, int),
+    str: (str,),
+}
+"""What a field of these types, or of an enum of theirs, may be in JSON."""
+
+
+def _primitive(value: Any, declared: Any) -> Any:
+    kind = next(kind for kind in _PRIMITIVES if issubclass(declared, kind))
+    if not isinstance(value, _PRIMITIVES[kind]) or isinstance(value, bool) is not (kind is bool):
+        raise TypeError(f"{value!r:.100} is no {kind.__name__}")
+    if kind is int:
+        float(value)  # raises an error if it has too many digits
+    return declared(value)
+
+
+def _param(value: Any, _: Any) -> Any:
+    if isinstance(value, int | float):
+        float(value)  # raises an error if it has too many digits
+    elif not isinstance(value, str | None):
+        raise TypeError(f"{value!r:.100} is no hyperparameter's value")
+    return value
 
 
 def _is_tuple_field(declared: Any) -> bool:

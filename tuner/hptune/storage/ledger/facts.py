@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Iterable
+from typing import Any, NotRequired, TypedDict, cast, get_origin, get_type_hints
+
+from ...core.goals import Goals
+from ...core.messages import FinishReason
+from ...core.space.space import SearchSpace
+from .codec import checked_time, loads, structured
 
 
 class StudyFacts(TypedDict):
@@ -38,8 +44,46 @@ class StudyFacts(TypedDict):
     epochs: int | None
     space: list[dict[str, Any]]
     declared_space: list[dict[str, Any]]
-    carrier: str
+    carrier: NotRequired[str]
     ended: dict[str, str] | None
     measuring: NotRequired[bool]
     scaling: NotRequired[dict[str, Any]]
     model_loader: NotRequired[dict[str, Any]]
+
+
+_KINDS = get_type_hints(StudyFacts)
+_NEEDED = {
+    key
+    for key, kind in get_type_hints(StudyFacts, include_extras=True).items()
+    if get_origin(kind) is not NotRequired
+}
+
+
+def facts_of(rows: Iterable[tuple[str, str]]) -> StudyFacts:
+    """Return the facts that are stored; each that is there can be used without further checks.
+
+    The settings are those of a room above, which checks them.
+
+    Raises:
+        Exception: One of them is not JSON, or is no such fact.
+    """
+    facts: dict[str, Any] = {key: loads(value) for key, value in rows}
+    if "goals" in facts and (missing := _NEEDED - facts.keys()):
+        raise KeyError(*sorted(missing))
+    for key, kind in _KINDS.items():
+        if key in facts and key != "format":  # which is compared by itself
+            _check(key, structured(facts[key], kind))
+    return cast("StudyFacts", facts)
+
+
+def _check(key: str, fact: Any) -> None:
+    match key:
+        case "created_at":
+            checked_time(fact)
+        case "goals":
+            structured(fact, Goals).goal  # noqa: B018 - an error if there is none
+        case "space" | "declared_space":
+            SearchSpace.from_json(fact)
+        case "ended" if fact is not None:
+            FinishReason(fact["finish_reason"])
+            structured(fact["reason"], str)

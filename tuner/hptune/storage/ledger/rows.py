@@ -5,14 +5,15 @@ SQLite does not enforce the types of columns, so each cell that is read is check
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ...core.attempt import Attempt, AttemptId, Cause, HeldBefore, Outcome, Usage
 from ...core.resources import Placement
-from ...core.trial import Trial, TrialState
-from .codec import dumps, loads
+from ...core.trial import Params, Trial, TrialState
+from .codec import checked_time, dumps, loads, structured
 
 SELECT_TRIALS = """SELECT number, state, params, value, step, metrics, origin, attempts, reason,
     detail FROM trials"""
@@ -67,12 +68,12 @@ def trial_of(row: tuple[Any, ...]) -> Trial:
     )
     return Trial(
         number=number,
-        params=_mapping(loads(params)),
+        params=structured(loads(params), Params),
         origin=origin,
         state=TrialState(state),
         value=value,
         step=step,
-        metrics={name: _number(value) for name, value in _mapping(loads(metrics)).items()},
+        metrics=structured(loads(metrics), Mapping[str, float]),
         attempts=attempts,
         reason=reason,
         detail=detail,
@@ -117,11 +118,16 @@ def _devices(placement: Placement) -> dict[str, Any]:
     return {**held, "cpus": list(placement.cpus), "gpus": list(placement.gpus)}
 
 
-def _placement(worker: str, devices: Mapping[str, Any]) -> Placement:
-    held = {name: devices[name] for name in _HELD}
-    held |= {name: tuple(held[name]) for name in ("cpus", "gpus")}
-    peers = tuple(_placement(each["worker"], each) for each in devices.get("peers", ()))
-    return Placement(worker, **held, peers=peers)
+def _placement(worker: str, held: Mapping[str, Any]) -> Placement:
+    found = structured({"peers": (), **held, "worker": worker}, Placement)
+    for rank in found.ranks:
+        _finite(rank.gpu_share, rank.cpu_share)
+    return found
+
+
+def _finite(*amounts: float) -> None:
+    if not all(map(math.isfinite, amounts)):
+        raise ValueError(f"{amounts} are amounts that were measured")
 
 
 def attempt_of(row: tuple[Any, ...]) -> Attempt:
@@ -133,7 +139,11 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
     trial, number, outcome, worker, node, devices, placed, started, ended, reason, cause, *used = (
         _checked(row, _ATTEMPT_TYPES)
     )
-    held = loads(devices)
+    held = structured(loads(devices), dict[str, Any])
+    before = structured(held["before"], HeldBefore) if "before" in held else None
+    if before is not None:
+        _finite(before.core_seconds, before.gpu_seconds)
+    peers = [peer["node"] for peer in held.get("peers", ())]
     return Attempt(
         id=AttemptId(trial, number),
         placement=_placement(worker, held),
@@ -143,37 +153,46 @@ def attempt_of(row: tuple[Any, ...]) -> Attempt:
         ended_at=ended,
         outcome=None if outcome is None else Outcome(outcome),
         reason=reason,
-        usage=None if used[0] is None else Usage(**dict(zip(_USAGE, used, strict=True))),
+        usage=_usage(used),
         cause=None if cause is None else Cause(cause),
-        why=held.get("why", ""),
-        before=HeldBefore(**held["before"]) if "before" in held else None,
-        peer_nodes=tuple(peer["node"] for peer in held.get("peers", ())),
+        why=structured(held.get("why", ""), str),
+        before=before,
+        peer_nodes=structured(peers, tuple[str, ...]),
     )
 
 
-_TYPES: dict[str, tuple[type, ...]] = {"integer": (int,), "real": (float, int), "text": (str,)}
-_TRIAL_TYPES = "integer text text real? integer? text text integer text text"
-_ATTEMPT_TYPES = (
-    "integer integer text? text text text real real? real? text text?" + " real?" * len(_USAGE)
+def _usage(used: Sequence[Any]) -> Usage | None:
+    if used[0] is None:
+        return None
+    _finite(*(amount for amount in used if amount is not None))
+    return structured(dict(zip(_USAGE, used, strict=True)), Usage)
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "integer": (int,), "real": (float, int), "text": (str,), "time": (float, int)
+}  # fmt: skip
+
+
+def _columns(kinds: str) -> tuple[tuple[str, tuple[type, ...]], ...]:
+    """Return the kind of each column and the types of its cells; None is one after a `?`."""
+    read = [(kind.removesuffix("?"), kind.endswith("?")) for kind in kinds.split()]
+    return tuple((kind, (*_TYPES[kind], *[type(None)] * may)) for kind, may in read)
+
+
+_TRIAL_TYPES = _columns("integer text text real? integer? text text integer text text")
+_ATTEMPT_TYPES = _columns(
+    "integer integer text? text text text time time? time? text text?" + " real?" * len(_USAGE)
 )
-_REPORT_TYPES = "integer integer integer text real? real"
+_REPORT_TYPES = _columns("integer integer integer text real? time")
 
 
-def _checked(row: tuple[Any, ...], types: str) -> tuple[Any, ...]:
+def _checked(
+    row: tuple[Any, ...], columns: Sequence[tuple[str, tuple[type, ...]]]
+) -> tuple[Any, ...]:
     """Return a row whose cells have the types of their columns; SQLite does not enforce them."""
-    for cell, kind in zip(row, types.split(), strict=True):
-        if not (isinstance(cell, _TYPES[kind.removesuffix("?")]) or (cell is None and "?" in kind)):
-            raise TypeError(f"a cell holds {cell!r}, which is not {kind.removesuffix('?')}")
+    for cell, (kind, types) in zip(row, columns, strict=True):
+        if not isinstance(cell, types):
+            raise TypeError(f"a cell holds {cell!r:.100}, which is not {kind}")
+        if kind == "time" and cell is not None:
+            checked_time(cell)
     return row
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"a cell holds {value!r}, which is not a JSON object")
-    return value
-
-
-def _number(value: object) -> float:
-    if not isinstance(value, int | float):
-        raise TypeError(f"a metric is {value!r}, which is not a number")
-    return value

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...core.goals import MEASURED
 from ...errors import ModelFileError
+from ...user_code.user_errors import one_line
 from .objective import MUST_RETURN
 
 _ACCURACY = ("accuracy", "acc")
@@ -61,44 +62,85 @@ def check_names(model: Any) -> None:
                 ) from error
 
 
-def metric_names(model: Any) -> list[str]:
-    """Return the names under which a model of one output reports its compiled metrics."""
-    names = []
-    for kind in ("metrics", "weighted_metrics"):
-        given: Any = _compile_config(model).get(kind)
-        is_by_output = isinstance(given, Mapping) and "class_name" not in given
-        is_one = is_by_output and not _has_several_outputs(model)
-        names += [name for each in (given.values() if is_one else [given]) for name in _named(each)]
-    return names
+def default_metric(model: Any, reported: Iterable[str]) -> str:
+    """Return the metric to optimise if the user names none, without the prefix `val_`.
 
-
-def default_metric(names: Sequence[str]) -> str:
-    """Return the metric to optimise if the user names none, without the prefix `val_`."""
+    Args:
+        model: A compiled model.
+        reported: What `reported_values` returned.
+    """
+    names = [*reported] or [*_texts(_compile_config(model).get("metrics"))]
     accuracies = [name for name in names if name.lower() in _ACCURACY]
     others = [name for name in names if name.lower().endswith("_accuracy")]
     return [*accuracies, *others, "loss"][0]
 
 
-def reported_metrics(model: Any, names: Sequence[str], prefix: str) -> tuple[str, ...]:
-    """Return the metrics that a training reports; empty if their names cannot be predicted."""
-    if _has_several_outputs(model):
-        return ()  # Keras names losses and metrics after the outputs
-    trained = ("loss", *names)
-    return tuple(dict.fromkeys([*trained, *(prefix + name for name in trained), *MEASURED]))
+def reported_values(model: Any, batch: Any, *, is_sure: bool, data: str = "data") -> dict[str, int]:
+    """Return the metrics of a training step: how many numbers each has, by name.
 
-
-def _has_several_outputs(model: Any) -> bool:
-    return len(getattr(model, "output_names", None) or ()) > 1
-
-
-def is_of_keras(model: Any) -> bool:
-    """Return whether the model and its layers are Keras's own: others may have metrics of theirs.
+    Keras makes and names them when it sees the first batch. It is shown one without values, so
+    that nothing is computed.
 
     Args:
-        model: A model or a layer.
+        model: A compiled model.
+        batch: What `batch_like` returned; None if the data cannot be known.
+        is_sure: Whether training does as Keras does, so that an error here is one of each trial.
+        data: What the batch is of, for the error.
+
+    Returns:
+        The metrics; empty if they cannot be known.
+
+    Raises:
+        ModelFileError: The model and the data do not fit together.
     """
-    is_own = type(model).__module__.partition(".")[0] == "keras"
-    return is_own and all(map(is_of_keras, getattr(model, "layers", ())))
+    step = getattr(model, "_symbolic_build", None)
+    if step is None:
+        return {}
+    is_sure = is_sure and batch is not None and not model.run_eagerly
+    try:
+        step(data_batch=(model.inputs, model.outputs) if batch is None else batch)
+    except Exception as error:  # of the user's layers, losses and metrics
+        if is_sure and isinstance(error, ValueError | TypeError):
+            raise ModelFileError(f"the model does not fit the {data}: {one_line(error)}") from error
+    try:
+        return _counts(model.get_metrics_result())
+    except Exception:  # a metric of the user's own may need a value first
+        return {}
+
+
+def compiled_metrics(model: Any) -> set[str] | None:
+    """Return the names of the metrics that a model is compiled with; None if unknown."""
+    metrics = getattr(model, "_compile_metrics", None)
+    if metrics is None:
+        return set()
+    try:
+        if not metrics.built:
+            metrics.build(model.outputs, model.outputs)  # the targets do not change the names
+        return {*_counts(metrics.result())}
+    except Exception:  # a model without known outputs, or a metric that needs a value first
+        return None
+
+
+def _counts(results: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many numbers each metric has; one that is a dict has the names of its parts."""
+    counts: dict[str, int] = {}
+    for name, value in results.items():
+        if isinstance(value, Mapping):
+            counts |= _counts(value)
+        else:
+            counts[name] = math.prod(getattr(value, "shape", ()))
+    return counts
+
+
+def has_own_step(model: Any) -> bool:
+    """Return whether code of the user's own trains the model, and may report other metrics."""
+    steps = ("fit", "train_step", "test_step", "compute_metrics")
+    return any(
+        name in vars(kind)
+        for kind in type(model).__mro__
+        if kind.__module__.partition(".")[0] != "keras"
+        for name in steps
+    )
 
 
 def normalises_parts(model: Any) -> bool:
@@ -129,17 +171,3 @@ def _compile_config(model: Any) -> Mapping[str, Any]:
         return getattr(model, "get_compile_config", dict)() or {}
     except Exception:  # Keras reads the source of a function, which may have none
         return getattr(getattr(model, "_compile_config", None), "config", {})
-
-
-def _named(config: Any) -> list[str]:
-    if isinstance(config, str):
-        return [config]
-    if not isinstance(config, Mapping | list | tuple):
-        name = getattr(config, "name", getattr(config, "__name__", None))
-        return [name] if isinstance(name, str) else []
-    if isinstance(config, Mapping):
-        inner = config.get("config")
-        name = inner.get("name") if isinstance(inner, Mapping) else inner
-        return [name] if isinstance(name, str) else []
-    # A list within the list belongs to one of several outputs; Keras puts its name first.
-    return [name for each in config if not isinstance(each, list) for name in _named(each)]

@@ -122,8 +122,7 @@ def _last_state(directory: Path) -> TrainingState:
     if found is None:
         raise StudyError(
             "its last checkpoint is not kept. Besides the best model, a study keeps the last "
-            "checkpoints of the best trials (keep_checkpoints) that trained all their epochs, by "
-            "one call of fit"
+            "checkpoints of the best trials (keep_checkpoints) that trained by one call of fit"
         )
     state: TrainingState = found[1]
     return state

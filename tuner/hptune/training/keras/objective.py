@@ -22,6 +22,7 @@ from ..results import metrics_of
 from ..resume.callback_lists import extended_callback_lists
 from ..resume.checkpoint import NoRoom, room_needed
 from ..resume.randomness import seed_after_loading
+from .given_data import fit_arguments
 from .measured import measure
 from .recorder import Recorder
 
@@ -284,75 +285,6 @@ def load_data(code: UserCode, hp: Any) -> Any:
     if code.load_data is None:
         raise ModelFileError(NO_LOAD_DATA)
     return call_load_data(code.load_data, hp)
-
-
-def fit_arguments(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of `model.fit` for the data that `load_data` returned.
-
-    Raises:
-        ModelFileError: It is not a pair (train, validation).
-    """
-    if not isinstance(data, tuple | list) or len(data) != 2:
-        many = f" of {len(data)}" if isinstance(data, tuple | list) else ""
-        raise ModelFileError(
-            f"load_data() returned a {type(data).__name__}{many}; it must return a pair "
-            "(train, validation), for example ((x, y), (x_val, y_val)) or two datasets "
-            "(validation may be None)"
-        )
-    train, validation = data
-    if hasattr(validation, "shape"):
-        raise ModelFileError(
-            "load_data() returned two arrays; it must return a pair (train, validation), each "
-            "with its inputs and targets: ((x, y), (x_val, y_val))"
-        )
-    # A longer list is of samples or inputs, and so one argument.
-    is_parts = isinstance(train, tuple) or (isinstance(train, list) and len(train) in (2, 3))
-    if is_parts and len(train) > 3:
-        raise ModelFileError(
-            f"load_data() returned training data of {len(train)} parts; allowed are (x, y) and "
-            "(x, y, sample_weight), where x may be a list or dict of inputs; or a dataset"
-        )
-    arguments = tuple(train[:2]) if is_parts else (train,)
-    keywords: dict[str, Any] = {}
-    if is_parts and len(train) == 3:
-        keywords["sample_weight"] = train[2]
-    if validation is not None:
-        is_arrays = isinstance(validation, tuple | list)
-        if is_arrays and validation and getattr(validation[0], "shape", (1,))[:1] == (0,):
-            raise ModelFileError(
-                "the validation data has no sample; give it some, or None to train without any"
-            )
-        keywords["validation_data"] = tuple(validation) if is_arrays else validation
-    return arguments, keywords
-
-
-def check_lengths(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> None:
-    """Check that inputs, targets and weights are equally long, where they are single arrays.
-
-    Args:
-        arguments: The first arguments of `model.fit`, as `fit_arguments` returns them.
-        keywords: The others.
-
-    Raises:
-        ModelFileError: They are not.
-    """
-    validation = keywords.get("validation_data")
-    for name, parts in (
-        ("training", (*arguments, keywords.get("sample_weight"))),
-        ("validation", validation if isinstance(validation, tuple) else ()),
-    ):
-        shapes = zip(
-            ("x", "y", "sample_weight"),
-            (getattr(each, "shape", ()) for each in parts),
-            strict=False,
-        )
-        lengths = {part: shape[0] for part, shape in shapes if shape and isinstance(shape[0], int)}
-        if len(set(lengths.values())) > 1:
-            raise ModelFileError(
-                f"the {name} data has unequal lengths: "
-                f"{', '.join(f'{part} has {length}' for part, length in lengths.items())}; give "
-                "each sample of x its own target (and weight, if any)"
-            )
 
 
 def _read_result(

@@ -10,6 +10,7 @@ import contextlib
 import hmac
 import os
 import queue
+import select
 import socket
 import struct
 import threading
@@ -53,7 +54,7 @@ class Peer:
         try:
             self._socket.sendall(_HEADER.pack(len(data), kind) + data)
         except OSError as error:
-            raise self._lost() from error
+            raise self.lost() from error
 
     def receive(self) -> tuple[int, bytes]:
         """Wait for the next message; return its kind and its bytes.
@@ -65,9 +66,27 @@ class Peer:
             length, kind = _HEADER.unpack(_read(self._socket, _HEADER.size))
             return kind, _read(self._socket, length)
         except (OSError, EOFError) as error:
-            raise self._lost() from error
+            raise self.lost() from error
 
-    def _lost(self) -> RankLost:
+    @property
+    def takes_more(self) -> bool:
+        """Whether a short message can be sent at once; also if the send will fail."""
+        found = select.poll()
+        found.register(self._socket, select.POLLOUT)
+        return bool(found.poll(0))
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the other rank has closed the connection, as by the end of its process."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def lost(self) -> RankLost:
+        """Return the error that the other rank is gone."""
         return RankLost(f"rank {self.rank} of this trial is gone")
 
     def close(self) -> None:

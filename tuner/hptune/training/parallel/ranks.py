@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from ...core.attempt import Halt
 from ...core.meeting import Member, nodes_of
-from .connections import Peer, RankLost, accept_peers, connect_to_first
 from ..ports import ReservedPorts
+from .connections import Peer, RankLost, accept_peers, connect_to_first
 
 CONNECT_SECONDS = 60.0
 """Longest time for all ranks to connect to rank 0, which listens since before they met."""
@@ -92,6 +92,7 @@ class Ranks:
         self._peers = tuple(peers)
         self._ports = ports
         self._agreed: Halt | None = None
+        self._has_asked = False
         self._steps_left = 0
         self._interval = 1
         self._agreed_at = time.monotonic()
@@ -166,6 +167,8 @@ class Ranks:
         Rank 0's order counts. Its message also says after how many calls the next one comes, so
         most calls cost nothing. Once it is not None it stays so.
 
+        Rank 0 may ask alone, and tell the others in its own way: no other rank asks then.
+
         Args:
             halt: What this rank was told.
 
@@ -183,8 +186,10 @@ class Ranks:
             self._interval = self._next_interval()
             message = json.dumps([told, self._interval]).encode()
             for peer in self._peers:
-                peer.send(_Call.AGREE, message)
+                if peer.takes_more:  # it is full of what a rank has not read that never asks
+                    peer.send(_Call.AGREE, message)
         else:
+            self._has_asked = True
             told, self._interval = json.loads(self._receive(self._peers[0], _Call.AGREE))
         self._steps_left = self._interval - 1
         self._agreed = None if told is None else Halt(told)
@@ -218,17 +223,26 @@ class Ranks:
         return data
 
     def finish(self) -> None:
-        """Tell the others that rank 0 has finished; on the others, wait for that."""
+        """Tell the others that rank 0 has finished; on the others, wait for that.
+
+        Raises:
+            RankLost: Another rank has ended before, so it had failed.
+            RanksOutOfStep: Rank 0 trains on.
+        """
         if self.rank:
-            self._receive(self._peers[0], _Call.FINISH)
+            self._receive(self._peers[0], _Call.FINISH, skips_asking=not self._has_asked)
             return
+        if gone := next((peer for peer in self._peers if peer.is_gone), None):
+            raise gone.lost()
         for peer in self._peers:
-            # A rank that is gone by now does no harm: there is a result.
+            # A rank that is gone from now on does no harm: there is a result.
             with contextlib.suppress(RankLost):
                 peer.send(_Call.FINISH, b"")
 
-    def _receive(self, peer: Peer, call: _Call) -> bytes:
+    def _receive(self, peer: Peer, call: _Call, *, skips_asking: bool = False) -> bytes:
         kind, data = peer.receive()
+        while skips_asking and kind == _Call.AGREE:
+            kind, data = peer.receive()
         if kind != call:
             found = _SHOWN.get(kind, f"sent {kind}")
             raise RanksOutOfStep(

@@ -270,8 +270,8 @@ class Resumption:
             self._write()
 
     def remove_if_ended_early(self) -> None:
-        """Remove the checkpoints of a training that ended by itself: it will not continue."""
-        if self.ended_early:
+        """Remove the checkpoints of a training that ended by itself, unless its model is kept."""
+        if self.ended_early and not self._trial.keeps_last:
             self._checkpoints.remove()
 
     # --- what follows -----------------------------------------------------------------------
@@ -321,7 +321,7 @@ class Resumption:
 
     def _keep_last_of_fit(self) -> None:
         self._unwritten = None
-        is_kept = self._trial.keeps_last and not self.ended_early
+        is_kept = self._trial.keeps_last
         # What has called `fit` again may do so once more, as a loop of one epoch each does.
         may_go_on = self._progress.fit > 0
         is_due = may_go_on and self._budget.is_due(self._recorder.step)

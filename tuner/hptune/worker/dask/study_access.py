@@ -116,7 +116,7 @@ def check_access(access: StudyAccess) -> ObjectiveSource:
 def _check_directory(directory: Path, token: str) -> None:
     try:
         found = json.loads((directory / "lease").read_text(encoding="utf-8"))["token"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         found = None
     if found != token:
         what = "is no directory there" if not is_folder(directory) else "is another directory there"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import time
@@ -156,6 +157,7 @@ class _Joining:
         self._say_of_trials = (lambda _: None) if is_quiet else say
         self._is_joined = False
         self._refusal = ""
+        self._unreached = ""
         self._why = ""
         self._is_signalled = False
         self._leave = asyncio.Event()
@@ -221,7 +223,7 @@ class _Joining:
         """Return a worker that a scheduler accepted; None on a signal before that."""
         seconds = self._options.death_timeout_seconds
         deadline = None if seconds is None else time.monotonic() + seconds
-        is_waiting, needed_at = False, time.monotonic()
+        told, needed_at = "", time.monotonic()
         while not self._leave.is_set():
             if not is_over(self._options.scheduler):
                 needed_at = time.monotonic()
@@ -231,24 +233,46 @@ class _Joining:
             address = address_of(self._options.scheduler)
             if address and (worker := await self._started(address)):
                 return worker
-            if not is_waiting:
-                self._say(f"waiting for a scheduler at {self._options.scheduler}")
-                is_waiting = True
+            if (waiting := self._waiting_text(address)) != told:
+                self._say(waiting)
+                told = waiting
             if deadline is not None and time.monotonic() > deadline:
-                raise StudyError(
-                    self._refusal
-                    or f"no scheduler answered at {self._options.scheduler} within {seconds:g} s. "
-                    "Start one with `hptune scheduler`."
-                )
+                raise StudyError(self._refusal or self._late_text(address, seconds or 0.0))
             await _first(self._leave.wait(), asyncio.sleep(_POLL_SECONDS))
         return None
 
+    def _waiting_text(self, address: str) -> str:
+        scheduler = self._options.scheduler
+        if not address:
+            there = "" if Path(scheduler).exists() else ", which this machine does not see"
+            return f"waiting for a scheduler at {scheduler}{there}"
+        which = address if address == scheduler else f"{address} (by {scheduler})"
+        why = f": {self._unreached}" if self._unreached else ""
+        return f"waiting for a scheduler at {which}{why}"
+
+    def _late_text(self, address: str, seconds: float) -> str:
+        """Return the error of a worker that no scheduler has accepted in time."""
+        scheduler = self._options.scheduler
+        if self._unreached not in ("", os.strerror(errno.ECONNREFUSED)):
+            return (
+                f"{address} cannot be reached from this machine ({self._unreached}); {seconds:g} s "
+                "have passed. Check the network between the machines, and its firewall; in a "
+                "slurm.toml, `interface` names the network."
+            )
+        of_study = "" if "://" in scheduler else ", or continue the study with `hptune resume DIR`"
+        return (
+            f"no scheduler answered at {scheduler} within {seconds:g} s. Start one with "
+            f"`hptune scheduler`{of_study}."
+        )
+
     async def _started(self, address: str) -> _Worker | None:
+        self._unreached = ""
         try:
             # Not on all networks: only the scheduler and its other workers connect to a worker.
             host = await asyncio.to_thread(reach, address, timeout_seconds=_REACH_SECONDS)
             identity = await asyncio.to_thread(self._identity, address)
-        except OSError:
+        except OSError as error:
+            self._unreached = str(error.strerror or error)
             return None
         except StudyError as error:
             self._refused(error.message)

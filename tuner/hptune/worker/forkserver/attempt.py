@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.attempt import Ending, Halt
+from ...core.attempt import CameBack, Ending, Halt
 from ...core.messages import AttemptEnded, AttemptStarted, Continue, Event, Measured, Reported
 from ...training import context
 from ...training.resume.checkpoint import room_needed
@@ -23,7 +23,7 @@ from ..monitoring import memory, usage
 from ..orders import AttemptOrder
 from . import isolation
 from .channel import Channel, UnreadableMessage
-from .error_causes import Where, ending_of, pruned_ending
+from .error_causes import Where, ending_by_order, ending_of
 
 if TYPE_CHECKING:
     from .rank import Rank
@@ -129,8 +129,8 @@ class _Attempt:
         declared = len(hp.space)
         try:
             return _run(order, code, hp, trial, strategy)
-        except Exception as error:
-            if (ending := pruned_ending(error, trial.halt)) is None:
+        except (Exception, SystemExit) as error:
+            if (ending := ending_by_order(error, trial.obeyed(CameBack.NOTHING))) is None:
                 raise
             return ending
         finally:

@@ -10,7 +10,7 @@ that inherits them takes part in a training that is not its own. So an attempt h
 | Slurm's, but which job it is (`_OF_THE_JOB`) | none | of one task on one node | of the ranks |
 | torchrun's, JAX's, TF_CONFIG | none | an address and a port | of the ranks |
 | numbers of threads (`_THREADS`) | 1 | its cores | its cores |
-| folders of compiled code (`_CACHES`) | in a batch job, its own unless given | those of its server | |
+| folders of compiled code (`_CACHES`) | in a batch job its own, if not given | as it | as it |
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.resources import Placement
 from .. import devices
 
 if TYPE_CHECKING:

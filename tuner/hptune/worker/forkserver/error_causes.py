@@ -106,16 +106,21 @@ def _of_home(error: BaseException) -> str:
     return ""
 
 
-def pruned_ending(error: Exception, halt: Halt | None) -> Ending | None:
-    """Return how an attempt ends whose code says that it is pruned; None if it says otherwise.
+def ending_by_order(error: BaseException, halt: Halt | None) -> Ending | None:
+    """Return how an attempt ends whose code exits on an order, or says that it is pruned.
 
     Args:
         error: What the code raised.
         halt: Why the study has told the attempt to stop; None if it has not.
+
+    Returns:
+        The ending; None if the error is none of these.
     """
-    if stated_cause(error) is not Cause.PRUNED:
-        return None
-    return Ending((halt or Halt.PRUNE).cause, reason=one_line(error))
+    if stated_cause(error) is Cause.PRUNED:
+        return Ending((halt or Halt.PRUNE).cause, reason=one_line(error))
+    if isinstance(error, SystemExit) and halt is not None:
+        return Ending(halt.cause, reason=f"{halt.reason}; sys.exit({error.code!r})")
+    return None
 
 
 def _cause_of_no_room(error: NoRoom, where: Where) -> Cause:

@@ -64,7 +64,7 @@ class MasterLiveness:
             if self._missing > 1:
                 self._state = MasterState.LOST
             return self._state
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             return self._state
         self._missing = 0
         if heartbeat != self._heartbeat:

@@ -132,6 +132,16 @@ def check_default(name: str, default: float, low: float, high: float) -> None:
         )
 
 
+def check_text(name: str, text: str) -> None:
+    """Check that a name or a value can be written to a file.
+
+    Raises:
+        SpaceError: It holds a half of a character (a lone surrogate).
+    """
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise SpaceError(f"{name!a}: {text!a} is not valid text; give another one")
+
+
 def scalar(name: str, value: object) -> ParamValue:
     """Return a value if a hyperparameter can have it: a finite number, a text or a boolean.
 
@@ -139,6 +149,8 @@ def scalar(name: str, value: object) -> ParamValue:
         SpaceError: A hyperparameter cannot have this value.
     """
     value = plain(value)
+    if isinstance(value, str):
+        check_text(name, value)
     if isinstance(value, bool | str) or is_number(value):
         return value
     raise SpaceError(

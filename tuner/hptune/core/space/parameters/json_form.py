@@ -15,7 +15,7 @@ from . import (
     IntParameter,
     Parameter,
 )
-from .checks import plain
+from .checks import check_text, plain
 from .scales import Scale
 
 _Config = Mapping[str, Any]  # JSON; the parameter's constructor checks its values
@@ -95,6 +95,7 @@ def _name(config: _Config) -> str:
     name = config.get("name")
     if not isinstance(name, str) or not name:
         raise SpaceError(f"{dict(config)!r} has no name; give every hyperparameter one")
+    check_text(name, name)
     return name
 
 
