@@ -26,7 +26,7 @@ _STABLE = (Path(__file__).parent / "stability.md").read_text()
 _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Example|Examples|The columns)::?$")
 _ENTRY = re.compile(r"^(\*{0,2}[\w.]+(?: \([^)]*\))?): (.*)", re.DOTALL)
 _VALUES_OF_TRIAL = ("number", "params", "seed", "epochs", "resumed_from")
-_OF_TRIAL = ("report", "should_stop", "checkpoint_dir", "rank", "world_size", "local_rank")
+_OF_TRIAL = ("report", "should_stop", "checkpoint_dir", "rank", "world_size", "local_rank", "port")
 _FIRST = ("Tuner", "Study", "HyperParameters", "Resources")
 _DECLARATIONS = ("Int", "Float", "Choice", "Boolean", "Fixed", "conditional_scope")
 

@@ -17,6 +17,7 @@ from hptune import errors
 from hptune_jobqueue import nodes
 from in_process import InProcess, refused
 from real_runs import Hptune, rows, trials
+from requirements import require
 
 SPACE = """
 [lr]
@@ -222,3 +223,33 @@ def test_a_file_that_parses_arguments_when_it_is_imported_has_its_own(hptune: Hp
     )
     ended = hptune("run", "model.py", "--trials", "2", "--executor", "joblib")
     assert ended.code == 0, ended.err
+
+
+@pytest.mark.slow  # a minute: eight processes import PyTorch
+def test_programs_of_torchrun_meet_at_the_port_of_their_trial(hptune: Hptune) -> None:
+    require("torch")
+    (hptune.directory / "space.toml").write_text("[x]\ntype='float'\nmin_value=0.0\nmax_value=1.0")
+    program = """
+        import json, sys, torch.distributed as dist
+        dist.init_process_group("gloo")
+        if dist.get_rank() == 0:
+            print(json.dumps({"loss": float(sys.argv[1]), "ranks": dist.get_world_size()}))
+        dist.barrier()
+        dist.destroy_process_group()
+    """
+    hptune.file("train.py", program)
+    torchrun = Path(sys.executable).with_name("torchrun")
+    command = f"{torchrun} --nproc-per-node 2 train.py {{x}}"
+    options = ("--space", "space.toml", "--objective", "loss", "--cpus-per-trial", "0.5")
+    runs = [
+        hptune.start("run", "--command", command, *options, "--trials", 2, "--study", name)
+        for name in ("one", "two")
+    ]
+    for run in runs:
+        ended = run.wait()
+        assert ended.code == 0, ended.err
+    for name in ("one", "two"):
+        ends = rows(hptune.directory / name, "SELECT outcome FROM attempts")
+        assert [each["outcome"] for each in ends] == ["FINISHED"] * 2
+        found = [json.loads(trial["metrics"])["ranks"] for trial in trials(hptune.directory / name)]
+        assert found == [2.0, 2.0]

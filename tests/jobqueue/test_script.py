@@ -270,7 +270,7 @@ def run_by_bash(
         ("$TMPDIR/x", "/node's tmp/x"),
         ("${TMPDIR}_x", "/node's tmp_x"),
         ("/opt:$NOT_THERE", "/opt:"),
-        ('5$ `id` $(id) \\ " $TMPDIR', '5$ `id` $(id) \\ " /node\'s tmp'),
+        ('5$ `id` $(id) \\ " $TMPDIR', "5$ `id` $(id) \\ \" /node's tmp"),
         ('"it\'s 5$"', '"it\'s 5$"'),
     ],
 )

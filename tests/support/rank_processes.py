@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hptune.core.meeting import Member
-from hptune.worker.forkserver import environment
-from hptune.training.ports import ReservedPorts
 from hptune.training.parallel.ranks import Ranks
+from hptune.training.ports import ReservedPorts
+from hptune.worker.forkserver import environment
 
 _SECRET = b"of this test"
 _KEY = b"of the pipes"

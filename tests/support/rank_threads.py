@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hptune.core.meeting import Member
-from hptune.training.ports import ReservedPorts
 from hptune.training.parallel.ranks import Ranks
+from hptune.training.ports import ReservedPorts
 
 HERE = "127.0.0.1"
 

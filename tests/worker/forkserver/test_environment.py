@@ -27,35 +27,36 @@ TASK = {
     **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "SLURM_NNODES"), "2"),
     **dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_ID"), "1"),
     **dict.fromkeys(("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"), "n[7-8]"),
-    **{"SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"},
-    **{"SLURM_JOBID": "4242", "SLURM_JOB_NAME": "mine", "SLURM_MEM_PER_CPU": "7"},
-    **{"SRUN_CPUS_PER_TASK": "7", "PMI_RANK": "1", "PMI2_RANK": "1", "PMIX_RANK": "1"},
-}
+    "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+    "SLURM_JOBID": "4242", "SLURM_JOB_NAME": "mine", "SLURM_MEM_PER_CPU": "7",
+    "SRUN_CPUS_PER_TASK": "7", "PMI_RANK": "1", "PMI2_RANK": "1", "PMIX_RANK": "1",
+}  # fmt: skip
 SURROUNDINGS: dict[str, dict[str, str]] = {
     "plain": {},
     "job": JOB,
     "task": {**JOB, **TASK},
     "mpirun": {
-        **{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_UNIVERSE_SIZE": "2"},
-        **{"OMPI_MCA_orte_hnp_uri": "1.0;tcp://n7:1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"},
-        **{"PMIX_NAMESPACE": "1", "MV2_COMM_WORLD_SIZE": "2", "HOROVOD_RANK": "1"},
+        "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_UNIVERSE_SIZE": "2",
+        "OMPI_MCA_orte_hnp_uri": "1.0;tcp://n7:1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1",
+        "PMIX_NAMESPACE": "1", "MV2_COMM_WORLD_SIZE": "2", "HOROVOD_RANK": "1",
     },
     "torchrun": {
         **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"), "1"),
         **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"), "2"),
-        **{"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_USE_AGENT_STORE": "True"},
-        **{"MASTER_ADDR": "n7", "MASTER_PORT": "29500", "TF_CONFIG": "{}"},
-        **{"JAX_COORDINATOR_ADDRESS": "n7:1", "JAX_COORDINATOR_BIND_ADDRESS": "n7:1"},
-        **{"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"},
+        "TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "MASTER_ADDR": "n7", "MASTER_PORT": "29500", "TF_CONFIG": "{}",
+        "JAX_COORDINATOR_ADDRESS": "n7:1", "JAX_COORDINATOR_BIND_ADDRESS": "n7:1",
+        "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1",
     },
-}
+}  # fmt: skip
 """What the process has that starts a study, by what started it."""
 
 SETTINGS = {
-    **{"OMPI_MCA_btl": "^openib", "PMIX_MCA_gds": "hash", "I_MPI_FABRICS": "shm", "OMPI_CC": "gcc"},
-    **{"MPI_HOME": "/opt/mpi", "SBATCH_ACCOUNT": "mine", "HOROVOD_CACHE_CAPACITY": "0"},
-    **{"NCCL_DEBUG": "INFO", "JAX_PLATFORMS": "cpu", "SLURM_TMPDIR": "/scratch"},
-}
+    "OMPI_MCA_btl": "^openib", "PMIX_MCA_gds": "hash", "I_MPI_FABRICS": "shm", "OMPI_CC": "gcc",
+    "MPI_HOME": "/opt/mpi", "SBATCH_ACCOUNT": "mine", "HOROVOD_CACHE_CAPACITY": "0",
+    "NCCL_DEBUG": "INFO", "JAX_PLATFORMS": "cpu", "SLURM_TMPDIR": "/scratch",
+    "TORCHINDUCTOR_CACHE_DIR": "/mine",
+}  # fmt: skip
 """What a site or a user sets, and everything keeps."""
 
 ALONE = {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT", "JAX_COORDINATOR_ADDRESS"}
@@ -63,9 +64,9 @@ ALONE_IN_JOB = {
     **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "SLURM_NNODES"), "1"),
     **dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES", "SLURM_OVERLAP"), "1"),
     **dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"), "0"),
-    **{"SLURM_STEP_NODELIST": "n7", "SLURM_JOB_NAME": "interactive", "SLURM_CPU_BIND": "none"},
-    **{"JAX_LOCAL_DEVICE_IDS": "0", "SLURM_GPUS_ON_NODE": "0"},
-}
+    "SLURM_STEP_NODELIST": "n7", "SLURM_JOB_NAME": "interactive", "SLURM_CPU_BIND": "none",
+    "JAX_LOCAL_DEVICE_IDS": "0", "SLURM_GPUS_ON_NODE": "0",
+}  # fmt: skip
 
 MODEL = """
 import json, os, pathlib, hptune
@@ -111,6 +112,9 @@ def test_whatever_starts_a_study_every_kind_of_attempt_is_alone_in_its_world(
     for kind, variables in seen.items():
         own = {} if kind == "server" else ALONE_IN_JOB if "SLURM_JOB_ID" in given else {}
         assert variables.items() >= {**SETTINGS, **own}.items(), kind
+        assert variables["TORCHINDUCTOR_CACHE_DIR"] == "/mine"
+        cache = str(Path(server.address).parent / "triton") if "SLURM_JOB_ID" in given else None
+        assert variables.get("TRITON_CACHE_DIR") == cache, kind
         names = variables.keys() - {"SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", *own, *ALONE}
         assert names & given.keys() == JOB.keys() & given.keys(), kind
         if kind == "server":

@@ -11,7 +11,7 @@ import pytest
 from hptune.core.attempt import Cause, Ending, Halt
 from hptune.training.context import AttemptStopped, NonFiniteMetric, TrialPruned, UnknownMetric
 from hptune.training.resume.checkpoint import NoRoom
-from hptune.worker.forkserver.error_causes import Where, cause_of, ending_of, ending_by_order
+from hptune.worker.forkserver.error_causes import Where, cause_of, ending_by_order, ending_of
 
 
 def named(name: str, text: str, base: type[Exception] = Exception) -> Exception:
@@ -140,4 +140,40 @@ def test_errors_of_the_disk_are_not_the_configurations_fault(tmp_path: Path) -> 
 def test_code_that_says_pruned_has_the_cause_that_the_study_gave() -> None:
     assert ending_by_order(ValueError(), None) is None
     for halt, cause in ((None, Cause.PRUNED), (Halt.PAUSE, Halt.PAUSE.cause)):
-        assert ending_by_order(TrialPruned("poor"), halt) == Ending(cause, reason="TrialPruned: poor")
+        assert ending_by_order(TrialPruned("poor"), halt) == Ending(
+            cause, reason="TrialPruned: poor"
+        )
+
+
+@pytest.mark.parametrize(
+    ("folder", "variable"),
+    [
+        (".cache/huggingface/hub/models", "HF_HOME"),
+        (".cache/torch/hub", "TORCH_HOME"),
+        (".keras/datasets", "KERAS_HOME"),
+        (".triton/cache", "TRITON_CACHE_DIR"),
+        (".cache/x", "XDG_CACHE_HOME"),
+        ("logs", "HOME"),
+    ],
+)
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT])
+def test_a_home_that_takes_no_files_is_named_with_the_variable_that_moves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, variable: str, number: int
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    error = RuntimeError("no weights")
+    error.__cause__ = OSError(number, os.strerror(number), str(tmp_path / folder))
+    ending = ending_of(error.__cause__, Where(tmp_path, has_gpu=False, has_begun=True))
+    assert ending.cause is Cause.EXCEPTION
+    assert str(tmp_path / folder) in ending.reason
+    assert f"let {variable} name a folder that it can write" in ending.reason
+    assert variable in ending_of(error, Where(tmp_path, has_gpu=False, has_begun=True)).reason
+
+
+def test_a_file_of_the_home_that_is_there_and_may_not_be_read_is_the_users_affair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "data").touch()
+    error = PermissionError(errno.EACCES, "no", str(tmp_path / "data"))
+    assert "HOME" not in ending_of(error, Where(tmp_path, has_gpu=False, has_begun=True)).reason

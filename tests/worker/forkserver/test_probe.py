@@ -13,6 +13,7 @@ from hptune.cli.output import show_error
 from hptune.core.space.space import SearchSpace
 from hptune.errors import ModelFileError
 from hptune.user_code.model_file import Found
+from requirements import require
 
 GOOD = """\
 def objective(hp, trial):
@@ -294,3 +295,38 @@ def test_a_choice_of_lists_is_refused_with_what_is_allowed(probe: Any) -> None:
 def test_a_hyperparameter_that_is_missing_may_be_one_of_the_files(probe: Any) -> None:
     with pytest.raises(ModelFileError, match=r"units does not exist.*HYPERPARAMETERS"):
         probe("def objective(hp, trial):\n    return hp.get('units')\n")
+
+
+@pytest.mark.parametrize("of_module", ["import mlflow", ""], ids=["in the module", "in a function"])
+def test_reading_the_code_leaves_no_run_in_mlflow_or_weights_and_biases(
+    attempts: Attempts, tmp_path: Path, of_module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    text = f"""
+    import os
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    OBJECTIVE, DIRECTION = "loss", "min"
+    {of_module}
+
+    def objective(hp, trial):
+        {"" if of_module else "import mlflow"}
+        mlflow.set_tracking_uri("{tmp_path}/runs")
+        with mlflow.start_run():
+            mlflow.log_param("mode", os.environ.get("WANDB_MODE"))
+            if hp.Boolean("deep"):
+                hp.Int("layers", 1, 3)
+            trial.report(1, loss=0.5)
+        return 0.5
+    """
+    found = attempts.probe(text)
+    assert [each["config"]["name"] for each in found.space] == ["deep", "layers"]
+    import mlflow
+
+    client = mlflow.MlflowClient(f"{tmp_path}/runs")
+    assert client.search_runs(["0"]) == []
+    (left, *_) = client.search_runs(["0"], run_view_type=mlflow.entities.ViewType.DELETED_ONLY)
+    assert left.data.params["mode"] == "disabled"
+    attempts.run(text)
+    (run,) = client.search_runs(["0"])
+    assert run.data.params["mode"] == "None"

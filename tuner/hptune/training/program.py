@@ -55,9 +55,9 @@ def run_program(
     In each argument, ``{lr}`` stands for the value of the hyperparameter `lr`, and
     ``{trial.checkpoint_dir}``, ``{trial.params_file}`` (all values, as JSON),
     ``{trial.metrics_file}``, ``{trial.number}``, ``{trial.seed}``, ``{trial.port}`` and
-    ``{trial.epochs}`` for facts of the trial; ``{{`` is a brace. An argument with a hyperparameter that is not active is left
-    out. No shell is involved. The same facts are in the environment, as ``HPTUNE_CHECKPOINT_DIR``
-    and so on.
+    ``{trial.epochs}`` for facts of the trial; ``{{`` is a brace. An argument with a hyperparameter
+    that is not active is left out. No shell is involved. The same facts are in the environment, as
+    ``HPTUNE_CHECKPOINT_DIR`` and so on.
 
     Each line that is a JSON object is a report, on standard output or in the metrics file, to which
     the program appends lines. If the study wants the trial to stop, the program gets SIGTERM, and

@@ -145,6 +145,11 @@ def is_slurm_job() -> bool:
     return "SLURM_JOB_ID" in os.environ
 
 
+def is_batch_job() -> bool:
+    """Return whether this process belongs to a job of any batch system."""
+    return any(name in os.environ for name in _JOB_IDS)
+
+
 def ends_at() -> float | None:
     """Return when this process's job ends, in seconds since the epoch; None if unknown.
 

@@ -99,7 +99,11 @@ class ForkServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**self._environment, **orphans.environment(self._folder)},
+                env={
+                    **self._environment,
+                    **environment.caches(self._folder, self._environment),
+                    **orphans.environment(self._folder),
+                },
                 # Ctrl-C in the terminal is the master's business alone.
                 start_new_session=True,
             )

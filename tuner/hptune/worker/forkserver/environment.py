@@ -10,6 +10,7 @@ that inherits them takes part in a training that is not its own. So an attempt h
 | Slurm's, but which job it is (`_OF_THE_JOB`) | none | of one task on one node | of the ranks |
 | torchrun's, JAX's, TF_CONFIG | none | an address and a port | of the ranks |
 | numbers of threads (`_THREADS`) | 1 | its cores | its cores |
+| folders of compiled code (`_CACHES`) | in a batch job its own, if not given | as it | as it |
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import devices
@@ -60,6 +62,13 @@ _THREADS = (
     "POLARS_MAX_THREADS",
 )
 
+_CACHES = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "JAX_COMPILATION_CACHE_DIR": "jax",
+}
+"""Caches that processes may share. What a user has downloaded (XDG_CACHE_HOME, HF_HOME) stays."""
+
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -74,6 +83,20 @@ def without_others(given: Mapping[str, str]) -> dict[str, str]:
         for name, value in given.items()
         if _OF_THE_JOB.fullmatch(name) or not _OF_OTHERS.fullmatch(name)
     }
+
+
+def caches(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Return where the attempts of a batch job keep compiled code: on the disk of their node.
+
+    Triton's default is the home directory, which all nodes share and which may be read-only.
+
+    Args:
+        folder: A folder of this node that lasts as long as the fork server.
+        given: Its environment: a cache that the user has chosen stays.
+    """
+    if not devices.is_batch_job():
+        return {}
+    return {name: str(folder / part) for name, part in _CACHES.items() if name not in given}
 
 
 def threads(cpus: int) -> dict[str, str]:

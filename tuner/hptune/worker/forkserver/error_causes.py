@@ -38,6 +38,17 @@ _OF_MACHINE = (
 )  # fmt: skip
 """Errors of a disk or a file server that fails, or of a machine that opens no more files; another
 attempt may have better luck. The trial of code that opens too many fails after some attempts."""
+_OF_HOME = {
+    ".cache/huggingface": "HF_HOME",
+    ".cache/torch": "TORCH_HOME",
+    ".keras": "KERAS_HOME",
+    ".triton": "TRITON_CACHE_DIR",
+    ".config": "XDG_CONFIG_HOME",
+    ".cache": "XDG_CACHE_HOME",
+    ".": "HOME",
+}
+"""Folders of the home directory where frameworks write, and the variable that moves each."""
+
 _HOST_MEMORY = ("/device:CPU", "by allocator cpu", "by allocator mklcpu", "CPUAllocator")
 
 
@@ -75,8 +86,24 @@ def ending_of(error: BaseException, where: Where) -> Ending:
             sys.stderr.write(f"{error.message}\n")  # the log has what the program wrote
         else:
             sys.excepthook(type(error), error, error.__traceback__)
-    cause = _cause_of_code(error, where)
-    return Ending(cause, reason=one_line(error), detail=user_traceback(error))
+    cause, hint = _cause_of_code(error, where), ""
+    if where.has_begun and cause in (Cause.EXCEPTION, Cause.WORKER_LOST):
+        hint = next(filter(None, map(_of_home, _chain(error))), "")
+        cause = Cause.EXCEPTION if hint else cause  # another node has the same home
+    return Ending(cause, reason=f"{one_line(error)}{hint}", detail=user_traceback(error))
+
+
+def _of_home(error: BaseException) -> str:
+    """Return what to do if the home directory takes no files; empty if that is not the error."""
+    full = (errno.EROFS, errno.EACCES, errno.EPERM, *DISK_FULL)
+    if not isinstance(error, OSError) or error.errno not in full or not error.filename:
+        return ""
+    home = Path(os.environ.get("HOME") or "/nonexistent")
+    path = Path(os.fsdecode(error.filename))
+    for folder, variable in _OF_HOME.items():
+        if path.is_relative_to(home / folder) and not os.access(path, os.F_OK):
+            return f"; this node cannot write there: let {variable} name a folder that it can write"
+    return ""
 
 
 def ending_by_order(error: BaseException, halt: Halt | None) -> Ending | None:

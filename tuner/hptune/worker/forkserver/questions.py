@@ -6,15 +6,18 @@ The code is called without a GPU, with one thread, and in the directory of the u
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ...core.resources import Placement, Resources
 from ...core.trial import Params
 from ...errors import ModelFileError
-from ...user_code.model_file import OF_EACH_TRIAL, Found, UserCode, load
+from ...user_code.model_file import OF_EACH_TRIAL, Found, ObjectiveSource, UserCode, load
 from ...user_code.user_errors import one_line, user_traceback
 from ..gpus import machine
 from ..monitoring import memory
@@ -71,7 +74,8 @@ def _probe(order: ProbeOrder, channel: Channel) -> None:
             entry=code.entry,
         )
         # Sent at once: the code may crash, or train for hours, after its declarations.
-        find_space(code, initial, send=channel.send)
+        with _leaving_no_runs(order.source):
+            find_space(code, initial, send=channel.send)
         channel.send(None)
     except BaseException as error:  # the boundary of the user's code
         backend = os.environ.get("KERAS_BACKEND", "")
@@ -81,6 +85,36 @@ def _probe(order: ProbeOrder, channel: Channel) -> None:
             return
         # Of several entry points, another one may be meant.
         channel.send(NotFound("; ".join((one_line(error), *notes)), user_traceback(error)))
+
+
+@contextlib.contextmanager
+def _leaving_no_runs(source: ObjectiveSource) -> Iterator[None]:
+    """Start no runs of Weights & Biases, and delete those of MLflow that the user's code starts.
+
+    MLflow has no switch. That the code can start a run stays as it is, with the user's server.
+    """
+    os.environ["WANDB_MODE"] = "disabled"
+    with contextlib.suppress(ImportError, OSError):
+        if b"mlflow" in Path(source.path).read_bytes():  # perhaps in a function
+            importlib.import_module("mlflow")
+    client: Any = getattr(sys.modules.get("mlflow"), "MlflowClient", None)
+    if client is None:
+        yield
+        return
+    create, made = client.create_run, []
+
+    def create_run(*arguments: Any, **keywords: Any) -> Any:
+        run = create(*arguments, **keywords)
+        made.append((arguments[0], run.info.run_id))
+        return run
+
+    client.create_run = create_run
+    try:
+        yield
+    finally:
+        for owner, run in made:
+            with contextlib.suppress(Exception):  # its server may be gone
+                owner.delete_run(run)
 
 
 def _plain_constants(code: UserCode) -> dict[str, object]:
