@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from hptune.master import run
 from hptune.study import Study
 from in_process import InProcess
 
@@ -65,3 +68,16 @@ def test_epochs_that_were_lowered_and_are_raised_again(cli: InProcess) -> None:
     ended = cli("resume", "study", "--epochs", "6")
     stay = "the 3 complete trials stay as they are (trained at most 5 epochs), as no checkpoint"
     assert f"6 epochs instead of 5: {stay} of theirs is kept\n" in ended.err
+
+
+def test_a_resume_that_reads_for_long_says_how_far_it_is(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.file("model.py", SILENT.format(high=1))
+    assert cli("run", "model.py", *LIGHT, "--trials", "2").code == 0
+    assert "reading the study's past" not in cli("resume", "study").err
+    monkeypatch.setattr(run, "_READING_NOTE_SECONDS", 0.0)
+    said = cli("resume", "study").err
+    assert "reading the study's past: 0% of " in said
+    monkeypatch.setattr(run, "_READING_NOTE_SECONDS", 60.0)
+    assert "reading the study's past" not in cli("resume", "study").err

@@ -73,7 +73,7 @@ class NodeFailures:
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes that have failed too often."""
-        return tuple(filter(self._is_failing, self._failures))
+        return tuple(filter(self._is_failing, self._failures)) if self._failures else ()
 
     def losses(self, node: str) -> tuple[Loss, ...]:
         """Return the losses on a node; none if they are of one trial alone."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
 from ..core.goals import RETURNED_NUMBER
-from ..core.messages import Finish, FinishReason, StudyClosed
+from ..core.messages import Event, Finish, FinishReason, StudyClosed
 from ..core.space.space import SearchSpace
 from ..core.trial import Direction, Goal
 from ..errors import StudyError, UnknownMetricError
@@ -44,6 +45,7 @@ from .workforce import Workforce
 if TYPE_CHECKING:
     from .chosen_split import ChosenSplit
 
+_READING_NOTE_SECONDS = 2.0
 _LOCKED_NOTE_SECONDS = 5.0
 """Time for which another program may keep the ledger locked before the user is told."""
 
@@ -173,7 +175,7 @@ def resume(
             Ledger.open(directory, lock=lock, while_locked=_patience(display))
         )
         with lock.beating():
-            past = Past.read(directory, ledger.facts, ledger.events())
+            past = Past.read(directory, ledger.facts, _noted_events(ledger, display))
         engine = past.engine
         engine.take_changes()
         ledger.check(engine.trials)
@@ -209,6 +211,17 @@ def resume(
             ledger.set_facts(plan.facts())
             run = Run(plan, workers, directory, lock, ledger, engine)
             return _run_and_stop(run, display)
+
+
+def _noted_events(ledger: Ledger, display: RunDisplay) -> Iterator[Event]:
+    """Yield every event; where a large study keeps the user waiting, say how far it is read."""
+    note_at = time.monotonic() + _READING_NOTE_SECONDS
+    count = ledger.event_count()
+    for number, event in enumerate(ledger.events()):
+        if time.monotonic() >= note_at and not display.is_quiet:
+            note_at += 5 * _READING_NOTE_SECONDS
+            display.note(f"reading the study's past: {number / count:.0%} of {count} events")
+        yield event
 
 
 def _refuse_second_master(directory: StudyDirectory) -> None:

@@ -242,16 +242,18 @@ class Dispatch:
 
     def slots_for_more(self, at_most: int, *, at: float) -> int:
         """Return for how many more trials there is room, after those that wait."""
-        if not self._pays_for(self._usual):
+        usual = self._usual
+        if not self._pays_for(usual) or not self.cluster_state.free_slots(usual):
             return 0
         until = at + self._step_times.seconds()[0]
-        if self.cluster_state.free_slots(self._usual):
-            self._waiting.reserve(self.cluster_state, until)
-        return self.cluster_state.free_slots(self._usual, at_most, until=until)
+        self._waiting.reserve(self.cluster_state, until)
+        return self.cluster_state.free_slots(usual, at_most, until=until)
 
     @property
     def is_affordable(self) -> bool:
         """Whether the budget pays for a step of a waiting trial, or of a new one if none waits."""
+        if self.budget.limit is None:
+            return True
         return any(map(self._pays_for, list(self._waiting.sizes) or [self._usual]))
 
     def _pays_for(self, wanted: Resources) -> bool:

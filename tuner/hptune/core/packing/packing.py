@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..attempt import AttemptId, Usage
 from ..packing_plan import (
@@ -126,6 +127,7 @@ class Packing:
         self._settled = {Amount.CPUS: 0, Amount.GPUS: 0}
         self._news = 0
         self._is_due = False
+        self._usual: tuple[object, Resources] = (None, self.requested)
 
     def open(
         self, requested: Resources, measured: Iterable[Amount], *, search_trials: int | None = None
@@ -212,7 +214,11 @@ class Packing:
 
     def usual(self, *, most_memory_bytes: int) -> Resources:
         """Return what a trial is given whose hyperparameters are not known yet."""
-        return self.sized(None, self.requested, most_memory_bytes=most_memory_bytes)
+        follows_from = self.revision, self.requested, most_memory_bytes
+        if self._usual[0] != follows_from:
+            sized = self.sized(None, self.requested, most_memory_bytes=most_memory_bytes)
+            self._usual = follows_from, sized
+        return self._usual[1]
 
     def sized(
         self, params: Params | None, requested: Resources, *, most_memory_bytes: int
@@ -226,19 +232,18 @@ class Packing:
         """
         if requested.takes_cores_of_gpus and self._are_cores_scarce:
             requested = replace(requested, takes_cores_of_gpus=False)
-        plan, sized = self._plan, requested
         if requested.processes > 1:
             return requested  # what one process uses says nothing of several
+        plan, changes = self._plan, dict[str, Any]()
         if not requested.memory_bytes and self.is_memory_known and plan.memory is not None:
             needed = rounded_up(self._caution[Amount.MEMORY] * _upper(plan.memory, params))
-            sized = replace(sized, memory_bytes=min(needed, most_memory_bytes or needed))
+            changes["memory_bytes"] = min(needed, most_memory_bytes or needed)
         if requested.cpus == 1 and Amount.CPUS in self._measured:
-            sized = replace(sized, cpus=self._part_of_a_core(params))
+            changes["cpus"] = self._part_of_a_core(params)
         if self._is_gpu_measured(requested) and plan.gpu_memory is not None:
             margin = _GPU_CONTEXT * self._caution[Amount.GPUS]
-            needed = rounded_up(margin * _upper(plan.gpu_memory, params))
-            sized = replace(sized, gpu_memory_bytes=needed)
-        return sized
+            changes["gpu_memory_bytes"] = rounded_up(margin * _upper(plan.gpu_memory, params))
+        return replace(requested, **changes) if changes else requested
 
     def _part_of_a_core(self, params: Params | None) -> float:
         # Where it will run is not known yet, so it is given what it needs anywhere.

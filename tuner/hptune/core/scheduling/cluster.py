@@ -85,6 +85,7 @@ class ClusterState:
         self._reserved_for: Resources | None = None
         self._reserved: tuple[str, ...] = ()
         self._most_memory_bytes = 0
+        self._full_for: set[Resources] = set()  # for which nothing is free until a worker changes
         self.cpus = 0
         self.gpus = 0
         self.cpus_held = 0.0
@@ -143,6 +144,7 @@ class ClusterState:
             row=len(self._workers),
         )
         self._workers[worker] = record
+        self._full_for.clear()
         self._most_memory_bytes = max(self._most_memory_bytes, total_bytes)
         self.cpus += len(capacity.cpus)
         self.gpus += len(capacity.gpus)
@@ -207,6 +209,8 @@ class ClusterState:
 
         Workers that end before `until`, or are on a node to avoid, do not count.
         """
+        if wanted in self._full_for:
+            return 0
         if wanted.nodes > 1:
             able = list(self._with_room(wanted.of_one_node, until))
             return min(distinct_nodes.free_slots(able, wanted), at_most)
@@ -215,6 +219,8 @@ class ClusterState:
             found += record.free_slots(wanted)
             if found >= at_most:
                 break
+        if not found and not until and not avoid:
+            self._full_for.add(wanted)
         return min(found, at_most)
 
     def slots_when_empty(self, worker: str, wanted: Resources) -> int:
@@ -296,7 +302,8 @@ class ClusterState:
         """
         if wanted.nodes > 1:
             return self._take_several(wanted, until, may_use_reserved=may_use_reserved)
-        record = next(self._with_room(wanted, until, avoid), None)
+        is_full = wanted in self._full_for
+        record = None if is_full else next(self._with_room(wanted, until, avoid), None)
         if may_use_reserved and self._reserved:
             if record is None:
                 able = self._reserved_with_room(wanted, until)
@@ -371,6 +378,7 @@ class ClusterState:
     def set_most_per_gpu(self, most: int) -> None:
         """Set the number of attempts that may share a GPU."""
         self._most_on_a_gpu = most
+        self._full_for.clear()
         for record in self._workers.values():
             record.most_on_a_gpu = most
 
@@ -400,6 +408,7 @@ class ClusterState:
                 self._update(record)
 
     def _update(self, record: WorkerState) -> None:
+        self._full_for.clear()
         is_closed = record.is_leaving or record.name in self._reserved
         self._free[record.row] = _NOTHING if is_closed else record.amounts
 

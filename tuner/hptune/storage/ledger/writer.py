@@ -200,6 +200,11 @@ class Ledger:
         with sqlite_errors(self._directory):
             yield from read_events(self._connection)
 
+    def event_count(self) -> int:
+        """Return the number of events."""
+        with damage_errors(self._directory), sqlite_errors(self._directory):
+            return self._counted()
+
     def check(self, trials: Iterable[Trial]) -> None:
         """Check that replay produced the trials that are stored.
 

@@ -83,11 +83,12 @@ def kill_of_dead_owners() -> None:
     def is_left(owner: str, owner_began: str, _: str) -> bool:
         return began(int(owner)) != owner_began
 
-    while time.monotonic() < end and any(
-        _runs(pid, "worker.forkserver.server") for pid in _marked(is_left)
-    ):
+    while found := [*_marked(is_left)]:
+        ends = any(_runs(pid, "worker.forkserver.server") for pid in found)
+        if not ends or time.monotonic() >= end:
+            _kill_marked(is_left)
+            return
         time.sleep(_POLL_SECONDS)
-    _kill_marked(is_left)
 
 
 def kill_of_dead_server(folder: Path) -> None:
@@ -112,10 +113,11 @@ def _marked(is_left: Callable[[str, str, str], bool]) -> Iterator[int]:
         # Others' processes cannot be read, and a zombie has no environment.
         with contextlib.suppress(OSError, ValueError):
             pid = int(process.name)
-            contents = os.fsdecode((process / "environ").read_bytes()).split("\0")
-            variables = {
-                name: value for name, _, value in (each.partition("=") for each in contents)
-            }
+            contents = (process / "environ").read_bytes()
+            if _MARK.encode() not in contents:
+                continue
+            entries = (each.partition("=") for each in os.fsdecode(contents).split("\0"))
+            variables = {name: value for name, _, value in entries}
             mark = variables.get(_MARK, "")
             if mark.startswith(here) and pid != os.getpid():
                 owner, owner_began, job, folder = mark[len(here) :].split(" ", 3)

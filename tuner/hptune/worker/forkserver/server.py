@@ -64,10 +64,12 @@ _USED_LATER_BY_TENSORFLOW = (
     "tensorflow.python.data.ops.zip_op",
 )
 _USED_LATER = (
+    "numpy.random",
     "threadpoolctl",
     "hptune.training.function_objective",
     "hptune.training.keras.objective",
     "hptune.training.probe",
+    "hptune.worker.forkserver.used_parameters",
 )
 
 
