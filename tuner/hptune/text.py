@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from .core import spelling
 from .core.attempt import Attempt
 from .core.resources import Placement
 from .core.trial import Params, ParamValue, Trial, TrialState
+
+plural = spelling.plural
 
 NOTHING = "\N{EN DASH}"
 """Shown for a value that is not known (yet)."""
@@ -252,17 +255,6 @@ def amount(value: float) -> str:
     if 0.0 < value < 0.001:
         return "<0.001"
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun.
-
-    >>> plural(1, "trial"), plural(3, "trial"), plural(2, "process")
-    ('1 trial', '3 trials', '2 processes')
-    """
-    if count == 1:
-        return f"{count} {noun}"
-    return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def trials(named: Sequence[object]) -> str:

@@ -190,7 +190,7 @@ def test_a_study_that_lets_go_confirms_nothing(driver: EngineDriver) -> None:
 def test_nothing_is_confirmed_where_nothing_is_complete(driver: EngineDriver) -> None:
     go(driver, 1, Goals((GOAL,)), confirm=3)
     driver.end(first(0), Ending(Cause.EXCEPTION, reason="ValueError"))
-    assert driver.finish == Finish(FinishReason.DONE, "1 trials are over")
+    assert driver.finish == Finish(FinishReason.DONE, "1 trial is over")
 
 
 def test_no_pruner_stops_what_is_to_be_measured(driver: EngineDriver) -> None:

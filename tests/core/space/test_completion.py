@@ -98,7 +98,7 @@ def test_text_is_read_as_the_parameters_kind(given: object, name: str, value: ob
         ({"unit": "4"}, "unit is unknown; .* Did you mean 'units'?"),
         ({"zzz": "4"}, "zzz is unknown; the space has given, lr, "),
         ({"lr": [1]}, r"lr is \[1\]; it must be Float"),
-        ({"lr": None}, "lr is None; it must be Float"),
+        ({"lr": None}, "lr is None; it must be a finite number"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, object], words: str) -> None:

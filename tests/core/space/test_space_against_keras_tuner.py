@@ -252,7 +252,6 @@ def inactive(hp: Any) -> Any:
         lambda hp: hp.Int("x", 1, 2, parent_name="absent", parent_values=[1]),
         lambda hp: (hp.Boolean("a"), hp.Int("a", 1, 2, parent_name="a", parent_values=[True])),
         lambda hp: (hp.Int("a", 1, 2), hp.Int("x", 1, 2, parent_name="a", parent_values=[])),
-        lambda hp: (hp.Int("a", 1, 2), hp.Int("x", 1, 2, parent_name="a", parent_values=[None])),
     ],
 )
 def test_uses_have_the_same_result_or_fail_alike(use: Callable[[Any], Any]) -> None:

@@ -14,6 +14,7 @@ from ..core.budget import Device
 from ..core.resources import Amount, Capacity, Resources, size
 from ..errors import UsageError
 from ..registry import shown_name
+from ..text import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,9 @@ def checked_trial(
             )
     if (settings.workers or 1) > (most := _MOST_WORKERS_PER_CORE * len(machine.cpus)):
         raise UsageError(
-            f"--workers is {settings.workers}, but there are {len(machine.cpus)} cores here; "
-            f"allowed are at most {most}, which is {_MOST_WORKERS_PER_CORE} for each"
+            f"--workers is {settings.workers}, but this machine has "
+            f"{plural(len(machine.cpus), 'core')}; allowed are at most {most}, which is "
+            f"{_MOST_WORKERS_PER_CORE} for each"
         )
     if resources.cpus < 1 and not find_executor(settings).shares_workers:
         raise UsageError(

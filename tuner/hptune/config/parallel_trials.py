@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..core.data_parallel import BatchRule, StrategyChoice
 from ..core.resources import Resources
 from ..errors import UsageError
+from ..text import plural
 from ..user_code.model_file import Found
 from .settings import StudySettings
 
@@ -92,7 +93,8 @@ def _rule_text(settings: StudySettings, devices: int) -> str:
     factor = settings.batch_rule.factor(devices)
     return (
         f"the batch size is that of each device, and the learning rate rises to {factor:.3g} times "
-        f"its value in {settings.warm_up_epochs} epochs (--batch-rule {settings.batch_rule})"
+        f"its value in {plural(settings.warm_up_epochs, 'epoch')} (--batch-rule "
+        f"{settings.batch_rule})"
     )
 
 

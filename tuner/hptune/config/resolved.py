@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..pruners.registry import PRUNERS, make_pruner
 from ..samplers.auto import choose
 from ..samplers.registry import AUTO, listed
+from ..text import plural
 from ..user_code.model_file import Found, SourceKind
 from .plugins import check_own_options, find_pruner, find_sampler
 from .settings import StudySettings
@@ -54,7 +55,8 @@ def epochs_notes(settings: StudySettings, found: Found) -> list[str]:
     if asked is None or own in (None, asked):
         return []
     remedy = "pass on to model.fit the epochs that it gets"
-    return [f"--epochs is {asked}, but fit() trains {own} epochs whatever it is given; {remedy}"]
+    trains = f"fit() trains {plural(own, 'epoch')} whatever it is given"
+    return [f"--epochs is {asked}, but {trains}; {remedy}"]
 
 
 def with_entry(settings: StudySettings, found: Found) -> StudySettings:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .attempt import AttemptId, Ending, Halt, Report, Usage
 from .packing_plan import PackingEvidence, PackingPlan
 from .resources import Capacity, Placement, Resources
+from .spelling import plural
 from .study_config import StudyConfig
 from .trial import Params, Score, Suggestion, Trial
 from .user_requests import Note, UserAction
@@ -249,6 +250,11 @@ class FinishReason(enum.StrEnum):
     """An error ended the run, such as jobs that all fail."""
     HANDED_OVER = "handed over"
     """The master's job is requeued, and continues the study when it starts again."""
+
+
+def all_over(trials: int) -> str:
+    """Return why a study is done, with the number of its trials."""
+    return f"{plural(trials, 'trial')} {'is' if trials == 1 else 'are'} over"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,20 @@
-"""Names that a user may have meant by one that does not exist."""
+"""Counts with their nouns, and names that a user may have meant by one that does not exist."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> plural(1, "trial"), plural(3, "trial"), plural(2, "process")
+    ('1 trial', '3 trials', '2 processes')
+    """
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def nearest_name(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:

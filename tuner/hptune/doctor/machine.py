@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from hptune_jobqueue.script import NOTICE
 
 from ..core.resources import size
+from ..text import plural
 from ..worker import devices
 from ..worker.gpus.machine import Gpus
 from .findings import Finding, Subject, failed, passed, warned
@@ -74,7 +75,7 @@ def check_machine(subject: Subject) -> Iterator[Finding]:
     if subject.connect:
         yield passed(
             "this machine",
-            f"{len(granted.cpus)} cores, {size(granted.memory_bytes)}; trials run on the "
+            f"{plural(len(granted.cpus), 'core')}, {size(granted.memory_bytes)}; trials run on the "
             "workers below",
         )
         return
@@ -145,9 +146,9 @@ def check_slurm(environment: Mapping[str, str], *, cores: int, gpus: int) -> Ite
     granted_gpus = environment.get("SLURM_GPUS_ON_NODE", "").partition("(")[0]
     wrong = []
     if granted_cores.isdigit() and int(granted_cores) != cores:
-        wrong.append(f"Slurm granted {granted_cores} cores, this process may use {cores}")
+        wrong.append(f"Slurm granted {plural(granted_cores, 'core')}, this process may use {cores}")
     if granted_gpus.isdigit() and int(granted_gpus) != gpus:
-        wrong.append(f"Slurm granted {granted_gpus} GPUs, this process sees {gpus}")
+        wrong.append(f"Slurm granted {plural(granted_gpus, 'GPU')}, this process sees {gpus}")
     if wrong:
         # A job that hptune submits starts its worker without srun.
         advice = (

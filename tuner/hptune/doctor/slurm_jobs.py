@@ -26,6 +26,7 @@ from hptune_jobqueue.sizing import Need
 
 from ..core.resources import size
 from ..errors import UsageError
+from ..text import plural
 from .findings import Finding, Subject, failed, passed
 from .storage import folder_for
 
@@ -106,8 +107,8 @@ def _examine_one(
     worker = kind.worker
     yield passed(
         _NAME,
-        f"{job.id} on {job.node}: {worker.cpus} cores, {worker.gpus} GPUs, "
-        f"{size(worker.memory_bytes)} for {worker.trials} trials at once; it took "
+        f"{job.id} on {job.node}: {plural(worker.cpus, 'core')}, {plural(worker.gpus, 'GPU')}, "
+        f"{size(worker.memory_bytes)} for {plural(worker.trials, 'trial')} at once; it took "
         f"{time.monotonic() - began:.0f} s",
     )
     yield from findings

@@ -283,7 +283,7 @@ def _lines_on_epochs(settings: StudySettings, past: Past, found: Found) -> list[
         return []
     file, directory = _code(settings), text.path(past.directory.path)
     has = f"EPOCHS in {file} is {new}" if "EPOCHS" in found.constants else f"{file} has no EPOCHS"
-    trains = f"with {kept} epochs" if kept else "without a number of epochs"
+    trains = f"with {text.plural(kept, 'epoch')}" if kept else "without a number of epochs"
     change = f"; to change that: `hptune resume {directory} --epochs {new}`" if new else ""
     return [f"{has}, but the study goes on {trains}{change}"]
 
@@ -298,7 +298,7 @@ def check_room(settings: StudySettings, added: int, past: Past) -> None:
     total = settings.budget_trials
     if added and total is not None and have + added > total:
         raise UsageError(
-            f"{past.directory} has {have} trials of {total}, and {added} more "
+            f"{past.directory} has {text.plural(have, 'trial')} of {total}, and {added} more "
             f"{'is' if added == 1 else 'are'} to be tried; give --trials {have + added} or more"
         )
 
@@ -309,8 +309,9 @@ def _check_budget(settings: StudySettings, past: Past) -> None:
         return  # trials that users added may exceed the total
     if settings.trials is not None and settings.trials < have:
         raise UsageError(
-            f"{past.directory} has {have} trials already, and --trials is the total, with those "
-            f"to be continued: allowed are {have} and more, {settings.trials} was given"
+            f"{past.directory} has {text.plural(have, 'trial')} already, and --trials is the "
+            f"total, with those to be continued: allowed are {have} and more, {settings.trials} "
+            "was given"
         )
 
 
@@ -353,6 +354,7 @@ def _check_repeats(settings: StudySettings, past: Past) -> None:
     before = max(repeats.values(), default=settings.confirm_times)
     if settings.confirm and settings.confirm_times != before:
         raise UsageError(
-            f"configurations of this study were confirmed with {before} repeats each, and means of "
-            f"more or fewer cannot be compared with theirs; allowed is --confirm-repeats {before}"
+            f"configurations of this study were confirmed with {text.plural(before, 'repeat')} "
+            "each, and means of more or fewer cannot be compared with theirs; allowed is "
+            f"--confirm-repeats {before}"
         )

@@ -16,7 +16,7 @@ from ..config.plugins import check_place
 from ..config.resolved import check_repeats, checked_pruner, with_entry
 from ..config.settings import SETTINGS, StudySettings
 from ..core.engine.engine import Engine
-from ..core.messages import Finish, FinishReason
+from ..core.messages import Finish, FinishReason, all_over
 from ..core.space.completion import completed_points, known_configurations
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
@@ -203,7 +203,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     if finish.finish_reason is not FinishReason.DONE:
         if settings.confirm or settings.repeats > 1:  # not all repeats may exist yet
             return None
-        finish = Finish(FinishReason.DONE, f"{len(trials)} trials are over")
+        finish = Finish(FinishReason.DONE, all_over(len(trials)))
     if total is None or searched < total:
         return None
     more = f"a larger --trials or --epochs, or --try, asks for more{again}"
@@ -273,10 +273,10 @@ def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> 
         stay = "trial stays as it is" if others == 1 else "trials stay as they are"
         trials = f"{'the other ' if lines else 'the '}{others} complete {stay}"
         most = max(map(engine.last_step, complete.difference(go_on)))
-        limit = f" (trained at most {most} epochs)" if most else ""
+        limit = f" (trained at most {text.plural(most, 'epoch')})" if most else ""
         why = ", as no checkpoint of theirs is kept" if is_longer else ""
         lines.append(f"{trials}{limit}{why}")
-    change = f"{epochs} epochs" if before is None else f"{epochs} epochs instead of {before}"
+    change = text.plural(epochs or 0, "epoch") + (f" instead of {before}" if before else "")
     return [f"{change}: {'; '.join(lines)}"]
 
 

@@ -36,6 +36,7 @@ from ..errors import NotAFileError, StudyError, StudyLockedError
 from ..files.access import open_plain
 from ..files.file_errors import removed
 from ..files.filesystem import mount_of
+from ..text import plural
 from .lease import HEARTBEAT_SECONDS, STALE_SECONDS, UNKNOWN, Lease, LockOwner, boot_id
 
 logger = logging.getLogger(__name__)
@@ -237,7 +238,9 @@ def _locked(
         f"`hptune enqueue {place} NAME=VALUE`, or end it with `hptune stop {place}`"
     )
     if left_seconds is not None:
-        message += f". If that process is dead, try again in {math.ceil(left_seconds)} seconds"
+        message += (
+            f". If that process is dead, try again in {plural(math.ceil(left_seconds), 'second')}"
+        )
     return StudyLockedError(message)
 
 

@@ -101,7 +101,9 @@ class SamplerSuite(abc.ABC):
             assert suggestion.origin, "a suggestion must say where it comes from"
             for name, value in suggestion.params.items():
                 assert type(name) is str, f"the name {name!r} is a {type(name)}"
-                assert type(value) in (bool, int, float, str), f"{name} is a {type(value)}"
+                assert type(value) in (bool, int, float, str, type(None)), (
+                    f"{name} is a {type(value)}"
+                )
 
     def test_it_answers_for_every_number_while_it_can(self, case: Case) -> None:
         sampler, history = self.start(case)

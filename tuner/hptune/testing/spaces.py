@@ -73,13 +73,14 @@ STEPS = SearchSpace(
 LOOKALIKES = SearchSpace(
     (
         ChoiceParameter("whole", (0, 1)),
-        ChoiceParameter("word", ("0", "1", "")),
+        ChoiceParameter("word", ("0", "", "None", None)),
         ChoiceParameter("real", (0.0, 1.0, 1.0000000000000002)),
         BooleanParameter("flag"),
         IntParameter("deep", 0, 1, conditions=(Condition("flag", (True,)),)),
     )
 )
-"""0, 0.0, "0" and False side by side, and two neighbouring floats; 54 configurations."""
+"""0, 0.0, "0" and False side by side, "None" and None, and two neighbouring floats; 72
+configurations."""
 
 NESTED = SearchSpace(
     (

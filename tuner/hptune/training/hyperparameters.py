@@ -135,12 +135,12 @@ class HyperParameters(OtherTuners):
         parent_name: str | None = None,
         parent_values: Any = None,
     ) -> Any:
-        """Declare one of several values of one type; True and False count as 1 and 0.
+        """Declare one of several values of one type, and None; True and False count as 1 and 0.
 
         Args:
             name: The hyperparameter's name.
             values: The choices.
-            ordered: Whether the choices are ordered; by default numbers are, and texts are not.
+            ordered: Whether the choices are ordered; by default they are if all are numbers.
             default: The value before the search; the first one if not given.
             parent_name: The hyperparameter that this one depends on.
             parent_values: The values of the parent for which this one is active.
@@ -150,8 +150,8 @@ class HyperParameters(OtherTuners):
             raise SpaceError(f"{self._full_name(name)}: the choices are {values!r}; give a list")
         given: tuple[Any, ...] = tuple(map(plain, values))
         choices = given
-        if choices and all(isinstance(value, bool) for value in choices):
-            choices = tuple(map(int, choices))
+        if choices and all(value is None or isinstance(value, bool) for value in choices):
+            choices = tuple(None if value is None else int(value) for value in choices)
             default = None if default is None else int(default)
         value = self._declare(
             ChoiceParameter,

@@ -69,6 +69,7 @@ from ..messages import (
     WorkerLeaving,
     WorkerLeft,
     WorkerRefused,
+    all_over,
 )
 from ..pruner import PrunerMaker, never_prune
 from ..snapshot import RunningAttempt, StudySnapshot
@@ -391,9 +392,10 @@ class Engine:
             return self._dispatch.budget.finish
         if self._requests.is_exhausted:
             tried = self._requests.searched
-            reason = f"all {tried} configurations of the search space were tried"
+            all_tried = "the only configuration" if tried == 1 else f"all {tried} configurations"
+            reason = f"{all_tried} of the search space {'was' if tried == 1 else 'were'} tried"
             return Finish(FinishReason.EXHAUSTED, reason)
-        return Finish(FinishReason.DONE, f"{len(self._records)} trials are over")
+        return Finish(FinishReason.DONE, all_over(len(self._records)))
 
     # --- out --------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from ..attempt import BEGINS_AGAIN, FROM_OUTSIDE, NON_FINITE_REMEDY, Cause, Endi
 from ..failure_policy import Action, FailureRule
 from ..goals import Goals, unknown_metric
 from ..messages import Finish, FinishReason
+from ..spelling import plural
 from .records import AttemptRecord, TrialEvent, TrialRecord
 
 OUTCOMES: Mapping[Cause, Outcome] = {
@@ -209,7 +210,8 @@ def checked(ending: Ending, goals: Goals) -> Ending:
     for metric in goals.metrics:
         value = ending.metrics[metric]
         if not math.isfinite(value):
-            return replace(ending, cause=Cause.NON_FINITE, reason=f"{metric} is {value}")
+            words = f"{metric} is {value}, and a result is a finite number"
+            return replace(ending, cause=Cause.NON_FINITE, reason=words)
     return ending
 
 
@@ -263,6 +265,7 @@ class FailureTally:
                 )
                 return Finish(FinishReason.SAME_FAILURE, reason, ending.detail)
         if self._max is not None and self._failed > self._max:
-            reason = f"{self._failed} trials failed, allowed are {self._max}; the last one: {words}"
+            failed = plural(self._failed, "trial")
+            reason = f"{failed} failed, allowed are {self._max}; the last one: {words}"
             return Finish(FinishReason.TOO_MANY_FAILURES, reason, ending.detail)
         return None

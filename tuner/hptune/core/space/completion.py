@@ -54,7 +54,7 @@ def _read(parameter: Parameter, given: object) -> ParamValue:
     value = plain(given)
     if isinstance(value, str):
         value = parameter.read(value)
-    if not isinstance(value, bool | int | float | str):
+    if not isinstance(value, bool | int | float | str | None):
         raise UsageError(f"{parameter.name} is {given!r}; it must be {parameter.bounds}")
     if fault := parameter.explain(value):
         raise UsageError(fault)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...core.attempt import Halt
+from ...text import plural
 from ..context import AttemptStopped, TrialContext
 from . import callback_state, model_state
 from .checkpoint import CheckpointMissing, Checkpoints, NoRoom
@@ -353,7 +354,7 @@ class Resumption:
         model._initial_epoch = state.epoch
         is_last = state.epoch >= self._epochs
         self._take(Event.RESTORED_LAST if is_last else Event.RESTORED, epoch=state.epoch)
-        print(f"The trial continues after {self._recorder.step} epochs.")  # noqa: T201 - its log
+        print(f"The trial continues after {plural(self._recorder.step, 'epoch')}.")  # noqa: T201 - its log
 
     def _named(self, take: Callable[[Any, Mapping[str, Any]], Any]) -> list[tuple[str, Any]]:
         """Return what is taken of each callback, with the name of its class."""

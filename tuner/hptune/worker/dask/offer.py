@@ -11,6 +11,7 @@ from typing import Any
 from ...core.resources import Capacity, size
 from ...errors import StudyError, UsageError
 from ...security.handshake import INSECURE, identity_for
+from ...text import plural
 from .. import device_locks, devices
 from ..addresses import address_of
 
@@ -107,7 +108,7 @@ def offered(options: WorkerOptions) -> Offer:
     if len(free) < (needed := devices.gpus_of_job()):
         seen = ", ".join(has.gpus) or "no GPU"
         raise StudyError(
-            f"the job asked for {needed} GPUs, but this process can use {len(free)} on "
+            f"the job asked for {plural(needed, 'GPU')}, but this process can use {len(free)} on "
             f"{devices.node()} (it sees {seen}), so it runs no trials; run `hptune doctor` there"
         )
     capacity = replace(_within(has, cpus, memory), gpus=free)

@@ -56,12 +56,12 @@ class _Listed(abc.ABC):
 
 @dataclass(frozen=True, slots=True)
 class ChoiceParameter(_Listed):
-    """One of several values of one type; duplicates are dropped.
+    """One of several values of one type, and None; duplicates are dropped.
 
     Attributes:
         name: The hyperparameter's name.
         values: The choices.
-        ordered: Whether the values are ordered; by default numbers are, and texts are not.
+        ordered: Whether the values are ordered; by default numbers are; texts and None are not.
         default: Value before the search; by default the first one.
         conditions: Conditions that all must hold for the parameter to be active.
         prior: Prior on the values; None for a uniform one.
@@ -69,7 +69,7 @@ class ChoiceParameter(_Listed):
 
     Raises:
         SpaceError: There are no choices or choices of several types, the default is not among
-            them, or texts are declared ordered.
+            them, or texts or None are declared ordered.
     """
 
     name: str
@@ -82,20 +82,22 @@ class ChoiceParameter(_Listed):
     has_default: bool | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        values = tuple(scalar(self.name, value) for value in self.values)
-        if not values:
-            raise SpaceError(f"{self.name}: there are no choices; give at least one value")
-        kinds = sorted({type(value).__name__ for value in values})
+        values = tuple(scalar(self.name, value, may_be_none=True) for value in self.values)
+        if set(values) <= {None}:
+            only = " but None" if values else ""
+            raise SpaceError(f"{self.name}: there are no choices{only}; give at least one value")
+        kinds = sorted({type(value).__name__ for value in values if value is not None})
         if len(kinds) > 1:
             raise SpaceError(
                 f"{self.name}: the choices {list(values)} mix {' and '.join(kinds)}; "
                 "give values of one type"
             )
         values = tuple(dict.fromkeys(values))
-        numeric = not isinstance(values[0], str)
+        numeric = kinds != ["str"] and None not in values
         if self.ordered and not numeric:
+            what = "have None" if None in values else "are texts"
             raise SpaceError(
-                f"{self.name}: the choices {list(values)} are texts and cannot be ordered; "
+                f"{self.name}: the choices {list(values)} {what} and cannot be ordered; "
                 "leave `ordered` out"
             )
         ordered = numeric if self.ordered is None else self.ordered

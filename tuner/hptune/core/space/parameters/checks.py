@@ -142,8 +142,13 @@ def check_text(name: str, text: str) -> None:
         raise SpaceError(f"{name!a}: {text!a} is not valid text; give another one")
 
 
-def scalar(name: str, value: object) -> ParamValue:
+def scalar(name: str, value: object, *, may_be_none: bool = False) -> ParamValue:
     """Return a value if a hyperparameter can have it: a finite number, a text or a boolean.
+
+    Args:
+        name: The hyperparameter.
+        value: The value.
+        may_be_none: Whether it may be None, as among choices.
 
     Raises:
         SpaceError: A hyperparameter cannot have this value.
@@ -151,11 +156,12 @@ def scalar(name: str, value: object) -> ParamValue:
     value = plain(value)
     if isinstance(value, str):
         check_text(name, value)
-    if isinstance(value, bool | str) or is_number(value):
+    if (value is None and may_be_none) or isinstance(value, bool | str) or is_number(value):
         return value
-    raise SpaceError(
-        f"{name}: {value!r} is not allowed as a value; give a finite number, a text, True or False"
-    )
+    way = f"give a finite number, a text, True{', False or None' if may_be_none else ' or False'}"
+    if not isinstance(value, float | int):  # a tuple or a function, which Python finds by a text
+        way += f', and look up what it stands for: {{"a": …}}[hp.Choice({name!r}, ["a", "b"])]'
+    raise SpaceError(f"{name}: {value!r:.100} is not allowed as a value; {way}")
 
 
 def position(value: ParamValue, values: Sequence[ParamValue]) -> int | None:
@@ -164,7 +170,7 @@ def position(value: ParamValue, values: Sequence[ParamValue]) -> int | None:
     >>> position(1, (0.5, 1.0)), position(True, (0, 1))
     (1, None)
     """
-    if type(value) is int and isinstance(values[0], float) and is_number(value):
+    if type(value) is int and is_number(value) and any(type(each) is float for each in values):
         value = float(value)
     return next((i for i, other in enumerate(values) if typed_equal(value, other)), None)
 
@@ -193,12 +199,12 @@ def truth_in(text: str) -> bool | str:
 
 
 def value_in(text: str, values: Sequence[ParamValue]) -> ParamValue:
-    """Return the value that a text stands for: as it is, as a number, as a boolean; else the text.
+    """Return the value that a text stands for: itself, a number, a boolean or None; else the text.
 
     >>> value_in("0.50", (0.5, 1.0)), value_in("1", ("0", "1")), value_in("2", (0.5, 1.0))
     (0.5, '1', '2')
     """
-    for reading in (text, number_in(text), truth_in(text)):
+    for reading in (text, number_in(text), truth_in(text), None if text == "None" else text):
         found = position(reading, values)
         if found is not None:
             return values[found]

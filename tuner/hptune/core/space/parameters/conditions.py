@@ -21,7 +21,8 @@ class Condition:
     values: tuple[ParamValue, ...]
 
     def __post_init__(self) -> None:
-        values = tuple(scalar(f"a condition on {self.name}", value) for value in self.values)
+        what = f"a condition on {self.name}"
+        values = tuple(scalar(what, value, may_be_none=True) for value in self.values)
         if not values:
             raise SpaceError(
                 f"a condition on {self.name} has no values; give at least one value of "
