@@ -302,7 +302,7 @@ MISNAMED = "objective() returned"
 NEVER_ASKED = "it never called trial.should_stop()"
 """Part of the reason of an attempt that a pruner has judged, and could not stop."""
 
-USED_UP = "its training data is an iterator that is used up"
+USED_UP = "a generator is used up after one epoch"
 """Part of the reason of an attempt whose later epochs trained on less data than the first one."""
 
 BEGINS_AGAIN = "attempts in a row began at step"
