@@ -11,6 +11,7 @@ import pytest
 from hptune.core.attempt import Cause, Ending, Halt
 from hptune.training.context import AttemptStopped, NonFiniteMetric, TrialPruned, UnknownMetric
 from hptune.training.resume.checkpoint import NoRoom
+from hptune.worker.forkserver import error_causes
 from hptune.worker.forkserver.error_causes import Where, cause_of, ending_of, ending_by_order
 
 
@@ -135,6 +136,23 @@ def test_errors_of_the_disk_are_not_the_configurations_fault(tmp_path: Path) -> 
     assert ending_of(full, after).cause is Cause.WORKER_LOST, "the study's own directory has space"
     assert ending_of(OSError(errno.ENOENT, "gone"), before).cause is Cause.WORKER_LOST
     assert ending_of(OSError(errno.ENOENT, "gone"), after).cause is Cause.EXCEPTION
+
+
+@pytest.mark.parametrize("name", ["HOME", "KERAS_HOME"])
+def test_a_full_home_is_named_and_costs_no_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("needs a folder on another device than the temporary one")
+    monkeypatch.setattr(error_causes, "_is_full", lambda folder: str(folder) == "/dev/shm")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setenv(name, "/dev/shm")
+    where = Where(tmp_path, has_gpu=False, has_begun=True)
+    ending = ending_of(OSError(errno.EDQUOT, "quota exceeded"), where)
+    assert ending.cause is Cause.NO_ROOM
+    assert "/dev/shm is full. Free some space, or set KERAS_HOME, TORCH_HOME" in ending.reason
+    monkeypatch.setattr(error_causes, "_is_full", lambda _folder: False)
+    assert ending_of(OSError(errno.ENOSPC, "full"), where).cause is Cause.WORKER_LOST
 
 
 def test_code_that_says_pruned_has_the_cause_that_the_study_gave() -> None:

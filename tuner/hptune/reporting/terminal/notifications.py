@@ -194,7 +194,7 @@ class Notifications:
                     f"--pruner {self._pruner} can stop no trial: no report of trial {trial.number} "
                     f"has {' and '.join(lacking)}. {self._how_to_report(lacking, reported)}",
                 )
-            if self._pruner != "none" and trial.step is None:
+            if self._pruner != "none" and trial.step is None and not (reported or trial.rungs):
                 self._show_once(
                     "pruner",
                     f"--pruner {self._pruner} can stop no trial: trial {trial.number} reported "

@@ -75,8 +75,15 @@ def ending_of(error: BaseException, where: Where) -> Ending:
             sys.stderr.write(f"{error.message}\n")  # the log has what the program wrote
         else:
             sys.excepthook(type(error), error, error.__traceback__)
-    cause = _cause_of_code(error, where)
-    return Ending(cause, reason=one_line(error), detail=user_traceback(error))
+    cause, reason = _cause_of_code(error, where), one_line(error)
+    if cause is Cause.WORKER_LOST and _has_no_room(error) and (home := _full_home()):
+        # Of all nodes, so that they need not be tried; also a folder with a quota.
+        cause = Cause.NO_ROOM
+        reason += (
+            f"; {home} is full. Free some space, or set KERAS_HOME, TORCH_HOME and HF_HOME to a "
+            "folder that has some"
+        )
+    return Ending(cause, reason=reason, detail=user_traceback(error))
 
 
 def ending_by_order(error: BaseException, halt: Halt | None) -> Ending | None:
@@ -103,11 +110,26 @@ def _cause_of_no_room(error: NoRoom, where: Where) -> Cause:
 
 def _cause_of_code(error: BaseException, where: Where) -> Cause:
     if isinstance(error, OSError):
-        if error.errno in DISK_FULL:  # the machine's fault, not the configuration's
+        if _has_no_room(error):  # the machine's fault, not the configuration's
             return Cause.NO_ROOM if _is_full(where.directory) else Cause.WORKER_LOST
         if not where.has_begun:
             return Cause.WORKER_LOST  # its node does not reach the study's directory, say
     return cause_of(error, has_gpu=where.has_gpu)
+
+
+def _has_no_room(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in DISK_FULL
+
+
+def _full_home() -> str:
+    """Return the folder for downloads that is full, of those that nodes share; empty for none."""
+    for name in ("KERAS_HOME", "TORCH_HOME", "HF_HOME", "XDG_CACHE_HOME", "HOME"):
+        folder = Path(os.environ.get(name) or "/")
+        with contextlib.suppress(OSError):
+            is_local = folder.stat().st_dev == Path(tempfile.gettempdir()).stat().st_dev
+            if not is_local and _is_full(folder):
+                return str(folder)
+    return ""
 
 
 def _is_to_blame(directory: Path) -> bool:
