@@ -207,7 +207,7 @@ def test_one_rule_says_what_a_trial_is_after_an_order(
     [
         lambda back, **_: back is not CameBack.NOTHING,
         lambda _back, **_told: True,
-        lambda back, *, was_told, all_reported: back is CameBack.RESULT and all_reported,  # noqa: ARG005
+        lambda back, *, was_told, all_reported: back is CameBack.RESULT and all_reported,
         lambda _back, *, was_told, all_reported: not was_told or all_reported,
     ],
     ids=["a result always counts", "no order is obeyed", "who never asks obeys", "None may count"],

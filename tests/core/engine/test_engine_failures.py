@@ -25,8 +25,8 @@ from hptune.core.messages import (
     StudyClosed,
     Tell,
 )
-from hptune.core.seeds import training_seed
 from hptune.core.pruner import PrunerSettings
+from hptune.core.seeds import training_seed
 from hptune.core.trial import TrialState
 
 

@@ -91,12 +91,15 @@ def test_a_model_whose_training_ended_by_itself_is_as_after_its_best_epoch(
 ) -> None:
     require("keras")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    text = RETURNS_A_DICT[: RETURNS_A_DICT.index("def fit")] + """
+    text = (
+        RETURNS_A_DICT[: RETURNS_A_DICT.index("def fit")]
+        + """
 FIT = {"callbacks": [keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=1e9)]}
 
 def load_data():
     return (X, Y), (X, Y)
 """
+    )
     text = text.replace('OBJECTIVE = "error"', 'OBJECTIVE = "val_loss"')
     result = attempts.run(text, objectives=["val_loss:min"], epochs=9, keep_last=True)
     assert result.ending.ended_early, result.log

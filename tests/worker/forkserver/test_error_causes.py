@@ -12,7 +12,7 @@ from hptune.core.attempt import Cause, Ending, Halt
 from hptune.training.context import AttemptStopped, NonFiniteMetric, TrialPruned, UnknownMetric
 from hptune.training.resume.checkpoint import NoRoom
 from hptune.worker.forkserver import error_causes
-from hptune.worker.forkserver.error_causes import Where, cause_of, ending_of, ending_by_order
+from hptune.worker.forkserver.error_causes import Where, cause_of, ending_by_order, ending_of
 
 
 def named(name: str, text: str, base: type[Exception] = Exception) -> Exception:
@@ -158,4 +158,5 @@ def test_a_full_home_is_named_and_costs_no_node(
 def test_code_that_says_pruned_has_the_cause_that_the_study_gave() -> None:
     assert ending_by_order(ValueError(), None) is None
     for halt, cause in ((None, Cause.PRUNED), (Halt.PAUSE, Halt.PAUSE.cause)):
-        assert ending_by_order(TrialPruned("poor"), halt) == Ending(cause, reason="TrialPruned: poor")
+        found = ending_by_order(TrialPruned("poor"), halt)
+        assert found == Ending(cause, reason="TrialPruned: poor")

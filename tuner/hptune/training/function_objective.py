@@ -66,9 +66,7 @@ def _ending(code: UserCode, trial: TrialContext, result: Any) -> Ending:
         Cause.RETURNED,
         {**report.metrics, **returned},
         report.step if is_of_step else None,
-        reason="; ".join(
-            filter(None, (trial.missed, _misnamed(returned, goals, trial.reported)))
-        ),
+        reason="; ".join(filter(None, (trial.missed, _misnamed(returned, goals, trial.reported)))),
         ended_early=trial.ended_early,
     )
 

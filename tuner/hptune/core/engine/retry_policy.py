@@ -179,9 +179,7 @@ def _releases_at_begin(trial: TrialRecord, attempt: AttemptRecord, cause: Cause)
     return trial.releases_at_begin + (cause is Cause.RELEASED)
 
 
-def _begins_again(
-    attempt: AttemptRecord, times: int, seconds: float, epochs: int | None
-) -> str:
+def _begins_again(attempt: AttemptRecord, times: int, seconds: float, epochs: int | None) -> str:
     """Return that a trial cannot end, with the time that it has and needs, and what helps."""
     first, last = attempt.first_step or 0, 0 if attempt.latest is None else attempt.latest.step
     needs = ""

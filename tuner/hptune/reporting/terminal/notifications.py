@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from ... import text
 from ...core.attempt import (
     FROM_OUTSIDE,
+    NON_FINITE_REMEDY,
     Attempt,
     AttemptId,
     Cause,
     Ending,
-    NON_FINITE_REMEDY,
     Outcome,
 )
 from ...core.goals import MEASURED, RETURNED_NUMBER, metric_meant

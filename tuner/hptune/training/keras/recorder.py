@@ -16,7 +16,6 @@ from ..resume.model_state import set_weights, weights_of
 from ..resume.resumption import Resumption
 from .measured import EpochTimes, measure
 
-
 log = logging.getLogger(__name__)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.attempt import Cause, Ending, Halt
+from ...core.attempt import FULL_HOME, Cause, Ending, Halt
 from ...errors import DISK_FULL, ProgramFailed
 from ...training.context import AttemptStopped, NonFiniteMetric, UnknownMetric, stated_cause
 from ...training.resume.checkpoint import NoRoom
@@ -79,10 +79,7 @@ def ending_of(error: BaseException, where: Where) -> Ending:
     if cause is Cause.WORKER_LOST and _has_no_room(error) and (home := _full_home()):
         # Of all nodes, so that they need not be tried; also a folder with a quota.
         cause = Cause.NO_ROOM
-        reason += (
-            f"; {home} is full. Free some space, or set KERAS_HOME, TORCH_HOME and HF_HOME to a "
-            "folder that has some"
-        )
+        reason += f"; {home} is full. Free some space, or {FULL_HOME}"
     return Ending(cause, reason=reason, detail=user_traceback(error))
 
 
