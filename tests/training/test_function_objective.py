@@ -31,15 +31,16 @@ def objective(hp, trial):
         ("score", {"score": 0.5, "loss": 0.5, "memory": 3.0}, 3),
         # An epoch's value is that epoch's, with all that was measured then.
         ("0.9", {"score": 0.9, "loss": 1.0 - 0.9, "memory": 2.0}, 2),
-        # A number that no epoch had comes after the last one.
-        ("0.7", {"score": 0.7, "loss": 0.5, "memory": 3.0}, 3),
+        # A number that no epoch had comes after the last one, and is of none.
+        ("0.7", {"score": 0.7, "loss": 0.5, "memory": 3.0}, None),
+        ('{"size": 4}', {"score": 0.5, "loss": 0.5, "memory": 3.0, "size": 4.0}, 3),
         # What is returned counts for more than what was reported.
         ('{"score": 0.9, "memory": 8, "size": 4}',
          {"score": 0.9, "loss": 1.0 - 0.9, "memory": 8.0, "size": 4.0}, 2),
     ],
 )  # fmt: skip
 def test_what_was_reported_belongs_to_the_result(
-    attempts: Attempts, returned: str, metrics: dict[str, float], step: int
+    attempts: Attempts, returned: str, metrics: dict[str, float], step: int | None
 ) -> None:
     ending = attempts.run(OBJECTIVE.replace("{returned}", returned)).ending
     assert ending.cause is Cause.RETURNED, ending
@@ -217,6 +218,24 @@ def test_a_result_after_the_last_epoch_comes_before_an_order(
     number = int(resumed_from is not None)
     ending = attempts.run(text, epochs=3, number=number, resume_from=resumed_from).ending
     assert ending.cause is cause, ending
+
+
+def test_a_tensor_with_a_gradient_is_reported_without_a_warning(attempts: Attempts) -> None:
+    text = """
+    import warnings
+    import torch
+
+    OBJECTIVE, DIRECTION = "loss", "min"
+
+    def objective(hp, trial):
+        warnings.simplefilter("error")
+        loss = (torch.tensor([0.5], requires_grad=True) * 1).sum()
+        trial.report(1, loss=loss)
+        return loss
+    """
+    pytest.importorskip("torch")
+    ending = attempts.run(text).ending
+    assert (ending.cause, ending.metrics) == (Cause.RETURNED, {"loss": 0.5}), ending
 
 
 CALL = "write trial.report(epoch, loss=0.5)"

@@ -102,8 +102,10 @@ def test_trials_of_a_worker_that_left_continue_only_where_they_have_a_checkpoint
     shown(notifications, joined(1), joined(2), at=0.0)
     shown(notifications, leaving, attempts=tuple(released), at=100.0)
     assert shown(notifications, left(1), at=200.0) == [
-        "the worker on node1 left (its walltime is over); 1 trial resumes from its last "
-        "checkpoint; 2 trials start again; now 1 worker"
+        (
+            "the worker on node1 left (its walltime is over); 1 trial resumes from its last "
+            "checkpoint; 2 trials start again; now 1 worker"
+        )
     ]
 
 

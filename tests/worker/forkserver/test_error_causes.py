@@ -11,6 +11,10 @@ import pytest
 from hptune.core.attempt import Cause, Ending, Halt
 from hptune.training.context import AttemptStopped, NonFiniteMetric, TrialPruned, UnknownMetric
 from hptune.training.resume.checkpoint import NoRoom
+<<<<<<< HEAD
+=======
+from hptune.worker.forkserver import error_causes
+>>>>>>> orders
 from hptune.worker.forkserver.error_causes import Where, cause_of, ending_by_order, ending_of
 
 
@@ -137,9 +141,27 @@ def test_errors_of_the_disk_are_not_the_configurations_fault(tmp_path: Path) -> 
     assert ending_of(OSError(errno.ENOENT, "gone"), after).cause is Cause.EXCEPTION
 
 
+@pytest.mark.parametrize("name", ["HOME", "KERAS_HOME"])
+def test_a_full_home_is_named_and_costs_no_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("needs a folder on another device than the temporary one")
+    monkeypatch.setattr(error_causes, "_is_full", lambda folder: str(folder) == "/dev/shm")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setenv(name, "/dev/shm")
+    where = Where(tmp_path, has_gpu=False, has_begun=True)
+    ending = ending_of(OSError(errno.EDQUOT, "quota exceeded"), where)
+    assert ending.cause is Cause.NO_ROOM
+    assert "/dev/shm is full. Free some space, or set KERAS_HOME, TORCH_HOME" in ending.reason
+    monkeypatch.setattr(error_causes, "_is_full", lambda _folder: False)
+    assert ending_of(OSError(errno.ENOSPC, "full"), where).cause is Cause.WORKER_LOST
+
+
 def test_code_that_says_pruned_has_the_cause_that_the_study_gave() -> None:
     assert ending_by_order(ValueError(), None) is None
     for halt, cause in ((None, Cause.PRUNED), (Halt.PAUSE, Halt.PAUSE.cause)):
+<<<<<<< HEAD
         assert ending_by_order(TrialPruned("poor"), halt) == Ending(
             cause, reason="TrialPruned: poor"
         )
@@ -177,3 +199,7 @@ def test_a_file_of_the_home_that_is_there_and_may_not_be_read_is_the_users_affai
     (tmp_path / "data").touch()
     error = PermissionError(errno.EACCES, "no", str(tmp_path / "data"))
     assert "HOME" not in ending_of(error, Where(tmp_path, has_gpu=False, has_begun=True)).reason
+=======
+        found = ending_by_order(TrialPruned("poor"), halt)
+        assert found == Ending(cause, reason="TrialPruned: poor")
+>>>>>>> orders

@@ -302,11 +302,14 @@ MISNAMED = "objective() returned"
 NEVER_ASKED = "it never called trial.should_stop()"
 """Part of the reason of an attempt that a pruner has judged, and could not stop."""
 
-USED_UP = "its training data is an iterator that is used up"
+USED_UP = "a generator is used up after one epoch"
 """Part of the reason of an attempt whose later epochs trained on less data than the first one."""
 
 BEGINS_AGAIN = "attempts in a row began at step"
 """Part of the reason of an attempt that was released as others before, with nothing to continue."""
+
+FULL_HOME = "set KERAS_HOME, TORCH_HOME and HF_HOME to a folder that has some"
+"""The end of the reason of an attempt that had no room outside of the study's directory."""
 
 NO_BETTER = "trained on without a better result"
 """The reason of an attempt that leaves a complete trial's result as it was."""

@@ -9,7 +9,8 @@ the ranks become those of one attempt, which has rank 0's name::
 
 So each attempt ends once, when no process of it is left. Which ending counts, in this order:
 
-1. Rank 0's, if it returned or stopped when told. What happens to other ranks then is no failure.
+1. Rank 0's, if it returned or stopped when told. What happens to other ranks then is no failure;
+   rank 0 has not returned if another rank had ended before (`Ranks.finish`).
 2. The first that the infrastructure caused on any rank: a lost worker, a killed process, no memory.
    The frameworks of the other ranks raise then; so an exception waits a moment for such news.
 3. The first failure of the user's code on any rank.

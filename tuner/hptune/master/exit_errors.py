@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .. import text
+from ..core.attempt import FULL_HOME
 from ..core.messages import Finish, FinishReason
-from ..errors import ObjectiveFailedError, UnknownMetricError
+from ..errors import ObjectiveFailedError, StorageFullError, UnknownMetricError
 from ..files.file_errors import storage_full
 from .compose import Run
 
@@ -22,6 +23,8 @@ def raise_finish(finish: Finish, run: Run) -> None:
             f"{finish.reason}. In a new study, name objectives with --objective, OBJECTIVE in the "
             "model file, or Tuner(objective=…), and constraints with --constraint or CONSTRAINTS."
         )
+    if finish.finish_reason is FinishReason.NO_ROOM and FULL_HOME in finish.reason:
+        raise StorageFullError(f"{finish.reason}; then `hptune resume {run.directory}`")
     if finish.finish_reason is FinishReason.NO_ROOM:
         raise storage_full(run.directory.path, finish.reason)
     if finish.finish_reason in (FinishReason.SAME_FAILURE, FinishReason.TOO_MANY_FAILURES):

@@ -474,6 +474,8 @@ def as_number(value: Any) -> float:
         TypeError: It is something else.
         ValueError: It has several elements.
     """
+    if hasattr(value, "detach"):  # of torch, which warns of a tensor that has a gradient
+        value = value.detach()
     try:
         return float(value)
     except TypeError:

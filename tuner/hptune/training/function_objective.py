@@ -25,7 +25,7 @@ def run(code: UserCode, hp: Any, trial: TrialContext) -> Ending:
     """Call the user's objective and read its result.
 
     The metrics of the report that the result belongs to are added to it. A value that is both
-    reported and returned counts as returned.
+    reported and returned counts as returned; one that is returned only is of no step.
 
     Raises:
         ModelFileError: It returned neither a number nor a dict of metrics.
@@ -61,10 +61,11 @@ def _ending(code: UserCode, trial: TrialContext, result: Any) -> Ending:
     if report is None:
         # An earlier attempt has made all reports.
         return Ending(Cause.RETURNED, returned, trial.resumed_from)
+    is_of_step = returned.get(counted, report.metrics.get(counted)) == report.metrics.get(counted)
     return Ending(
         Cause.RETURNED,
         {**report.metrics, **returned},
-        report.step,
+        report.step if is_of_step else None,
         reason="; ".join(filter(None, (trial.missed, _misnamed(returned, goals, trial.reported)))),
         ended_early=trial.ended_early,
     )

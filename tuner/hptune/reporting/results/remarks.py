@@ -28,8 +28,8 @@ def _remarks(attempt: Attempt) -> dict[str, str]:
     found = {}
     if NEVER_ASKED in reason:
         found["pruner"] = (
-            f"--pruner stops nothing: {trial} trained to its end, and {NEVER_ASKED}. Add after each "
-            "trial.report: if trial.should_stop(): return"
+            f"--pruner stops nothing: {trial} trained to its end, and {NEVER_ASKED}. Add after "
+            "each trial.report: if trial.should_stop(): return"
         )
     if MISNAMED in reason and outcome is Outcome.FINISHED:
         found["objective"] = f"{trial}: {reason}"

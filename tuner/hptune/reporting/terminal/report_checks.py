@@ -83,7 +83,7 @@ class ReportChecks:
             names = " and ".join(lacking)
             advice = self._how_to_report(lacking, reported)
             yield "pruner", f"{cannot}: no report of trial {trial.number} has {names}. {advice}"
-        if self._is_pruned and trial.step is None:
+        if self._is_pruned and trial.step is None and not (reported or trial.rungs):
             nothing = f"trial {trial.number} reported nothing before its end"
             yield "pruner", f"{cannot}: {nothing}. Call trial.report(step, …) while it trains"
 

@@ -98,7 +98,8 @@ def _run(
         of_result = best.model if best is not None and step == best.step else recorder.model
         save_model(_trained(model, of_result), trial.directory)
     recorder.resumption.remove_if_ended_early()
-    return Ending(Cause.RETURNED, metrics, step, ended_early=_ended_early(recorder, trial.epochs))
+    ended_early = _ended_early(recorder, trial.epochs)
+    return Ending(Cause.RETURNED, metrics, step, recorder.remark, ended_early=ended_early)
 
 
 def _trained(built: Any, last: Any) -> Any:

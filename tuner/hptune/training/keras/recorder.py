@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.attempt import USED_UP
 from ...core.goals import MEASURED, unknown_metric
 from ..context import TrialContext, UnknownMetric, as_metrics
 from ..resume.checkpoint import Checkpoints
 from ..resume.model_state import set_weights, weights_of
 from ..resume.resumption import Resumption
 from .measured import EpochTimes, measure
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Recorder:
         model: The model that was trained last; None before the first epoch.
         seen: The names of all metrics that the training has measured.
         times: How long the epochs took.
+        remark: What is wrong with the training, for the user; empty for nothing.
         resumption: Stops the training on request, writes its checkpoints, and continues it
             from one.
 
@@ -71,10 +76,16 @@ class Recorder:
         self._wanted = [name for name in wanted if name not in MEASURED]
         self._reports: list[tuple[int, dict[str, float]]] = []
         self._validated: list[Any] | None = None
+        self._first_batches = 0
+        self.remark = ""
 
     def callback(self) -> Any:
         """Return a Keras callback that tells this recorder of each epoch."""
         return _callback_class()(self)
+
+    def fit_begins(self) -> None:
+        """Note that a `fit` begins, which may train on other data than the one before."""
+        self._first_batches = 0
 
     def validation_ends(self, model: Any, callbacks: Sequence[Any]) -> None:
         """Keep the weights that were validated, if the model has them for the validation only."""
@@ -105,6 +116,23 @@ class Recorder:
             weights = weights_of(model) if validated is None else validated
             self.best = BestEpoch(self.step, metrics, weights, model)
         self.resumption.epoch_is_reported()
+
+    def count_batches(self, epoch: int, batches: int, steps: int | None) -> None:
+        """Note an epoch of a `fit` that has trained far fewer batches than its first one, or asked.
+
+        Args:
+            epoch: The epoch, from 0.
+            batches: How many batches it has trained.
+            steps: How many it was to train; None if unknown.
+        """
+        self._first_batches = self._first_batches or steps or batches
+        if 2 * batches < self._first_batches and not self.remark:
+            self.remark = (
+                f"epoch {epoch + 1} has trained {batches} batches instead of {self._first_batches}"
+                f": {USED_UP}. Give arrays, a tf.data.Dataset or a keras.utils.PyDataset, or "
+                "steps_per_epoch and a generator that never ends"
+            )
+            log.warning("%s.", self.remark)
 
     def _check_measured(self, metrics: Mapping[str, float]) -> None:
         self.seen.update(metrics)
@@ -173,6 +201,7 @@ def _callback_class() -> Any:
         def __init__(self, recorder: Recorder) -> None:
             super().__init__()
             self._recorder = recorder
+            self._batches = 0
             self.resumption = recorder.resumption  # where the extended CallbackList looks for it
 
         def __deepcopy__(self, _copies: Any) -> Any:
@@ -180,11 +209,19 @@ def _callback_class() -> Any:
 
         def on_train_begin(self, _logs: Any = None) -> None:
             self._recorder.times.begin()
+            self._recorder.fit_begins()
 
         def on_epoch_begin(self, _epoch: int, _logs: Any = None) -> None:
             self._recorder.times.begin()
+            self._batches = 0
+
+        def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+            self._batches += 1
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if self._batches and not self.model.stop_training:
+                steps = (self.params or {}).get("steps")
+                self._recorder.count_batches(epoch, self._batches, steps)
             self._recorder.epoch_ends(self.model, epoch, logs or {})
 
     return RecorderCallback

@@ -195,7 +195,7 @@ class _Joining:
             finished: Awaitable[object] = worker.finished()  # type: ignore[no-untyped-call]  # Dask's
             await _first(self._leave.wait(), finished)
         if self._leave.is_set():
-            self._say(f"{self._why}: trials here are released, to continue elsewhere")
+            self._say(f"{self._why}: trials here are released, to run elsewhere")
             await asyncio.gather(
                 *(
                     asyncio.to_thread(plugin.attempts.release, self._why)

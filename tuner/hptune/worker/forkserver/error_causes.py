@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.attempt import Cause, Ending, Halt
+from ...core.attempt import FULL_HOME, Cause, Ending, Halt
 from ...errors import DISK_FULL, ProgramFailed
 from ...training.context import AttemptStopped, NonFiniteMetric, UnknownMetric, stated_cause
 from ...training.resume.checkpoint import NoRoom
@@ -87,16 +87,19 @@ def ending_of(error: BaseException, where: Where) -> Ending:
         else:
             sys.excepthook(type(error), error, error.__traceback__)
     cause, hint = _cause_of_code(error, where), ""
-    if where.has_begun and cause in (Cause.EXCEPTION, Cause.WORKER_LOST):
+    if cause is Cause.WORKER_LOST and _has_no_room(error) and (home := _full_home()):
+        # Of all nodes, so that they need not be tried; also a folder with a quota.
+        cause, hint = Cause.NO_ROOM, f"; {home} is full. Free some space, or {FULL_HOME}"
+    elif where.has_begun and cause in (Cause.EXCEPTION, Cause.WORKER_LOST):
         hint = next(filter(None, map(_of_home, _chain(error))), "")
         cause = Cause.EXCEPTION if hint else cause  # another node has the same home
     return Ending(cause, reason=f"{one_line(error)}{hint}", detail=user_traceback(error))
 
 
 def _of_home(error: BaseException) -> str:
-    """Return what to do if the home directory takes no files; empty if that is not the error."""
-    full = (errno.EROFS, errno.EACCES, errno.EPERM, *DISK_FULL)
-    if not isinstance(error, OSError) or error.errno not in full or not error.filename:
+    """Return what to do if the home directory may not be written; empty if that is not the error."""
+    refused = (errno.EROFS, errno.EACCES, errno.EPERM)
+    if not isinstance(error, OSError) or error.errno not in refused or not error.filename:
         return ""
     home = Path(os.environ.get("HOME") or "/nonexistent")
     path = Path(os.fsdecode(error.filename))
@@ -130,11 +133,26 @@ def _cause_of_no_room(error: NoRoom, where: Where) -> Cause:
 
 def _cause_of_code(error: BaseException, where: Where) -> Cause:
     if isinstance(error, OSError):
-        if error.errno in DISK_FULL:  # the machine's fault, not the configuration's
+        if _has_no_room(error):  # the machine's fault, not the configuration's
             return Cause.NO_ROOM if _is_full(where.directory) else Cause.WORKER_LOST
         if not where.has_begun:
             return Cause.WORKER_LOST  # its node does not reach the study's directory, say
     return cause_of(error, has_gpu=where.has_gpu)
+
+
+def _has_no_room(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in DISK_FULL
+
+
+def _full_home() -> str:
+    """Return the folder for downloads that is full, of those that nodes share; empty for none."""
+    for name in ("KERAS_HOME", "TORCH_HOME", "HF_HOME", "XDG_CACHE_HOME", "HOME"):
+        folder = Path(os.environ.get(name) or "/")
+        with contextlib.suppress(OSError):
+            is_local = folder.stat().st_dev == Path(tempfile.gettempdir()).stat().st_dev
+            if not is_local and _is_full(folder):
+                return str(folder)
+    return ""
 
 
 def _is_to_blame(directory: Path) -> bool:
