@@ -277,6 +277,8 @@ class Lifecycle:
             case TrialEvent.FAIL:
                 return self._fail(record, decision.ending)
             case TrialEvent.PRUNE:
+                if OUTCOMES[decision.ending.cause] is Outcome.ERRORED:  # by `--on-failure`
+                    record.last = record.best_report or record.last
                 return self._prune(record), None
             case TrialEvent.PAUSE:
                 if record.before is None:  # else it keeps the result that it has

@@ -74,6 +74,7 @@ class TrialRecord:
         best: The goals' values in the best of those reports that break no constraint.
         improvements: Each such report that was better than those before it: step and values.
         last: The last of those reports, until the trial is over.
+        best_report: The report that `best` is from, until the trial is over.
         before: The complete trial, while it trains on.
         resources: What its configuration needs, if the user said so of it alone.
         memory_bytes: Host memory to grant at least, as the trial ran out of it before; else 0.
@@ -93,6 +94,7 @@ class TrialRecord:
     best: tuple[float, ...] | None = None
     improvements: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     last: Report | None = None
+    best_report: Report | None = None
     before: Trial | None = None
     resources: Resources | None = None
     memory_bytes: int = 0
@@ -164,7 +166,7 @@ class TrialRecord:
         self.compared_step = report.step
         is_better = self.best is None or goals.is_better_epoch(values, self.best)
         if is_better and not goals.broken(report.metrics):
-            self.best = values
+            self.best, self.best_report = values, report
             self.improvements.append((report.step, values))
         return True
 
@@ -306,7 +308,7 @@ class TrialRecords:
         self.put(record, replace(record.trial, state=state))
         self.note(record.trial.number, f"{event}: {before} -> {state}")
         if state.is_final:
-            record.last = None
+            record.last = record.best_report = None
 
     def wait(self, record: TrialRecord, event: TrialEvent) -> None:
         """Let a trial wait for another attempt; meanwhile it has no result, or its old one."""
@@ -326,7 +328,8 @@ class TrialRecords:
         """Let a failed trial run as if it never had; only its attempts are remembered."""
         record.losses.clear()
         record.improvements.clear()
-        record.last_step, record.compared_step, record.best = 0, 0, None
+        record.last_step, record.compared_step = 0, 0
+        record.best = record.best_report = None
         record.releases_without_report = 0
         self.put(record, replace(record.trial, rungs={}, reason="", detail=""))
         self.wait(record, TrialEvent.RETRY)
