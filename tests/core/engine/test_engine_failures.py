@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
@@ -148,6 +149,23 @@ def test_what_the_user_wants_done_is_done(cause: Cause) -> None:
         assert isinstance(start, Start)
     driver.end(AttemptId(0, 2), Ending(cause))
     assert states(driver) == [TrialState.FAILED]
+
+
+@pytest.mark.parametrize("scores", [(0.1, 0.4, 0.2), (0.4, 0.1), (0.1, 0.2)])
+def test_a_failure_that_counts_as_pruned_leaves_the_best_value(scores: Sequence[float]) -> None:
+    driver = EngineDriver()
+    driver.go(1, failure_rules=(FailureRule(Cause.NON_FINITE, Action.PRUNE),))
+    driver.started(FIRST)
+    for step, score in enumerate(scores, 1):
+        driver.report(FIRST, step, score=score)
+    driver.end(FIRST, Ending(Cause.NON_FINITE, reason="score is nan"))
+    best = max(scores)
+    (trial,) = driver.engine.trials
+    assert (trial.state, trial.value, trial.step) == (
+        TrialState.PRUNED,
+        best,
+        scores.index(best) + 1,
+    )
 
 
 def test_an_attempt_whose_worker_had_to_go_is_never_charged(driver: EngineDriver) -> None:

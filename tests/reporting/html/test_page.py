@@ -510,3 +510,41 @@ def test_thousands_of_hyperparameters_and_long_names(window: Browser, tmp_path: 
     assert window.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert {row[0] for row in panels_of_page(of)["importance"].tables[0].rows} == {*long, "head"}
     assert window.complaints == []
+
+
+def test_the_filter_names_each_hyperparameter(window: Browser, tmp_path: Path) -> None:
+    """One with a space, and one that is called like a metric."""
+    space = SearchSpace(
+        (
+            FloatParameter("batch size", 0.0, 10.0),
+            FloatParameter("val_accuracy", 0.0, 10.0),
+            ChoiceParameter("act", ("leaky relu", "relu")),
+        )
+    )
+    trials = [
+        trial(
+            n,
+            value=0.1 * n,
+            params={
+                "batch size": float(n),
+                "val_accuracy": 9.0 - n,
+                "act": "relu" if n % 2 else "leaky relu",
+            },
+        )
+        for n in range(10)
+    ]
+    report = make_report(StudyTrials(view(trials, []), space, []), SETUP, now=2000.0)
+    (tmp_path / "page.html").write_text(page_of(report), encoding="utf-8")
+    window.open(tmp_path / "page.html")
+    for words, count in {
+        '"batch size">=7': 3,
+        "val_accuracy>0.65": 3,
+        "hp.val_accuracy>6.5": 3,
+        '"val_accuracy (hyperparameter)">6.5': 3,
+        'act="leaky relu"': 5,
+        '"leaky relu" hp.val_accuracy<=1': 1,
+    }.items():
+        window.page.get_by_label("Filter", exact=True).fill(words)
+        window.page.get_by_text(f"{count} of 10 trials").first.wait_for(state="attached")
+    window.page.get_by_label("Filter", exact=True).fill("hp.nothing>3")
+    window.page.get_by_text("Nothing is known of: hp.nothing>3.").wait_for()

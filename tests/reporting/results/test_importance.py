@@ -73,6 +73,12 @@ def test_more_trials_narrow_the_intervals() -> None:
     assert widths[1] < widths[0]
 
 
+@pytest.mark.parametrize("count", [20, 40, 200])
+def test_an_estimate_lies_within_its_interval(count: int) -> None:
+    for each in importances(SPACE, results(count), Direction.MIN):
+        assert 0.0 <= each.low <= each.share <= each.high <= 1.0
+
+
 def test_too_few_trials_and_values_that_are_not_finite() -> None:
     assert importances(SPACE, results(MIN_TRIALS - 1), Direction.MIN) == []
     points = results(MIN_TRIALS)

@@ -11,10 +11,7 @@ import pytest
 from hptune.core.attempt import Cause, Ending, Halt
 from hptune.training.context import AttemptStopped, NonFiniteMetric, TrialPruned, UnknownMetric
 from hptune.training.resume.checkpoint import NoRoom
-<<<<<<< HEAD
-=======
 from hptune.worker.forkserver import error_causes
->>>>>>> orders
 from hptune.worker.forkserver.error_causes import Where, cause_of, ending_by_order, ending_of
 
 
@@ -161,10 +158,8 @@ def test_a_full_home_is_named_and_costs_no_node(
 def test_code_that_says_pruned_has_the_cause_that_the_study_gave() -> None:
     assert ending_by_order(ValueError(), None) is None
     for halt, cause in ((None, Cause.PRUNED), (Halt.PAUSE, Halt.PAUSE.cause)):
-<<<<<<< HEAD
-        assert ending_by_order(TrialPruned("poor"), halt) == Ending(
-            cause, reason="TrialPruned: poor"
-        )
+        found = ending_by_order(TrialPruned("poor"), halt)
+        assert found == Ending(cause, reason="TrialPruned: poor")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +194,3 @@ def test_a_file_of_the_home_that_is_there_and_may_not_be_read_is_the_users_affai
     (tmp_path / "data").touch()
     error = PermissionError(errno.EACCES, "no", str(tmp_path / "data"))
     assert "HOME" not in ending_of(error, Where(tmp_path, has_gpu=False, has_begun=True)).reason
-=======
-        found = ending_by_order(TrialPruned("poor"), halt)
-        assert found == Ending(cause, reason="TrialPruned: poor")
->>>>>>> orders

@@ -111,7 +111,8 @@ class Pruner(abc.ABC):
         """Return what a running trial is to do, by all that is known now.
 
         Never STOP for the trial that has the best value of all; with several objectives, for a
-        trial that no other one beats by the latest results of both.
+        trial that no other one beats by the latest results of both. Of trials with equal values, no
+        more are stopped than of trials that differ.
         """
 
     @abc.abstractmethod

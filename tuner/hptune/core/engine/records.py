@@ -334,7 +334,8 @@ class TrialRecords:
         """Let a failed trial run as if it never had; only its attempts are remembered."""
         record.losses.clear()
         record.improvements.clear()
-        record.last_step, record.compared_step, record.best = 0, 0, None
+        record.last_step, record.compared_step = 0, 0
+        record.best = record.best_report = None
         record.releases_without_report = record.releases_at_begin = 0
         self.put(record, replace(record.trial, rungs={}, reason="", detail=""))
         self.wait(record, TrialEvent.RETRY)

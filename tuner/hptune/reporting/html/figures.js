@@ -358,7 +358,7 @@ window.hptuneFigures ??= (() => {
     const rows = sets[chosen.states === "complete" ? "complete" : "all"] || Object.values(sets)[0];
     if (!rows || !rows.length) return false;
     const down = [...rows].reverse(), y = bands(down.map((_, index) => index), down.map(each => each[0]));
-    const most = Math.max(...rows.map(each => each[3]));
+    const most = Math.max(...rows.flatMap(([, share, , high]) => [share, high]));
     chart(place, {
       label, name: label, x: linear(0, most, { margin: 0, percent: true }), y, xLabel, height: 60 + 26 * rows.length,
       marks: [

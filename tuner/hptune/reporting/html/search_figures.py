@@ -18,6 +18,9 @@ _MOST_BARS = 30
 _NAMED = 3
 """Hyperparameters that are named beside the first one where their order is not certain."""
 
+_MATTERS = 0.1
+"""Share of the importance from which on a hyperparameter is named after the first one."""
+
 _LEAST_CONTOUR_TRIALS = 10
 """Complete trials below which no contour is drawn."""
 
@@ -114,16 +117,30 @@ def importance(trials: StudyTrials) -> Panel | None:
     sets = found if has_stopped else {Shown.ALL: found[Shown.ALL]}
     most = max(map(len, sets.values()))
     few = f" Fewer than {MIN_TRIALS} trials are complete, so stopped ones count, too."
+    first = next(iter(sets.values()))
     return Panel(
-        "How differently each hyperparameter is distributed among the best tenth of the trials "
-        "(conditional PED-ANOVA), as a share of the sum. Lines are 80 % intervals over resampled "
-        "trials."
+        f"{leaders(first)}{undecided(first)} It is how differently each is distributed among the "
+        "best tenth of the trials (conditional PED-ANOVA), as a share of the sum. Lines are 80 % "
+        "intervals over resampled trials."
         + (few if has_stopped and Shown.COMPLETE not in sets else "")
-        + undecided(next(iter(sets.values())))
         + (f" The figure has {_MOST_BARS} of {most}." if most > _MOST_BARS else ""),
         [_whiskers(sets, trials.metric)],
         [_importance_table(sets)],
     )
+
+
+def leaders(ranked: Sequence[Importance]) -> str:
+    """Return which hyperparameters matter, as a sentence.
+
+    >>> leaders([Importance("rate", 0.74, 0.6, 0.8), Importance("depth", 0.2, 0.1, 0.3)])
+    'The most important is rate (74%), then depth (20%).'
+    """
+    first, *others = ranked
+    named = [each for each in others if each.share >= _MATTERS]
+    words = [f"{text.clean(each.name)} ({each.share:.0%})" for each in (first, *named)]
+    then = f", then {enumerated(*words[1:])}" if named else ""
+    less = f"; the others have less than {_MATTERS:.0%} each" if named != others else ""
+    return f"The most important is {words[0]}{then}{less}."
 
 
 def undecided(ranked: Sequence[Importance]) -> str:

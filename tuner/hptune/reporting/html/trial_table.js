@@ -46,14 +46,16 @@ const hptuneTable = (() => {
   }
 
   // A filter: words and comparisons, all of which must hold. Returns a test, and what it does not know.
+  // What has spaces stands in quotes, and hp.NAME is a hyperparameter that has another column's name.
   function filterOf(text, study, metric) {
     const tests = [], unknown = [];
-    const columns = columnsOf(study);
-    const named = name => name === "value" ? { get: each => each.v[metric] } : columns.find(each => each.key === name) || columns.find(each => each.key.startsWith(name));
-    for (const part of text.trim().split(/\s+/).filter(Boolean)) {
-      const [, name, sign, given] = part.match(/^([^<>=!]+)(<=|>=|!=|<|>|=)(.+)$/) || [];
+    const columns = columnsOf(study), bare = each => each.replaceAll('"', "");
+    const hyperparameter = name => study.space.some(each => each.name === name) && { get: each => each.p[name] };
+    const named = name => name.startsWith("hp.") ? hyperparameter(name.slice(3)) : name === "value" ? { get: each => each.v[metric] } : columns.find(each => each.key === name) || columns.find(each => each.key.startsWith(name));
+    for (const part of text.match(/(?:"[^"]*"|[^\s"])+/g) || []) {
+      const [, name, sign, given] = (part.match(/^((?:"[^"]*"|[^<>=!"])+)(<=|>=|!=|<|>|=)(.+)$/) || []).map(bare);
       if (!name) {
-        const word = part.toLowerCase();
+        const word = bare(part).toLowerCase();
         const has = each => [each.s, each.o, String(each.n), ...each.tags || [], ...Object.values(each.p).map(words)].some(one => String(one).toLowerCase() === word) || (each.why || "").toLowerCase().includes(word);
         if (study.trials.some(has)) tests.push(has);
         else unknown.push(part);

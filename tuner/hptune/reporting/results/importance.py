@@ -96,12 +96,23 @@ def importances(
             for first in range(0, len(weights), at_once)
         ]
     )
-    low, high = np.percentile(shares[1:], _INTERVAL, axis=0) if resamples else shares[[0, 0]]
+    low, high = _interval(shares[0], shares[1:]) if resamples else shares[[0, 0]]
     found = [
         Importance(name, float(shares[0, i]), float(low[i]), float(high[i]))
         for i, name in enumerate(names)
     ]
     return sorted(found, key=lambda each: -each.share)
+
+
+def _interval(shares: _Floats, resampled: _Floats) -> _Floats:
+    """Return both ends of the intervals around the shares, in two rows.
+
+    Resampled trials are fewer different ones, in which chance weighs more: they understate what is
+    important. So their spread is taken around the share, and not where it lies.
+    """
+    spread = np.percentile(resampled, _INTERVAL, axis=0) - np.median(resampled, axis=0)
+    found: _Floats = np.clip(shares + spread, 0.0, 1.0)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

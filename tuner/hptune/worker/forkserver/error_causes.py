@@ -97,8 +97,8 @@ def ending_of(error: BaseException, where: Where) -> Ending:
 
 
 def _of_home(error: BaseException) -> str:
-    """Return what to do if the home directory may not be written; empty if that is not the error."""
-    refused = (errno.EROFS, errno.EACCES, errno.EPERM)
+    """Return what to do if the home directory takes no files; empty if that is not the error."""
+    refused = (errno.EROFS, errno.EACCES, errno.EPERM, *DISK_FULL)
     if not isinstance(error, OSError) or error.errno not in refused or not error.filename:
         return ""
     home = Path(os.environ.get("HOME") or "/nonexistent")
