@@ -228,10 +228,22 @@ def load(source: ObjectiveSource) -> UserCode:
             # The study directory may have been moved.
             data = Path(source.path).with_name(code.load_data.path.name)
             code = replace(code, load_data=StoredData(data))
+        _add_to_main(code)
         return code
     path, read = Path(source.path), Path(source.copy or source.path)
     module = _import(path, read)
     return _code_of_file(find_entry_point(module, read, source.entry), vars(module))
+
+
+def _add_to_main(code: UserCode) -> None:
+    """Let a script's classes be found where they say that they are, as `torch.save` looks for them.
+
+    The script's module is not that of this process.
+    """
+    main = sys.modules["__main__"]
+    for name, value in own_objects(code).items():
+        if value.__module__ == "__main__" and not hasattr(main, name):
+            setattr(main, name, value)
 
 
 def frameworks(source: ObjectiveSource) -> tuple[str, ...]:
