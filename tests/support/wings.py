@@ -154,6 +154,7 @@ WINGS = {
         doors={
             "hptune.cli.running": "`hptune run` knows a script of KerasTuner",
             "hptune.cli.programs": "and runs it",
+            "hptune.study": "results that other tuners call otherwise are answered with ours",
             "hptune.master.plan": "--warm-start reads earlier studies, also of other tuners",
             "hptune.samplers.registry": "a study that is started warm wraps its sampler",
         },

@@ -137,7 +137,7 @@ def _live(study: Reports, jobs: JobsText) -> LiveStudy:
         return followed.setdefault(metric, FollowedReports(reader, metric)).rows()
 
     return LiveStudy(
-        read=lambda: study.report(known=reports(first, None), rows=rows),
+        read=lambda: study.report_contents(known=reports(first, None), rows=rows),
         version=reader.event_count,
         log=lambda trial, start: follow_log(directory.log(trial), start),
         reports=reports,

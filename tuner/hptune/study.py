@@ -72,6 +72,14 @@ class Study(Reports, Exports):
         self._directory = given.open()
         self._reader = LedgerReader(self._directory)
 
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            from .config.other_tuners import result_meant
+
+            meant = result_meant(name, [each for each in dir(type(self)) if each[0] != "_"])
+            raise AttributeError(f"a Study has no attribute {name!r}.{meant}", name=name, obj=self)
+
     def __repr__(self) -> str:
         shown = f"Study('{self._directory}')"
         with contextlib.suppress(HptuneError):  # the study may be removed
