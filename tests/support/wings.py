@@ -154,7 +154,6 @@ WINGS = {
         doors={
             "hptune.cli.running": "`hptune run` knows a script of KerasTuner",
             "hptune.cli.programs": "and runs it",
-            "hptune.study": "results that other tuners call otherwise are answered with ours",
             "hptune.master.plan": "--warm-start reads earlier studies, also of other tuners",
             "hptune.samplers.registry": "a study that is started warm wraps its sampler",
         },
@@ -163,6 +162,7 @@ WINGS = {
             "hptune.user_code.source_checks": "so is a script of another tuner",
             "hptune.cli": "options of other tuners are answered with ours",
             "hptune.tuner": "names of other tuners are answered with ours",
+            "hptune.study": "so are those of their results",
         },
         uses=("search methods",),
     ),

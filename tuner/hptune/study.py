@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config.objectives import goals_of
+from .config.other_tuners import result_meant
 from .config.reference import given_options, in_python
 from .config.resolved import known_rungs, possible_trials
 from .config.settings import StudySettings
@@ -75,8 +76,6 @@ class Study(Reports, Exports):
     if not TYPE_CHECKING:  # type checkers know the attributes
 
         def __getattr__(self, name: str) -> Any:
-            from .config.other_tuners import result_meant
-
             meant = result_meant(name, [each for each in dir(type(self)) if each[0] != "_"])
             raise AttributeError(f"a Study has no attribute {name!r}.{meant}", name=name, obj=self)
 

@@ -101,7 +101,7 @@ def test_a_report_is_written_and_shown_as_a_link(
     assert repr(written) == "Wrote 'my study/report.html'"
     assert written._repr_html_().startswith('<p><a href="my study/report.html"')
     assert "<section" in written.path.read_text()
-    assert study.report("short.md").path.read_text().startswith("<!-- made by hptune -->")
+    assert study.report("short.md").path.read_text().startswith("# my study\n")
 
 
 def test_a_result_that_other_tuners_call_otherwise_is_named(tmp_path: Path) -> None:

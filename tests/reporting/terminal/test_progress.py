@@ -43,7 +43,7 @@ def test_the_header_quotes_once_and_says_the_unit_of_a_short_time() -> None:
     header = replace(HEADER, study="'runs/my digits'", timeout_seconds=10.0)
     assert "watch    hptune dashboard 'runs/my digits'" in header.lines()
     assert "limits   10s for the study (10 minutes are 10m)" in header.lines()
-    assert "limits   1m for the study" in replace(header, timeout_seconds=60.0).lines()
+    assert "limits   1m00s for the study" in replace(header, timeout_seconds=60.0).lines()
 
 
 def test_a_log_has_each_ended_trial_once_and_a_heartbeat_in_between() -> None:

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import inspect
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,6 @@ from typing import Any
 from ..core.spelling import nearest_name
 from ..errors import ModelFileError
 from ..files.access import exists
-from ..text import path as shown_path
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, check_helpers, find_entry_point
 from .fit_results import FitResult, result_of
 from .foreign_searches import refuse_foreign_searches
@@ -210,7 +210,9 @@ def find_file(path: Path) -> ObjectiveSource:
         hint = f" Did you mean {path.with_name(f'{meant}.py')}?" if meant else hint
         raise ModelFileError(f"there is no file {path}.{hint}")
     if exists(path / "study.db"):
-        raise ModelFileError(f"{path} is a study; `hptune resume {shown_path(path)}` continues it")
+        raise ModelFileError(
+            f"{path} is a study; `hptune resume {shlex.quote(str(path))}` continues it"
+        )
     if path.is_dir() or path.suffix != ".py":
         raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")
     return ObjectiveSource(SourceKind.FILE, str(path.resolve()))

@@ -32,8 +32,7 @@ def pickled(value: object) -> bytes:
     contents = _pickled(value, lambda each: seen.append(each) or (str, ()))
     if not seen:
         return contents
-    import keras
-
+    keras: Any = sys.modules["keras"]
     inputs = {id(each): each for tensor in seen for each in keras.utils.get_source_inputs(tensor)}
     graph = keras.Model([*inputs.values()], seen)
     outputs = [id(each) for each in seen]
@@ -50,9 +49,8 @@ def _layer(graph: Any, name: str) -> Any:
 
 def _graph(make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Return a graph whose layers keep their names apart from those of layers that follow."""
-    import keras
-
     graph = make(*arguments)
+    keras: Any = sys.modules["keras"]
     for layer in graph.layers:
         name, number = re.fullmatch(r"(.*?)(?:_(\d+))?", layer.name).groups()
         while keras.backend.get_uid(name) <= int(number or 0):
