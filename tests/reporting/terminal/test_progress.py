@@ -125,7 +125,9 @@ def test_with_several_objectives_the_lines_name_the_front() -> None:
     progress.update(front, done, 1040.0)
     assert marks(stream.getvalue(), "on the front so far") == [True, True, False, True]
     assert "best so far" not in stream.getvalue()
-    assert "4/10 trials; 1 trial on the front; nothing runs" in stream.getvalue()
+    assert (
+        "4/10 trials; 1 trial on the front; the search chooses the next trial" in stream.getvalue()
+    )
     frames = Frames(refresh_seconds=0.0)
     frames.update(front, done, 1040.0)
     lines = [each.plain for each in frames.draw(1040.0, width=80, height=24)]
