@@ -20,10 +20,14 @@ TUTORIAL = """
     x = np.random.default_rng(0).normal(size=(96, 4)).astype("float32")
     y = x.sum(axis=1)
 
+    inputs = keras.Input((4,))
+    shared = keras.layers.Dense(4)
+    begun = keras.layers.Rescaling(1.0)(shared(inputs))
+
     def model_builder(hp, width):
-        model = keras.Sequential([keras.Input((width,))])
-        model.add(keras.layers.Dense(hp.Int("units", 2, 8)))
-        model.add(keras.layers.Dense(1))
+        more = keras.layers.Dense(hp.Int("units", 2, 8))(shared(begun))
+        model = keras.Model(inputs, keras.layers.Dense(1)(more))
+        assert len(model.layers) == 5, "one graph, with a layer that it has twice"
         sgd = keras.optimizers.SGD(hp.Choice("rate", [0.01, 0.001]))
         model.compile(sgd, "mse", metrics=["mae"])
         return model

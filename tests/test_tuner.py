@@ -15,11 +15,16 @@ from real_runs import Hptune, rows, states, trials, wait_for
 
 PLAIN = """
     import json
+    import pickle
     from hptune import Tuner
+
+    class Net:
+        target = 0.3
 
     def objective(hp, trial):
         x = hp.Float("x", -1.0, 1.0)
-        return (x - 0.3) ** 2
+        net = pickle.loads(pickle.dumps(Net()))  # as torch.save does
+        return (x - net.target) ** 2
 """
 
 

@@ -109,7 +109,9 @@ def test_a_value_that_is_too_long_for_a_name_is_not_taken_for_a_directory(cli: I
 
 
 def what_was_asked_in(study: Path) -> list[tuple[str, ...]]:
-    panel = next(each.make() for each in Study(study).report().sections if each.name == "setup")
+    panel = next(
+        each.make() for each in Study(study).report_contents().sections if each.name == "setup"
+    )
     assert panel is not None
     return [tuple(row) for row in panel.tables[-1].rows]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
+import importlib
 import io
 import json
 import math
@@ -30,6 +31,7 @@ from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError
 from hptune.reporting.results.trials import ranked, trials_text
 from hptune.storage.asking import ask
+from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
 from hptune.study import Study
 from hptune.text import NOTHING
@@ -292,6 +294,22 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
         assert state_in(cli("status", "study").out).endswith(measures)
         with pytest.raises(StudyError, match="still measures training steps"):
             ask(directory, UserAction.PAUSE, tool="hptune pause", wait_seconds=0.0)
+
+
+def test_the_dashboard_waits_for_a_study_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dashboard = importlib.import_module("hptune.cli.dashboard")
+    directory = StudyDirectory(tmp_path / "study").create()
+    assert dashboard._begun(directory.path) == directory.path, "no master runs it"
+    with directory.acquire() as lock:
+
+        def begin(_seconds: float) -> None:
+            Ledger.create(directory, {}, lock=lock).close()
+
+        monkeypatch.setattr(dashboard.time, "sleep", begin)
+        dashboard._begun(directory.path)
+    assert capsys.readouterr().out.count("begins; its page follows") == 1
 
 
 @pytest.mark.parametrize("given", [("--certs", "nope"), ("--insecure",)])

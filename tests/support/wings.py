@@ -163,6 +163,7 @@ WINGS = {
             "hptune.user_code.source_checks": "so is a script of another tuner",
             "hptune.cli": "options of other tuners are answered with ours",
             "hptune.tuner": "names of other tuners are answered with ours",
+            "hptune.study": "so are those of their results",
         },
         uses=("search methods",),
     ),

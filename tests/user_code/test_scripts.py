@@ -8,6 +8,7 @@ import pytest
 
 from hptune.user_code.scripts import is_keras_tuner_script
 from in_process import InProcess, refused
+from stored_study import typical
 
 TUNED = "tuner = kt.Hyperband(build_model)\n{0}tuner.search(x, y)\n"
 PLAIN = "import keras_tuner as kt\n"
@@ -96,6 +97,12 @@ def test_arguments_are_for_scripts_only(cli: InProcess) -> None:
     ended = cli("run", model, "--tune")
     refused(ended, cli.directory, "No such option --tune", "of a script of KerasTuner follow a --")
     refused(cli("run", model, "other.py"), cli.directory, "unexpected arguments: other.py; a study")
+
+
+def test_a_study_that_is_run_again_is_resumed(cli: InProcess) -> None:
+    typical(cli.directory / "mine")
+    ended = cli("run", "mine")
+    assert (ended.code, "mine is a study; `hptune resume mine`" in ended.err) == (2, True)
 
 
 def test_a_model_file_may_use_other_tuners(cli: InProcess) -> None:

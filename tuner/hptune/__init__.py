@@ -58,4 +58,4 @@ if not TYPE_CHECKING:  # type checkers know the names, and refuse others
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__]

@@ -137,7 +137,7 @@ def _live(study: Reports, jobs: JobsText) -> LiveStudy:
         return followed.setdefault(metric, FollowedReports(metric)).rows(reader)
 
     return LiveStudy(
-        read=lambda: study.report(known=followed[first], rows=rows),
+        read=lambda: study.report_contents(known=followed[first], rows=rows),
         version=reader.event_count,
         log=lambda trial, start: follow_log(directory.log(trial), start),
         reports=reports,

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .config.other_tuners import result_meant
 from .config.reference import given_options
 from .core.attempt import ReportedValue
 from .core.goals import Goals
@@ -84,6 +85,12 @@ class Study(Reports, Exports):
         A study that runs changes between two reads of it, but not within this call.
         """
         return self._reader.snapshot(lambda now: what(Study(self._directory, _reader=now)))
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            meant = result_meant(name, [each for each in dir(type(self)) if each[0] != "_"])
+            raise AttributeError(f"a Study has no attribute {name!r}.{meant}", name=name, obj=self)
 
     def __repr__(self) -> str:
         shown = f"Study('{self._directory}')"

@@ -92,6 +92,30 @@ def test_a_cell_of_a_notebook_shows_its_figure_without_a_network(tmp_path: Path)
         assert {each.partition(":")[0] for each in seen.requests} <= {"file", "data"}
 
 
+def test_a_report_is_written_and_shown_as_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = Study(typical(tmp_path / "my study"))
+    written = study.report()
+    assert repr(written) == "Wrote 'my study/report.html'"
+    assert written._repr_html_().startswith('<p><a href="my study/report.html"')
+    assert "<section" in written.path.read_text()
+    assert study.report("short.md").path.read_text().startswith("# my study\n")
+
+
+def test_a_result_that_other_tuners_call_otherwise_is_named(tmp_path: Path) -> None:
+    study = Study(typical(tmp_path / "one"))
+    for name, words in (
+        ("best_params", r"no attribute 'best_params'\. Use study\.best_hyperparameters\."),
+        ("best_modle", r"Did you mean study\.best_model"),
+        ("nothing_alike", r"no attribute 'nothing_alike'\.$"),
+    ):
+        with pytest.raises(AttributeError, match=words):
+            getattr(study, name)
+    assert not hasattr(study, "best_value")
+
+
 def test_a_study_shows_itself_as_a_card(tmp_path: Path) -> None:
     study = Study(typical(tmp_path / "<b>one"))
     study.note(tags=["<i>odd"])

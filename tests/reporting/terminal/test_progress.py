@@ -39,6 +39,13 @@ def plain() -> tuple[PlainProgress, io.StringIO]:
     return PlainProgress(stream), stream
 
 
+def test_the_header_quotes_once_and_says_the_unit_of_a_short_time() -> None:
+    header = replace(HEADER, study="'runs/my digits'", timeout_seconds=10.0)
+    assert "watch    hptune dashboard 'runs/my digits'" in header.lines()
+    assert "limits   10s for the study (10 minutes are 10m)" in header.lines()
+    assert "limits   1m00s for the study" in replace(header, timeout_seconds=60.0).lines()
+
+
 def test_a_log_has_each_ended_trial_once_and_a_heartbeat_in_between() -> None:
     progress, stream = plain()
     zero, one = running(0, placed_at=1000.0), running(1, placed_at=1000.0, step=2, value=0.5)
@@ -118,7 +125,9 @@ def test_with_several_objectives_the_lines_name_the_front() -> None:
     progress.update(front, done, 1040.0)
     assert marks(stream.getvalue(), "on the front so far") == [True, True, False, True]
     assert "best so far" not in stream.getvalue()
-    assert "4/10 trials; 1 trial on the front; nothing runs" in stream.getvalue()
+    assert (
+        "4/10 trials; 1 trial on the front; the search chooses the next trial" in stream.getvalue()
+    )
     frames = Frames(refresh_seconds=0.0)
     frames.update(front, done, 1040.0)
     lines = [each.plain for each in frames.draw(1040.0, width=80, height=24)]

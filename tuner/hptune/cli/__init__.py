@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from ..config.other_tuners import answer, our_name
+from ..core.spelling import did_you_mean
 from ..errors import HptuneError, UsageError
 from .asking import enqueue, pause, stop
 from .dashboard import dashboard
@@ -75,7 +76,11 @@ class Commands(click.Group):
         """Return a command; a name that another tuner has is answered with what to use here."""
         if cmd_name in _ELSEWHERE and not ctx.resilient_parsing:  # as a shell completes a line
             ctx.fail(f"No such command {cmd_name!r}: {_ELSEWHERE[cmd_name]}.")
-        return super().get_command(ctx, cmd_name)
+        found = super().get_command(ctx, cmd_name)
+        # click lists those that may be meant by the alphabet.
+        if found is None and not ctx.resilient_parsing and not cmd_name.startswith("-"):
+            ctx.fail(f"No such command {cmd_name!r}.{did_you_mean(cmd_name, self.commands)}")
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one message and an exit code."""

@@ -17,6 +17,9 @@ from .output import echo
 _DOOR = '<meta http-equiv="refresh" content="0; url={address}">'
 """A page that leads to another one."""
 
+_BEGIN_SECONDS = 0.2
+"""How often a study that begins is looked for."""
+
 
 @click.command(short_help="Show a study, or all of a folder, live in a browser.")
 @click.argument("place", metavar="[DIR|FOLDER|ADDRESS]", required=False)
@@ -60,7 +63,7 @@ def dashboard(
             find = partial(find_directories, directory)
             page = folder_server(directory, port, find=find, listed=listed, opened=Study, jobs=jobs)
         else:
-            study = Study(directory)
+            study = Study(_begun(directory))
             study.view()  # an error of the study comes now, not in the browser
             page = study_server(study, port, jobs=jobs)
     except OSError as error:
@@ -79,6 +82,19 @@ def dashboard(
             if click.launch(str(door)) != 0:
                 raise StudyError("no browser could be opened; open the address by hand")
         page.serve()
+
+
+def _begun(directory: Path) -> Path:
+    """Return a study's directory as soon as its master has begun the study."""
+    from ..storage.directory import StudyDirectory
+
+    study, is_told = StudyDirectory(directory), False
+    while not study.has_ledger and study.owner() is not None:
+        if not is_told:
+            echo(f"The study in {study} begins; its page follows …")
+            is_told = True
+        time.sleep(_BEGIN_SECONDS)
+    return directory
 
 
 def _directory(place: str | None, certs: str, *, insecure: bool) -> Path:

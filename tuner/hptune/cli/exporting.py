@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .. import text
 from ..core.spelling import did_you_mean
 from ..errors import UsageError
-from ..storage.output_files import write_beside_study, write_output
+from ..storage.output_files import write_output
 from .options import PathType, study_directory
 from .output import output_errors, write_utf8
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 _FILES = ("csv", "json", "parquet")
 _PICTURES = ("png", "svg", "pdf")
 _ENDINGS = {".html": "html", ".htm": "html", ".md": "md"}
-_MARKS = {"html": b'<meta name="generator" content="hptune">', "md": b"<!-- made by hptune -->"}
-"""What the beginning of a report has; a file that has not is not replaced unasked."""
 
 
 def _known_format(
@@ -149,15 +146,7 @@ def report(directory: Path, *, file_format: str | None, output: Path | None) -> 
     from ..study import Study
 
     chosen = _report_format(file_format, output)
-    study = Study(directory)
-    path = directory / f"report.{chosen}" if output is None else output
-    make = study.report_markdown if chosen == "md" else study.report_html
-    page = text.without_controls(make()).encode()  # a study's names may be anybody's
-    if output is None:
-        write_beside_study(path, page, mark=_MARKS[chosen])
-    else:
-        write_output(path, page)
-    click.echo(f"Wrote {text.path(path)}")
+    click.echo(repr(Study(directory).report(output, file_format=chosen)))
 
 
 def _report_format(given: str | None, output: Path | None) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ..core.spelling import did_you_mean
+
 _NAMES = {
     "factor": "reduction_factor",
     "func": "model_fn",
@@ -53,3 +57,23 @@ def answer(name: str) -> str:
 def our_method(name: str) -> str:
     """Return what to use for a method of another tuner; empty if unknown."""
     return _METHODS.get(name, "")
+
+
+_RESULTS = {
+    "best_config": "best_hyperparameters",
+    "best_params": "best_hyperparameters",
+    "best_value": "best_trial.value",
+    "get_trials": "trials",
+    "results_df": "trials_dataframe()",
+}
+
+
+def result_meant(name: str, known: Iterable[str]) -> str:
+    """Return a sentence on what a study calls a result of other tuners; empty if unknown.
+
+    >>> result_meant("best_params", []), result_meant("best_modle", ["best_model"])
+    (' Use study.best_hyperparameters.', ' Did you mean study.best_model?')
+    """
+    if name in _RESULTS:
+        return f" Use study.{_RESULTS[name]}."
+    return did_you_mean(name, known, "study.{}")

@@ -241,11 +241,15 @@ class Tuner:
         return models
 
     def get_best_hyperparameters(self, num_trials: int = 1) -> list[Any]:
-        """Return the configurations of the best trials, the best first, each as an `hp`."""
+        """Return the configurations of the best trials, the best first, each as an `hp`.
+
+        Trials that were stopped early, which KerasTuner counts as completed, follow the others.
+        """
+        from ..reporting.results.trials import ranked
         from ..training.hyperparameters import make_hyperparameters
 
         space = self.study.space.to_json()
-        best = self.study.complete_trials[:num_trials]
+        best = [each for each in ranked(self.study.view()) if each.value is not None][:num_trials]
         return [make_hyperparameters(space, dict(trial.params)) for trial in best]
 
     def _tuner(self, *, is_quiet: bool = False) -> HptuneTuner:

@@ -406,6 +406,9 @@ def _note_reading(settings: StudySettings, directory: StudyDirectory, display: R
         display.note(warning)
     if display.is_quiet:
         return
-    source = settings.source
-    name = Path(source.path).name if source.kind is SourceKind.FILE else "the model function"
-    display.note(f"reading {name} and its data …")
+    source, words = settings.source, "the model function and its data"
+    if source.kind is SourceKind.FILE:
+        words = f"{Path(source.path).name} and its data"
+        if Path(source.path).parent == directory.path:  # the file that runs the user's command
+            words = "the search space of the command"
+    display.note(f"reading {words} …")

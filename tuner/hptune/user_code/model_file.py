@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import inspect
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -208,6 +209,10 @@ def find_file(path: Path) -> ObjectiveSource:
         hint = f" Python files there: {', '.join(shown)}." if near else ""
         hint = f" Did you mean {path.with_name(f'{meant}.py')}?" if meant else hint
         raise ModelFileError(f"there is no file {path}.{hint}")
+    if exists(path / "study.db"):
+        raise ModelFileError(
+            f"{path} is a study; `hptune resume {shlex.quote(str(path))}` continues it"
+        )
     if path.is_dir() or path.suffix != ".py":
         raise ModelFileError(f"{path} is not a Python file (.py) with {ENTRY_POINTS}.")
     return ObjectiveSource(SourceKind.FILE, str(path.resolve()))
@@ -228,10 +233,22 @@ def load(source: ObjectiveSource) -> UserCode:
             # The study directory may have been moved.
             data = Path(source.path).with_name(code.load_data.path.name)
             code = replace(code, load_data=StoredData(data))
+        _add_to_main(code)
         return code
     path, read = Path(source.path), Path(source.copy or source.path)
     module = _import(path, read)
     return _code_of_file(find_entry_point(module, read, source.entry), vars(module))
+
+
+def _add_to_main(code: UserCode) -> None:
+    """Let a script's classes be found where they say that they are, as `torch.save` looks for them.
+
+    The script's module is not that of this process.
+    """
+    main = sys.modules["__main__"]
+    for name, value in own_objects(code).items():
+        if value.__module__ == "__main__" and not hasattr(main, name):
+            setattr(main, name, value)
 
 
 def frameworks(source: ObjectiveSource) -> tuple[str, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import sys
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -22,14 +23,54 @@ def pickled(value: object) -> bytes:
     """Return a pickle that `pickle.loads` reads in any process, with the code of functions.
 
     A function keeps the name of its file, which cloudpickle replaces from version 3.1.3 on: errors
-    show the user's lines.
+    show the user's lines. Symbolic tensors of Keras, and the layers that made them, stay one graph.
 
     Raises:
         Exception: Something in it cannot be pickled.
     """
+    seen: list[Any] = []
+    contents = _pickled(value, lambda each: seen.append(each) or (str, ()))
+    if not seen:
+        return contents
+    keras: Any = sys.modules["keras"]
+    inputs = {id(each): each for tensor in seen for each in keras.utils.get_source_inputs(tensor)}
+    graph = keras.Model([*inputs.values()], seen)
+    outputs = [id(each) for each in seen]
+    return _pickled(value, lambda tensor: (_output, (graph, outputs.index(id(tensor)))), graph)
+
+
+def _output(graph: Any, index: int) -> Any:
+    return graph.outputs[index]
+
+
+def _layer(graph: Any, name: str) -> Any:
+    return graph.get_layer(name)
+
+
+def _graph(make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Return a graph whose layers keep their names apart from those of layers that follow."""
+    graph = make(*arguments)
+    keras: Any = sys.modules["keras"]
+    for layer in graph.layers:
+        name, number = re.fullmatch(r"(.*?)(?:_(\d+))?", layer.name).groups()
+        while keras.backend.get_uid(name) <= int(number or 0):
+            pass
+    return graph
+
+
+def _pickled(value: object, tensor: Callable[[Any], tuple[Any, ...]], graph: Any = None) -> bytes:
+    """Return a pickle of a value.
+
+    Args:
+        value: Any object.
+        tensor: Returns what makes a symbolic tensor of Keras's in the other process.
+        graph: A model of all symbolic tensors, whose layers are those of the value.
+    """
     import cloudpickle
 
     known = cloudpickle.Pickler.dispatch_table
+    symbolic = getattr(sys.modules.get("keras"), "KerasTensor", ())
+    layers = {} if graph is None else {id(each): each.name for each in graph.layers}
 
     def code(of: CodeType) -> tuple[Any, ...]:
         make, arguments = known[CodeType](of)
@@ -40,6 +81,15 @@ def pickled(value: object) -> bytes:
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not typed
         dispatch_table: ClassVar[Any] = ChainMap({CodeType: code}, known)
+
+        def reducer_override(self, of: Any) -> Any:
+            if isinstance(of, symbolic):
+                return tensor(of)
+            if of is graph:
+                return _graph, graph.__reduce__()
+            if id(of) in layers:
+                return _layer, (graph, layers[id(of)])
+            return super().reducer_override(of)
 
     with io.BytesIO() as file:
         Pickler(file).dump(value)

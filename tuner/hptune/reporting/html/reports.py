@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from ...errors import StudyError, UsageError
-from ...storage.output_files import write_output
+from ...storage.output_files import write_beside_study, write_output
+from ...text import path as shown_path
+from ...text import without_controls
 from .panel import Panel
 from .trials import Shown, StudyTrials
 
@@ -23,6 +25,30 @@ if TYPE_CHECKING:
 
 
 _Found = TypeVar("_Found")
+
+_MARKS = {
+    "report.html": b'<meta name="generator" content="hptune">',
+    "report.md": b"<!-- made by hptune -->",
+}
+"""What the beginning of a report has; a file that has not is not replaced unasked."""
+
+
+class WrittenReport:
+    """A report that was written.
+
+    Attributes:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"Wrote {shown_path(self.path)}"
+
+    def _repr_html_(self) -> str:
+        link = html.escape(os.path.relpath(self.path))
+        return f'<p><a href="{link}" target="_blank">{link}</a></p>'
 
 
 class Plot:
@@ -143,9 +169,32 @@ class Reports(ABC):
         """Return the report: one HTML page that needs no other file and no network."""
         from .report import page_of
 
-        return page_of(self.report())
+        return page_of(self.report_contents())
 
     def report(
+        self, path: str | os.PathLike[str] | None = None, *, file_format: str = ""
+    ) -> WrittenReport:
+        """Write the report, as the study stands now, into a file; a notebook shows a link to it.
+
+        Args:
+            path: The file; None for `report.html` in the study's directory.
+            file_format: "html", or "md" for Markdown; empty for that of the file's ending.
+
+        Raises:
+            UsageError: The file cannot be written, or is another one than a report.
+        """
+        is_markdown = (file_format or Path(path or "").suffix.lstrip(".").lower()) == "md"
+        name = "report.md" if is_markdown else "report.html"
+        file = self.directory / name if path is None else Path(path)
+        page = self.report_markdown() if is_markdown else self.report_html()
+        content = without_controls(page).encode()  # a study's names may be anybody's
+        if path is None:
+            write_beside_study(file, content, mark=_MARKS[name])
+        else:
+            write_output(file, content)
+        return WrittenReport(file)
+
+    def report_contents(
         self,
         *,
         known: FollowedReports | None = None,

@@ -162,6 +162,9 @@ class PlainProgress:
 
     def _running_text(self, snapshot: StudySnapshot) -> str:
         if not snapshot.running:
+            waits = snapshot.paused_by or snapshot.stall_reason or snapshot.stopping
+            if snapshot.workers and not waits and not snapshot.counts.get(TrialState.WAITING):
+                return "the search chooses the next trial"
             paused = "paused: " if snapshot.paused_by else ""
             idle = f"{paused}nothing runs on {text.plural(snapshot.workers, 'worker')}"
             return f"{idle}; jobs: {snapshot.jobs}" if snapshot.jobs else idle

@@ -15,6 +15,8 @@ from ..results.time_left import LEAST_ENDED, RunningTime, last_end, rest_of, sec
 LABEL_CELLS = 9
 """Width of the labels at the beginnings of lines."""
 
+_MINUTE_SECONDS = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
@@ -72,7 +74,10 @@ class RunHeader:
             again = f", then up to {self.repeats} trainings of those that could be the best"
         limits = [f"{self.budget} for all trials"] if self.budget else []
         if self.timeout_seconds is not None:
-            limits.append(f"{text.duration(self.timeout_seconds)} for the study")
+            words = f"{text.duration(self.timeout_seconds)} for the study"
+            if self.timeout_seconds < _MINUTE_SECONDS:  # a number alone is taken as seconds
+                words += " (10 minutes are 10m)"
+            limits.append(words)
         if self.trial_timeout_seconds is not None:
             limits.append(f"{text.duration(self.trial_timeout_seconds)} for each trial")
         rows = [
@@ -80,7 +85,7 @@ class RunHeader:
             ("study", text.clean(self.study)),
             ("runs", self.parallelism),
             ("limits", ", ".join(limits)),
-            ("watch", f"hptune dashboard {text.path(self.study)}"),
+            ("watch", f"hptune dashboard {text.clean(self.study)}"),
         ]
         return [row for row in rows if row[1]] + [("", text.clean(note)) for note in self.notes]
 

@@ -107,7 +107,7 @@ def check_kinds(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[s
     Raises:
         ModelFileError: They do not.
     """
-    notes = []
+    notes: list[str] = []
     for kind, parts in _parts(arguments, keywords).items():
         for name, part in parts.items():
             _check_kind(part, f"{name} of the {kind} data", notes)
