@@ -10,7 +10,7 @@ models are built and trained in the trials' processes alone.
 
 Offers: these names, and `script.run_script`.
 
-May import: `errors`, `core`, `user_code`, `keras_tuner`, `master`, `reporting`, `storage`,
+May import: `errors`, `core`, `config`, `user_code`, `keras_tuner`, `master`, `reporting`, `storage`,
 `study`, `training`, `tuner`.
 """
 
