@@ -57,13 +57,7 @@ demo: $(VENV)/.runs
 
 # CLIP from scratch on pictures of shapes: searches for nine minutes.
 clip-demo: STUDY := studies/clip-$(shell date +%Y%m%d-%H%M%S)
-clip-# Frameworks on top of PyTorch, and hptune: their examples are tested by `make test-slow`.
-.venv-torch/.installed: examples/requirements-torch.txt pyproject.toml
-	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
-	.venv-torch/bin/python -m pip install --quiet --requirement $< --editable .
-	@touch $@
-
-demo: $(VENV)/.runs
+clip-demo: $(VENV)/.runs
 	CLIP_EPOCHS=12 $(BIN)/hptune run examples/clip/clip.py --search tpe --pruner asha --min-epochs 3 --trials 12 --timeout 9m --try "batch_size=64" --study $(STUDY)
 	$(BIN)/python examples/clip/show.py $(STUDY) -o $(STUDY)/clip.png
 
