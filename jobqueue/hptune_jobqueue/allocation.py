@@ -16,8 +16,8 @@ from typing import Any
 
 from .commands import Slurm, outside_environment
 from .errors import ConfigError, JobsFailError, SlurmUnavailableError
-from .job_health import FAILURES_IN_A_ROW
-from .job_reports import tail_of
+from .job_records import FAILURES_IN_A_ROW
+from .job_reports import read_output
 from .nodes import node_names
 from .scheduler import OwnScheduler
 from .script import ENDS_AT, GANG, WHOLE_NODE
@@ -258,7 +258,7 @@ class AllocationCluster:
             last = max(self._workers, key=lambda each: each.since)
             raise JobsFailError(
                 f"no worker is left on {self._allocation.text()}: "
-                f"{last.status}. It wrote into {last.log}:\n{tail_of(last.log)}"
+                f"{last.status}. It wrote into {last.log}:\n{read_output(last.log).tail}"
             )
         return lines
 

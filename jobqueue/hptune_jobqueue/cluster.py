@@ -21,9 +21,8 @@ from .errors import (
 )
 from .image import check_image
 from .job_kinds import JobKind, size_suffix
-from .job_reports import JobLine
+from .job_reports import JobLine, Problem, remove_jobs
 from .jobs import Jobs
-from .jobs_file import Problem, remove_jobs
 from .master import master_shape
 from .nodes import Partition
 from .scheduler import OwnScheduler

@@ -96,6 +96,10 @@ class JobState(enum.StrEnum):
     OVER = "over"
 
 
+ALIVE = (JobState.PENDING, JobState.RUNNING)
+"""The states of jobs that can still be useful."""
+
+
 _STATES = {
     **dict.fromkeys(
         ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"),

@@ -7,14 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .commands import Job
 from .config import Shape
 from .errors import ConfigError
-from .nodes import NodeShape
 from .plan import KindCapacity
-from .sizing import MEBIBYTE, Need, WorkerShape, how_many_fit
-
-_ENDLESS_BYTES = 2**60
+from .sizing import MEBIBYTE, Need, WorkerShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +38,10 @@ class JobKind:
         """Where its output goes."""
         return Path(self.shape.log_directory or self.logs)
 
+    def log_of(self, job_id: str) -> Path:
+        """Return the file with the output of a job."""
+        return self.log_directory / f"{self.job_name}-{job_id}.log"
+
     def make_log_directory(self) -> None:
         """Make the folder of its output.
 
@@ -59,8 +59,7 @@ class JobKind:
     def trials_of(self, need: Need) -> int:
         """Return how many such trials a job holds at once, each counted once for each node."""
         worker = self.worker
-        room = NodeShape(worker.cpus, worker.memory_bytes or _ENDLESS_BYTES, (("", worker.gpus),))
-        on_a_node = worker.trials if need == self.need else how_many_fit(room, need)
+        on_a_node = worker.trials if need == self.need else worker.how_many_fit(need)
         # A trial on several nodes runs on those of one job, which differ and start together.
         return on_a_node * (self.shape.nodes // need.nodes) * need.nodes
 
@@ -119,8 +118,6 @@ class JobKinds(Mapping[str, JobKind]):
         self._usual = usual[0].need
         self._sized = sized
         self._prepared: dict[Need, str] = {self._usual: ""}
-        for kind in usual:
-            kind.make_log_directory()
 
     def __getitem__(self, name: str) -> JobKind:
         return self._kinds[name]
@@ -135,10 +132,6 @@ class JobKinds(Mapping[str, JobKind]):
     def shapes(self) -> tuple[str, ...]:
         """The names of the kinds' shapes, in order."""
         return tuple(dict.fromkeys(kind.shape.name for kind in self._kinds.values()))
-
-    def log_of(self, job: Job) -> Path:
-        """Return the file with the output of a job."""
-        return self[job.name].log_directory / f"{job.name}-{job.id}.log"
 
     def prepare(self, need: Need) -> str:
         """Add kinds that hold such a trial; returns why there is none, or an empty text.
@@ -162,8 +155,6 @@ class JobKinds(Mapping[str, JobKind]):
         except ConfigError as error:
             return "" if holding else str(error)
         new = {each.job_name: each for each in more if each.shape.name not in holding}
-        for kind in new.values():
-            kind.make_log_directory()
         # In one step, because other threads may read it.
         self._kinds = {**self._kinds, **new}
         return ""

@@ -1,18 +1,84 @@
-"""What users are told of jobs: their states, how they ended, and what they wrote."""
+"""What users are told of jobs: lines, and a file with the jobs for other processes to read."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from .commands import Job, JobState
 from .config import Shape
 from .job_records import JobRecord
 from .script import SETUP_FAILED
+
+_FILE_NAME = "shown.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why no jobs can be submitted or seen now, or are of no use.
+
+    Attributes:
+        text: The reason, for the user.
+        since: Since when, in seconds since the epoch.
+    """
+
+    text: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShownJobs:
+    """The jobs that were not over when Slurm was last asked.
+
+    Attributes:
+        at: When Slurm was asked, in seconds since the epoch.
+        jobs: The jobs.
+        problems: Why there are no others.
+    """
+
+    at: float
+    jobs: tuple[Job, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def write_jobs(directory: Path, shown: ShownJobs) -> None:
+    """Replace the file; a file system that does not allow it is ignored."""
+    file = directory / _FILE_NAME
+    new = file.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):
+        plain = asdict(replace(shown, jobs=tuple(_by_id(shown.jobs))))
+        new.write_text(json.dumps(plain), encoding="utf-8")
+        new.replace(file)
+
+
+def remove_jobs(directory: Path) -> None:
+    """Remove the file, when no job is left; may be repeated."""
+    with contextlib.suppress(OSError):
+        (directory / _FILE_NAME).unlink(missing_ok=True)
+
+
+def read_jobs(directory: Path) -> ShownJobs | None:
+    """Return the contents of the file; None if there is none."""
+    file = directory / _FILE_NAME
+    if not file.is_file():  # others may have put a pipe there, which would be waited for
+        return None
+    try:
+        plain = json.loads(file.read_text(encoding="utf-8"))
+        jobs = [Job(**{**job, "state": JobState(job["state"])}) for job in plain["jobs"]]
+        problems = tuple(Problem(**each) for each in plain["problems"])
+        return ShownJobs(plain["at"], tuple(jobs), problems)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _by_id(jobs: Sequence[Job]) -> list[Job]:
+    """Return jobs in the order of their ids' numbers: 9_0, 9_10, 10_0."""
+    return sorted(jobs, key=lambda job: [int(each) for each in job.id.split("_") if each.isdigit()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +92,96 @@ class JobLine:
 
     text: str
     is_summary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a job has written.
+
+    Attributes:
+        file: Its file.
+        text: The contents; None if it cannot be read.
+    """
+
+    file: Path
+    text: str | None
+
+    @property
+    def tail(self) -> str:
+        """The last lines, at most 15."""
+        return "(nothing)" if self.text is None else "\n".join(self.text.splitlines()[-15:])
+
+    @property
+    def last_line(self) -> str:
+        """The last line that is not blank; empty if there is none."""
+        lines = (self.text or "").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    @property
+    def setup_failures(self) -> list[str]:
+        """The lines that say what of the job's setup failed."""
+        lines = (self.text or "").splitlines()[:_SETUP_LINES]
+        return [line[line.index(SETUP_FAILED) :].strip() for line in lines if SETUP_FAILED in line]
+
+
+def read_output(file: Path) -> Output:
+    """Return what a job has written into its file."""
+    try:
+        return Output(file, file.read_text(errors="replace"))
+    except OSError:
+        return Output(file, None)
+
+
+class News:
+    """Lines for the user on jobs, each told once, and what keeps jobs from being of use now."""
+
+    def __init__(self) -> None:
+        self._lines: list[JobLine] = []
+        self._last: dict[str, str] = {}
+        self._problems: dict[str, Problem] = {}
+        self._summary = ""
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why no jobs can be submitted or seen now, or are of no use."""
+        return tuple(self._problems.values())
+
+    def take(self) -> list[JobLine]:
+        """Return the lines since the last call."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def line(self, text: str) -> None:
+        """Tell a line."""
+        self._lines.append(JobLine(text))
+
+    def once(self, text: str, *, about: str = "") -> None:
+        """Tell a line, unless it is the same as the last one on its subject."""
+        if text and text != self._last.get(about):
+            self._last[about] = text
+            self.line(text)
+
+    def first(self, text: str, *, about: str) -> None:
+        """Tell a line, unless there was one on its subject."""
+        if about not in self._last:
+            self.once(text, about=about)
+
+    def problem(self, text: str, now: float, *, about: str) -> None:
+        """Tell a line once, and show it as a problem until the subject is solved."""
+        self.once(text, about=about)
+        known = self._problems.get(about)
+        self._problems[about] = Problem(text, known.since if known else now)
+
+    def solved(self, about: str) -> None:
+        """Show no problem on this subject any more."""
+        self._problems.pop(about, None)
+        self._last.pop(about, None)
+
+    def summary(self, text: str) -> None:
+        """Tell the states of all jobs if they have changed."""
+        if text and text != self._summary:
+            self._summary = text
+            self._lines.append(JobLine(text, is_summary=True))
 
 
 _EARLY_SECONDS = 75.0
@@ -63,80 +219,61 @@ def counted(number: int, noun: str) -> str:
     return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def tail_of(path: Path) -> str:
-    """Return the last lines of a file, at most 15."""
-    try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-15:])
-    except OSError:
-        return "(nothing)"
-
-
-def unjoined_text(job: Job, since: float, grace_seconds: float, log_file: Path) -> str:
+def unjoined_text(job: Job, since: float, grace_seconds: float, output: Output) -> str:
     """Return the line for the user on a job that runs, and whose worker has not joined.
 
     Args:
         job: The job.
         since: Since when it runs like that, in seconds since the epoch.
         grace_seconds: After how long it is cancelled.
-        log_file: What it wrote.
+        output: What it wrote.
     """
     begin, end = (
         time.strftime("%H:%M", time.localtime(at)) for at in (since, since + grace_seconds)
     )
-    said = _last_line(log_file)
+    said = output.last_line
     return (
-        f"no worker has joined from job {job.id}, which runs on {job.node} since {begin}. "
-        + (f"Its last line: {said}. " if said else f"It has written nothing into {log_file}. ")
+        f"no worker has joined from job {job.id}, which has run on {job.node} since {begin}. "
+        + (f"Its last line: {said}. " if said else f"It has written nothing into {output.file}. ")
         + f"It is cancelled at {end} (grace_seconds in the slurm.toml)"
     )
 
 
-def how_it_ended(record: JobRecord, shape: Shape, log_file: Path) -> str:
+def ending_text(job: Job) -> str:
+    """Return how Slurm says that a job ended, to follow its name in a line for the user."""
+    words = f"ended: {job.slurm_state}" if job.slurm_state else "is gone"
+    return f"{words} ({job.reason})" if job.reason else words
+
+
+def how_it_ended(record: JobRecord, shape: Shape, output: Output, now: float) -> str:
     """Return how a job ended, to follow its name in a line for the user.
 
     Args:
         record: The job, which is over.
         shape: What it asked for.
-        log_file: What it wrote.
+        output: What it wrote.
+        now: The time.
     """
     job = record.job
-    if _has_reached_walltime(record, shape):
+    if _has_reached_walltime(record, shape, now):
         return f"has reached its walltime ({shape.walltime})"
     if record.is_lost:
         return "is cancelled: Slurm has accepted it, but squeue does not show it"
-    words = f"ended: {job.slurm_state}" if job.slurm_state else "is gone"
-    words += f" ({job.reason})" if job.reason else ""
+    words = ending_text(job)
     if record.has_run and not record.was_useful:
-        if not log_file.exists():
+        if output.text is None:
             return (
                 f"{words} before its worker had joined, and its output is missing: do the nodes "
-                f"see {log_file.parent}?"
+                f"see {output.file.parent}?"
             )
-        if said := _last_line(log_file):
-            words += f" before its worker had joined. Its last line: {said}"
+        if output.last_line:
+            words += f" before its worker had joined. Its last line: {output.last_line}"
     return words
 
 
-def _has_reached_walltime(record: JobRecord, shape: Shape) -> bool:
+def _has_reached_walltime(record: JobRecord, shape: Shape, now: float) -> bool:
     """Return whether a job ended at its walltime, or left shortly before it."""
     state = record.job.slurm_state
     is_left = state in ("COMPLETED", "") and record.limit_at is not None
     notice = shape.notice_seconds + _EARLY_SECONDS
-    return state == "TIMEOUT" or (is_left and time.time() > (record.limit_at or 0.0) - notice)
-
-
-def setup_failures(path: Path) -> list[str]:
-    """Return the lines in which a job's output says what of its setup failed."""
-    with contextlib.suppress(OSError), path.open(errors="replace") as file:
-        return [
-            line[line.index(SETUP_FAILED) :].strip()
-            for line in islice(file, _SETUP_LINES)
-            if SETUP_FAILED in line
-        ]
-    return []
-
-
-def _last_line(path: Path) -> str:
-    """Return the last line of a file that is not blank; empty if there is none."""
-    lines = tail_of(path).splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return state == "TIMEOUT" or (is_left and now > (record.limit_at or 0.0) - notice)

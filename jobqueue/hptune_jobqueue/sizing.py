@@ -13,6 +13,8 @@ from .values import clock, gigabytes
 
 MEBIBYTE = 1024**2
 
+_ENDLESS_BYTES = 2**60
+
 WORKER_MEMORY_BYTES = 1024 * MEBIBYTE
 """Memory of a job that its trials do not get: for the worker (0.2 GB) and the process that they are
 forked from, which has imported a framework (0.6 GB for TensorFlow)."""
@@ -93,6 +95,11 @@ class WorkerShape:
         '4 cores, 1 GPU and 8 GB'
         """
         return _describe(self.cpus, self.gpus, self.memory_bytes)
+
+    def how_many_fit(self, need: Need) -> int:
+        """Return how many trials of any size it holds at once."""
+        memory_bytes = self.memory_bytes or _ENDLESS_BYTES
+        return how_many_fit(NodeShape(self.cpus, memory_bytes, (("", self.gpus),)), need)
 
     @property
     def for_trials_bytes(self) -> int:

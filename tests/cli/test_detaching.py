@@ -11,7 +11,8 @@ import pytest
 from hptune.clusters import slurm_jobs
 from hptune.config.settings import StudySettings
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
-from hptune_jobqueue import commands, polling
+from hptune_jobqueue import commands
+from hptune_jobqueue import jobs as shell
 from hptune_jobqueue.script import MASTER_NOTICE
 from in_process import InProcess
 from stored_study import stored
@@ -72,7 +73,7 @@ def test_a_run_waits_for_a_slurm_that_is_silent(
     cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As while the controller restarts. A master that is a job waits for any time."""
-    monkeypatch.setattr(polling, "ANSWER_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(shell, "ANSWER_PAUSE_SECONDS", 0.0)
     study = stored_study(cli)
     silent = "echo 'sinfo: error: Unable to contact slurm controller' >&2; exit 1"
     # It answers the third time; then the partition is gone.
@@ -283,7 +284,7 @@ def test_a_study_whose_jobs_all_fail_says_so_later_too(
 ) -> None:
     """As with modules that do not exist."""
     for name in ("POLL_SECONDS", "SUBMITTED_POLL_SECONDS", "SLOWEST_POLL_SECONDS"):
-        monkeypatch.setattr(polling, name, 0.01)
+        monkeypatch.setattr(shell, name, 0.01)
     monkeypatch.setattr(commands, "SECONDS_OF_A_CALL", 0.0)
     count = cli.directory / "count"
     count.write_text("0\n")

@@ -14,7 +14,7 @@ from hptune.clusters.slurm_master import handover
 from hptune.reporting.html.report import head_lines
 from hptune.study import Study
 from hptune_jobqueue.commands import Job, JobState
-from hptune_jobqueue.jobs_file import ShownJobs, write_jobs
+from hptune_jobqueue.job_reports import ShownJobs, write_jobs
 from hptune_jobqueue.script import MASTER_NOTICE
 from in_process import InProcess
 from real_runs import wait_for

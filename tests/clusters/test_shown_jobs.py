@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hptune.clusters.shown_jobs import jobs_json, jobs_line, jobs_text, watched_jobs_text
 from hptune_jobqueue.commands import parse_squeue
-from hptune_jobqueue.jobs_file import Problem, ShownJobs, by_id, remove_jobs, write_jobs
+from hptune_jobqueue.job_reports import Problem, ShownJobs, remove_jobs, write_jobs
 
 # As squeue of release 22.05 prints them, with times in seconds.
 SQUEUE = """\
@@ -25,7 +25,7 @@ def test_jobs_are_shown_with_slurms_reasons_and_expected_starts(tmp_path: Path) 
     jobs = parse_squeue(SQUEUE.format(before=int(now - 60), soon=soon, later=later))
     folder = tmp_path / "jobs"
     folder.mkdir()
-    write_jobs(folder, ShownJobs(now - 8, tuple(by_id(jobs))))
+    write_jobs(folder, ShownJobs(now - 8, tuple(jobs)))
     assert jobs_text(tmp_path, now=now).splitlines() == [
         "jobs     1 running, 2 pending, as Slurm showed them 8s ago",
         "         9_0  running in gpu on g1, until 13:00",
@@ -44,7 +44,7 @@ def test_jobs_are_shown_with_slurms_reasons_and_expected_starts(tmp_path: Path) 
     ]
     line = "since 11:00: no job can be submitted to partition gpu now"
     assert watched_jobs_text(tmp_path, now=now) == f"{line} (as Slurm showed them 8s ago)"
-    write_jobs(folder, ShownJobs(now - 8, tuple(by_id(jobs)), (problem,)))
+    write_jobs(folder, ShownJobs(now - 8, tuple(jobs), (problem,)))
     shown = watched_jobs_text(tmp_path, now=now)
     assert shown.startswith("1 running on g1; 1 pending in ")
     assert shown.endswith(f"; {line} (as Slurm showed them 8s ago)")

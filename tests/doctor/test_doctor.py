@@ -15,6 +15,7 @@ import pytest
 
 from commands import Commands
 from gpu_nodes import mi250x
+from hptune.doctor import one_off_job
 from hptune.doctor.examination import CHECKS, Check, examine
 from hptune.doctor.findings import Finding, Status, Subject
 from hptune.doctor.framework import needs_network
@@ -23,7 +24,6 @@ from hptune.doctor.slurm_jobs import examine_jobs
 from hptune.doctor.storage import check_storage
 from hptune.files.filesystem import Mount
 from hptune.worker.gpus import vendor
-from hptune_jobqueue import one_off_job
 from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.script import NOTICE
 from in_process import InProcess

@@ -16,34 +16,6 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     return quick_queue(monkeypatch)
 
 
-def test_jobs_beyond_a_lower_limit_are_cancelled(queue: Queue, tmp_path: Path) -> None:
-    queue.change["a"] = in_turn(running, running, pending_for("Priority"), pending_for("Priority"))
-    queue.submit("a", 4)
-    jobs = jobs_of(queue, tmp_path, max_jobs=2)
-    try:
-        jobs.open(9)
-        assert queue.alive == {"1_0", "1_1"}
-    finally:
-        jobs.close()
-
-
-def test_jobs_of_shapes_that_are_gone_are_cancelled_and_no_others(
-    queue: Queue, tmp_path: Path
-) -> None:
-    for name in ("study-old", "study-a", "other-old"):
-        queue.submit(name, 1)
-    notes: list[str] = []
-    jobs = jobs_of(queue, tmp_path, "study-a", notes=notes)
-    jobs.open(1)
-    alive = {queue.there[identity].name for identity in queue.alive}
-    jobs.close()
-    assert alive == {"study-a", "other-old"}
-    assert notes[:2] == [
-        "cancelled 1 job of shapes that are no longer used",
-        "took over 1 job of an earlier run",
-    ]
-
-
 def test_ctrl_c_during_a_submission_leaves_no_job(queue: Queue, tmp_path: Path) -> None:
     submit = queue.submit
 

@@ -12,7 +12,7 @@ import pytest
 
 from hptune_jobqueue.commands import JobState, parse_squeue
 from hptune_jobqueue.config import parse_config
-from hptune_jobqueue.job_reports import setup_failures
+from hptune_jobqueue.job_reports import Output
 from hptune_jobqueue.script import WorkerCommand, job_script
 from hptune_jobqueue.sizing import WorkerShape
 
@@ -344,9 +344,8 @@ def test_a_line_of_the_prologue_that_fails_is_reported_and_the_job_continues(
     lines = ["module load cuda/99", "[ -e /nowhere ] && true", f"source {tmp_path}/sourced"]
     status, said = run_by_bash(tmp_path, f"prologue = {lines!r}")
     assert (status, said) == (0, "hptune: setup failed: module load cuda/99 (status 3)\n")
-    file = tmp_path / "job.log"
-    file.write_text(f"0: {said}joined\n")
-    assert setup_failures(file) == ["hptune: setup failed: module load cuda/99 (status 3)"]
+    output = Output(tmp_path, f"0: {said}joined\n")
+    assert output.setup_failures == ["hptune: setup failed: module load cuda/99 (status 3)"]
     status, said = run_by_bash(tmp_path, "prologue = ['ls /nowhere']", nodes=2)
     assert (status, said.splitlines()[-1]) == (0, "hptune: setup failed: ls /nowhere (status 2)")
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from hptune_jobqueue import commands, polling
+from hptune_jobqueue import commands
+from hptune_jobqueue import jobs as shell
 from hptune_jobqueue.commands import JobState, Slurm
 from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.errors import JobsFailError, SubmissionError
@@ -41,8 +42,8 @@ def make(
     slurm: PrivateSlurm, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Make]:
     """Return a function that makes `Jobs` from a slurm.toml; all are closed in the end."""
-    monkeypatch.setattr(polling, "POLL_SECONDS", 1.0)
-    monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 5.0)
+    monkeypatch.setattr(shell, "POLL_SECONDS", 1.0)
+    monkeypatch.setattr(shell, "SLOWEST_POLL_SECONDS", 5.0)
     monkeypatch.setattr(commands, "CALLS_AHEAD", sys.maxsize)
     made: list[Jobs] = []
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hptune_jobqueue import cancelling, job_health, polling
+from hptune_jobqueue import jobs as shell
+from hptune_jobqueue import jobs_state
 from hptune_jobqueue.commands import Job, JobState, Slurm
 from hptune_jobqueue.config import Shape, parse_config
 from hptune_jobqueue.job_kinds import JobKind
@@ -109,11 +110,11 @@ def in_turn(*changes: Change) -> Change:
 
 def quick_queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     """Return an empty queue, which is asked without pauses."""
-    monkeypatch.setattr(polling, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(polling, "SUBMITTED_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(polling, "SLOWEST_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(job_health, "REFUSED_SECONDS", 0.02)
-    monkeypatch.setattr(cancelling, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(shell, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(shell, "SUBMITTED_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(shell, "SLOWEST_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(jobs_state, "REFUSED_SECONDS", 0.02)
+    monkeypatch.setattr(shell, "_PAUSE_SECONDS", 0.0)
     return Queue()
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hptune_jobqueue.errors import ConfigError, JobQueueError, JobsFailError, SubmissionError
-from hptune_jobqueue.job_reports import tail_of
+from hptune_jobqueue.job_reports import read_output
 from hptune_jobqueue.scheduler import OwnScheduler
 
 from ..config.settings import StudySettings
@@ -459,7 +459,7 @@ class BatchCluster:
             for job in self._list.see_system(shown, asked_at, workers):
                 output = self.maker.output(job.id)
                 words = f"ended before its worker had joined. It wrote into {output}"
-                self._list.fail(job, f"{words}:\n{tail_of(output)}")
+                self._list.fail(job, f"{words}:\n{read_output(output).tail}")
 
     def _submit(self) -> None:
         name = f"job-{self._run}-{time.monotonic_ns()}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hptune_jobqueue.commands import Job, JobState
-from hptune_jobqueue.jobs_file import Problem, read_jobs
+from hptune_jobqueue.job_reports import Problem, read_jobs
 
 from .. import text
 

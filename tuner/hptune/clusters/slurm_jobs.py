@@ -16,9 +16,9 @@ from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.config import read_config
 from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError, SubmissionError
 from hptune_jobqueue.job_reports import JobLine
+from hptune_jobqueue.jobs import answer_of
 from hptune_jobqueue.master import MasterOrder, notice_seconds, planned_master_script
 from hptune_jobqueue.nodes import Partition
-from hptune_jobqueue.polling import answer_of
 from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import refused_partitions, template_text
 

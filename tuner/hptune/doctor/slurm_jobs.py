@@ -21,13 +21,14 @@ from hptune_jobqueue.errors import (
     SlurmUnavailableError,
 )
 from hptune_jobqueue.job_kinds import JobKind
-from hptune_jobqueue.one_off_job import run_one_off_job, shortened
+from hptune_jobqueue.job_reports import ending_text, read_output
 from hptune_jobqueue.sizing import Need
 
 from ..core.resources import size
 from ..errors import UsageError
 from ..text import plural
 from .findings import Finding, Subject, failed, passed
+from .one_off_job import run_one_off_job, shortened
 from .storage import folder_for
 
 _NAME = "Slurm job"
@@ -102,7 +103,7 @@ def _examine_one(
     job = run_one_off_job(kind, command, wait_seconds=wait_seconds)
     findings = _read(answer)
     if findings is None:
-        yield failed(_NAME, *_without_answer(job, kind, folder))
+        yield failed(_NAME, *_without_answer(job, kind))
         return
     worker = kind.worker
     yield passed(
@@ -134,18 +135,16 @@ def _read(answer: Path) -> list[Finding] | None:
         time.sleep(0.5)
 
 
-def _without_answer(job: Job, kind: JobKind, folder: Path) -> tuple[str, str]:
+def _without_answer(job: Job, kind: JobKind) -> tuple[str, str]:
     """Return what is known of a job that wrote no findings, and what to do."""
     on = f" on {job.node}" if job.node else ""
-    found = f"{job.id}{on} ended ({job.slurm_state}) without findings"
-    log = folder / f"{kind.job_name}-{job.id}.log"
-    try:
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    except OSError:
+    found = f"{job.id}{on} {ending_text(job)} without findings"
+    output = read_output(kind.log_of(job.id))
+    if output.text is None:
         return (
             f"{found}, and its output is missing",
-            f"put studies on a file system that all nodes share: is {folder.parent} there?",
+            f"put studies on a file system that all nodes share: is {output.file.parent} there?",
         )
-    last = f": {lines[-1]}" if lines else ""
+    last = f": {output.last_line}" if output.last_line else ""
     advice = "check that the job's Python has hptune: modules, prologue and python in slurm.toml"
     return f"{found}{last}", advice

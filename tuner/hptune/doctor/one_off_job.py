@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .commands import Job, JobState, Slurm
-from .config import Shape
-from .errors import NotStartedError, SlurmUnavailableError, SubmissionError
-from .job_kinds import JobKind
-from .job_records import UNSHOWN_SECONDS
-from .script import with_command
+from hptune_jobqueue.commands import Job, JobState, Slurm
+from hptune_jobqueue.config import Shape
+from hptune_jobqueue.errors import NotStartedError, SlurmUnavailableError, SubmissionError
+from hptune_jobqueue.job_kinds import JobKind
+from hptune_jobqueue.job_records import UNSHOWN_SECONDS
+from hptune_jobqueue.script import with_command
 
 LONGEST_SECONDS = 600
 """The walltime of such a job at most, so that Slurm finds a gap for it."""

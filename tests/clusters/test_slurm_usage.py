@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from hptune.cli import main
 from hptune.clusters.jobs import jobs_name
-from hptune_jobqueue.accounting import JobUsage, parse_sacct
+from hptune.clusters.slurm_usage import JobUsage, parse_sacct
 from stored_study import typical
 
 SACCT = """\

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hptune_jobqueue import one_off_job
+from hptune.doctor import one_off_job
+from hptune.doctor.one_off_job import run_one_off_job
 from hptune_jobqueue.commands import JobState
 from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.errors import NotStartedError, SubmissionError
 from hptune_jobqueue.job_kinds import JobKind
-from hptune_jobqueue.one_off_job import run_one_off_job
 from job_queue import Queue, ended, job_kind, pending_for, quick_queue, running
 
 
