@@ -10,8 +10,8 @@ models are built and trained in the trials' processes alone.
 
 Offers: these names, and `script.run_script`.
 
-May import: `errors`, `core`, `user_code`, `keras_tuner`, `master`, `reporting`, `storage`,
-`study`, `training`, `tuner`.
+May import: `errors`, `core`, `config`, `user_code`, `keras_tuner`, `master`, `reporting`,
+`storage`, `study`, `training`, `tuner`.
 """
 
 from __future__ import annotations
