@@ -70,6 +70,8 @@ def test_a_program_is_tuned_and_its_study_is_like_any_other(cli: InProcess) -> N
         ("no-such-program {lr}", SPACE, ["'no-such-program'", "no such program here"]),
         ("sh {x}", "", ["space.toml is empty", "[lr]"]),
         ("sh {x}", "[x", ["space.toml is no TOML", "[lr]"]),
+        ("sh {x}", f"x = {'[' * 100_000}", ["space.toml is no TOML", "[lr]"]),
+        ("sh {x}", f"[x]\nvalue = {'9' * 5000}", ["space.toml is no TOML", "[lr]"]),
         ("sh {x}", "x = 1", ["x is 1", "a table"]),
         ("sh {x}", "[x]", ["type of x is missing", "float, int"]),
         ("sh {x}", '[x]\ntype = "real"', ["type of x is 'real'", "allowed are"]),
