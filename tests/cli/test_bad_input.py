@@ -518,3 +518,30 @@ def test_a_long_temporary_path(hptune: Hptune) -> None:
     deep.mkdir()
     ended = hptune("run", model, *LIGHT, "--study", hptune.study(), TMPDIR=str(deep))
     assert ended.code == 0, ended.err
+
+
+def test_a_metric_that_no_file_can_hold_is_written_as_its_escape(cli: InProcess) -> None:
+    cli.file(
+        "model.py",
+        """
+        def objective(hp, trial):
+            trial.report(1, score=1.0, **{"\\ud801": 2.0})
+            return {"score": hp.Float("x", 0, 1), "\\ud800": 1.0}
+        """,
+    )
+    options = ("--objective", "score:max", "--trials", 1, "--executor", "joblib")
+    assert cli("run", "model.py", *options, "--study", "study").code == 0
+    for command in ("export study", "export study --format json", "show study 0"):
+        ended = cli(*command.split())
+        assert ended.code == 0, ended.err
+        assert "\\ud800" in ended.out
+    assert cli("report", "study").code == 0
+
+
+@pytest.mark.parametrize(
+    "declared", ['hp.Float("\\ud800", 0, 1)', 'hp.Choice("x", ["\\ud800", "a"])']
+)
+def test_a_hyperparameter_that_no_file_can_hold_is_refused(cli: InProcess, declared: str) -> None:
+    cli.file("model.py", f"def objective(hp, trial):\n    {declared}\n    return 1.0\n")
+    ended = cli("run", "model.py", "--trials", 1, "--executor", "joblib", "--study", "study")
+    refused(ended, cli.directory, "'.ud800' is not valid text; give another one".replace(".", "\\"))

@@ -96,8 +96,8 @@ def test_every_bad_end_has_its_reason_and_the_study_goes_on(hptune: Hptune, cli:
         "sys.exit": "sys.exit('enough')",
         "segfault": "its process crashed with SIGSEGV",
         "killed": "its process was killed by SIGKILL",
-        "nan": "value is nan",
-        "inf": "value is inf",
+        "nan": "value is nan, and a result is a finite number",
+        "inf": "value is inf, and a result is a finite number",
         "reports nan": "value is nan at step 2",
         "garbles": "it wrote to a file descriptor of hptune; a trial must only use those that it "
         "opened",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ..core.data_parallel import BatchRule, StrategyChoice
 from ..core.resources import Resources
+from ..core.spelling import plural
 from ..errors import UsageError
-from ..text import plural
 from ..user_code.model_file import Found
 from .settings import StudySettings
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from ..core.goals import Goals
 from ..core.pruner import PrunerSettings
 from ..core.space.space import SearchSpace
+from ..core.spelling import plural
 from ..errors import UsageError
 from ..pruners.registry import PRUNERS, make_pruner
 from ..samplers.auto import choose
 from ..samplers.registry import AUTO, listed
-from ..text import plural
 from ..user_code.model_file import Found, SourceKind
 from .plugins import check_own_options, find_pruner, find_sampler
 from .settings import StudySettings

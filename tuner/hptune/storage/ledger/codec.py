@@ -56,7 +56,8 @@ def decode_event(kind: str, payload: str) -> Event:
             "not have. Use the version that ran the study"
         )
     try:
-        return structured(loads(payload), _EVENT_TYPES[kind])
+        event: Event = structured(loads(payload), _EVENT_TYPES[kind])
+        return event
     except Exception as err:  # wrong types, missing keys, brackets without end, …
         raise StudyError(
             f"the study holds an event of the kind {kind!r} that cannot be read: "
@@ -184,7 +185,8 @@ _PRIMITIVES: Mapping[type, tuple[type, ...]] = {
 
 def _primitive(value: Any, declared: Any) -> Any:
     kind = next(kind for kind in _PRIMITIVES if issubclass(declared, kind))
-    if not isinstance(value, _PRIMITIVES[kind]) or isinstance(value, bool) is not (kind is bool):
+    allowed: Any = _PRIMITIVES[kind]
+    if not isinstance(value, allowed) or isinstance(value, bool) is not (kind is bool):
         raise TypeError(f"{value!r:.100} is no {kind.__name__}")
     if kind is int:
         float(value)  # raises an error if it has too many digits

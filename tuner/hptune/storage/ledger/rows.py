@@ -119,7 +119,7 @@ def _devices(placement: Placement) -> dict[str, Any]:
 
 
 def _placement(worker: str, held: Mapping[str, Any]) -> Placement:
-    found = structured({"peers": (), **held, "worker": worker}, Placement)
+    found: Placement = structured({"peers": (), **held, "worker": worker}, Placement)
     for rank in found.ranks:
         _finite(rank.gpu_share, rank.cpu_share)
     return found
@@ -165,7 +165,8 @@ def _usage(used: Sequence[Any]) -> Usage | None:
     if used[0] is None:
         return None
     _finite(*(amount for amount in used if amount is not None))
-    return structured(dict(zip(_USAGE, used, strict=True)), Usage)
+    usage: Usage = structured(dict(zip(_USAGE, used, strict=True)), Usage)
+    return usage
 
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -173,7 +174,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def _columns(kinds: str) -> tuple[tuple[str, tuple[type, ...]], ...]:
+def _columns(kinds: str) -> Sequence[tuple[str, Any]]:
     """Return the kind of each column and the types of its cells; None is one after a `?`."""
     read = [(kind.removesuffix("?"), kind.endswith("?")) for kind in kinds.split()]
     return tuple((kind, (*_TYPES[kind], *[type(None)] * may)) for kind, may in read)
@@ -186,9 +187,7 @@ _ATTEMPT_TYPES = _columns(
 _REPORT_TYPES = _columns("integer integer integer text real? time")
 
 
-def _checked(
-    row: tuple[Any, ...], columns: Sequence[tuple[str, tuple[type, ...]]]
-) -> tuple[Any, ...]:
+def _checked(row: tuple[Any, ...], columns: Sequence[tuple[str, Any]]) -> tuple[Any, ...]:
     """Return a row whose cells have the types of their columns; SQLite does not enforce them."""
     for cell, (kind, types) in zip(row, columns, strict=True):
         if not isinstance(cell, types):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...core.attempt import Halt
-from ...text import plural
+from ...core.spelling import plural
 from ..context import AttemptStopped, TrialContext
 from . import callback_state, model_state
 from .checkpoint import CheckpointMissing, Checkpoints, NoRoom
