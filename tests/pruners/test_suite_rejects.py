@@ -107,7 +107,7 @@ class LetsAllPassThatEqualTheBest(OrdersEqualsByNumber):
 
     def decide(self, trial: int) -> Decision:
         arrivals = [each.arrivals[0][1][0] for each in self._progress.values() if each.arrivals]
-        mine = self._progress[trial].arrivals if trial in self._progress else ()
+        mine = self._progress[trial].arrivals if trial in self._progress else []
         if mine and mine[0][1][0] - min(arrivals) < 1e-6:
             return Decision.CONTINUE
         return super().decide(trial)
