@@ -36,6 +36,7 @@ from .reporting.terminal.progress import Progress, RunHeader
 from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
 from .storage.replacing import replacing
+from .storage.whose import Use
 from .study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
 from .user_code.entry_points import EntryPoint, read_entry
@@ -246,6 +247,8 @@ class Tuner:
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
+        if exists:
+            directory.open(Use.RUN)
         things = self._things.values()
         with replacing(directory, CODE_AND_DATA, [thing.file(directory.path) for thing in things]):
             # A model that is resumed without data uses the code and the data that are stored.

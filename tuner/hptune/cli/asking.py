@@ -95,12 +95,13 @@ def _record_stop(study: StudyDirectory) -> None:
     from ..core.messages import FinishReason
     from ..storage.asking import new_request
     from ..storage.ledger import Ledger
+    from ..storage.whose import Use
 
     if not study.has_ledger:
         return
     with (
-        contextlib.suppress(StudyError),
-        study.acquire() as lock,
+        contextlib.suppress(StudyError, UsageError),  # another user's, whose jobs are not here
+        study.open(Use.WRITE).acquire() as lock,
         Ledger.open(study, lock=lock) as ledger,
     ):
         last = ledger.facts["ended"]

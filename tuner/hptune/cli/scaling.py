@@ -243,6 +243,7 @@ def _check_files(json_file: Path | None, output: Path | None, study: Path | None
         NoStudyError: There is no study.
     """
     from ..storage.directory import StudyDirectory
+    from ..storage.whose import Use
 
     if output is not None and output.suffix.lower() not in _FORMATS:
         raise UsageError(
@@ -258,7 +259,7 @@ def _check_files(json_file: Path | None, output: Path | None, study: Path | None
         if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
             raise UsageError(f"{file} cannot be written: permission denied")
     if study is not None:
-        StudyDirectory(study).open()
+        StudyDirectory(study).open(Use.WRITE)
 
 
 def _pythons(given: Sequence[str], compare: Sequence[str] | None) -> Mapping[str, str]:

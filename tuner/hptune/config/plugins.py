@@ -61,11 +61,15 @@ def find_cluster(settings: StudySettings) -> ClusterRow:
     Raises:
         UsageError: There is no such cluster.
     """
-    if settings.cluster == AUTO:
-        for row in CLUSTERS.built_in.values():
-            if row.chosen_by and getattr(settings, row.chosen_by):
-                return row
-    return _find(CLUSTERS, settings.cluster, settings)
+    return _chosen_cluster(settings) or _find(CLUSTERS, settings.cluster, settings)
+
+
+def _chosen_cluster(settings: StudySettings) -> ClusterRow | None:
+    """Return the cluster that one of its options chooses; None if none does."""
+    for row in CLUSTERS.built_in.values() if settings.cluster == AUTO else ():
+        if row.chosen_by and getattr(settings, row.chosen_by):
+            return row
+    return None
 
 
 def pause_text(directory: Path, stored: Mapping[str, Any]) -> str:
@@ -75,9 +79,11 @@ def pause_text(directory: Path, stored: Mapping[str, Any]) -> str:
         directory: The study's directory.
         stored: Its settings, as the ledger has them.
     """
-    cluster = find_cluster(StudySettings.from_json(stored).found_in(directory))
+    settings = StudySettings.from_json(stored)
+    # One that the study names by a file is not loaded: the study may be another user's.
+    cluster = _chosen_cluster(settings) or CLUSTERS.known(settings.cluster)
     stay = f"the workers keep their devices (`hptune stop {directory}` frees them)"
-    return f"running trials go on, and {cluster.pauses or stay}"
+    return f"running trials go on, and {(cluster and cluster.pauses) or stay}"
 
 
 def cluster_options(settings: StudySettings, row: ClusterRow) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def other_writers(found: os.stat_result) -> str:
         return "every user of this machine"
     if not found.st_mode & stat.S_IWGRP:
         return ""
-    mine = user_name(os.getuid())
+    mine = user_name(os.geteuid())
     try:
         group = grp.getgrgid(found.st_gid)
     except KeyError:
@@ -37,7 +37,7 @@ def other_writers(found: os.stat_result) -> str:
 
 def is_foreign(found: os.stat_result) -> bool:
     """Return whether a file belongs neither to this user nor to root."""
-    return found.st_uid not in (0, os.getuid())
+    return found.st_uid not in (0, os.geteuid())
 
 
 def everybody_may_write(found: os.stat_result) -> bool:

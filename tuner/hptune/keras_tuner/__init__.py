@@ -452,10 +452,12 @@ def _remove_study(path: Path) -> None:
 
     Raises:
         StudyLockedError: Another process runs it.
+        UsageError: It is another user's.
     """
     from ..storage.directory import StudyDirectory
+    from ..storage.whose import Use
 
     directory = StudyDirectory(path)
     if directory.has_ledger:
-        directory.acquire().release()
+        directory.open(Use.WRITE).acquire().release()
         shutil.rmtree(path)

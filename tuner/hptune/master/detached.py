@@ -13,6 +13,7 @@ from ..config.settings import StudySettings
 from ..errors import StudyLockedError, UsageError
 from ..registry import loaded
 from ..storage.directory import StudyDirectory
+from ..storage.whose import Use
 from ..user_code.model_file import Found, SourceKind
 from ..user_code.source_checks import check_source, check_text
 from .code_reader import read_code
@@ -84,14 +85,14 @@ def detach_again(
     from .resume_checks import Past
     from .resume_plan import ResumeRequest, check_resume, resumed_spaces
 
-    reader = LedgerReader(directory.open())
-    past = Past.read(directory, reader.facts(), reader.events())
-    request = ResumeRequest(past.settings, changes, accept_space, tries, retry_failed)
+    reader = LedgerReader(directory.open(Use.RUN))
     if owner := directory.owner():
         raise StudyLockedError(
             f"{directory} has a master already: process {owner.pid} on {owner.host}. End it first "
             f"with `hptune stop {directory}`"
         )
+    past = Past.read(directory, reader.facts(), reader.events())
+    request = ResumeRequest(past.settings, changes, accept_space, tries, retry_failed)
     check_resume(request, past)
 
     def check() -> None:

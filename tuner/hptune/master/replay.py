@@ -17,8 +17,10 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Params
 from ..errors import SpaceError
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import LedgerReader, StudyFacts, damage_errors
+from ..storage.ledger import LedgerReader, StudyFacts
+from ..storage.whose import Use
 from ..text import plural
+from .resume_checks import read_settings, replay_errors
 from .suggester import InformedSampler, sampler_maker
 
 
@@ -103,12 +105,12 @@ def replay(
 
     Raises:
         NoStudyError: There is no study.
+        UsageError: Others may have written it, and it may name plug-ins, which are loaded.
     """
-    reader = LedgerReader(directory)
-    with damage_errors(directory):
-        facts = reader.facts()
-        settings = StudySettings.from_json(facts["settings"]).found_in(directory.path)
-        search = _Search(make_sampler or _maker(settings, facts), Engine(pruner_maker(settings)))
+    reader = LedgerReader(directory.open(Use.RUN))
+    facts = reader.facts()
+    settings = read_settings(directory, facts)
+    search = _Search(make_sampler or _maker(settings, facts), Engine(pruner_maker(settings)))
     same = 0
     for event in reader.events():
         if isinstance(event, StudyOpened):
@@ -121,7 +123,7 @@ def replay(
                 if _canonical(pair[0]) != _canonical(pair[1]):
                     return Replayed(same, Difference(event.first_number + i, *pair))
                 same += 1
-        with damage_errors(directory):
+        with replay_errors(directory):
             commands = search.engine.handle(event)
         for command in commands:
             search.carry_out(command)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ..core.messages import Event, FinishReason, GrowSpace, Reported, StudyOpene
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Trial
-from ..errors import ModelFileError, UsageError
+from ..errors import HptuneError, ModelFileError, StudyError, UsageError
 from ..files.access import exists
 from ..registry import shown_name
 from ..samplers.registry import AUTO
@@ -55,11 +56,11 @@ class Past:
         """Replay the events of a ledger.
 
         Raises:
-            StudyError: The ledger is damaged.
+            StudyError: The ledger is damaged, or its events do not fit together.
         """
         settings = read_settings(directory, facts)
         past = cls(directory, facts, settings, Engine(pruner_maker(settings)))
-        with damage_errors(directory):
+        with replay_errors(directory):
             for event in events:
                 past.handle(event)
         return past
@@ -84,6 +85,26 @@ class Past:
     def suggested(self) -> int:
         """How many trials are no repeats that confirm others."""
         return sum(trial.confirms is None for trial in self.trials)
+
+
+@contextlib.contextmanager
+def replay_errors(directory: StudyDirectory) -> Iterator[None]:
+    """Turn what the engine raises at an event that it did not expect into an error of the study.
+
+    Raises:
+        StudyError: It was raised.
+    """
+    try:
+        yield
+    except HptuneError:
+        raise
+    except Exception as error:  # the engine takes the events of its own study only
+        raise StudyError(
+            f"the events of the study in {directory} do not fit together "
+            f"({type(error).__name__}: {error}). Nothing was changed. If another program or "
+            f"another hptune wrote to study.db, take a backup of it; a new study learns from the "
+            f"trials with --warm-start {directory}"
+        ) from error
 
 
 def read_settings(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:

@@ -26,6 +26,7 @@ from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
+from ..storage.whose import Use
 from ..text import duration, plural
 from ..user_code.model_file import SourceKind
 from ..worker.dask.versions import installed
@@ -162,7 +163,7 @@ def resume(
         UsageError: As for `start`.
         StudyError: The study had to stop; it can be resumed.
     """
-    directory.open()
+    directory.open(Use.RUN)
     _refuse_second_master(directory)
     # Requests are meant for this master as soon as it has the lock.
     directory.requests.skip()

@@ -30,17 +30,16 @@ from ..core.meeting import log_name
 from ..errors import NoStudyError, StudyExistsError, UsageError
 from ..files.access import exists, is_file, is_folder, whole_path
 from ..files.file_errors import storage_errors
-from ..files.ownership import everybody_may_write, is_foreign, other_writers
+from ..files.ownership import is_foreign
+from . import whose
 from .lease import LockOwner
 from .lock import MasterLock, living_owner, locks_work
 from .requests import RequestFile
+from .whose import Use
 
 _FOLDER = "studies"
 _PRIVATE = 0o700
 """Mode of a new study's directory: others who write there could run code as the user."""
-_OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
-_LOADED = ("study.db", "program.py", "objective.pkl", "data.joblib", "code", "trials")
-"""Names in the directory that decide which code runs: the ledger names the model file."""
 
 
 class StudyDirectory:
@@ -155,27 +154,7 @@ class StudyDirectory:
         Raises:
             UsageError: Every user can, or the files belong to another user.
         """
-        with storage_errors(self._path):
-            for path in (self._path, *(self._path / name for name in _LOADED)):
-                if not exists(path):
-                    continue
-                found = path.stat()
-                if who := other_writers(found):
-                    danger = (
-                        f"{who} may write to {shlex.quote(str(path))}, and so run code as you: "
-                        "code and data are loaded from it. "
-                    )
-                    if is_foreign(found):
-                        raise UsageError(
-                            f"{danger}If you trust it, copy the study: `cp -r {self} COPY`"
-                        )
-                    remedy = f"`chmod -R go-w {self}` prevents it"
-                    if everybody_may_write(found):
-                        raise UsageError(danger + remedy)
-                    return f"warning: {danger}{remedy}"
-                if path is self._path and not found.st_mode & _OTHERS_ENTER:
-                    break
-        return ""
+        return whose.check(self._path, Use.RUN)
 
     def check_place(self) -> None:
         """Check that a study can be created here, without creating anything.
@@ -270,25 +249,37 @@ class StudyDirectory:
         """Return the study that a command without DIR means.
 
         It is the working directory if that is a study, or lies in one. Otherwise it is the study in
-        `studies` that was started last; a detached one may still wait.
+        `studies` that was started last; a detached one may still wait. What others may write to is
+        passed over, and folders of other users end the search: they could have put it there.
 
         Raises:
             NoStudyError: There is none.
         """
+        here, passed = Path.cwd(), list[Path]()
         with contextlib.suppress(OSError):
-            for folder in (Path.cwd(), *Path.cwd().parents):
+            for folder in (here, *here.parents):
+                if is_foreign(folder.stat()):
+                    break
                 if is_file(folder / "study.db"):
-                    return cls(folder)
+                    if whose.is_mine(folder):
+                        return cls(folder)
+                    passed.append(folder)
         started: list[tuple[float, Path]] = []
+        studies = Path(_FOLDER)
         with contextlib.suppress(OSError):
-            for path in Path(_FOLDER).iterdir():
+            for path in () if is_foreign(studies.stat()) else studies.iterdir():
                 with contextlib.suppress(OSError):  # another user's, which may not be read
                     # No master changes its lock file after the study is created.
                     mark = "lock" if exists(path / "study.db") else "jobs/master.sbatch"
-                    started.append(((path / mark).stat().st_mtime, path))
+                    begun = (path / mark).stat().st_mtime
+                    if whose.is_mine(path):
+                        started.append((begun, path))
+                    else:
+                        passed.append(path)
         if not started:
             raise NoStudyError(
-                f"no study is named, and {Path.cwd() / _FOLDER} has none; name its directory, or "
+                f"no study is named, and {here / _FOLDER} has none"
+                f"{whose.why_passed(passed)}; name its directory, or "
                 "change to that directory, or to the one where `hptune run` was started"
             )
         return cls(max(started)[1])
@@ -340,19 +331,24 @@ class StudyDirectory:
                     folder.rmdir()
         self.give_up()
 
-    def open(self, otherwise: str = "") -> Self:
-        """Check that there is a study here, and return this object.
+    def open(self, use: Use = Use.READ, *, otherwise: str = "") -> Self:
+        """Check that there is a study here that this user may use so, and return this object.
+
+        All commands and classes open a study by this method, before anything else.
 
         Args:
+            use: What it is opened for.
             otherwise: A sentence on what to do where no study was begun, for the message; empty to
                 say how to start one.
 
         Raises:
             NoStudyError: There is none.
+            UsageError: It is open to others in a way that forbids this use (see `whose`).
             StorageFullError: The directory may not be read.
         """
         with storage_errors(self._path):
             if is_file(self.database):
+                whose.check(self._path, use)
                 return self
             if not exists(self._path):
                 found = "there is no such directory"

@@ -11,6 +11,7 @@ from ..errors import StudyLockedError, UsageError
 from .asking import ask, check_exists, new_request
 from .directory import StudyDirectory
 from .ledger import Ledger, LedgerReader
+from .whose import Use
 
 _MOST_CHARACTERS = 10_000
 """Longest note."""
@@ -31,7 +32,8 @@ def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool
         tool: What the user writes with, such as "hptune note".
 
     Raises:
-        UsageError: There is no such trial, nothing is to be written, or a tag is no word.
+        UsageError: There is no such trial, nothing is to be written, a tag is no word, or the study
+            does not run and is not this user's (see `whose`).
         StudyError: The study's master did not answer.
         StorageFullError: This user may not write to the study.
     """
@@ -49,6 +51,8 @@ def write_note(directory: StudyDirectory, note: Note, *, trial: int | None, tool
     give_up_at = time.monotonic() + _OTHERS_SECONDS
     while True:
         try:
+            if directory.owner() is None:  # who has the lock may write, whoever asks
+                directory.open(Use.WRITE)
             with directory.acquire() as lock, Ledger.open(directory, lock=lock) as ledger:
                 asked = new_request(UserAction.NOTE, tool=tool)
                 at, action = time.time(), UserAction.NOTE
