@@ -24,7 +24,7 @@ from wings import WINGS, may_import, wing
 PACKAGE = Path(hptune.__file__).parent
 JOBQUEUE = Path(hptune_jobqueue.__file__).parent
 TOP_MODULES = {
-    "__init__", "__main__", "dashboard", "errors", "registry", "study", "text",
+    "__init__", "__main__", "dashboard", "errors", "registry", "study", "study_view", "text",
     "tuner",
 }  # fmt: skip
 

@@ -128,16 +128,16 @@ def _live(study: Reports, jobs: JobsText) -> LiveStudy:
     directory = StudyDirectory(study.directory)
     reader = LedgerReader(directory)
     first = study.goal.metric
-    followed = {first: FollowedReports(reader, first)}
+    followed = {first: FollowedReports(first)}
     rows = TrialRows()
 
     def reports(metric: str, trial: int | None) -> Sequence[ReportedValue]:
         if trial is not None:
             return reader.reports(trial)
-        return followed.setdefault(metric, FollowedReports(reader, metric)).rows()
+        return followed.setdefault(metric, FollowedReports(metric)).rows(reader)
 
     return LiveStudy(
-        read=lambda: study.report(known=reports(first, None), rows=rows),
+        read=lambda: study.report(known=followed[first], rows=rows),
         version=reader.event_count,
         log=lambda trial, start: follow_log(directory.log(trial), start),
         reports=reports,

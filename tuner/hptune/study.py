@@ -8,24 +8,20 @@ import os
 import shlex
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .config.objectives import goals_of
-from .config.reference import given_options, in_python
-from .config.resolved import known_rungs, possible_trials
-from .config.settings import StudySettings
+from .config.reference import given_options
 from .core.attempt import ReportedValue
 from .core.goals import Goals
-from .core.messages import Finish, FinishReason
+from .core.ranking import Ranking
 from .core.space.space import SearchSpace
 from .core.trial import Goal, Trial, TrialState
 from .core.user_requests import Note
 from .errors import HptuneError, StudyError, UsageError
 from .files.access import whole_path
-from .registry import shown_name
 from .reporting.exports.exports import Exports
 from .reporting.exports.source import ExportedStudy
 from .reporting.html.reports import Reports
@@ -33,10 +29,12 @@ from .reporting.html.trials import StudyTrials
 from .reporting.results.best import best_line
 from .reporting.results.listing import ListedStudy
 from .reporting.results.trials import ranked
-from .reporting.results.view import TO_CONTINUE, StudyView
+from .reporting.results.view import StudyView
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory
-from .storage.ledger import LedgerReader, damage_errors
+from .storage.ledger import FollowedReports, LedgerReader
+from .storage.whose import Use
+from .study_view import ViewReading, goals_in, settings_of, space_of
 from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
 from .user_code.code_copy import as_trained
@@ -45,6 +43,9 @@ from .user_code.model_file import SourceKind
 if TYPE_CHECKING:
     from .dashboard import Dashboard
     from .reporting.html.report import Setup
+
+
+_Found = TypeVar("_Found")
 
 
 class Study(Reports, Exports):
@@ -67,10 +68,22 @@ class Study(Reports, Exports):
         NoStudyError: The directory holds no study.
     """
 
-    def __init__(self, directory: str | os.PathLike[str] | StudyDirectory) -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | StudyDirectory,
+        *,
+        _reader: LedgerReader | None = None,
+    ) -> None:
         given = directory if isinstance(directory, StudyDirectory) else StudyDirectory(directory)
-        self._directory = given.open()
-        self._reader = LedgerReader(self._directory)
+        self._directory = given
+        self._reader = _reader or LedgerReader(self._directory)
+
+    def read(self, what: Callable[[Study], _Found]) -> _Found:
+        """Return what a function reads with the study that it is given, of one state of the study.
+
+        A study that runs changes between two reads of it, but not within this call.
+        """
+        return self._reader.snapshot(lambda now: what(Study(self._directory, _reader=now)))
 
     def __repr__(self) -> str:
         shown = f"Study('{self._directory}')"
@@ -87,7 +100,7 @@ class Study(Reports, Exports):
     def _repr_html_(self) -> str:
         from .reporting.html.card import card
 
-        return card(self.study_trials(()), now=time.time())
+        return card(self._study_trials(lambda _: ()), now=time.time())
 
     @property
     def directory(self) -> Path:
@@ -97,8 +110,7 @@ class Study(Reports, Exports):
     @cached_property
     def goals(self) -> Goals:
         """The study's objectives and constraints."""
-        with damage_errors(self._directory):
-            return goals_of(self._reader.facts())
+        return goals_in(self._directory, self._reader.facts())
 
     @property
     def goal(self) -> Goal:
@@ -108,13 +120,16 @@ class Study(Reports, Exports):
     @property
     def space(self) -> SearchSpace:
         """The search space, with the hyperparameters that trials have declared so far."""
-        with damage_errors(self._directory):
-            return SearchSpace.from_json(self._reader.facts()["space"])
+        return space_of(self._directory, self._reader.facts())
 
     @property
     def trials(self) -> list[Trial]:
         """All trials, in the order of their numbers."""
-        return [self.goals.judged(trial) for trial in self._reader.trials()]
+        return self._judged(self._reader.trials())
+
+    def _judged(self, trials: Sequence[Trial]) -> list[Trial]:
+        goals = self.goals
+        return [goals.judged(trial) for trial in trials]
 
     def trial(self, number: int) -> Trial:
         """Return one trial.
@@ -155,7 +170,7 @@ class Study(Reports, Exports):
         No other trial is better than one of these in one objective and as good in all others. With
         one objective, the front is the best trial.
         """
-        return list(self.view().front)
+        return list(self._best())
 
     @property
     def best_trial(self) -> Trial:
@@ -164,13 +179,17 @@ class Study(Reports, Exports):
         Raises:
             StudyError: No trial is complete.
         """
-        best = self.view().best
-        if best is None:
+        best = self._best()
+        if not best:
             raise StudyError(
                 f"no trial of {self._directory} is complete yet; see `hptune status "
                 f"{self._directory}`."
             )
-        return best
+        return best[0]
+
+    def _best(self) -> tuple[Trial, ...]:
+        trials, attempts = self._reader.snapshot(lambda now: (now.trials(), now.attempts()))
+        return Ranking.of(self.goals, self._judged(trials), attempts).best
 
     @property
     def best_hyperparameters(self) -> ChosenHyperparameters:
@@ -178,8 +197,8 @@ class Study(Reports, Exports):
 
         `build_model(study.best_hyperparameters)` builds the best model, to be trained again.
         """
-        params = dict(self.best_trial.params)
-        return ChosenHyperparameters.of(self._reader.facts()["space"], params)
+        best, space = self.read(lambda now: (now.best_trial, now.space))
+        return ChosenHyperparameters.of(space.to_json(), dict(best.params))
 
     @property
     def model_path(self) -> Path | None:
@@ -199,6 +218,7 @@ class Study(Reports, Exports):
         Raises:
             StudyError: There is no Keras model, or it cannot be loaded.
         """
+        self._directory.open(Use.RUN)
         files = StudyFiles(self._directory, self.goals)
         path = files.model_path(number)
         of = files.best_number() if number is None else number
@@ -229,12 +249,13 @@ class Study(Reports, Exports):
         Raises:
             StudyError: It is not kept.
         """
+        self._directory.open(Use.RUN)
         kept = StudyFiles(self._directory, self.goals).models()
         return self._load(kept.get(number, self._directory.trial(number)), number)
 
     def _load(self, path: Path, number: int) -> Any:
         facts = self._reader.facts()
-        settings = StudySettings.from_json(facts["settings"]).found_in(self._directory.path)
+        settings = settings_of(self._directory, facts).found_in(self._directory.path)
         source, warning = as_trained(settings.source, self._directory.path)
         if warning:
             warnings.warn(warning, stacklevel=3)
@@ -302,19 +323,31 @@ class Study(Reports, Exports):
 
     # --- for figures, reports and exports -----------------------------------------------------
 
-    def study_trials(self, known: Sequence[ReportedValue] | None = None) -> StudyTrials:
+    def study_trials(self, known: FollowedReports | None = None) -> StudyTrials:
         """Return the trials as the figures need them.
 
         Args:
-            known: The reports of the first objective; None to read all reports.
+            known: The reports of the first objective that were read before; None to read all.
         """
-        space = SearchSpace.from_json(self._reader.facts()["space"])
-        return StudyTrials(self.view(), space, self._reader.reports() if known is None else known)
+        return self._study_trials(LedgerReader.reports if known is None else known.rows)
+
+    def _study_trials(
+        self, reports: Callable[[LedgerReader], Sequence[ReportedValue]]
+    ) -> StudyTrials:
+        reading = self._view_reading()
+
+        def trials(now: LedgerReader) -> StudyTrials:
+            space = space_of(self._directory, now.facts())
+            return StudyTrials(reading.view(now), space, reports(now))
+
+        return self._reader.snapshot(trials)
 
     def exported(self) -> ExportedStudy:
         """Return the study as the exports need it."""
-        facts = self._reader.facts()
-        view = self.view()
+        reading = self._view_reading()
+        facts, view, reports = self._reader.snapshot(
+            lambda now: (now.facts(), reading.view(now), now.reports())
+        )
         known = {
             "hptune version": facts["hptune_version"],
             "hptune search": view.search,
@@ -323,8 +356,8 @@ class Study(Reports, Exports):
         }
         return ExportedStudy(
             view,
-            SearchSpace.from_json(facts["space"]),
-            self._reader.reports(),
+            space_of(self._directory, facts),
+            reports,
             identity=f"{facts['created_at']!r} {facts['seed']}",
             facts=known,
         )
@@ -334,8 +367,8 @@ class Study(Reports, Exports):
         from .reporting.html.report import Setup
         from .scaling.page import kept_panel
 
-        facts = self._reader.facts()
-        settings = StudySettings.from_json(facts["settings"])
+        facts, requests = self._reader.snapshot(lambda now: (now.facts(), now.user_requests()))
+        settings = settings_of(self._directory, facts)
         given = given_options(settings)
         without_seed = [pair for pair in given if pair[0] != "--seed"]
         seeded = [*without_seed, ("--seed", str(facts["seed"]))]
@@ -356,79 +389,18 @@ class Study(Reports, Exports):
             ],
             run_one=run_one,
             scaling=lambda: kept_panel(self._directory.path),
-            requests=[e for e in self._reader.user_requests() if e.note is None],
+            requests=[each for each in requests if each.note is None],
         )
 
     # --- for the command line ---------------------------------------------------------------
 
     def view(self) -> StudyView:
         """Return the data that texts and tables about the study are made from."""
-        with damage_errors(self._directory):
-            return self._view()
+        reading = self._view_reading()
+        return self._reader.snapshot(reading.view)
 
-    def _view(self) -> StudyView:
-        facts = self._reader.facts()
-        settings = StudySettings.from_json(facts["settings"])
-        files = StudyFiles(self._directory, self.goals)
-        tried = facts.get("model_loader") or {"trial": None, "loader": "study"}
-        master = self._directory.owner()
-        run = self._reader.run_state()
-        listed, space = self.trials, SearchSpace.from_json(facts["space"])
-        rungs = known_rungs(settings, facts["epochs"], self.goals)
-        return StudyView(
-            directory=str(self._directory.path),
-            search=shown_name(settings.search),
-            goals=self.goals,
-            budget_trials=_total(settings.budget_trials, listed),
-            trials=listed,
-            attempts=self._reader.attempts(),
-            latest=self._reader.last_reports(TO_CONTINUE),
-            master=master,
-            epochs=facts["epochs"],
-            models={number: str(path) for number, path in files.models().items()},
-            possible_trials=possible_trials(settings, space),
-            space=space,
-            device_budget=settings.device_budget,
-            timeout_seconds=settings.timeout_seconds or None,
-            last_finish=_last_finish(facts["ended"]),
-            model_loader=tried["loader"] if tried["trial"] == files.best_number() else "study",
-            workers=None if master is None else run.workers,
-            is_measuring=master is not None and bool(facts.get("measuring")),
-            paused_by="" if master is None else run.paused_by,
-            notes=run.notes,
-            run_seconds=run.run_seconds,
-            last_event_at=run.last_event_at,
-            worded=in_python if settings.source.kind is SourceKind.PICKLE else str,
-            created_at=float(facts["created_at"]),
-            carrier=facts.get("carrier", ""),
-            rungs=rungs,
-            at_rungs=self._at_rungs(rungs),
-            last_values=self._last_values(listed),
-        )
-
-    def _last_values(self, listed: Sequence[Trial]) -> dict[int, list[float]]:
-        """Return the last values of the trials that `advice` compares, by number."""
-        from .reporting.results.advice import COMPARED, LAST_VALUES, leading
-
-        if len(self.goals.objectives) > 1:
-            return {}
-        metric = self.goals.goal.metric
-        found = {}
-        for trial in leading(listed, self.goals.goal.direction)[:COMPARED]:
-            rows = [row for row in self._reader.reports(trial.number) if row.metric == metric]
-            by_step = {row.step: row.value for row in rows}  # a later attempt repeats steps
-            found[trial.number] = [by_step[step] for step in sorted(by_step)[-LAST_VALUES:]]
-        return found
-
-    def _at_rungs(self, rungs: Sequence[int]) -> dict[int, dict[int, float]]:
-        if len(self.goals.objectives) > 1:
-            return {}
-        found = {}
-        for rung in rungs:
-            found[rung] = self._reader.best_by(rung, goal=self.goals.goal)
-            if not found[rung]:
-                break
-        return found
+    def _view_reading(self) -> ViewReading:
+        return ViewReading(self._directory, self.goals)
 
     @property
     def best_fault(self) -> str:
@@ -436,11 +408,10 @@ class Study(Reports, Exports):
 
         Not known while a master runs the study, because it may be replacing them.
         """
-        view = self.view()
-        if view.master is not None:
+        if self._directory.owner() is not None:
             return ""
         files = StudyFiles(self._directory, self.goals)
-        return next(filter(None, (files.fault(trial.number) for trial in view.front)), "")
+        return next(filter(None, (files.fault(trial.number) for trial in self._best())), "")
 
     def reports(self, number: int | None = None) -> list[ReportedValue]:
         """Return what a trial reported, in all its attempts; for None, what all trials did."""
@@ -483,13 +454,3 @@ def find_directories(folder: str | os.PathLike[str]) -> list[Path]:
             folders.clear()
         folders[:] = [each for each in folders if not each.startswith(".")]
     return found
-
-
-def _total(budget: int | None, listed: Sequence[Trial]) -> int | None:
-    """Return the number of trials to suggest, which those that users added may exceed."""
-    searched = sum(trial.confirms is None for trial in listed)
-    return None if budget is None else max(budget, searched)
-
-
-def _last_finish(ended: Mapping[str, str] | None) -> Finish | None:
-    return None if not ended else Finish(FinishReason(ended["finish_reason"]), ended["reason"])

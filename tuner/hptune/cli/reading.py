@@ -29,6 +29,8 @@ from .output import echo, output_errors, terminal_width
 
 if TYPE_CHECKING:
     from ..clusters.slurm_master import MasterJob
+    from ..core.attempt import ReportedValue
+    from ..core.trial import Trial
     from ..reporting.results.view import StudyView
     from ..reporting.terminal.watch import Watched
     from ..storage.directory import StudyDirectory
@@ -171,8 +173,8 @@ def best(directory: Path, as_json: bool) -> None:
     from ..study import Study
 
     study = Study(directory)
-    _ = study.best_trial  # raises a StudyError if there is none
-    view, fault = study.view(), study.best_fault
+    _, view = study.read(lambda now: (now.best_trial, now.view()))
+    fault = study.best_fault
     echo(best_json(view) | {"fault": fault or None} if as_json else best_text(view))
     if fault:
         raise StudyError(fault)
@@ -235,14 +237,18 @@ def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
     from ..reporting.results.trials import trial_details, trial_text
 
     study, chosen = _study_and_number(where, number)
-    view, trial, reports = study.view(), study.trial(chosen), study.reports(chosen)
+
+    def read(now: Study) -> tuple[Trial, StudyView, list[ReportedValue], list[ReportedValue]]:
+        trial = now.trial(chosen)
+        asks_why = trial.state is TrialState.PRUNED and not as_json
+        return trial, now.view(), now.reports(chosen), now.reports() if asks_why else []
+
+    trial, view, reports, others = study.read(read)
     log_file = study.log_path(chosen)
     if as_json:
         echo(trial_details(view, trial, reports, log=log_file))
         return
-    why = ""
-    if trial.state is TrialState.PRUNED:
-        why = why_stopped(view, study.reports()).get(chosen, "")
+    why = why_stopped(view, others).get(chosen, "") if others else ""
     now, width = time.time(), terminal_width()
     shown = trial_text(view, trial, reports, log=log_file, now=now, width=width, why_stopped=why)
     echo(shown)

@@ -151,7 +151,7 @@ def _sqlite(name: str, folder: Path) -> Finding:
     except StudyLockedError as error:
         return failed(name, error.message, "see locks above")
     began = time.monotonic()
-    with contextlib.closing(connect(path, locks_work=are_shared, create=True)) as one:
+    with contextlib.closing(connect(path, locks_work=are_shared, mode="rwc")) as one:
         one.execute("CREATE TABLE notes (n INTEGER)")
         for number in range(10):
             one.execute("BEGIN IMMEDIATE")

@@ -79,14 +79,15 @@ def open_plain(path: Path, flags: int) -> int:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise
-        raise _not_plain(path) from error
+        raise not_plain(path) from error
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise _not_plain(path)
+        raise not_plain(path)
     return file
 
 
-def _not_plain(path: Path) -> NotAFileError:
+def not_plain(path: Path) -> NotAFileError:
+    """Return the error for something else where hptune has a file."""
     return NotAFileError(
         f"{shlex.quote(str(path))} is a link, a pipe or a directory, where hptune has a file; "
         "remove it, or use another directory"

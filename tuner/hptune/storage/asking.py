@@ -124,7 +124,8 @@ def check(
     if action is UserAction.STOP_TRIAL:
         check_not_over(trial, reader.trials())
     elif action is UserAction.ADD:
-        new_trials(points, SearchSpace.from_json(reader.facts()["space"]), reader.trials())
+        facts, trials = reader.snapshot(lambda now: (now.facts(), now.trials()))
+        new_trials(points, SearchSpace.from_json(facts["space"]), trials)
 
 
 _NOT_RUNNING = {

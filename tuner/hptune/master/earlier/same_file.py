@@ -22,10 +22,10 @@ def notes_on_last_study(studies: Sequence[StudyDirectory], model_file: str) -> l
     for earlier in studies:
         # One that cannot be read, such as of another format, is passed over.
         with contextlib.suppress(HptuneError, OSError):
-            ledger = LedgerReader(earlier)
-            if ledger.facts()["settings"]["source"]["path"] != model_file:
+            facts, trials = LedgerReader(earlier).snapshot(lambda now: (now.facts(), now.trials()))
+            if facts["settings"]["source"]["path"] != model_file:
                 continue
-            complete = sum(trial.state is TrialState.COMPLETE for trial in ledger.trials())
+            complete = sum(trial.state is TrialState.COMPLETE for trial in trials)
             if complete:
                 results = f"{text.plural(complete, 'complete trial')} of this model file"
                 return [f"{earlier} has {results}; --warm-start {earlier} would learn from them"]

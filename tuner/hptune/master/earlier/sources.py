@@ -77,7 +77,7 @@ def read_sources(
 def _read_study(directory: StudyDirectory) -> FoundTrials:
     """Return the complete trials of a study of hptune; it may still be running."""
     reader = LedgerReader(directory)
-    facts, trials = reader.facts(), reader.trials()
+    facts, trials = reader.snapshot(lambda now: (now.facts(), now.trials()))
     complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     with damage_errors(directory):
         objective = goals_of(facts).goal

@@ -6,9 +6,9 @@ import html
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ...errors import StudyError, UsageError
 from ...storage.output_files import write_output
@@ -16,10 +16,13 @@ from .panel import Panel
 from .trials import Shown, StudyTrials
 
 if TYPE_CHECKING:
-    from ...core.attempt import ReportedValue
     from ...core.trial import Goal
+    from ...storage.ledger import FollowedReports
     from .page_data import TrialRows
     from .report import ReportContents, Setup
+
+
+_Found = TypeVar("_Found")
 
 
 class Plot:
@@ -81,12 +84,16 @@ class Reports(ABC):
         """The first objective, with its direction."""
 
     @abstractmethod
-    def study_trials(self, known: Sequence[ReportedValue] | None = None) -> StudyTrials:
+    def study_trials(self, known: FollowedReports | None = None) -> StudyTrials:
         """Return the trials as the figures need them.
 
         Args:
-            known: The reports of the first objective; None to read all reports.
+            known: The reports of the first objective that were read before; None to read all.
         """
+
+    @abstractmethod
+    def read(self, what: Callable[[Self], _Found]) -> _Found:
+        """Return what a function reads, of one state of the study."""
 
     def plot_history(self, *, complete_only: bool = False) -> Plot:
         """Return the value of each trial, and the best one so far."""
@@ -141,32 +148,36 @@ class Reports(ABC):
     def report(
         self,
         *,
-        known: Sequence[ReportedValue] | None = None,
+        known: FollowedReports | None = None,
         rows: TrialRows | None = None,
     ) -> ReportContents:
         """Return the contents of the report: figures, tables and words, as the study stands now.
 
-        With `known`, the reports of the first objective, the reports are not read; `rows` has the
-        trials of an earlier report.
+        With `known`, only later reports of the first objective are read; `rows` has the trials of
+        an earlier report.
         """
         from .report import make_report
 
-        return make_report(self.study_trials(known), self.setup(), now=time.time(), rows=rows)
+        trials, setup = self._contents(known)
+        return make_report(trials, setup, now=time.time(), rows=rows)
+
+    def _contents(self, known: FollowedReports | None = None) -> tuple[StudyTrials, Setup]:
+        return self.read(lambda now: (now.study_trials(known), now.setup()))
 
     def report_markdown(self) -> str:
         """Return the report in short as Markdown: the best trials, what matters, what was asked."""
         from .markdown import report_markdown
 
-        return report_markdown(self.study_trials(), self.setup(), now=time.time())
+        return report_markdown(*self._contents(), now=time.time())
 
     def _plot(self, name: str, none: str, *, complete_only: bool = False) -> Plot:
         """Return the figures of a section of the report; `none` says when there are none."""
         from .page_data import TrialRows, facts_of
         from .report import sections
 
-        trials, now = self.study_trials(), time.time()
+        (trials, setup), now = self._contents(), time.time()
         shown = Shown.COMPLETE if complete_only else Shown.ALL
-        found = {section.name: section for section in sections(trials, self.setup(), now)}[name]
+        found = {section.name: section for section in sections(trials, setup, now)}[name]
         panel = found.make()
         if panel is None or not panel.figures or (complete_only and not trials.of(shown)):
             raise StudyError(f"there is nothing to plot: {none}")

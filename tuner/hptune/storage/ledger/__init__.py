@@ -6,7 +6,7 @@ Offers: `Ledger` (the only writer), `LedgerReader`, `FollowedReports`, `StudyFac
 May import: `errors`, `core`, `files`, `storage`.
 """
 
-from .database import damage_errors
+from .errors import damage_errors
 from .facts import StudyFacts
 from .reader import FollowedReports, LedgerReader
 from .writer import Ledger

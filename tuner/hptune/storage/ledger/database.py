@@ -1,4 +1,4 @@
-"""The ledger's SQLite file: its tables, its settings and its errors.
+"""The ledger's SQLite file: its tables, its settings, and the checks before it is used.
 
 The settings are safe on NFS and Lustre: a rollback journal, because the write-ahead log needs
 memory shared by all readers; no memory mapping; every commit on disk, including the removal of the
@@ -13,6 +13,7 @@ import contextlib
 import os
 import shlex
 import sqlite3
+import stat
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -20,17 +21,16 @@ from typing import cast
 
 from ...core.messages import Event
 from ...errors import StudyError
-from ...files.access import exists
-from ...files.file_errors import is_removed, removed, storage_full
+from ...files.access import exists, not_plain, open_plain
+from ...files.file_errors import storage_errors
 from ..directory import StudyDirectory
+from ..whose import is_mine
 from .codec import decode_event, loads
+from .errors import BUSY_SECONDS, damage_errors, damaged, dot_lock, sqlite_errors
 from .facts import StudyFacts
 
 FORMAT = 3
 """The number of this ledger format. A study of any other format is refused."""
-
-BUSY_SECONDS = 30.0
-"""Seconds to wait for another process that reads or writes the file."""
 
 DEAD_DOT_LOCK_SECONDS = 10.0
 """Seconds after which an unchanged lock directory belongs to a killed process.
@@ -40,6 +40,18 @@ A reader holds it for some milliseconds.
 
 _EVENTS_PER_READ = 2_000
 """Events in one read transaction: some 10 ms, during which the master cannot commit."""
+
+_MOST_BYTES_OF_A_CELL = 200_000_000
+"""Longest text that is read. A file of some bytes could claim one of a gigabyte."""
+
+_MOST_COPIED_BYTES = 1 << 30
+"""Largest file that is copied into memory."""
+
+_BESIDE = ("-journal", "-wal", "-shm")
+"""Endings of the files that SQLite opens beside a database."""
+
+_SUPER_JOURNAL_ENDS = bytes.fromhex("d9d505f920a163d7")
+"""Last bytes of a journal that names a super-journal."""
 
 _SCHEMA = """
 CREATE TABLE study (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -62,18 +74,20 @@ CREATE TABLE events (
 """
 
 
-def connect(path: Path, *, locks_work: bool, create: bool = False) -> sqlite3.Connection:
+def connect(path: Path, *, locks_work: bool, mode: str = "rw") -> sqlite3.Connection:
     """Open a database file with hptune's settings.
 
     Args:
         path: The file.
         locks_work: Whether its file system has POSIX locks.
-        create: Whether to create the file if it does not exist.
+        mode: "ro" to change nothing, "rw", or "rwc" to create the file if it does not exist.
 
     Raises:
+        StudyError: SQLite would open or delete what is no file of hptune's.
         sqlite3.Error: It cannot be opened; wrap the call in `sqlite_errors`.
     """
-    options = f"mode={'rwc' if create else 'rw'}"
+    _check_files(path)
+    options = f"mode={mode}"
     if not locks_work:
         options += "&vfs=unix-dotfile"
     # isolation_level=None: no implicit transactions; each is begun and ended by a statement.
@@ -81,14 +95,61 @@ def connect(path: Path, *, locks_work: bool, create: bool = False) -> sqlite3.Co
         f"{path.as_uri()}?{options}", uri=True, timeout=BUSY_SECONDS, isolation_level=None
     )
     try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES_OF_A_CELL)
         # EXTRA also syncs the removal of the journal. Without it, a power cut right after a commit
         # could bring the journal back, which would undo the commit.
-        for setting in ("synchronous=EXTRA", "mmap_size=0", "temp_store=MEMORY"):
+        for setting in (
+            *("synchronous=EXTRA", "mmap_size=0", "temp_store=MEMORY"),
+            *("trusted_schema=OFF", "cell_size_check=ON"),
+        ):
             connection.execute(f"PRAGMA {setting}")
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _check_files(database: Path) -> None:
+    """Check the database and the files beside it that SQLite opens by their names.
+
+    A journal may name a super-journal, which SQLite deletes when it has undone the commit: any file
+    of this user's, if somebody else wrote the journal. hptune writes none, as it attaches nothing.
+    """
+    for path in (database, *(database.with_name(database.name + each) for each in _BESIDE)):
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(mode):
+            raise not_plain(path)
+        if path.name.endswith(("-wal", "-shm")):
+            raise _write_ahead(database)
+        if path != database and _ending(path) == _SUPER_JOURNAL_ENDS:
+            raise StudyError(
+                f"{shlex.quote(str(path))} names another file, which SQLite would delete; a "
+                "journal of hptune names none. Somebody else wrote it: delete it, and do not trust "
+                "the study"
+            )
+
+
+def _ending(path: Path) -> bytes:
+    """Return a journal's last 8 bytes."""
+    with contextlib.suppress(FileNotFoundError):  # the commit was completed
+        file = open_plain(path, os.O_RDONLY)
+        try:
+            return os.pread(file, 8, max(0, os.fstat(file).st_size - 8))
+        finally:
+            os.close(file)
+    return b""
+
+
+def _write_ahead(database: Path) -> StudyError:
+    place = shlex.quote(str(database))
+    return StudyError(
+        f"{place} has a write-ahead log, which hptune does not use, and which fails on network "
+        f"file systems. Another program changed that: end it, then "
+        f"`sqlite3 {place} 'PRAGMA journal_mode=DELETE'`"
+    )
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -100,10 +161,35 @@ def create_tables(connection: sqlite3.Connection) -> None:
 def check_format(connection: sqlite3.Connection, directory: StudyDirectory) -> None:
     """Check that the database is a study of this version's format.
 
+    Its tables must be those of `create_tables`: a view in the place of one could have no end.
+
     Raises:
         StudyError: It is no study, or of another format.
     """
-    facts = read_facts(connection)
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    for kind, name, sql in rows:
+        if kind not in ("table", "index") or str(sql).startswith("CREATE VIRTUAL"):
+            raise damaged(directory, f"it has the {kind} {name}, and hptune makes none")
+    if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
+        raise _write_ahead(directory.database)
+    made = {_plain(str(sql)) for _, _, sql in rows}
+    tables = [_plain(each) for each in _SCHEMA.split(";") if each.strip()]
+    missing = [each for each in tables if each not in made]
+    if tables[0] not in missing:
+        _check_version(connection, directory)
+    for each in missing:
+        raise damaged(directory, f"its {' '.join(each.split()[1:3])} is not as hptune makes it")
+
+
+def _plain(sql: str) -> str:
+    return " ".join(sql.split())
+
+
+def _check_version(connection: sqlite3.Connection, directory: StudyDirectory) -> None:
+    query = "SELECT key, value FROM study WHERE key IN ('format', 'hptune_version')"
+    rows = connection.execute(query).fetchall()
+    with damage_errors(directory):
+        facts = {key: loads(value) for key, value in rows}
     if (found := facts.get("format")) != FORMAT:
         writer = f"hptune {facts.get('hptune_version', 'of another version')}"
         if found == 1:
@@ -115,9 +201,61 @@ def check_format(connection: sqlite3.Connection, directory: StudyDirectory) -> N
         )
 
 
-def dot_lock(database: Path) -> Path:
-    """Return the directory by which SQLite locks a file where there are no POSIX locks."""
-    return database.with_name(f"{database.name}.lock")
+@contextlib.contextmanager
+def read_transaction(directory: StudyDirectory) -> Iterator[sqlite3.Connection]:
+    """Open a study's ledger and begin a transaction in which its contents do not change.
+
+    The file is opened for writing only where nobody else may write, and then only because the first
+    reader after a master's death in the middle of a write undoes that write.
+
+    Raises:
+        StudyError: It is damaged, of another format, or kept locked by another program.
+        StorageFullError: It may not be read; or an incomplete write must be undone, and this
+            process may not write.
+    """
+    with storage_errors(directory.path), sqlite_errors(directory):
+        mode = "rw" if is_mine(directory.path) else "ro"
+        locks_work = directory.locks_work()
+        connection = connect(directory.database, locks_work=locks_work, mode=mode)
+        with contextlib.closing(connection):
+            connection.execute("PRAGMA query_only=ON")
+            connection.execute("BEGIN")
+            check_format(connection, directory)
+            yield connection
+
+
+@contextlib.contextmanager
+def one_state(directory: StudyDirectory) -> Iterator[sqlite3.Connection]:
+    """Return a connection to the contents that a ledger has now, for more than one read.
+
+    They are copied into memory, so that the master waits for the copy only, and not for what is
+    computed from it: of 20,000 trials, some 50 milliseconds instead of seconds.
+
+    Raises:
+        StudyError, StorageFullError: As for `read_transaction`.
+    """
+    with contextlib.ExitStack() as stack:
+        with read_transaction(directory) as ledger:
+            if directory.database.stat().st_size > _MOST_COPIED_BYTES:
+                yield ledger
+                return
+            copied = sqlite3.connect(":memory:", isolation_level=None)
+            stack.enter_context(contextlib.closing(copied))
+            ledger.backup(copied)
+        stack.enter_context(sqlite_errors(directory))
+        yield copied
+
+
+def check_pages(connection: sqlite3.Connection, directory: StudyDirectory) -> None:
+    """Check the pages of a file that others may have written: they could lead in circles.
+
+    Raises:
+        StudyError: It is damaged.
+    """
+    if not is_mine(directory.path):
+        ((found,),) = connection.execute("PRAGMA quick_check(1)").fetchall()
+        if found != "ok":
+            raise damaged(directory, found)
 
 
 def remove_dead_dot_lock(database: Path) -> None:
@@ -146,8 +284,10 @@ def undo_unfinished_commit(database: Path) -> None:
     master may call this.
 
     Raises:
+        StudyError: As for `connect`.
         sqlite3.Error: It cannot be undone; wrap the call in `sqlite_errors`.
     """
+    _check_files(database)
     if not exists(database.with_name(f"{database.name}-journal")):
         return
     while True:
@@ -164,101 +304,6 @@ def undo_unfinished_commit(database: Path) -> None:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     finally:
         dot_lock(database).rmdir()
-
-
-@contextlib.contextmanager
-def damage_errors(directory: StudyDirectory) -> Iterator[None]:
-    """Turn what the contents of a damaged or edited ledger raise into one error.
-
-    For code that only reads the contents and decodes them, whatever that raises.
-
-    Raises:
-        StudyError: The contents are damaged.
-    """
-    try:
-        yield
-    except (StudyError, OSError):
-        raise
-    except Exception as err:  # wrong types, missing keys, values that are not allowed, …
-        raise damaged(directory, f"{type(err).__name__}: {err}") from err
-
-
-def damaged(directory: StudyDirectory, found: str) -> StudyError:
-    """Return the error for a file whose contents cannot be read."""
-    return StudyError(
-        f"the file study.db in {directory} is damaged or no study ({found[:200]}). Restore it from "
-        "a backup; `sqlite3 study.db .recover` shows what can be saved"
-    )
-
-
-@contextlib.contextmanager
-def sqlite_errors(directory: StudyDirectory) -> Iterator[None]:
-    """Turn SQLite's errors into hptune's.
-
-    Raises:
-        StorageFullError: No space, no quota, no permission, or the file system failed.
-        StudyError: The file is damaged or no study, another program keeps it locked, or the
-            directory was removed or renamed.
-    """
-    try:
-        yield
-    except sqlite3.Error as err:
-        code = getattr(err, "sqlite_errorcode", None)
-        if code is None:
-            if isinstance(err, sqlite3.OperationalError):  # a text that is not UTF-8
-                raise damaged(directory, str(err)) from err
-            raise  # a wrong call, not a wrong file
-        # In the middle of a write, SQLite finds its journal gone, and tells of an I/O error.
-        if code == sqlite3.SQLITE_READONLY_DBMOVED or is_removed(directory.path):
-            raise removed(directory.path) from err
-        if code == sqlite3.SQLITE_READONLY_ROLLBACK:
-            raise StudyError(
-                f"the master of {directory} was killed in the middle of a write, which only its "
-                f"owner can undo. Have the owner run `hptune status {directory}` once"
-            ) from err
-        match code & 0xFF:
-            case (
-                sqlite3.SQLITE_FULL
-                | sqlite3.SQLITE_IOERR
-                | sqlite3.SQLITE_READONLY
-                | sqlite3.SQLITE_PERM
-                | sqlite3.SQLITE_CANTOPEN
-            ):
-                raise storage_full(directory.database, str(err)) from err
-            case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-                raise damaged(directory, str(err)) from err
-            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
-                raise StudyError(
-                    f"{held_by(directory)}, for {BUSY_SECONDS:.0f} seconds now. End it, then try "
-                    "again"
-                ) from err
-        raise StudyError(
-            f"the file study.db in {directory} cannot be used as a study ({err}). If another "
-            "program changed it, restore it from a backup"
-        ) from err
-
-
-def is_busy(error: sqlite3.Error) -> bool:
-    """Return whether another program has the file locked."""
-    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-
-
-def held_by(directory: StudyDirectory) -> str:
-    """Return a clause that names the other programs that keep the file locked."""
-    # Not by F_GETLK: to close the file again would drop the master's own locks on it.
-    found = dict[str, str]()
-    with contextlib.suppress(OSError):
-        inode = str(directory.database.stat().st_ino)
-        # 1: POSIX  ADVISORY  READ 4711 08:01:1234 1073741826 1073742335
-        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-            _, kind, *_, pid, place, _, _ = line.split()
-            if (kind, place.rpartition(":")[2]) == ("POSIX", inode) and pid != str(os.getpid()):
-                found[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
-    programs = ", ".join(f"process {pid} ({name})" for pid, name in found.items())
-    unknown = "another program (a database browser, a backup, a suspended `hptune`)"
-    if dot_lock(directory.database).exists():
-        unknown += ", or was by one that was killed (`hptune resume` then removes study.db.lock)"
-    return f"{shlex.quote(str(directory.database))} is kept locked by {programs or unknown}"
 
 
 def read_facts(connection: sqlite3.Connection) -> StudyFacts:
@@ -278,12 +323,18 @@ def read_events(
 
     Several short reads keep the master from being blocked.
     """
-    latest, names = -1, [kind.__name__ for kind in kinds]
-    chosen = f"AND kind IN ({', '.join('?' for _ in names)})" if names else ""
-    while rows := connection.execute(
-        f"SELECT seq, kind, payload FROM events WHERE seq > ? {chosen} ORDER BY seq LIMIT ?",  # noqa: S608 - question marks
-        (latest, *names, _EVENTS_PER_READ),
-    ).fetchall():
+    latest = -1
+    while rows := event_rows(connection, latest, kinds):
         for _, kind, payload in rows:
             yield decode_event(kind, payload)
         latest = rows[-1][0]
+
+
+def event_rows(
+    connection: sqlite3.Connection, latest: int, kinds: Collection[type[Event]] = ()
+) -> list[tuple[int, str, str]]:
+    """Return the number, kind and payload of some events after the one of a number, in order."""
+    names = [kind.__name__ for kind in kinds]
+    chosen = f"AND kind IN ({', '.join('?' for _ in names)})" if names else ""
+    query = f"SELECT seq, kind, payload FROM events WHERE seq > ? {chosen} ORDER BY seq LIMIT ?"  # noqa: S608 - question marks
+    return connection.execute(query, (latest, *names, _EVENTS_PER_READ)).fetchall()

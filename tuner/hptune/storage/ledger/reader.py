@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import sqlite3
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from ...core.attempt import Attempt, AttemptId, Report, ReportedValue
@@ -23,18 +24,22 @@ from ...core.messages import (
 from ...core.trial import Direction, Goal, Trial, TrialState
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
+from .codec import decode_event
 from .database import (
-    check_format,
-    connect,
-    damage_errors,
+    check_pages,
+    event_rows,
+    one_state,
     read_events,
     read_facts,
-    sqlite_errors,
+    read_transaction,
 )
+from .errors import DamagedError, damage_errors
 from .facts import StudyFacts
 from .rows import SELECT_ATTEMPTS, SELECT_REPORTS, SELECT_TRIALS, attempt_of, report_of, trial_of
 
 _Row = TypeVar("_Row")
+_Found = TypeVar("_Found")
+_Open = Callable[[StudyDirectory], AbstractContextManager[sqlite3.Connection]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,9 @@ class RunState:
 class LedgerReader:
     """A reader of a study's ledger, which may be used while the master writes.
 
-    Every call reads the present contents in one short transaction and keeps nothing open. The file
-    is opened for writing only because the first reader after a master's death in the middle of a
-    write undoes that write. May be used from any thread. Every call may raise these errors:
+    Every call reads the present contents in one transaction, during which the master waits with a
+    commit, and keeps nothing open; `snapshot` reads more than one thing of one state. May be used
+    from any thread. Every call may raise these errors:
 
     Raises:
         NoStudyError: There is no study.
@@ -71,15 +76,42 @@ class LedgerReader:
             process may not write.
     """
 
-    def __init__(self, directory: StudyDirectory) -> None:
-        self._directory = directory.open()
-        with self._reading() as connection:
-            check_format(connection, directory)
+    def __init__(
+        self, directory: StudyDirectory, *, _connection: sqlite3.Connection | None = None
+    ) -> None:
+        self._directory = directory
+        self._connection = _connection  # of a snapshot
+        if _connection is None:
+            directory.open()
+            _twice(lambda: self._read(lambda connection: check_pages(connection, directory)))
+
+    def snapshot(self, read: Callable[[LedgerReader], _Found]) -> _Found:
+        """Return what a function reads with the reader that it is given, of one state of the study.
+
+        The function may be called twice (see `_twice`).
+        """
+
+        def found(connection: sqlite3.Connection) -> _Found:
+            return read(LedgerReader(self._directory, _connection=connection))
+
+        return _twice(lambda: self._read(found, open_ledger=one_state))
+
+    def _read(
+        self, read: Callable[[sqlite3.Connection], _Found], *, open_ledger: _Open = read_transaction
+    ) -> _Found:
+        if self._connection is not None:
+            return read(self._connection)
+        with open_ledger(self._directory) as connection:
+            return read(connection)
 
     def facts(self) -> StudyFacts:
         """Return the facts about the study as a whole, by name."""
-        with self._reading() as connection:
-            return read_facts(connection)
+
+        def facts(connection: sqlite3.Connection) -> StudyFacts:
+            with damage_errors(self._directory):
+                return read_facts(connection)
+
+        return _twice(lambda: self._read(facts))
 
     def trials(self) -> list[Trial]:
         """Return every trial, by number."""
@@ -129,7 +161,7 @@ class LedgerReader:
             GROUP BY trial HAVING max(step) >= ? AND best IS NOT NULL
         """  # noqa: S608 - names of our own
         complete = TrialState.COMPLETE.value
-        return dict(self._rows(query, step, goal.metric, complete, step, read=_trial_and_value))
+        return dict(self._rows(query, step, goal.metric, complete, step, read=_number_and_value))
 
     def reports_after(
         self, row: int, *, metric: str, most: int = 100_000
@@ -143,94 +175,92 @@ class LedgerReader:
         """
         query = f"{SELECT_REPORTS} WHERE rowid > ? AND metric = ? ORDER BY rowid LIMIT ?"
         query = query.replace("SELECT", "SELECT rowid,", 1)
-        with self._reading() as connection:
-            rows = connection.execute(query, (row, metric, most)).fetchall()
-        with damage_errors(self._directory):
-            found = [_report_row(each[1:]) for each in rows]
-        return found, int(rows[-1][0]) if rows else row
+        found = self._rows(query, row, metric, most, read=_numbered_report)
+        return [report for _, report in found], found[-1][0] if found else row
 
     def events(self) -> Iterator[Event]:
         """Yield every event in order, including those added while the caller reads."""
-        with self._reading() as connection:
-            yield from read_events(connection)
+        latest = -1
+        while rows := self._read(partial(event_rows, latest=latest)):
+            for _, kind, payload in rows:
+                yield decode_event(kind, payload)
+            latest = rows[-1][0]
 
     def event_count(self) -> int:
         """Return the number of events; it grows with every change of trials and attempts."""
-        with self._reading() as connection:
-            ((last,),) = connection.execute("SELECT max(seq) FROM events").fetchall()
-        return 0 if last is None else int(last) + 1
+        ((last,),) = self._rows("SELECT coalesce(max(seq), -1) FROM events", read=tuple)
+        return int(last) + 1
 
     def run_state(self) -> RunState:
         """Return what the events say of the last run, without its trials."""
+        return self.snapshot(LedgerReader._run_state)
+
+    def _run_state(self) -> RunState:
         joined: set[str] = set()
         paused_by = ""
         notes: list[UserRequested] = []
-        with self._reading() as connection:
-            for event in read_events(connection, _OF_RUN):
-                match event:
-                    case StudyOpened():
-                        joined, paused_by = set(), ""
-                    case WorkerJoined():
-                        joined.add(event.worker)
-                    case WorkerLeft():
-                        joined.discard(event.worker)
-                    case UserRequested(action=UserAction.PAUSE, refused=""):
-                        paused_by = event.by
-                    case UserRequested(action=UserAction.GO_ON, refused=""):
-                        paused_by = ""
-                    case UserRequested(action=UserAction.NOTE, refused=""):
-                        notes.append(event)
-                    case _:
-                        pass
-            runs, last = _runs(connection)
-        return RunState(len(joined), paused_by, notes, runs, last)
+        for event in self._events(_OF_RUN):
+            match event:
+                case StudyOpened():
+                    joined, paused_by = set(), ""
+                case WorkerJoined():
+                    joined.add(event.worker)
+                case WorkerLeft():
+                    joined.discard(event.worker)
+                case UserRequested(action=UserAction.PAUSE, refused=""):
+                    paused_by = event.by
+                case UserRequested(action=UserAction.GO_ON, refused=""):
+                    paused_by = ""
+                case UserRequested(action=UserAction.NOTE, refused=""):
+                    notes.append(event)
+                case _:
+                    pass
+        return RunState(len(joined), paused_by, notes, *self._runs())
+
+    def _runs(self) -> tuple[list[float], float]:
+        """Return how long each run took, and when the last event was.
+
+        Users' requests do not count: a note may be written while no master runs.
+        """
+        query = "SELECT seq, time FROM events WHERE kind IN (?, ?) ORDER BY seq"
+        opened = self._rows(query, *_OPENING, read=_number_and_value)
+        query = """
+            SELECT seq, max(time) FROM (SELECT seq, time FROM events WHERE seq >= ? AND seq < ?
+            AND kind != ? ORDER BY seq DESC LIMIT ?)
+        """
+        seconds, last = [], 0.0
+        for (seq, began), (after, _) in itertools.pairwise([*opened, (sys.maxsize, 0.0)]):
+            values = (seq, after, UserRequested.__name__, _LATE_EVENTS)
+            ((_, last),) = self._rows(query, *values, read=_number_and_value)
+            seconds.append(last - began)
+        # A clock that was put back takes no time.
+        return [each for each in seconds if each > 0.0], last
 
     def user_requests(self) -> list[UserRequested]:
         """Return the answers to users' requests, in the order of the answers."""
-        with self._reading() as connection:
-            events = list(read_events(connection, (UserRequested,)))
+        events = self._events((UserRequested,))
         return [event for event in events if isinstance(event, UserRequested)]
+
+    def _events(self, kinds: Collection[type[Event]]) -> list[Event]:
+        return self._read(lambda connection: list(read_events(connection, kinds)))
 
     def _rows(
         self, query: str, *values: object, read: Callable[[tuple[Any, ...]], _Row]
     ) -> list[_Row]:
-        with self._reading() as connection:
-            rows = connection.execute(query, values).fetchall()
-        with damage_errors(self._directory):
-            return [read(row) for row in rows]
+        def decoded() -> list[_Row]:
+            rows = self._read(lambda connection: connection.execute(query, values).fetchall())
+            with damage_errors(self._directory):
+                return [read(row) for row in rows]
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with (
-            damage_errors(self._directory),
-            sqlite_errors(self._directory),
-            contextlib.closing(
-                connect(self._directory.database, locks_work=self._directory.locks_work())
-            ) as connection,
-        ):
-            connection.execute("PRAGMA query_only=ON")
-            yield connection
+        return _twice(decoded)
 
 
-def _runs(connection: sqlite3.Connection) -> tuple[list[float], float]:
-    """Return how long each run took, and when the last event was.
-
-    Users' requests do not count: a note may be written while no master runs.
-    """
-    opened = connection.execute(
-        "SELECT seq, time FROM events WHERE kind IN (?, ?) ORDER BY seq", _OPENING
-    ).fetchall()
-    seconds, last = [], 0.0
-    for (seq, began), (after, _) in itertools.pairwise([*opened, (sys.maxsize, 0.0)]):
-        query = """
-            SELECT max(time) FROM (SELECT time FROM events WHERE seq >= ? AND seq < ?
-            AND kind != ? ORDER BY seq DESC LIMIT ?)
-        """
-        values = (seq, after, UserRequested.__name__, _LATE_EVENTS)
-        ((last,),) = connection.execute(query, values).fetchall()
-        seconds.append(last - began)
-    # A clock that was put back takes no time.
-    return [each for each in seconds if each > 0.0], last
+def _twice(read: Callable[[], _Found]) -> _Found:
+    """Return what is read, again if the file seems to be damaged: it may just be replaced."""
+    try:
+        return read()
+    except DamagedError:
+        return read()
 
 
 _OPENING = (StudyOpened.__name__, StudyClosed.__name__)
@@ -245,24 +275,30 @@ def _report_row(row: tuple[Any, ...]) -> ReportedValue:
     return ReportedValue(trial, attempt, step, metric, math.nan if value is None else value, time)
 
 
-def _trial_and_value(row: tuple[Any, ...]) -> tuple[int, float]:
-    trial, value = row
-    return int(trial), float(value)
+def _numbered_report(row: tuple[Any, ...]) -> tuple[int, ReportedValue]:
+    return int(row[0]), _report_row(row[1:])
+
+
+def _number_and_value(row: tuple[Any, ...]) -> tuple[int, float]:
+    number, value = row
+    return int(number), float(value)
 
 
 class FollowedReports:
     """The reports of one metric, of which each is read once."""
 
-    def __init__(self, reader: LedgerReader, metric: str) -> None:
-        self._reader = reader
-        self._metric = metric
+    def __init__(self, metric: str) -> None:
+        self.metric = metric
         self._rows: list[ReportedValue] = []
         self._last = 0
 
-    def rows(self) -> Sequence[ReportedValue]:
-        """Return all reports up to now, in the order of their arrival."""
+    def rows(self, reader: LedgerReader) -> Sequence[ReportedValue]:
+        """Return all reports of the reader's study up to now, in the order of their arrival."""
+        return reader.snapshot(self._up_to)
+
+    def _up_to(self, now: LedgerReader) -> Sequence[ReportedValue]:
         while True:
-            found, self._last = self._reader.reports_after(self._last, metric=self._metric)
+            found, self._last = now.reports_after(self._last, metric=self.metric)
             if not found:
                 return tuple(self._rows)
             self._rows += found

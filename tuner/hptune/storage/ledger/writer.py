@@ -18,23 +18,19 @@ from ...files.access import exists, sync_directory
 from ...files.file_errors import storage_errors
 from ..directory import StudyDirectory, study_exists
 from ..lock import MasterLock, taken_over
+from ..whose import Use
 from .codec import dumps, encode_event
 from .database import (
-    BUSY_SECONDS,
     FORMAT,
     check_format,
     connect,
     create_tables,
-    damage_errors,
-    dot_lock,
-    held_by,
-    is_busy,
     read_events,
     read_facts,
     remove_dead_dot_lock,
-    sqlite_errors,
     undo_unfinished_commit,
 )
+from .errors import BUSY_SECONDS, damage_errors, dot_lock, held_by, is_busy, sqlite_errors
 from .facts import StudyFacts
 from .rows import SELECT_TRIALS, attempt_row, text, trial_of, trial_row
 
@@ -110,7 +106,7 @@ class Ledger:
         rows.append(("format", dumps(FORMAT)))
         with storage_errors(fresh), sqlite_errors(directory), _without_leftovers(fresh):
             with contextlib.closing(
-                connect(fresh, locks_work=directory.locks_work(), create=True)
+                connect(fresh, locks_work=directory.locks_work(), mode="rwc")
             ) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 create_tables(connection)
@@ -137,12 +133,12 @@ class Ledger:
 
         Raises:
             NoStudyError: There is none.
+            UsageError: Others may write to it, in a way that forbids this (see `storage.whose`).
             StudyError: It is damaged, no study, or of another format.
             StorageFullError: Writing is forbidden, or the file system fails.
         """
-        directory.open()
+        directory.open(Use.WRITE)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(damage_errors(directory))
             stack.enter_context(sqlite_errors(directory))
             if not (locks_work := directory.locks_work()):
                 remove_dead_dot_lock(directory.database)
@@ -201,7 +197,7 @@ class Ledger:
 
     def events(self) -> Iterator[Event]:
         """Yield every event in order, for replay."""
-        with damage_errors(self._directory), sqlite_errors(self._directory):
+        with sqlite_errors(self._directory):
             yield from read_events(self._connection)
 
     def check(self, trials: Iterable[Trial]) -> None:
@@ -213,9 +209,11 @@ class Ledger:
         Raises:
             StudyError: They differ.
         """
-        with damage_errors(self._directory), sqlite_errors(self._directory):
+        with sqlite_errors(self._directory):
             rows = self._connection.execute(f"{SELECT_TRIALS} ORDER BY number").fetchall()
-            written = _comparable(map(trial_of, rows))
+        with damage_errors(self._directory):
+            found = [trial_of(row) for row in rows]
+        written = _comparable(found)
         replayed = _comparable(trials)
         if written == replayed:
             return

@@ -1,0 +1,148 @@
+"""A study's view, read from its ledger in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .config.objectives import goals_of
+from .config.reference import in_python
+from .config.resolved import known_rungs, possible_trials
+from .config.settings import StudySettings
+from .core.goals import Goals
+from .core.messages import Finish, FinishReason
+from .core.space.space import SearchSpace
+from .core.trial import Trial
+from .registry import shown_name
+from .reporting.results.view import TO_CONTINUE, StudyView
+from .storage.artifacts import StudyFiles
+from .storage.directory import StudyDirectory
+from .storage.ledger import LedgerReader, StudyFacts, damage_errors
+from .user_code.model_file import SourceKind
+
+
+def goals_in(directory: StudyDirectory, facts: StudyFacts) -> Goals:
+    """Return the goals in a ledger's facts.
+
+    Raises:
+        StudyError: They cannot be read.
+    """
+    with damage_errors(directory):
+        return goals_of(facts)
+
+
+def settings_of(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:
+    """Return the settings in a ledger's facts.
+
+    Raises:
+        StudyError: They cannot be read.
+    """
+    with damage_errors(directory):
+        return StudySettings.from_json(facts["settings"])
+
+
+def space_of(directory: StudyDirectory, facts: StudyFacts) -> SearchSpace:
+    """Return the search space in a ledger's facts.
+
+    Raises:
+        StudyError: It cannot be read.
+    """
+    with damage_errors(directory):
+        return SearchSpace.from_json(facts["space"])
+
+
+class ViewReading:
+    """What reads the view of a study. It looks at the files first, then at the ledger.
+
+    So the ledger has the trials that the files are of.
+    """
+
+    def __init__(self, directory: StudyDirectory, goals: Goals) -> None:
+        self._directory = directory
+        self._goals = goals
+        files = StudyFiles(directory, goals)
+        self._models = {number: str(path) for number, path in files.models().items()}
+        self._best = files.best_number()
+        self._master = directory.owner()
+
+    def view(self, now: LedgerReader) -> StudyView:
+        """Return the view, all of it of one state if the reader is that of a snapshot."""
+        directory, goals, facts = self._directory, self._goals, now.facts()
+        settings, space = settings_of(directory, facts), space_of(directory, facts)
+        with damage_errors(directory):
+            ended, epochs = facts["ended"], facts["epochs"]
+            last = None if not ended else _finish(ended["finish_reason"], ended["reason"])
+            created_at = float(facts["created_at"])
+            tried = facts.get("model_loader") or {"trial": None, "loader": "study"}
+            loader = tried["loader"] if tried["trial"] == self._best else "study"
+        trials = [goals.judged(trial) for trial in now.trials()]
+        run = now.run_state()
+        # Not asked only then: a master that ends now would count as killed.
+        master = self._master or directory.owner()
+        rungs = known_rungs(settings, epochs, goals)
+        return StudyView(
+            directory=str(directory.path),
+            search=shown_name(settings.search),
+            goals=goals,
+            budget_trials=_total(settings.budget_trials, trials),
+            trials=trials,
+            attempts=now.attempts(),
+            latest=now.last_reports(TO_CONTINUE),
+            master=master,
+            epochs=epochs,
+            models=self._models,
+            possible_trials=possible_trials(settings, space),
+            space=space,
+            device_budget=settings.device_budget,
+            timeout_seconds=settings.timeout_seconds or None,
+            last_finish=last,
+            model_loader=loader,
+            workers=None if master is None else run.workers,
+            is_measuring=master is not None and bool(facts.get("measuring")),
+            paused_by="" if master is None else run.paused_by,
+            notes=run.notes,
+            run_seconds=run.run_seconds,
+            last_event_at=run.last_event_at,
+            worded=in_python if settings.source.kind is SourceKind.PICKLE else str,
+            created_at=created_at,
+            carrier=facts.get("carrier", ""),
+            rungs=rungs,
+            at_rungs=_at_rungs(now, rungs, goals),
+            last_values=_last_values(now, trials, goals),
+        )
+
+
+def _last_values(
+    now: LedgerReader, trials: Sequence[Trial], goals: Goals
+) -> dict[int, list[float]]:
+    """Return the last values of the trials that `advice` compares, by number."""
+    from .reporting.results.advice import COMPARED, LAST_VALUES, leading
+
+    if len(goals.objectives) > 1:
+        return {}
+    found = {}
+    for trial in leading(trials, goals.goal.direction)[:COMPARED]:
+        rows = [row for row in now.reports(trial.number) if row.metric == goals.goal.metric]
+        by_step = {row.step: row.value for row in rows}  # a later attempt repeats steps
+        found[trial.number] = [by_step[step] for step in sorted(by_step)[-LAST_VALUES:]]
+    return found
+
+
+def _at_rungs(now: LedgerReader, rungs: Sequence[int], goals: Goals) -> dict[int, dict[int, float]]:
+    found = dict[int, dict[int, float]]()
+    if len(goals.objectives) > 1:
+        return found
+    for rung in rungs:
+        found[rung] = now.best_by(rung, goal=goals.goal)
+        if not found[rung]:
+            break
+    return found
+
+
+def _total(budget: int | None, trials: Sequence[Trial]) -> int | None:
+    """Return the number of trials to suggest, which those that users added may exceed."""
+    searched = sum(trial.confirms is None for trial in trials)
+    return None if budget is None else max(budget, searched)
+
+
+def _finish(reason: str, words: str) -> Finish:
+    return Finish(FinishReason(reason), words)
