@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..errors import UsageError
+from ..errors import HptuneError, UsageError
 from .options import WholeNumber, newest_study
 from .output import echo
 
@@ -44,6 +44,11 @@ def note(
         raise UsageError(f"there is no directory {words[0]}; write the note in quotes, as one NOTE")
     study = StudyDirectory(newest_study() if directory is None else Path(directory))
     written = Note("".join(texts), tags, removed)
-    if written != Note():
-        write_note(study, written, trial=trial, tool="hptune note")
-    echo(notes_text(Study(study).view(), trial))
+    if written == Note():
+        echo(notes_text(Study(study).view(), trial))
+        return
+    write_note(study, written, trial=trial, tool="hptune note")
+    try:
+        echo(notes_text(Study(study).view(), trial))
+    except HptuneError as error:
+        click.echo(f"The note is written, but cannot be shown: {error.message}", err=True)
