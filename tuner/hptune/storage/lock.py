@@ -233,7 +233,8 @@ def _locked(
     place = shlex.quote(str(directory))
     message = (
         f"the study in {place} is already run by {owner or UNKNOWN}. "
-        f"Look at it with `hptune status {place}` or end it with `hptune stop {place}`"
+        f"Follow it with `hptune status {place} --watch`, add a trial with "
+        f"`hptune enqueue {place} NAME=VALUE`, or end it with `hptune stop {place}`"
     )
     if left_seconds is not None:
         message += f". If that process is dead, try again in {math.ceil(left_seconds)} seconds"
