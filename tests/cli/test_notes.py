@@ -16,7 +16,7 @@ from engine_driver import EngineDriver
 from hptune.core.engine.engine import Engine
 from hptune.core.messages import UserRequested
 from hptune.core.user_requests import Note, UserAction
-from hptune.errors import StorageFullError
+from hptune.errors import StorageFullError, StudyError
 from hptune.study import Study
 from in_process import InProcess
 from requirements import require_root
@@ -50,6 +50,23 @@ def test_notes_and_tags_are_shown_everywhere(cli: InProcess) -> None:
     report = found.report_html()
     assert "tags: baseline" in report
     assert '"tags":["good"],"notes":["the best"]' in report
+
+
+def test_a_note_that_is_written_is_no_failure(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = cli.study()
+    typical(study)
+
+    def fail(_: Study) -> None:
+        raise StudyError("the disk is busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Study, "view", fail)
+        ended = cli("note", study, "words")
+        assert (ended.code, cli("note", study).code) == (0, 1), ended
+    assert ended.err == "The note is written, but cannot be shown: the disk is busy\n"
+    assert Study(study).notes == ["words"]
 
 
 def test_what_cannot_be_noted_is_refused(cli: InProcess) -> None:

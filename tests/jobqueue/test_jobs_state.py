@@ -373,7 +373,7 @@ def test_the_end_of_a_walltime_is_told_as_such() -> None:
     jobs.drive(5, useful=lambda: working(jobs))
     jobs.there["1_0"] = ended("COMPLETED")(jobs.there["1_0"])
     jobs.drive(1)
-    words = "has reached its walltime (01:00:00); its trials continue in other jobs"
+    words = "has reached its walltime (01:00:00)"
     assert f"job 1_0 on n1 {words}" in jobs.lines
 
 

@@ -49,6 +49,8 @@ def facts(search: str) -> dict[str, object]:
         "goals": goals_to_json(Goals((GOAL,))),
         "seed": SEED,
         "space": SPACE.to_json(),
+        "declared_space": SPACE.to_json(),
+        "ended": None,
         "warm_start": [],
     }
 

@@ -122,7 +122,9 @@ def test_a_second_master_is_refused_and_the_message_names_the_first(
 
 def test_a_second_master_in_the_same_process_is_refused(directory: StudyDirectory) -> None:
     with directory.acquire() as lock:
-        with pytest.raises(StudyLockedError, match=f"process {os.getpid()} "):
+        with pytest.raises(
+            StudyLockedError, match=rf"process {os.getpid()} .*hptune status \S+ --watch"
+        ):
             directory.acquire()
         assert directory.owner() == lock.owner
     with directory.acquire():

@@ -146,6 +146,18 @@ def test_a_journal_deletes_no_other_file(
     assert journal.exists()
 
 
+def test_nor_where_a_master_undoes_a_commit_itself(
+    directory: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StudyDirectory, "locks_work", lambda _: False)
+    victim = directory.path.with_name("victim")
+    victim.write_text("mine")
+    plant_journal(directory.database, victim)
+    with pytest.raises(StudyError, match="journal names another file"):
+        Ledger.open(directory)
+    assert victim.read_text() == "mine"
+
+
 def test_such_a_journal_works_without_the_check(directory: StudyDirectory) -> None:
     victim = directory.path.with_name("victim")
     victim.write_text("mine")

@@ -17,10 +17,10 @@ from ..core.space.space import SearchSpace
 from ..core.trial import Params
 from ..errors import SpaceError
 from ..storage.directory import StudyDirectory
-from ..storage.ledger import LedgerReader, StudyFacts, damage_errors
+from ..storage.ledger import LedgerReader, StudyFacts
 from ..storage.whose import Use
 from ..text import plural
-from .resume_checks import replay_errors
+from .resume_checks import read_settings, replay_errors
 from .suggester import InformedSampler, sampler_maker
 
 
@@ -109,10 +109,8 @@ def replay(
     """
     reader = LedgerReader(directory.open(Use.RUN))
     facts = reader.facts()
-    with damage_errors(directory):
-        settings = StudySettings.from_json(facts["settings"]).found_in(directory.path)
-        maker = make_sampler or _maker(settings, facts)
-    search = _Search(maker, Engine(pruner_maker(settings)))
+    settings = read_settings(directory, facts)
+    search = _Search(make_sampler or _maker(settings, facts), Engine(pruner_maker(settings)))
     same = 0
     for event in reader.events():
         if isinstance(event, StudyOpened):

@@ -283,8 +283,10 @@ def undo_unfinished_commit(database: Path) -> None:
     master may call this.
 
     Raises:
+        StudyError: As for `connect`.
         sqlite3.Error: It cannot be undone; wrap the call in `sqlite_errors`.
     """
+    _check_files(database)
     if not exists(database.with_name(f"{database.name}-journal")):
         return
     while True:
