@@ -184,9 +184,8 @@ def changes(value: object) -> Iterator[str]:
 
 def parts(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
-    inner = value.items() if isinstance(value, dict) else ()
-    inner = enumerate(value) if isinstance(value, list) else inner
-    for key, each in inner:
+    inner = dict(enumerate(value)) if isinstance(value, list) else value
+    for key, each in inner.items() if isinstance(inner, dict) else ():
         yield from parts(each, (*path, key))
 
 
