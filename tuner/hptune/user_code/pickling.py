@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import re
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +28,12 @@ def pickled(value: object) -> bytes:
         Exception: Something in it cannot be pickled.
     """
     seen: list[Any] = []
-    contents = _pickled(value, lambda each: seen.append(each) or (str, ()))
+
+    def noted(tensor: Any) -> tuple[Any, ...]:
+        seen.append(tensor)
+        return str, ()
+
+    contents = _pickled(value, noted)
     if not seen:
         return contents
     keras: Any = sys.modules["keras"]
@@ -52,8 +56,9 @@ def _graph(make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     graph = make(*arguments)
     keras: Any = sys.modules["keras"]
     for layer in graph.layers:
-        name, number = re.fullmatch(r"(.*?)(?:_(\d+))?", layer.name).groups()
-        while keras.backend.get_uid(name) <= int(number or 0):
+        begin, _, number = layer.name.rpartition("_")
+        name, count = (begin, int(number)) if number.isdecimal() else (layer.name, 0)
+        while keras.backend.get_uid(name) <= count:
             pass
     return graph
 
