@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from fake_study import GOAL
+from hptune.config.objectives import goals_to_json
+from hptune.core.goals import Goals
+from hptune.core.trial import Direction, Goal
 from hptune.storage.artifacts import StudyFiles
 from hptune.study import Study
 from in_process import InProcess
@@ -63,6 +67,7 @@ IN_THE_TRIALS = {
     "metrics": sql("""UPDATE trials SET metrics = '{"loss": "low"}'"""),
     "state": sql("UPDATE trials SET state = 'LOST' WHERE number = 3"),
     "value": sql("UPDATE trials SET value = 'high'"),
+    "no value": sql("UPDATE trials SET value = NULL WHERE number = 2"),
     "devices": sql("UPDATE attempts SET devices = '{}'"),
     "time": sql("UPDATE attempts SET placed = 'noon'"),
 }
@@ -88,6 +93,22 @@ def test_a_damaged_ledger_is_named_by_every_command(cli: InProcess, name: str) -
         advice = ("Restore it from a backup", "restore it from a backup", "Use the hptune that")
         assert any(each in line for each in advice), (command, line)
     assert "unreadable" in cli("list", ".").out
+
+
+@pytest.mark.parametrize("command", ["status", "best", "trials", "show 2", "export", "list ."])
+def test_a_complete_trial_without_the_second_objective_is_damage(
+    cli: InProcess, command: str
+) -> None:
+    goals = Goals((GOAL, Goal("val_loss", Direction.MIN)))
+    typical(cli.directory / "study", goals=goals_to_json(goals))
+    sql("""UPDATE trials SET metrics = '{"val_accuracy": 0.9}' WHERE number = 2""")(
+        cli.directory / "study/study.db"
+    )
+    first, *rest = command.split()
+    ended = cli(first, *(rest if first == "list" else ["study", *rest]))
+    assert ("trial 2 is complete and has no value" in ended.err) is (first != "list"), ended
+    assert ended.code == (1 if ended.err else 0)
+    assert ended.err or "unreadable" in ended.out
 
 
 def test_events_that_do_not_fit_together_are_no_traceback(cli: InProcess) -> None:

@@ -35,7 +35,7 @@ from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory
 from .storage.ledger import FollowedReports, LedgerReader
 from .storage.whose import Use
-from .study_view import ViewReading, goals_in, settings_of, space_of
+from .study_view import ViewReading, goals_in, judged, settings_of, space_of
 from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
 from .user_code.code_copy import as_trained
@@ -132,11 +132,7 @@ class Study(Reports, Exports):
     @property
     def trials(self) -> list[Trial]:
         """All trials, in the order of their numbers."""
-        return self._judged(self._reader.trials())
-
-    def _judged(self, trials: Sequence[Trial]) -> list[Trial]:
-        goals = self.goals
-        return [goals.judged(trial) for trial in trials]
+        return judged(self._directory, self.goals, self._reader.trials())
 
     def trial(self, number: int) -> Trial:
         """Return one trial.
@@ -150,7 +146,7 @@ class Study(Reports, Exports):
             count = len(self._reader.trials())
             there = f"0 to {count - 1}" if count else "none yet"
             raise UsageError(f"{self._directory} has no trial {number!r}; its trials are {there}")
-        return self.goals.judged(found)
+        return judged(self._directory, self.goals, [found])[0]
 
     def log_path(self, number: int, rank: int = 0) -> Path | None:
         """Return the file with a trial's output, of all its attempts; None if it wrote none yet.
@@ -196,7 +192,7 @@ class Study(Reports, Exports):
 
     def _best(self) -> tuple[Trial, ...]:
         trials, attempts = self._reader.snapshot(lambda now: (now.trials(), now.attempts()))
-        return Ranking.of(self.goals, self._judged(trials), attempts).best
+        return Ranking.of(self.goals, judged(self._directory, self.goals, trials), attempts).best
 
     @property
     def best_hyperparameters(self) -> ChosenHyperparameters:

@@ -12,7 +12,7 @@ from .config.settings import StudySettings
 from .core.goals import Goals
 from .core.messages import Finish, FinishReason
 from .core.space.space import SearchSpace
-from .core.trial import Trial
+from .core.trial import Trial, TrialState
 from .registry import shown_name
 from .reporting.results.view import TO_CONTINUE, StudyView
 from .storage.artifacts import StudyFiles
@@ -51,6 +51,20 @@ def space_of(directory: StudyDirectory, facts: StudyFacts) -> SearchSpace:
         return SearchSpace.from_json(facts["space"])
 
 
+def judged(directory: StudyDirectory, goals: Goals, trials: Sequence[Trial]) -> list[Trial]:
+    """Return a ledger's trials with what follows from their metrics.
+
+    Raises:
+        StudyError: A complete one lacks the value of an objective.
+    """
+    found = list(map(goals.judged, trials))
+    with damage_errors(directory):
+        for trial in found:
+            if trial.state is TrialState.COMPLETE and len(trial.values) < len(goals.objectives):
+                raise ValueError(f"trial {trial.number} is complete and has no value for {goals}")
+    return found
+
+
 class ViewReading:
     """What reads the view of a study. It looks at the files first, then at the ledger.
 
@@ -76,7 +90,7 @@ class ViewReading:
             tried = facts.get("model_loader") or {"trial": None, "loader": "study"}
             loader = tried["loader"] if tried["trial"] == self._best else "study"
         rungs = known_rungs(settings, epochs, goals)
-        trials = _with_rungs(now, [goals.judged(trial) for trial in now.trials()], rungs, goals)
+        trials = _with_rungs(now, judged(directory, goals, now.trials()), rungs, goals)
         run = now.run_state()
         # Not asked only then: a master that ends now would count as killed.
         master = self._master or directory.owner()
