@@ -55,7 +55,7 @@ def test_a_result_that_is_no_number_is_a_failure(driver: EngineDriver, value: fl
     driver.go(1)
     driver.end(FIRST, returned(value))
     assert states(driver) == [TrialState.FAILED]
-    assert driver.trial(0).reason == f"score is {value}"
+    assert driver.trial(0).reason == f"score is {value}, and a result is a finite number"
 
 
 def test_a_result_without_the_metric_ends_the_study(driver: EngineDriver) -> None:

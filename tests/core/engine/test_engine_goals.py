@@ -92,7 +92,7 @@ def test_a_constraint_that_is_no_number_fails_the_trial(driver: EngineDriver) ->
     go(driver, 1, SMALL)
     driver.end(first(0), returned(0.5, size=float("nan")))
     assert driver.trial(0).state is TrialState.FAILED
-    assert driver.trial(0).reason == "size is nan"
+    assert driver.trial(0).reason == "size is nan, and a result is a finite number"
 
 
 # --- confirming -------------------------------------------------------------------------------
