@@ -73,6 +73,7 @@ class JobsState:
         self._live: Sequence[LiveJob] = ()
         self._excluded: frozenset[str] = frozenset()
         self._of_pending: frozenset[str] = frozenset()
+        self._told_pending: frozenset[str] = frozenset()
         self._found: dict[str, str] = {}
         self._unjoined: frozenset[str] = frozenset()
         self._refusals: list[str] = []
@@ -211,6 +212,7 @@ class JobsState:
     def settled(self) -> list[Instruction]:
         """All that a poll has led to is done; `failure` may be set now."""
         self.has_taken_over = True
+        self._of_pending = self._told_pending
         alive = self._records.alive()
         if self._refusals and not alive:
             self.failure = SubmissionError("; ".join(self._refusals))
@@ -384,7 +386,7 @@ class JobsState:
             if job.state is JobState.PENDING:
                 given = self.kinds[job.name].shape.excluded
                 self._orders.append(Exclude(job.id, tuple(sorted(self._excluded.union(given)))))
-        self._of_pending = self._excluded
+        self._told_pending = self._excluded
 
     def _watch_unjoined(self, now: float) -> None:
         """Report the jobs whose workers do not join, and cancel them in the end."""

@@ -265,6 +265,19 @@ def test_pending_jobs_avoid_a_node_that_is_excluded_after_their_submission() -> 
     assert jobs.state.take_found() == {}, "the study knows it"
 
 
+def test_pending_jobs_are_told_again_of_an_excluded_node_after_a_silence() -> None:
+    jobs = JobsDriver(max_jobs=2)
+    jobs.drive(2, wanted=2)
+    jobs.state.excluded("n1", "broken")
+    orders = jobs.state.shown(list(jobs.there.values()), {}, jobs.now)
+    wanted = [each for each in orders if isinstance(each, Exclude)]
+    assert len(wanted) == 2
+    jobs.do(jobs.state.silent("Slurm does not answer", jobs.now))  # and none was carried out
+    jobs.poll()
+    jobs.poll()
+    assert jobs.of(Exclude) == wanted
+
+
 def test_jobs_that_are_held_for_no_known_node_are_given_up() -> None:
     jobs = JobsDriver()
     jobs.change["a"] = pending_for("launch failed requeued held")

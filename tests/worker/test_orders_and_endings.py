@@ -202,6 +202,26 @@ def test_one_rule_says_what_a_trial_is_after_an_order(
     assert Played(driver, case, tmp_path).end() is state
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_nothing_is_reported_before_the_first_report(tmp_path: Path, epochs: int) -> None:
+    trial = TrialContext(
+        attempt=FIRST,
+        params={},
+        seed=1,
+        directory=tmp_path,
+        goals=GOALS,
+        epochs=epochs,
+        send=lambda _event: None,
+    )
+    trial.request_stop(Halt.STOP)
+    assert trial.should_stop()
+    assert trial.obeyed(CameBack.RESULT) is Halt.STOP
+    for step in range(epochs):  # from 0
+        assert not trial.has_reported_all
+        trial.report(step, score=0.1)
+    assert trial.obeyed(CameBack.RESULT) is None
+
+
 @pytest.mark.parametrize(
     "broken",
     [

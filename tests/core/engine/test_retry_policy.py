@@ -16,6 +16,7 @@ from hptune.core.engine.records import (
     TrialRecords,
 )
 from hptune.core.engine.retry_policy import (
+    MAX_RELEASES_AT_BEGIN,
     MAX_RELEASES_WITHOUT_REPORT,
     MAX_RETRIES,
     OUTCOMES,
@@ -135,6 +136,14 @@ def test_releases_without_a_report(
     fails = after >= MAX_RELEASES_WITHOUT_REPORT
     assert decision.event is (FAIL if fails else RETRY)
     assert ("walltime" in decision.ending.reason) is fails
+
+
+@pytest.mark.parametrize("cause", [each for each in Cause if each is not Cause.RELEASED])
+def test_an_end_of_its_own_keeps_its_reason_after_releases(cause: Cause) -> None:
+    run = attempt(reported=True)
+    run.first_step = 1
+    record = trial(releases_at_begin=MAX_RELEASES_AT_BEGIN - 1, first_step=1)
+    assert decide(record, run, Ending(cause, reason="its own"), ()).ending.reason == "its own"
 
 
 def test_what_stops_the_study() -> None:

@@ -21,8 +21,8 @@ class TrialState(enum.StrEnum):
 
     It equals its name in any case, as commands and tables write it.
 
-    >>> TrialState.PRUNED == "pruned", TrialState.PRUNED == "PRUNED", TrialState.PRUNED != "failed"
-    (True, True, True)
+    >>> TrialState.PRUNED == "pruned", TrialState.PRUNED == "PRUNED", TrialState.PRUNED != "pruned"
+    (True, True, False)
     """
 
     WAITING = "WAITING"
@@ -34,6 +34,9 @@ class TrialState(enum.StrEnum):
 
     def __eq__(self, other: object) -> bool:
         return self.value == (other.upper() if isinstance(other, str) else other)
+
+    def __ne__(self, other: object) -> bool:  # that of `str` would tell cases apart
+        return not self == other
 
     __hash__ = str.__hash__
 

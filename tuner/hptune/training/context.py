@@ -326,10 +326,11 @@ class TrialContext(_Trial):
     @property
     def has_reported_all(self) -> bool:
         """Whether the last report is of the last epoch; steps may count from 0."""
-        if self.epochs is None:
+        steps = [report.step for report in self._reports]
+        last = steps[-1] if steps else self.resumed_from
+        if self.epochs is None or last is None:
             return False
-        steps = [report.step for report in self._reports] or [self.resumed_from or 0]
-        return steps[-1] + (0 in steps) >= self.epochs
+        return last + (0 in steps) >= self.epochs
 
     @property
     def ended_early(self) -> bool | None:

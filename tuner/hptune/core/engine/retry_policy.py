@@ -139,7 +139,7 @@ def decide(
             "workers that live longer (a longer walltime), or report sooner"
         )
         ending = replace(ending, reason=reason)
-    elif at_begin >= _TOLD_FROM:
+    elif cause is Cause.RELEASED and at_begin >= _TOLD_FROM:
         seconds = attempt.attempt.seconds(at) or 0.0
         ending = replace(ending, reason=_begins_again(attempt, at_begin, seconds, epochs))
     # A decision to stop the trial stands, however its attempt ended.

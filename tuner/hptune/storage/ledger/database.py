@@ -28,8 +28,12 @@ from .codec import decode_event, loads
 from .errors import BUSY_SECONDS, damage_errors, damaged, dot_lock, sqlite_errors
 from .facts import StudyFacts, facts_of
 
-FORMAT = 3
-"""The number of this ledger format. A study of any other format is refused."""
+FORMAT = 4
+"""The number of this ledger format. A study of any other format is refused.
+
+It is raised when events change, and when the engine decides otherwise on the same events: replayed,
+they would silently make another study.
+"""
 
 DEAD_DOT_LOCK_SECONDS = 10.0
 """Seconds after which an unchanged lock directory belongs to a killed process.
