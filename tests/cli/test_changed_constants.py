@@ -17,7 +17,9 @@ def objective(hp, trial):
 """
 NUMBER = """
 def objective(hp, trial):
-    return hp.Float("x", 0, 1)
+    x = hp.Float("x", 0, 1)
+    trial.report(1, size=x)
+    return x
 """
 BEGUN = {"OBJECTIVE": "score", "DIRECTION": "max", "CONSTRAINTS": "size<2", "EPOCHS": 2}
 FEW = {"OBJECTIVE": "score:max"}
@@ -46,6 +48,24 @@ def written(cli: InProcess, constants: dict[str, Any], body: str) -> None:
         (BEGUN, {"OBJECTIVE": None}, 0, "model.py has no OBJECTIVE; the study goes on for score"),
         (BEGUN, {"DIRECTION": None}, 0, "model.py has no DIRECTION; the study goes on for score"),
         (BEGUN, {"CONSTRAINTS": None}, 0, "model.py has no CONSTRAINTS; the study goes on for"),
+        (
+            {"OBJECTIVE": TWO},
+            {"OBJECTIVE": ["score", "size"]},
+            0,
+            "model.py has no directions in OBJECTIVE; the study goes on for score",
+        ),
+        (
+            {"OBJECTIVE": "score:max", "CONSTRAINTS": ["size<2", "score<2"]},
+            {"CONSTRAINTS": ["score<2", "size<2"]},
+            0,
+            "",
+        ),
+        (
+            {"CONSTRAINTS": "size<9"},
+            {"CONSTRAINTS": None},
+            0,
+            "model.py has no CONSTRAINTS; the study goes on for value (min), size < 9",
+        ),
         (BEGUN, {"EPOCHS": None}, 0, "model.py has no EPOCHS, but the study goes on with 2 epochs"),
         (
             {"DIRECTION": "max"},

@@ -240,8 +240,8 @@ def test_a_report_follows_the_ending(two: InProcess) -> None:
     for arguments, words in (
         (["-o", "x.png"], "png is asked for, but a report is html or md; the button of each"),
         (["--format", "svg"], "svg is asked for, but a report is html or md; the button of"),
-        (["--format", "xml"], "--format is xml; allowed are html and md"),
-        (["-o", "x.md", "--format", "html"], "--format is html, but the ending of x.md is .md"),
+        (["--format", "xml"], "the format is xml; allowed are html and md"),
+        (["-o", "x.md", "--format", "html"], "the format is html, but the ending of x.md is .md"),
         (["-o", "no/x.md"], "no/x.md cannot be written"),
     ):
         ended = two("report", *arguments)

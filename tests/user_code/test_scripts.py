@@ -96,7 +96,10 @@ def test_arguments_are_for_scripts_only(cli: InProcess) -> None:
     refused(ended, cli.directory, "--tune after -- is for a script of KerasTuner, which model.py")
     ended = cli("run", model, "--tune")
     refused(ended, cli.directory, "No such option --tune", "of a script of KerasTuner follow a --")
-    refused(cli("run", model, "other.py"), cli.directory, "unexpected arguments: other.py; a study")
+    for more in ((), ("--", "--tune"), ("--",)):
+        ended = cli("run", model, "other.py", *more)
+        refused(ended, cli.directory, "unexpected arguments: other.py; a study")
+    assert cli("run", "--", model, "--tune").err.startswith("Error: --tune after -- is for")
 
 
 def test_a_study_that_is_run_again_is_resumed(cli: InProcess) -> None:

@@ -102,6 +102,10 @@ def test_a_report_is_written_and_shown_as_a_link(
     assert written._repr_html_().startswith('<p><a href="my study/report.html"')
     assert "<section" in written.path.read_text()
     assert study.report("short.md").path.read_text().startswith("# my study\n")
+    for path, file_format in (("page.pdf", ""), ("page.md", "html"), ("page.html", "xml")):
+        with pytest.raises(UsageError, match=r"html"):
+            study.report(path, file_format=file_format)
+        assert not Path(path).exists()
 
 
 def test_a_result_that_other_tuners_call_otherwise_is_named(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..study import Study
 
 _FILES = ("csv", "json", "parquet")
-_PICTURES = ("png", "svg", "pdf")
-_ENDINGS = {".html": "html", ".htm": "html", ".md": "md"}
 
 
 def _known_format(
@@ -145,21 +143,4 @@ def report(directory: Path, *, file_format: str | None, output: Path | None) -> 
     """
     from ..study import Study
 
-    chosen = _report_format(file_format, output)
-    click.echo(repr(Study(directory).report(output, file_format=chosen)))
-
-
-def _report_format(given: str | None, output: Path | None) -> str:
-    ending = "" if output is None else output.suffix.lower()
-    meant = _ENDINGS.get(ending, "html")
-    picture = next((each for each in _PICTURES if each == given or f".{each}" == ending), "")
-    if picture:
-        raise UsageError(
-            f"{picture} is asked for, but a report is html or md; the button of each figure in "
-            "the HTML page saves that figure as an SVG file"
-        )
-    if given not in (None, "html", "md"):
-        raise UsageError(f"--format is {given}; allowed are html and md")
-    if given is not None and ending in _ENDINGS and given != meant:
-        raise UsageError(f"--format is {given}, but the ending of {output} is {ending}")
-    return given or meant
+    click.echo(repr(Study(directory).report(output, file_format=file_format or "")))

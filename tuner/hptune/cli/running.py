@@ -72,8 +72,12 @@ class _RunCommand(_RecordedCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; those of a script follow a `--`."""
         rest = super().parse_args(ctx, [*args])
-        if (given := ctx.params["script_arguments"]) and "--" not in args:
-            raise UsageError(f"unexpected arguments: {' '.join(given)}; a study has one MODEL_FILE")
+        after = len(args) - args.index("--") - 1 if "--" in args else 0
+        given: tuple[str, ...] = ctx.params["script_arguments"]
+        if before := given[: max(0, len(given) - after)]:
+            raise UsageError(
+                f"unexpected arguments: {' '.join(before)}; a study has one MODEL_FILE"
+            )
         return rest
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -194,7 +194,7 @@ def _is_same(name: str, asked: StudySettings, past: Past) -> bool:
                 for (metric, direction), (other, way) in zip(wanted, known, strict=True)
             )
         case "constraints":
-            return tuple(map(read_constraint, asked.constraints)) == goals.constraints
+            return set(map(read_constraint, asked.constraints)) == set(goals.constraints)
         case "seed":
             return bool(asked.seed == past.facts["seed"])
         case "search":
@@ -263,18 +263,18 @@ def _lines_on_goals(settings: StudySettings, kept: Goals, found: Found) -> list[
     with contextlib.suppress(UsageError):  # without what is gone, they are not known
         given = (settings.objectives, settings.constraints, settings.direction)
         new = resolve_goals(found, *given)[0]
-    if new == kept:
+    now, before = (new.objectives if new else ()), kept.objectives
+    if new and now == before and set(new.constraints) == set(kept.constraints):
         return []
     asked = {
-        "OBJECTIVE": settings.objectives or (new is not None and new.metrics == kept.metrics),
-        "DIRECTION": settings.direction or len(kept.objectives) > 1,
+        "OBJECTIVE": settings.objectives or [o.metric for o in now] == [b.metric for b in before],
+        "DIRECTION": settings.direction or now == before or len(before) > 1,
         "CONSTRAINTS": settings.constraints or not kept.constraints,
     }
     gone = [name for name in asked if not (asked[name] or name in found.constants)]
+    no = " and no ".join(gone) or "directions in OBJECTIVE"
     would = f" (a new one would have {new})" if new is not None else ""
-    return [
-        f"{_code(settings)} has no {' and no '.join(gone)}; the study goes on for {kept}{would}"
-    ]
+    return [f"{_code(settings)} has no {no}; the study goes on for {kept}{would}"]
 
 
 def _lines_on_epochs(settings: StudySettings, past: Past, found: Found) -> list[str]:

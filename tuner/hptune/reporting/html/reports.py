@@ -33,6 +33,10 @@ _MARKS = {
 """What the beginning of a report has; a file that has not is not replaced unasked."""
 
 
+_ENDINGS = {".html": "html", ".htm": "html", ".md": "md"}
+_PICTURES = ("png", "svg", "pdf")
+
+
 class WrittenReport:
     """A report that was written.
 
@@ -181,12 +185,12 @@ class Reports(ABC):
             file_format: "html", or "md" for Markdown; empty for that of the file's ending.
 
         Raises:
-            UsageError: The file cannot be written, or is another one than a report.
+            UsageError: The file cannot be written, is another one than a report, or has the ending
+                of another format.
         """
-        is_markdown = (file_format or Path(path or "").suffix.lstrip(".").lower()) == "md"
-        name = "report.md" if is_markdown else "report.html"
+        name = f"report.{_report_format(file_format, Path(path or ''))}"
         file = self.directory / name if path is None else Path(path)
-        page = self.report_markdown() if is_markdown else self.report_html()
+        page = self.report_markdown() if name == "report.md" else self.report_html()
         content = without_controls(page).encode()  # a study's names may be anybody's
         if path is None:
             write_beside_study(file, content, mark=_MARKS[name])
@@ -234,3 +238,19 @@ class Reports(ABC):
         keeps = {"curves": "c", "timeline": "a"}.get(name, "")
         kept = [{k: v for k, v in row.items() if k not in "ac" or k == keeps} for row in rows]
         return Plot(found.title, panel, {**facts_of(trials, now=now), "trials": kept}, shown)
+
+
+def _report_format(given: str, output: Path) -> str:
+    ending = output.suffix.lower()
+    meant = _ENDINGS.get(ending, "html")
+    picture = next((each for each in _PICTURES if each == given or f".{each}" == ending), "")
+    if picture:
+        raise UsageError(
+            f"{picture} is asked for, but a report is html or md; the button of each figure in "
+            "the HTML page saves that figure as an SVG file"
+        )
+    if given not in ("", "html", "md"):
+        raise UsageError(f"the format is {given}; allowed are html and md")
+    if given and ending in _ENDINGS and given != meant:
+        raise UsageError(f"the format is {given}, but the ending of {output} is {ending}")
+    return given or meant
