@@ -289,8 +289,8 @@ def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
     First the conditional scopes that no call has entered with its conditions true. Then branches
     without a scope: `for i in range(hp.Int("layers", 1, 5))` by one call with all integers (of a
     Choice too) at their greatest values, `if hp.Boolean("deep")` by the opposite of the default in
-    the same call, `if hp.Choice("head", ["flat", "pool"])` by one call for each word, and None. What
-    a call declares is opened in the same way by a further call.
+    the same call, `if hp.Choice("head", ["flat", "pool"])` by one call for each word, and None.
+    What a call declares is opened in the same way by a further call.
     Hyperparameters in other branches join the space when a trial declares them.
     """
     tried: list[list[Condition]] = []
