@@ -83,7 +83,8 @@ class Shape:
         scratch: A directory on the node's own disk for Dask's files.
         log_directory: Where the jobs' output goes; None for the study's directory.
         notice_seconds: How long before its end Slurm tells a job's worker to leave.
-        grace_seconds: How long a job waits for a master that is gone before it ends too.
+        grace_seconds: How long a job may run without a worker that has joined, and how long its
+            worker waits for a master that is gone.
     """
 
     name: str

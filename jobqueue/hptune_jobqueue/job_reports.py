@@ -193,21 +193,17 @@ _SETUP_LINES = 1000
 
 def summary_of(jobs: Sequence[Job], wanted: int) -> str:
     """Return the states of the jobs in a line for the user; empty if there is nothing to say."""
-    running = [job for job in jobs if job.state is JobState.RUNNING]
     waiting: dict[tuple[str, str], int] = {}
     for job in jobs:
         if job.state is JobState.PENDING and (job.reason or job.partition):
             key = (job.partition, job.reason)
             waiting[key] = waiting.get(key, 0) + 1
     parts = []
-    if running:
-        nodes = sorted({node for job in running for node in job.nodes})
-        where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= 4 else ""
-        parts.append(f"{counted(len(running), 'job')} running{where}")
-    if ending := [job for job in jobs if job.state is JobState.ENDING]:
-        nodes = sorted({node for job in ending for node in job.nodes})
-        where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= 4 else ""
-        parts.append(f"{counted(len(ending), 'job')} ending{where}")
+    for state in (JobState.RUNNING, JobState.ENDING):
+        if there := [job for job in jobs if job.state is state]:
+            nodes = sorted({node for job in there for node in job.nodes})
+            where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= 4 else ""
+            parts.append(f"{counted(len(there), 'job')} {state}{where}")
     for (partition, reason), count in sorted(waiting.items()):
         why = f": {reason}" if reason else ""
         parts.append(f"{counted(count, 'job')} waiting in partition {partition}{why}")

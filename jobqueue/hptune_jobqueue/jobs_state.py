@@ -397,8 +397,8 @@ class JobsState:
             if now - since >= grace:
                 self._cancel([record])
                 self._news.line(
-                    f"job {job.id} on {job.node} is cancelled: it has run for {grace} s "
-                    "(grace_seconds) without a worker"
+                    f"job {job.id} on {job.node} is cancelled: it has run for "
+                    f"{now - since:.0f} s without a worker (grace_seconds is {grace})"
                 )
                 self._count_useless(record, "were cancelled")
                 continue

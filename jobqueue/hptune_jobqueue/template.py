@@ -34,7 +34,7 @@ walltime = "{walltime}"  # how long a job may run; trials then continue in anoth
 # scratch = "/tmp"
 # log_directory = "/path/to/logs"
 # notice_seconds = 120                       # how long before its end a job stops its trials
-# grace_seconds = 600                        # how long a job waits for a master that is gone
+# grace_seconds = 600                        # how long a job may run without a master
 #
 # The job of the master, for `hptune run … --detach`; all keys are optional:
 # [master]

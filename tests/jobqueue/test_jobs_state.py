@@ -195,11 +195,20 @@ def test_a_job_that_runs_without_a_worker_is_told_and_then_cancelled(*, is_usefu
         told[0],
     )
     assert jobs.lines.count(told[0]) == 1
-    cancelled = "job 1_1 on n2 is cancelled: it has run for 300 s (grace_seconds) without a worker"
-    assert cancelled in jobs.lines
+    cancelled = "job 1_1 on n2 is cancelled: it has run for 300 s without a worker (grace_seconds "
+    assert f"{cancelled}is 300)" in jobs.lines
     # Where no other node has worked, the node may not be to blame.
     why = {"n2": "the worker of job 1_1 did not join there"} if is_useful else {}
     assert jobs.state.take_found() == why
+
+
+def test_a_short_grace_does_not_change_how_long_a_job_has_run() -> None:
+    jobs = JobsDriver(kind_of("a", grace_seconds=0))
+    jobs.change["a"] = running
+    while len(jobs.there) < 2:
+        jobs.drive(1)
+    (line,) = (each for each in jobs.lines if "is cancelled" in each)
+    assert line.endswith("it has run for 120 s without a worker (grace_seconds is 0)")
 
 
 def test_jobs_without_workers_are_given_up() -> None:

@@ -89,6 +89,19 @@ def test_a_line_says_that_a_worker_joined_that_it_left_and_that_it_was_lost() ->
     ]
 
 
+def test_the_trial_of_several_workers_is_told_with_the_first_that_leaves() -> None:
+    notifications = Observing()
+    released = parallel(0, ended_at=1.0, outcome=Outcome.RELEASED, cause=Cause.RELEASED)
+    leaving = WorkerLeaving(1.0, "w2", "SIGTERM")
+    shown(notifications, joined(1), joined(2), at=0.0)
+    shown(notifications, leaving, attempts=(released,), at=100.0)
+    told = "the worker on node2 left (SIGTERM); 1 trial starts again; now 1 worker"
+    assert shown(notifications, left(2), at=200.0) == [told]
+    shown(notifications, WorkerLeaving(1.0, "w1", "SIGTERM"), at=300.0)
+    told = "the worker on node1 left (SIGTERM); now 0 workers"
+    assert shown(notifications, left(1), at=400.0) == [told]
+
+
 def test_trials_of_a_worker_that_left_continue_only_where_they_have_a_checkpoint() -> None:
     notifications = Observing(has_checkpoint=lambda trial: trial == 0)
     released = [

@@ -13,7 +13,14 @@ pytestmark = pytest.mark.keras
 DATA = """
 import keras, numpy as np, tensorflow as tf
 x, y = arrays(160)
+STEPS = 1
 FIT = {arguments}
+
+class Model(keras.Sequential):
+    def compile(self, *arguments, **options):
+        super().compile(*arguments, steps_per_execution=STEPS, **options)
+
+keras.Sequential = Model
 
 def batches():
     for i in range(20):
@@ -43,6 +50,8 @@ def load_data():
         ("batches()", '{"steps_per_epoch": 15}', 15),
         ("endless()", '{"steps_per_epoch": 15}', None),
         ("(x, y)", '{"batch_size": 50}', None),
+        ("(x, y)", '{"batch_size": 8}; STEPS = 8', None),
+        ("batches()", "{}; STEPS = 5", 20),
         ("tf.data.Dataset.from_tensor_slices((x, y)).filter(lambda *_: True).batch(9)", "{}", None),
         ("(x, y)", '{"callbacks": [Stops()]}', None),
     ],

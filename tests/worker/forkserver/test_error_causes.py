@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,16 @@ def test_errors_of_the_disk_are_not_the_configurations_fault(tmp_path: Path) -> 
     assert ending_of(full, after).cause is Cause.WORKER_LOST, "the study's own directory has space"
     assert ending_of(OSError(errno.ENOENT, "gone"), before).cause is Cause.WORKER_LOST
     assert ending_of(OSError(errno.ENOENT, "gone"), after).cause is Cause.EXCEPTION
+
+
+def test_the_root_of_a_node_is_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KERAS_HOME", "TORCH_HOME", "HF_HOME", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", "/proc")  # another file system
+    monkeypatch.setattr(error_causes, "_is_full", lambda folder: folder == Path("/"))
+    error = OSError(errno.ENOSPC, "No space left on device", "/var/x")
+    ending = ending_of(error, Where(tmp_path, has_gpu=False, has_begun=True))
+    assert ending.cause is Cause.WORKER_LOST
 
 
 @pytest.mark.parametrize("name", ["HOME", "KERAS_HOME"])

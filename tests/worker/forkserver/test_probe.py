@@ -191,6 +191,20 @@ def test_the_branches_of_an_objective_are_opened(probe: Any) -> None:
     assert found.is_complete
 
 
+def test_the_branches_of_choices_with_none_are_opened(probe: Any) -> None:
+    found = probe("""
+    def objective(hp, trial):
+        if hp.Choice("head", [None, "pool"]) == "pool":
+            hp.Float("pooled", 0, 1)
+        if hp.Choice("clip", [0.5, None]) is None:
+            hp.Float("unclipped", 0, 1)
+        for i in range(hp.Choice("layers", [None, 1, 3]) or 0):
+            hp.Float(f"width{i}", 0, 1)
+        trial.report(1, value=0.5)
+    """)
+    assert names(found) >= {"pooled", "unclipped", "width0", "width2"}
+
+
 def test_a_count_within_a_branch_is_opened(probe: Any) -> None:
     """With and without a scope; otherwise a grid would be smaller than the space."""
     found = probe(

@@ -289,8 +289,8 @@ def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
     First the conditional scopes that no call has entered with its conditions true. Then branches
     without a scope: `for i in range(hp.Int("layers", 1, 5))` by one call with all integers (of a
     Choice too) at their greatest values, `if hp.Boolean("deep")` by the opposite of the default in
-    the same call, `if hp.Choice("head", ["flat", "pool"])` by one call for each word. What a call
-    declares is opened in the same way by a further call.
+    the same call, `if hp.Choice("head", ["flat", "pool"])` by one call for each word, and None.
+    What a call declares is opened in the same way by a further call.
     Hyperparameters in other branches join the space when a trial declares them.
     """
     tried: list[list[Condition]] = []
@@ -305,9 +305,9 @@ def _branches(hp: HyperParameters) -> Iterator[dict[str, Any]]:
     if any(opened[p.name] != p.default for p in hp.space):
         yield _values(hp, opened)
     for parameter in hp.space:
-        if isinstance(parameter, ChoiceParameter) and isinstance(parameter.values[0], str):
+        if isinstance(parameter, ChoiceParameter):
             for word in parameter.values:
-                if word != parameter.default:
+                if isinstance(word, str | None) and word != parameter.default:
                     yield from _with_counts(hp, {parameter.name: word})
 
 
@@ -325,8 +325,9 @@ def _opened(parameter: Parameter) -> ParamValue:
     """Return the value that leads into most branches without a scope."""
     if isinstance(parameter, IntParameter):
         return parameter.high
-    if isinstance(parameter, ChoiceParameter) and isinstance(parameter.values[0], int):
-        return max(value for value in parameter.values if isinstance(value, int))
+    if isinstance(parameter, ChoiceParameter):
+        counts = (value for value in parameter.values if isinstance(value, int))
+        return max(counts, default=parameter.default)
     return not parameter.default if isinstance(parameter, BooleanParameter) else parameter.default
 
 

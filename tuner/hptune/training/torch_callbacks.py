@@ -20,7 +20,7 @@ def transformers_callback(trial: Any) -> Any:
     Evaluations count from 1, also over interruptions, so with `eval_strategy="epoch"` they are the
     epochs. The training ends when the trial is to stop; unless the trial is poor, it saves a
     checkpoint before, from which a later attempt continues. After `train`, return the result as
-    usual: it is not used if the trial was told to stop.
+    usual: it is not used if the trial was told to stop before its last epoch.
 
     Example::
 
@@ -44,7 +44,8 @@ def lightning_callback(trial: Any) -> Any:
 
     Validations count from 1, also in a training that continues from its checkpoint, so with one at
     the end of each epoch they are the epochs. The training ends when the trial is to stop. After
-    `fit`, return the result as usual: it is not used if the trial was told to stop.
+    `fit`, return the result as usual: it is not used if the trial was told to stop before its last
+    epoch.
 
     Example::
 

@@ -99,7 +99,7 @@ class Notifications:
         self._left_first = False
         self._has_checkpoint = has_checkpoint
         self._lost_trials: list[int] = []
-        self._released: dict[str, list[int]] = {}
+        self._released: dict[AttemptId, tuple[str, ...]] = {}  # and their workers
         self._released_trials: list[int] = []
         self._retried: dict[AttemptId, Attempt] = {}
         self._next: dict[AttemptId, Attempt] = {}
@@ -113,8 +113,7 @@ class Notifications:
         attempts = tuple(attempts)
         for attempt in attempts:
             if attempt.cause is Cause.RELEASED and attempt.outcome is Outcome.RELEASED:
-                worker = attempt.placement.worker
-                self._released.setdefault(worker, []).append(attempt.id.trial)
+                self._released[attempt.id] = attempt.placement.workers
         died = self._observe_events(events, attempts)
         for kind, line in remarks_on(each for each in attempts if each.outcome).items():
             self._show_once(kind, line.replace("--pruner", f"--pruner {self._pruner}"))
@@ -149,7 +148,9 @@ class Notifications:
                     # A worker of the run's own that comes back is worth a line.
                     self._shows_joins = True
                     self._left_first |= not self._joined
-                    self._released_trials += self._released.pop(worker.name, ())
+                    for name in [n for n, at in self._released.items() if worker.name in at]:
+                        del self._released[name]
+                        self._released_trials.append(name.trial)
                     if worker.was_drained and worker.name not in lost_at:
                         self._left.setdefault(worker.reason, []).append(worker.node)
                     else:

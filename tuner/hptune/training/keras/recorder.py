@@ -216,7 +216,7 @@ def _callback_class() -> Any:
             self._batches = 0
 
         def on_train_batch_end(self, *_: Any, **__: Any) -> None:
-            self._batches += 1
+            self._batches += getattr(self.model, "steps_per_execution", 1)
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             if self._batches and not self.model.stop_training:

@@ -146,10 +146,11 @@ def _has_no_room(error: BaseException) -> bool:
 
 def _full_home() -> str:
     """Return the folder for downloads that is full, of those that nodes share; empty for none."""
+    local = tempfile.gettempdir()
     for name in ("KERAS_HOME", "TORCH_HOME", "HF_HOME", "XDG_CACHE_HOME", "HOME"):
-        folder = Path(os.environ.get(name) or "/")
+        folder = Path(os.environ.get(name) or local)
         with contextlib.suppress(OSError):
-            is_local = folder.stat().st_dev == Path(tempfile.gettempdir()).stat().st_dev
+            is_local = folder.stat().st_dev == Path(local).stat().st_dev
             if not is_local and _is_full(folder):
                 return str(folder)
     return ""
