@@ -57,6 +57,7 @@ IN_ALL = {
     "no settings": sql("DELETE FROM study WHERE key = 'settings'"),
     "other settings": fact("settings", '{"source": 3}'),
     "no goals": fact("goals", '"fast"'),
+    "no goals and no space": sql("DELETE FROM study WHERE key IN ('goals', 'space')"),
     "no space": fact("space", '[{"class_name": "Star"}]'),
     "odd end": fact("ended", '{"finish_reason": "luck"}'),
     "not UTF-8": scribble,

@@ -306,3 +306,11 @@ def test_a_study_whose_jobs_all_fail_says_so_later_too(
     assert "`hptune doctor --slurm slurm.toml` checks" in said
     status = " ".join(cli("status", "study").out.split())
     assert "state not running: 3 jobs in a row ended before their worker had joined" in status
+
+
+def test_a_study_that_runs_elsewhere_gets_no_second_master(cli: InProcess, slurm: None) -> None:
+    study = stored_study(cli)
+    (study / "lease").write_text("damaged")
+    ended = cli("resume", study, "--detach")
+    assert ended.code == 1
+    assert "is already run by a process on an unknown machine. Follow it with" in ended.err

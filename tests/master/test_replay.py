@@ -45,6 +45,10 @@ def facts(search: str) -> dict[str, object]:
         source=source, working_directory="", search=search, grid_resolution=resolution
     )
     return {
+        "hptune_version": "1",
+        "created_at": 1000.0,
+        "is_keras": False,
+        "epochs": None,
         "settings": settings.to_json(),
         "goals": goals_to_json(Goals((GOAL,))),
         "seed": SEED,

@@ -44,7 +44,7 @@ def test_a_master_whose_time_is_up_is_requeued_and_takes_over_its_jobs(
         f"The master is Slurm job {master} (running in cpu on c1" in hptune("status", "study").out
     )
     twice = hptune("resume", "study", "--detach")
-    assert (twice.code, "has a master already: process" in twice.err) == (1, True)
+    assert (twice.code, "already run by process" in twice.err) == (1, True)
     slurm.run("scancel", "--batch", "--signal=USR1", master)
     wait_until(
         lambda: "this job ends; Slurm starts it again" in log_of(hptune), "its end", seconds=60

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .config.objectives import goals_of
 from .config.other_tuners import result_meant
 from .config.reference import given_options
 from .core.attempt import ReportedValue
@@ -35,7 +36,7 @@ from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory
 from .storage.ledger import FollowedReports, LedgerReader
 from .storage.whose import Use
-from .study_view import ViewReading, goals_in, judged, settings_of, space_of
+from .study_view import ViewReading, judged, settings_of
 from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
 from .user_code.code_copy import as_trained
@@ -117,7 +118,7 @@ class Study(Reports, Exports):
     @cached_property
     def goals(self) -> Goals:
         """The study's objectives and constraints."""
-        return goals_in(self._directory, self._reader.facts())
+        return goals_of(self._reader.facts())
 
     @property
     def goal(self) -> Goal:
@@ -127,7 +128,7 @@ class Study(Reports, Exports):
     @property
     def space(self) -> SearchSpace:
         """The search space, with the hyperparameters that trials have declared so far."""
-        return space_of(self._directory, self._reader.facts())
+        return SearchSpace.from_json(self._reader.facts()["space"])
 
     @property
     def trials(self) -> list[Trial]:
@@ -339,7 +340,7 @@ class Study(Reports, Exports):
         reading = self._view_reading()
 
         def trials(now: LedgerReader) -> StudyTrials:
-            space = space_of(self._directory, now.facts())
+            space = SearchSpace.from_json(now.facts()["space"])
             return StudyTrials(reading.view(now), space, reports(now))
 
         return self._reader.snapshot(trials)
@@ -358,7 +359,7 @@ class Study(Reports, Exports):
         }
         return ExportedStudy(
             view,
-            space_of(self._directory, facts),
+            SearchSpace.from_json(facts["space"]),
             reports,
             identity=f"{facts['created_at']!r} {facts['seed']}",
             facts=known,

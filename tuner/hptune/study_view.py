@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .config.objectives import goals_of
 from .config.reference import in_python
 from .config.resolved import known_rungs, possible_trials
 from .config.settings import StudySettings
@@ -21,16 +20,6 @@ from .storage.ledger import LedgerReader, StudyFacts, damage_errors
 from .user_code.model_file import SourceKind
 
 
-def goals_in(directory: StudyDirectory, facts: StudyFacts) -> Goals:
-    """Return the goals in a ledger's facts.
-
-    Raises:
-        StudyError: They cannot be read.
-    """
-    with damage_errors(directory):
-        return goals_of(facts)
-
-
 def settings_of(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:
     """Return the settings in a ledger's facts.
 
@@ -39,16 +28,6 @@ def settings_of(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:
     """
     with damage_errors(directory):
         return StudySettings.from_json(facts["settings"])
-
-
-def space_of(directory: StudyDirectory, facts: StudyFacts) -> SearchSpace:
-    """Return the search space in a ledger's facts.
-
-    Raises:
-        StudyError: It cannot be read.
-    """
-    with damage_errors(directory):
-        return SearchSpace.from_json(facts["space"])
 
 
 def judged(directory: StudyDirectory, goals: Goals, trials: Sequence[Trial]) -> list[Trial]:
@@ -82,14 +61,9 @@ class ViewReading:
     def view(self, now: LedgerReader) -> StudyView:
         """Return the view, all of it of one state if the reader is that of a snapshot."""
         directory, goals, facts = self._directory, self._goals, now.facts()
-        settings, space = settings_of(directory, facts), space_of(directory, facts)
-        with damage_errors(directory):
-            ended, epochs = facts["ended"], facts["epochs"]
-            last = None if not ended else _finish(ended["finish_reason"], ended["reason"])
-            created_at = float(facts["created_at"])
-            tried = facts.get("model_loader") or {"trial": None, "loader": "study"}
-            loader = tried["loader"] if tried["trial"] == self._best else "study"
-        rungs = known_rungs(settings, epochs, goals)
+        settings, space = settings_of(directory, facts), SearchSpace.from_json(facts["space"])
+        ended, tried = facts["ended"], facts.get("model_loader", {})
+        rungs = known_rungs(settings, facts["epochs"], goals)
         trials = _with_rungs(now, judged(directory, goals, now.trials()), rungs, goals)
         run = now.run_state()
         # Not asked only then: a master that ends now would count as killed.
@@ -103,14 +77,16 @@ class ViewReading:
             attempts=now.attempts(),
             latest=now.last_reports(TO_CONTINUE),
             master=master,
-            epochs=epochs,
+            epochs=facts["epochs"],
             models=self._models,
             possible_trials=possible_trials(settings, space),
             space=space,
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds or None,
-            last_finish=last,
-            model_loader=loader,
+            last_finish=None
+            if ended is None
+            else Finish(FinishReason(ended["finish_reason"]), ended["reason"]),
+            model_loader=tried["loader"] if tried and tried["trial"] == self._best else "study",
             workers=None if master is None else run.workers,
             is_measuring=master is not None and bool(facts.get("measuring")),
             paused_by="" if master is None else run.paused_by,
@@ -118,7 +94,7 @@ class ViewReading:
             run_seconds=run.run_seconds,
             last_event_at=run.last_event_at,
             worded=in_python if settings.source.kind is SourceKind.PICKLE else str,
-            created_at=created_at,
+            created_at=facts["created_at"],
             carrier=facts.get("carrier", ""),
             rungs=rungs,
             last_values=_last_values(now, trials, goals),
@@ -161,7 +137,3 @@ def _total(budget: int | None, trials: Sequence[Trial]) -> int | None:
     """Return the number of trials to suggest, which those that users added may exceed."""
     searched = sum(trial.confirms is None for trial in trials)
     return None if budget is None else max(budget, searched)
-
-
-def _finish(reason: str, words: str) -> Finish:
-    return Finish(FinishReason(reason), words)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from batches import append_batch, complete, reported, whole_batches
 from fake_study import GOALS
+from hptune.config.objectives import goals_to_json
 from hptune.core.attempt import Attempt, AttemptId, HeldBefore, Outcome, ReportedValue, Usage
 from hptune.core.engine.engine import Engine
 from hptune.core.messages import (
@@ -38,7 +39,16 @@ from hptune.storage.ledger.database import FORMAT
 
 def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory) -> None:
     first, second = reported(1.0, loss=0.5), StopRequested(2.0, FinishReason.INTERRUPTED, "Ctrl-C")
-    with Ledger.create(directory, {"settings": {"seed": 1}, "hptune_version": "0.1"}) as ledger:
+    facts: dict[str, object] = {
+        **{key: [] for key in ("space", "declared_space", "warm_start")},
+        **dict.fromkeys(("epochs", "ended")),
+        "hptune_version": "0.1",
+        "created_at": 1.0,
+        "is_keras": False,
+        "seed": 1,
+        "goals": goals_to_json(GOALS),
+    }
+    with Ledger.create(directory, facts | {"settings": {"seed": 1}}) as ledger:
         ledger.append([first])
         ledger.set_facts({"settings": {"seed": 1, "trials": 9}})
     with Ledger.open(directory) as ledger:
@@ -46,7 +56,7 @@ def test_what_was_appended_is_there_when_opened_again(directory: StudyDirectory)
         ledger.append([])
         assert list(ledger.events()) == [first, second]
         assert ledger.facts == {
-            "hptune_version": "0.1",
+            **facts,
             "format": FORMAT,
             "settings": {"seed": 1, "trials": 9},
         }

@@ -29,11 +29,10 @@ def echo(content: str | dict[str, object]) -> None:
     from ..text import harmless, is_utf8
 
     if not isinstance(content, str):
-        is_ascii = not is_utf8(sys.stdout)  # escapes lose nothing
-        found = json.dumps(content, indent=2, ensure_ascii=is_ascii, allow_nan=False)
-        if not is_ascii and harmless(found) != found:
-            found = json.dumps(content, indent=2, allow_nan=False)
-        content = found
+        plain = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+        if not is_utf8(sys.stdout) or harmless(plain) != plain:  # escapes lose nothing
+            plain = json.dumps(content, indent=2, allow_nan=False)
+        content = plain
     with output_errors():
         click.echo(harmless(content))
 

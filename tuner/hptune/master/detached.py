@@ -10,9 +10,10 @@ from typing import Any
 from ..config.places import CLUSTERS
 from ..config.plugins import find_cluster
 from ..config.settings import StudySettings
-from ..errors import StudyLockedError, UsageError
+from ..errors import UsageError
 from ..registry import loaded
 from ..storage.directory import StudyDirectory
+from ..storage.lock import locked
 from ..storage.whose import Use
 from ..user_code.model_file import Found, SourceKind
 from ..user_code.source_checks import check_source, check_text
@@ -89,10 +90,7 @@ def detach_again(
 
     reader = LedgerReader(directory.open(Use.RUN))
     if owner := directory.owner():
-        raise StudyLockedError(
-            f"{directory} has a master already: process {owner.pid} on {owner.host}. End it first "
-            f"with `hptune stop {directory}`"
-        )
+        raise locked(directory.path, owner)
     past = Past.read(directory, reader.facts(), reader.events())
     request = ResumeRequest(past.settings, changes, accept_space, tries, retry_failed)
     check_resume(request, past)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +24,8 @@ from ..core.attempt import AttemptId
 from ..core.budget import DeviceBudget
 from ..core.engine.engine import Engine
 from ..core.goals import Goals
-from ..core.messages import Event, FinishReason, GrowSpace, Reported, StudyOpened
+from ..core.messages import Event, GrowSpace, Reported, StudyOpened
 from ..core.space.earlier_study import EarlierStudy
-from ..core.space.space import SearchSpace
 from ..core.trial import Trial
 from ..errors import HptuneError, ModelFileError, StudyError, UnknownMetricError, UsageError
 from ..files.access import exists
@@ -117,20 +115,14 @@ def replay_errors(directory: StudyDirectory) -> Iterator[None]:
 
 
 def read_settings(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:
-    """Return the settings of a stored study, after checking that all its facts can be read.
+    """Return the settings of a stored study, whose earlier studies can be read too.
 
     Raises:
         StudyError: The ledger is damaged.
     """
     with damage_errors(directory):
-        goals_of(facts)
-        for space in (facts["space"], facts["declared_space"]):
-            SearchSpace.from_json(space)
         for study in facts["warm_start"]:
             EarlierStudy.from_json(study)
-        if facts["ended"] is not None:
-            FinishReason(facts["ended"]["finish_reason"])
-        operator.index(facts["seed"])
         return StudySettings.from_json(facts["settings"]).found_in(directory.path)
 
 

@@ -154,7 +154,8 @@ class StudyDirectory:
         Raises:
             UsageError: Every user can, or the files belong to another user.
         """
-        return whose.check(self._path, Use.RUN)
+        with storage_errors(self._path):
+            return whose.check(self._path, Use.RUN)
 
     def check_place(self) -> None:
         """Check that a study can be created here, without creating anything.

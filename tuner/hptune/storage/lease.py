@@ -178,20 +178,16 @@ def _owner(fields: dict[str, object]) -> LockOwner:
     """Return the owner of a lease, which anybody may have written.
 
     Raises:
-        TypeError: It is no lease.
+        TypeError: It has other fields.
         ValueError: A field cannot be what a master writes.
     """
     owner = LockOwner(**fields)  # type: ignore[arg-type]  # checked here
     texts, numbers = (owner.host, owner.boot, owner.token), (owner.pid, owner.since)
-    for each, allowed in (
-        *((text, str) for text in texts),
-        *((one, int | float) for one in numbers),
-    ):
-        if not isinstance(each, allowed):
-            raise TypeError(f"{each!r:.100} in a lease")
-    if not (all(text.isprintable() for text in texts) and len(owner.host) <= _LONGEST_NAME):
+    are_texts = all(isinstance(each, str) and each.isprintable() for each in texts)
+    are_numbers = all(isinstance(each, int | float) for each in numbers)
+    if not (are_texts and len(owner.host) <= _LONGEST_NAME):
         raise ValueError("a name in a lease cannot be shown")
-    if not (0 <= owner.pid < 2**31 and 0 <= owner.since < TIMES_END):
+    if not (are_numbers and 0 <= owner.pid < 2**31 and 0 <= owner.since < TIMES_END):
         raise ValueError("a process or a time in a lease cannot be one")
     return owner
 

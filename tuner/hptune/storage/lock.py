@@ -179,12 +179,12 @@ class MasterLock:
         found, left_seconds = self._lease.read(), STALE_SECONDS - self._lease.age_seconds()
         died_here = self._has_posix_lock and found is not None and found.boot == self._owner.boot
         if not died_here and left_seconds > 0:
-            raise _locked(self._directory, found, left_seconds=left_seconds)
+            raise locked(self._directory, found, left_seconds=left_seconds)
         was_taken = self._lease.take_over(self._owner, found)
         if was_taken and not died_here:
             time.sleep(_SETTLE_SECONDS)
         if (now := self._lease.read()) != self._owner:
-            raise _locked(self._directory, now)
+            raise locked(self._directory, now)
 
 
 def living_owner(directory: Path) -> LockOwner | None:
@@ -228,9 +228,10 @@ def taken_over(directory: Path) -> StudyLockedError:
     )
 
 
-def _locked(
+def locked(
     directory: Path, owner: LockOwner | None, *, left_seconds: float | None = None
 ) -> StudyLockedError:
+    """Return the error for a study that another master runs, which says how to join it."""
     place = shlex.quote(str(directory))
     message = (
         f"the study in {place} is already run by {owner or UNKNOWN}. "
@@ -279,7 +280,7 @@ def _take_posix_lock(directory: Path) -> tuple[int, bool]:
     """
     path = directory / "lock"
     if mine := _held.get(_identity(path)):
-        raise _locked(directory, mine.owner)
+        raise locked(directory, mine.owner)
     file = open_plain(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -289,7 +290,7 @@ def _take_posix_lock(directory: Path) -> tuple[int, bool]:
             return file, False
         os.close(file)
         if err.errno in _TAKEN:
-            raise _locked(directory, Lease(directory / "lease").read()) from err
+            raise locked(directory, Lease(directory / "lease").read()) from err
         raise
     return file, True
 

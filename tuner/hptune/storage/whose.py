@@ -26,7 +26,6 @@ from pathlib import Path
 
 from .. import text
 from ..errors import UsageError
-from ..files.file_errors import storage_errors
 from ..files.ownership import everybody_may_write, is_foreign, other_writers
 
 _OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
@@ -113,12 +112,11 @@ def check(directory: Path, use: Use) -> str:
 
     Raises:
         UsageError: This user should not; the message says what helps.
-        StorageFullError: The directory may not be read.
+        OSError: The directory cannot be looked at.
     """
     if use is Use.READ:
         return ""
-    with storage_errors(directory):
-        found = access(directory, use)
+    found = access(directory, use)
     if found.whose is Whose.MINE or (found.whose is Whose.GROUPS and use is Use.WRITE):
         return ""
     place, study = shlex.quote(str(found.path)), text.path(directory)

@@ -10,7 +10,7 @@ from ...core.trial import TrialState
 from ...errors import UsageError, without_passwords
 from ...files.access import exists, is_file, is_folder
 from ...storage.directory import StudyDirectory
-from ...storage.ledger import LedgerReader, damage_errors
+from ...storage.ledger import LedgerReader
 from .found import NOT_COMPLETE, FoundTrial, FoundTrials
 from .keras_tuner_project import is_project, read_project
 from .optuna_storage import is_storage, read_storage
@@ -79,10 +79,8 @@ def _read_study(directory: StudyDirectory) -> FoundTrials:
     reader = LedgerReader(directory)
     facts, trials = reader.snapshot(lambda now: (now.facts(), now.trials()))
     complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-    with damage_errors(directory):
-        objective = goals_of(facts).goal
     return FoundTrials(
         [FoundTrial(trial.params, trial.metrics, trial.value) for trial in complete],
-        objective,
+        goals_of(facts).goal,
         {NOT_COMPLETE: len(trials) - len(complete)},
     )

@@ -68,7 +68,7 @@ def facts_of(rows: Iterable[tuple[str, str]]) -> StudyFacts:
         Exception: One of them is not JSON, or is no such fact.
     """
     facts: dict[str, Any] = {key: loads(value) for key, value in rows}
-    if "goals" in facts and (missing := _NEEDED - facts.keys()):
+    if missing := _NEEDED - facts.keys():
         raise KeyError(*sorted(missing))
     for key, kind in _KINDS.items():
         if key in facts and key != "format":  # which is compared by itself
@@ -87,3 +87,6 @@ def _check(key: str, fact: Any) -> None:
         case "ended" if fact is not None:
             FinishReason(fact["finish_reason"])
             structured(fact["reason"], str)
+        case "model_loader":
+            structured(fact["trial"], int)
+            structured(fact["loader"], str)
