@@ -146,9 +146,11 @@ def check_slurm(environment: Mapping[str, str], *, cores: int, gpus: int) -> Ite
     granted_gpus = environment.get("SLURM_GPUS_ON_NODE", "").partition("(")[0]
     wrong = []
     if granted_cores.isdigit() and int(granted_cores) != cores:
-        wrong.append(f"Slurm granted {plural(granted_cores, 'core')}, this process may use {cores}")
+        granted = plural(int(granted_cores), "core")
+        wrong.append(f"Slurm granted {granted}, this process may use {cores}")
     if granted_gpus.isdigit() and int(granted_gpus) != gpus:
-        wrong.append(f"Slurm granted {plural(granted_gpus, 'GPU')}, this process sees {gpus}")
+        granted = plural(int(granted_gpus), "GPU")
+        wrong.append(f"Slurm granted {granted}, this process sees {gpus}")
     if wrong:
         # A job that hptune submits starts its worker without srun.
         advice = (
