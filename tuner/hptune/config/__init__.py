@@ -7,5 +7,5 @@ The fields of `options.StudyOptions` are the table of all options: the command l
 Offers: `settings.StudySettings`, `settings.SETTINGS`, `plugins`, `resolved`, `reference`,
 `objectives.resolve_goals`, `start_points.read_points`, `record_formats`.
 
-May import: `errors`, `text`, `core`, `samplers`, `pruners`, `registry`, `files`, `user_code`.
+May import: `errors`, `core`, `samplers`, `pruners`, `registry`, `files`, `user_code`.
 """
