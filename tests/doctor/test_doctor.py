@@ -220,6 +220,8 @@ def test_the_number_of_gpus_that_slurm_granted_may_have_sockets() -> None:
     granted = {"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "8(S:0-1)"}
     (finding,) = check_slurm(granted, cores=4, gpus=2)
     assert "Slurm granted 8 GPUs, this process sees 2" in finding.found
+    (finding,) = check_slurm({"SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "1"}, cores=4, gpus=0)
+    assert "Slurm granted 1 core, this process may use 4" in finding.found
 
 
 # --- the file system --------------------------------------------------------------------------

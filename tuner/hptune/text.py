@@ -308,11 +308,6 @@ def step_word(epochs: int | None) -> str:
     return "step" if epochs is None else "epoch"
 
 
-def at_step(step: int | None, epochs: int | None) -> str:
-    """Return where a value was reached: "epoch 7", "step 7", or nothing."""
-    return "" if step is None else f"{step_word(epochs)} {step}"
-
-
 def value_step(trial: Trial, epochs: int | None) -> str:
     """Return which of its steps a trial's value is from; empty if no step is known.
 

@@ -146,6 +146,19 @@ def test_an_end_of_its_own_keeps_its_reason_after_releases(cause: Cause) -> None
     assert decide(record, run, Ending(cause, reason="its own"), ()).ending.reason == "its own"
 
 
+@pytest.mark.parametrize(("halt", "event"), [(Halt.PRUNE, PRUNE), (Halt.PAUSE, TrialEvent.PAUSE)])
+@pytest.mark.parametrize("reported", [False, True])
+def test_a_trial_that_was_to_stop_does_not_fail_because_its_worker_leaves(
+    *, halt: Halt, event: TrialEvent, reported: bool
+) -> None:
+    run = attempt(halt, reported=reported)
+    run.first_step = 1 if reported else None
+    record = trial(releases_without_report=9, releases_at_begin=9, first_step=1)
+    decision = decide(record, run, Ending(Cause.RELEASED, reason="stopped by ann"), ())
+    assert (decision.outcome, decision.event) == (RELEASED, event)
+    assert decision.ending.reason == "stopped by ann"
+
+
 def test_what_stops_the_study() -> None:
     stop = FailureRule(Cause.EXCEPTION, Action.STOP)
     ending = Ending(Cause.EXCEPTION, reason="ValueError: 3", detail="here")

@@ -87,7 +87,7 @@ def run_program(
         )
     trial.should_stop()  # the search for hyperparameters ends here, before anything is started
     facts = _facts(trial)
-    _write_params(Path(facts["params_file"]), hp.values)
+    Path(facts["params_file"]).write_text(json.dumps(dict(hp.values), indent=1))
     arguments = list(filled_in(command, hp.values, facts))
     variables = {f"HPTUNE_{name.upper()}": value for name, value in facts.items()}
     metrics_file = Path(facts["metrics_file"])
@@ -129,10 +129,6 @@ def _facts(trial: TrialContext) -> dict[str, str]:
         "port": str(trial.port),
         "epochs": "" if trial.epochs is None else str(trial.epochs),
     }
-
-
-def _write_params(path: Path, values: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(dict(values), indent=1))
 
 
 def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[str]:

@@ -64,7 +64,8 @@ class Retention:
             ]
             if ended_early:
                 self.ended_early.add(trial.number)
-            insort(self._checkpoints, self._sort_key(trial))
+            key = self._goals.first_goal_key(trial.score)
+            insort(self._checkpoints, (trial.violation, key, trial.number))
         unneeded = {*kept, trial.number} - ranking.kept
         unneeded |= self._drop_checkpoints()
         commands.extend(map(self._discard, sorted(unneeded - self._training_on)))
@@ -80,9 +81,6 @@ class Retention:
 
     def _discard(self, number: int) -> Discard:
         return Discard(number, any(n == number for *_, n in self._checkpoints))
-
-    def _sort_key(self, trial: Trial) -> tuple[float, float, int]:
-        return trial.violation, self._goals.first_goal_key(trial.score), trial.number
 
     def _drop_checkpoints(self) -> set[int]:
         """Drop the checkpoints beyond the limit; return the trials whose files can be discarded.

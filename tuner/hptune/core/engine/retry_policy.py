@@ -121,7 +121,9 @@ def decide(
     ends_with_study = halt is Halt.STOP and cause in FROM_OUTSIDE
     releases = _releases_without_report(trial, attempt, cause)
     at_begin = _releases_at_begin(trial, attempt, cause)
-    is_fruitless = releases >= MAX_RELEASES_WITHOUT_REPORT or at_begin >= MAX_RELEASES_AT_BEGIN
+    goes_on = cause is Cause.RELEASED and halt not in _EVENTS_AFTER_HALT
+    is_late = goes_on and releases >= MAX_RELEASES_WITHOUT_REPORT
+    is_fruitless = is_late or (goes_on and at_begin >= MAX_RELEASES_AT_BEGIN)
     usual = Outcome.LOST if action is Action.RETRY else OUTCOMES[cause]
     # The first row that applies decides.
     table = (
@@ -133,13 +135,13 @@ def decide(
         (True, usual),
     )
     outcome = next(outcome for applies, outcome in table if applies)
-    if releases >= MAX_RELEASES_WITHOUT_REPORT:
+    if is_late:
         reason = (
             f"the worker had to leave {releases} times before the trial's first report; use "
             "workers that live longer (a longer walltime), or report sooner"
         )
         ending = replace(ending, reason=reason)
-    elif cause is Cause.RELEASED and at_begin >= _TOLD_FROM:
+    elif goes_on and at_begin >= _TOLD_FROM:
         seconds = attempt.attempt.seconds(at) or 0.0
         ending = replace(ending, reason=_begins_again(attempt, at_begin, seconds, epochs))
     # A decision to stop the trial stands, however its attempt ended.

@@ -135,7 +135,7 @@ def why_stopped(view: StudyView, reports: Sequence[ReportedValue]) -> dict[int, 
                 others = (
                     "the one trial" if len(before) == 1 else f"{better} of the {len(before)} trials"
                 )
-                where = text.at_step(rung, view.epochs)
+                where = f"{text.step_word(view.epochs)} {rung}"
                 found[number] = f"stopped at {where}, where {others} before it did better"
             insort(before, loss)
     return found

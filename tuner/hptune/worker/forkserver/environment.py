@@ -9,7 +9,7 @@ that inherits them takes part in a training that is not its own. So an attempt h
 | ranks, sizes and addresses of others (`_OF_OTHERS`) | none | none | none |
 | Slurm's, but which job it is (`_OF_THE_JOB`) | none | of one task on one node | of the ranks |
 | torchrun's, JAX's, TF_CONFIG | none | an address and a port | of the ranks |
-| numbers of threads (`_THREADS`) | 1 | its cores | its cores |
+| numbers of threads (`_THREADS`) | 1 of OpenMP and BLAS | its cores | its cores |
 | folders of compiled code (`_CACHES`) | in a batch job its own, if not given | as it | as it |
 """
 
