@@ -55,7 +55,8 @@ SHORTER = (
 WITH_STUDY = re.compile(r"\.(fit|search)\(|\b(run_program|Study)\(|\bstudies/|\bimport hydra\b")
 """A block that needs a study, or a package that the tests do not have: for `make test-docs`."""
 NOT_RUN = {
-    "GPUs": 2, "Hydra": 1, "Ray Tune": 1, "W&B": 1, "a Ray cluster": 1, "a Slurm cluster": 9,
+    "GPUs": 2, "Hydra": 1, "PyTorch's trainers": 3, "Ray Tune": 1, "W&B": 1,
+    "a Ray cluster": 1, "a Slurm cluster": 10,
     "a batch system": 7, "a download": 2, "a module of yours": 1, "a release": 2,
     "a running study": 2, "a script of yours": 2, "a session": 5, "an environment of yours": 1,
     "an installation": 9, "containers": 10, "long trainings": 6, "several machines": 3,

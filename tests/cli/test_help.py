@@ -45,7 +45,7 @@ def test_the_message_for_an_unknown_option_names_the_help_that_lists_all() -> No
     for command, option in (("run", "--help-all"), ("best", "--help")):
         shown = CliRunner().invoke(main, [command, "--xyzzy"])
         assert shown.exit_code == 2
-        assert f"No such option --xyzzy. {option} lists all options." in shown.output
+        assert f"No such option --xyzzy. {option} lists all options" in shown.output
 
 
 def test_help_lists_exit_codes_and_commands() -> None:

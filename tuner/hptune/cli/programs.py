@@ -43,7 +43,7 @@ def run_script(
 ) -> None:
     """Run a script of KerasTuner, with what the user gave in place of what the script says."""
     from ..config.settings import BY_NAME
-    from ..keras_tuner import script as scripts
+    from ..keras_tuner.script import run_script as run
 
     if detach:
         raise UsageError(
@@ -59,7 +59,7 @@ def run_script(
     else:
         click.echo(f"{script} is run as it is, with hptune in place of KerasTuner", err=True)
     try:
-        scripts.run_script(script, settings, arguments)
+        run(script, settings, arguments)
     except KeyboardInterrupt as error:
         print_last(str(error) or "interrupted", sys.stderr)
         raise SystemExit(INTERRUPTED) from None

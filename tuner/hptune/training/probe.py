@@ -194,7 +194,7 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
         # Last, because a fit that calls neither `model.fit` nor a callback trains.
         findings.add(may_train=True)
         hp.values = _values(hp, {})
-        calls_fit, own_epochs = _probe_fit(code, hp, build(code, hp), data)
+        calls_fit, own_epochs = _probe_fit(code, hp, _build(code, hp), data)
         findings.add(calls_fit=calls_fit, own_epochs=own_epochs)
     findings.add(is_complete=is_complete)
 
