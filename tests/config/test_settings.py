@@ -49,6 +49,7 @@ def settings(**asked: object) -> StudySettings:
         ({"hang_timeout_seconds": None}, "hang_timeout is None; allowed are times from 0 on"),
         ({"master_grace_seconds": -1}, "master_grace is -1; allowed are times from 0 on"),
         ({"memory_per_trial_bytes": "4"}, "memory_per_trial: '4' is 4 bytes; did you mean 4GB?"),
+        ({"memory_per_trial_bytes": "4000"}, "'4000' is 4000 bytes; did you mean 4000MB?"),
         ({"cpus_per_trial": math.inf}, "cpus_per_trial is inf; allowed are whole numbers from 1"),
         ({"gpus_per_trial": math.nan}, "gpus_per_trial is nan; allowed are whole numbers from 0"),
         ({"budget": "much"}, "budget: 'much' is no budget"),

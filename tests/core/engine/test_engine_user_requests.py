@@ -9,7 +9,7 @@ from hptune.core.resources import Resources
 from hptune.core.trial import ADDED, TrialState
 from hptune.core.user_requests import UserAction
 
-STOPPED = Ending(Cause.PRUNED, reason="worse than other trials at this step")
+STOPPED = Ending(Cause.PRUNED, reason="worse than other trials where they were compared")
 
 
 def test_a_stopped_trial_is_pruned_with_its_last_value_and_says_who_stopped_it() -> None:

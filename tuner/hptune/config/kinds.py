@@ -142,7 +142,8 @@ def _bytes_of(text: str) -> int:
         raise ValueError
     amount = int(given)
     if 0 < amount < _LEAST_BYTES:
-        raise ValueError(f"{text!r} is {amount} bytes; did you mean {number}GB?")
+        unit = "GB" if amount < 1000 else "MB"
+        raise ValueError(f"{text!r} is {amount} bytes; did you mean {number}{unit}?")
     return amount
 
 

@@ -146,7 +146,7 @@ class StopAt(enum.StrEnum):
 
 _HALT_REASONS = {
     Halt.STOP: "the study stopped",
-    Halt.PRUNE: "worse than other trials at this step",
+    Halt.PRUNE: "worse than other trials where they were compared",
     Halt.PAUSE: "better trials go first",
     Halt.RELEASE: "its worker had to leave",
     Halt.ABORT: "another rank of its attempt is gone",

@@ -21,7 +21,8 @@ _KINDS = {
 }
 """What an array holds, by the kind of its dtype, or of one of dtype object by its elements."""
 _REMEDIES = {
-    "texts": "turn them into numbers, such as with keras.layers.StringLookup or TextVectorization",
+    "texts": "turn them into numbers before, such as with keras.layers.StringLookup; or, if a "
+    "layer of the model does that on TensorFlow, give one column of them as x.astype(object)",
     "bytes": "turn them into numbers, such as with np.frombuffer",
     "dates": "turn them into numbers, such as the days since the first one",
     "spans of time": "turn them into numbers, such as seconds",
