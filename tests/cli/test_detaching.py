@@ -180,7 +180,8 @@ def test_slurm_checks_the_job_that_the_study_submits(
 
 @pytest.mark.usefixtures("slurm")
 def test_a_signal_during_the_check_leaves_no_folder(cli: InProcess) -> None:
-    cli.file("bin/sinfo", "#!/bin/sh\nkill -TERM $PPID\nsleep 1\n")
+    # Not while its process is being made, which Python then complains of.
+    cli.file("bin/sinfo", "#!/bin/sh\nsleep 0.5\nkill -TERM $PPID\nsleep 1\n")
     cli.file("model.py", MODEL)
     ended = cli(*RUN, "--study", "deep/study")
     assert ended.code == 130

@@ -280,7 +280,10 @@ def stored_values(path: Path, goals: Goals = GOALS, **settings: Any) -> dict[int
     )
     directory = stored(
         path / "study",
-        [trial(0, value=0.9, step=9), trial(1, TrialState.PRUNED, value=0.3, step=1)],
+        [
+            trial(0, value=0.9, step=9, metrics={"val_accuracy": 0.9, "val_loss": 0.1}),
+            trial(1, TrialState.PRUNED, value=0.3, step=1),
+        ],
         events=[*curve(0, [0.5, 0.4, 0.6, *[0.9] * 6]), *curve(1, [0.3])],
         settings=asked.to_json(),
         epochs=9,

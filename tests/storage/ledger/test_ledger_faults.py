@@ -21,6 +21,7 @@ from batches import BATCH_EVENTS, append_batch, complete, reported, whole_batche
 from hptune.errors import StorageFullError, StudyError, StudyLockedError
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
+from hptune.storage.ledger.database import FORMAT
 from requirements import unavailable
 
 
@@ -298,7 +299,7 @@ def test_readers_see_whole_batches_while_the_master_writes(directory: StudyDirec
     [
         ("0", "hptune 7.0"),
         ("1", "a development version of hptune, whose package was called tuner"),
-        ("4", "hptune 7.0"),
+        (str(FORMAT + 1), "hptune 7.0"),
         ("null", "hptune 7.0"),
     ],
 )
@@ -308,7 +309,7 @@ def test_a_study_of_another_format_is_refused(
     ledger.set_facts({"hptune_version": "7.0"})
     with contextlib.closing(sqlite3.connect(directory.database)) as connection, connection:
         connection.execute("UPDATE study SET value = ? WHERE key = 'format'", (found,))
-    refusal = rf"has ledger format .*by {writer}\).*reads format 3 only"
+    refusal = rf"has ledger format .*by {writer}\).*reads format {FORMAT} only"
     for opened in (Ledger.open, LedgerReader):
         with pytest.raises(StudyError, match=refusal):
             opened(directory)
