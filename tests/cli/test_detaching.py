@@ -180,8 +180,8 @@ def test_slurm_checks_the_job_that_the_study_submits(
 
 @pytest.mark.usefixtures("slurm")
 def test_a_signal_during_the_check_leaves_no_folder(cli: InProcess) -> None:
-    # Not while its process is being made, which Python then complains of.
-    cli.file("bin/sinfo", "#!/bin/sh\nsleep 0.5\nkill -TERM $PPID\nsleep 1\n")
+    # It ends with the signal: Python complains of a process that it leaves behind.
+    cli.file("bin/sinfo", "#!/bin/sh\nexec kill -TERM $PPID\n")
     cli.file("model.py", MODEL)
     ended = cli(*RUN, "--study", "deep/study")
     assert ended.code == 130
