@@ -160,8 +160,9 @@ class StudyLoop:
         try:
             # Events that came before, such as workers that joined early, belong to this run.
             self._process([opened, *self._gate(earlier)])
-            # Before a worker is given a trial: the time or the budget may be used up already.
-            self._process(self._requests())
+            if self._finish is None:
+                # Before a worker is given a trial: the time or the budget may be used up already.
+                self._process(self._requests())
             self._show()
             while self._finish is None:
                 self._process(self._gate(self._executor.events(POLL_SECONDS)))
