@@ -40,11 +40,20 @@ from report_study import (
     view,
 )
 
+SCREEN: Any = {"width": 1400, "height": 900}
+
 
 @pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
+def started() -> Iterator[Browser]:
     with browser() as found:
         yield found
+
+
+@pytest.fixture
+def window(started: Browser) -> Browser:
+    """The browser, as wide as a screen whatever the test before made of it."""
+    started.page.set_viewport_size(SCREEN)
+    return started
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +68,8 @@ def seen(window: Browser, file: Path) -> Iterator[Browser]:
     """The page of 26 complete, 13 pruned trials and a failed one, as it opens."""
     window.page.goto("about:blank")
     window.requests.clear()
-    window.page.set_viewport_size({"width": 1400, "height": 900})
     window.open(file)
     yield window
-    window.page.set_viewport_size({"width": 1400, "height": 900})
     assert {each.partition(":")[0] for each in window.requests} <= {"file", "blob", "data"}
     assert window.complaints == []
 
