@@ -296,6 +296,22 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
             ask(directory, UserAction.PAUSE, tool="hptune pause", wait_seconds=0.0)
 
 
+def test_a_status_says_that_the_next_master_still_reads_the_model(cli: InProcess) -> None:
+    """Jobs of the last master may wait for it meanwhile."""
+    directory = typical(cli.directory / "study")
+    opened = StudyOpened(1.0, StudyConfig(trials=10, goals=GOALS, seed=1))
+    joined = WorkerJoined(2.0, "old", "n1", Capacity(cpus=(0,)))
+    with Ledger.open(directory) as ledger:
+        ledger.append([opened, joined])
+        with directory.acquire():
+            reads = "; it still reads the model, so no trial runs"
+            assert state_in(cli("status", "study").out).endswith(reads)
+            # The time of this event is that of the command, and its workers come later.
+            ledger.append([replace(opened, at=3.0)])
+            waits = "; it has no worker, so no trial runs"
+            assert state_in(cli("status", "study").out).endswith(waits)
+
+
 def test_the_dashboard_waits_for_a_study_that_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
