@@ -103,7 +103,7 @@ class JobWorkers(SchedulerCluster, Generic[C]):
         if not self._insecure:
             # The jobs read them when they join, so new ones need not be copied.
             self._stack.callback(self._forget)
-            scheduler, _ = ensure(folder, days=ENDING_DAYS)
+            scheduler = ensure(folder, days=ENDING_DAYS)
         # A folder that the next run removes if this process is killed.
         scratch = self._stack.enter_context(dask_folder())
         with translated_errors(), quiet_servers(scratch):
