@@ -345,13 +345,22 @@ def _shared(top: Mapping[str, Any]) -> dict[str, Any]:
     return {key: top[key] for key in _SHARED_KEYS if key in top}
 
 
+_ASKS_MEMORY = re.compile(r"--mem(-per-cpu|-per-gpu)?[=\s]")
+"""A directive that asks for memory, which is left to it."""
+
+
 def _values(plain: Mapping[str, Any]) -> dict[str, Any]:
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in plain.items():
         try:
             values[key] = READERS[key](key, value)
         except ConfigError as error:
             raise _WrongKeyError(key, str(error)) from error
+    asks = next(filter(_ASKS_MEMORY.match, values.get("directives", ())), "")
+    if asks and values.setdefault("memory", 0):
+        raise _WrongKeyError(
+            "memory", f"memory is given, and directives has {asks!r}; leave one of them out"
+        )
     return values
 
 
