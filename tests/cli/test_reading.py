@@ -23,7 +23,7 @@ from hptune.cli import main
 from hptune.config.objectives import goals_to_json
 from hptune.core.attempt import Outcome
 from hptune.core.goals import Comparison, Constraint, Goals
-from hptune.core.messages import Event, StudyOpened, WorkerJoined
+from hptune.core.messages import Event, StudyClosed, StudyOpened, WorkerJoined
 from hptune.core.resources import Capacity
 from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Direction, Goal, TrialState
@@ -305,6 +305,8 @@ def test_a_status_says_that_the_next_master_still_reads_the_model(cli: InProcess
         ledger.append([opened, joined])
         with directory.acquire():
             reads = "; it still reads the model, so no trial runs"
+            assert state_in(cli("status", "study").out).endswith(reads)
+            ledger.append([StudyClosed(time.time())])  # what workers have done meanwhile is read
             assert state_in(cli("status", "study").out).endswith(reads)
             # The time of this event is that of the command, and its workers come later.
             ledger.append([replace(opened, at=3.0)])

@@ -116,7 +116,8 @@ class ViewReading:
             model_loader=tried["loader"] if tried and tried["trial"] == self._best else "study",
             workers=None if master is None else run.workers,
             # The first event of a run has the time of its command, before it was the master.
-            is_beginning=master is not None and run.began_at < run.last_event_at < master.since,
+            is_beginning=master is not None
+            and (run.is_closed or run.began_at < run.last_event_at < master.since),
             is_measuring=master is not None and bool(facts.get("measuring")),
             paused_by="" if master is None else run.paused_by,
             notes=run.notes,

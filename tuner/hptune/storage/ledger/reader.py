@@ -54,6 +54,7 @@ class RunState:
             run first.
         last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
         began_at: When the command of the last run was started; 0 if there was none.
+        is_closed: Whether the next master has read what the last run left, and has yet to begin.
     """
 
     workers: int
@@ -62,6 +63,7 @@ class RunState:
     run_seconds: Sequence[float] = ()
     last_event_at: float = 0.0
     began_at: float = 0.0
+    is_closed: bool = False
 
 
 class LedgerReader:
@@ -197,12 +199,14 @@ class LedgerReader:
 
     def _run_state(self) -> RunState:
         joined: set[str] = set()
-        paused_by = ""
+        paused_by, is_closed = "", False
         notes: list[UserRequested] = []
         for event in self._events(_OF_RUN):
             match event:
                 case StudyOpened():
-                    joined, paused_by = set(), ""
+                    joined, paused_by, is_closed = set(), "", False
+                case StudyClosed():
+                    is_closed = True
                 case WorkerJoined():
                     joined.add(event.worker)
                 case WorkerLeft():
@@ -215,7 +219,7 @@ class LedgerReader:
                     notes.append(event)
                 case _:
                     pass
-        return RunState(len(joined), paused_by, notes, *self._runs())
+        return RunState(len(joined), paused_by, notes, *self._runs(), is_closed)
 
     def _runs(self) -> tuple[list[float], float, float]:
         """Return how long each run took, when the last event was, and when the last run began.
@@ -267,7 +271,7 @@ _OPENING = (StudyOpened.__name__, StudyClosed.__name__)
 _LATE_EVENTS = 100
 """Events that may be later than one that was written after them."""
 
-_OF_RUN = (StudyOpened, WorkerJoined, WorkerLeft, UserRequested)
+_OF_RUN = (StudyOpened, StudyClosed, WorkerJoined, WorkerLeft, UserRequested)
 
 
 def _report_row(row: tuple[Any, ...]) -> ReportedValue:
