@@ -17,7 +17,7 @@ from hptune_jobqueue import jobs as shell
 from hptune_jobqueue.commands import JobState, Slurm
 from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.errors import JobsFailError, SubmissionError
-from hptune_jobqueue.job_kinds import JobKind
+from hptune_jobqueue.job_kinds import JobKind, JobKinds
 from hptune_jobqueue.jobs import Jobs
 from hptune_jobqueue.script import WorkerCommand, job_of, job_script
 from hptune_jobqueue.sizing import Need, choose_worker
@@ -59,11 +59,10 @@ def make(
             kinds.append(JobKind(shape, worker, name, script, tmp_path, need))
         made.append(
             Jobs(
-                kinds,
+                JobKinds(kinds),
                 max_jobs=max_jobs,
                 notify=lambda line: notes.append(line.text),
                 prefix="test-",
-                sized=lambda _: (),
                 directory=tmp_path,
             )
         )
@@ -159,8 +158,9 @@ def test_jobs_of_an_earlier_master_are_taken_over(
     first = make(SLICES, Need(gpus=1))
     first.open(2)
     wait_until(lambda: len(names(client)) == 2, "two workers")
-    first._polling.stop()
-    first._polling.join()
+    first._stop()
+    assert first._thread is not None
+    first._thread.join()
     second = make(SLICES, Need(gpus=1))
     second.open(2)
     assert {job.id for job in second.snapshot()} == set(names(client))

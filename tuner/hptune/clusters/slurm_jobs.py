@@ -122,13 +122,13 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
     def check_trial(self, resources: Resources) -> None:
         """Check that a job can hold a trial, and that Slurm takes its script."""
         with translated_errors():
-            self.jobs.check_need(_need(resources))
+            self.cluster.check_need(_need(resources))
 
     def scale_up(self, resources: Resources, trials: int) -> None:
         """Submit the first jobs, or take over those that an earlier master left."""
         self._usual = _need(resources)
         with translated_errors():
-            self.jobs.scale_up(self._usual, trials)
+            self.cluster.scale_up(self._usual, trials)
 
     def scale_to(
         self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
@@ -144,14 +144,14 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
             needs[_need(resources)] += count
         usual = needs.pop(self._usual, 0)
         with translated_errors(is_running=True):
-            self.jobs.scale_to(usual, workers, needs)
+            self.cluster.scale_to(usual, workers, needs)
         lines = [self._lines.get() for _ in range(self._lines.qsize())]
         subjects = {True: Subject.JOBS, False: Subject.OTHER}
         return [Notice(line.text, subjects[line.is_summary]) for line in lines]
 
     def jobs_text(self, now: float) -> str:
         """Return how many jobs run, how many are pending and why, and why there are no others."""
-        return jobs_line(self.jobs.shown(), self.jobs.problems(), now=now)
+        return jobs_line(self.cluster.jobs.snapshot(), self.cluster.jobs.problems(), now=now)
 
     def prepare(self, notify: Notify) -> None:
         """Look at what Slurm has; wait while it does not answer.
@@ -169,31 +169,33 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         self, notify: Notify, end: Callable[[str], None]
     ) -> Callable[[int], bool] | None:
         """Return whether the study stops with a master that is a job, or is left to the next."""
-        return handover(lambda line: notify(Notice(line)), give_back=self.jobs.hand_over, end=end)
+        return handover(
+            lambda line: notify(Notice(line)), give_back=self.cluster.hand_over, end=end
+        )
 
     @property
     def left_behind(self) -> str:
         """Which jobs could not be cancelled, and the command that does it."""
-        return "" if self._jobs is None else self._jobs.left
+        return "" if self._cluster is None else self._cluster.jobs.left
 
     def drained(self) -> Mapping[str, str]:
         """Return the workers of the job that makes room for another kind of job."""
         why = "it makes room for a trial that fits into no other job"
-        return dict.fromkeys(self.jobs.drained(), why)
+        return dict.fromkeys(self.cluster.drained(), why)
 
     def exclude(self, nodes: Mapping[str, str]) -> None:
         """Submit no more jobs to these nodes, unless Slurm has no others."""
         for node in sorted(nodes.keys() - self._excluded):
-            self.jobs.exclude_node(node, nodes[node])
+            self.cluster.jobs.exclude_node(node, nodes[node])
         self._excluded = frozenset(nodes)
 
     def take_excluded(self) -> Mapping[str, str]:
         """Return the nodes on which jobs have failed since the last call, and why."""
-        return self.jobs.take_excluded()
+        return self.cluster.jobs.take_excluded()
 
     def required_workers(self) -> int:
         """Return how many workers to wait for: no more than there is work for."""
-        return min(self._min_workers, self.jobs.max_workers())
+        return min(self._min_workers, self.cluster.jobs.max_workers())
 
 
 def slurm_toml(account: str | None) -> str:
