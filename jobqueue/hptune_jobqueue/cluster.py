@@ -21,7 +21,7 @@ from .errors import (
 )
 from .image import check_image
 from .job_kinds import JobKind, JobKinds, size_suffix
-from .job_reports import JobLine, remove_jobs
+from .job_reports import remove_jobs
 from .jobs import Jobs
 from .master import master_shape
 from .nodes import Partition
@@ -244,7 +244,7 @@ class SlurmCluster:
         order: ClusterOrder,
         partitions: Sequence[Partition],
         *,
-        notify: Callable[[JobLine], None],
+        notify: Callable[[str], None],
         security: Any = None,
     ) -> None:
         self._partitions = partitions

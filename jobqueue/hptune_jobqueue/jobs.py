@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from .commands import ALIVE, Job, Slurm
+from .commands import ALIVE, Slurm
 from .errors import (
     JobQueueError,
     JobsFailError,
@@ -21,7 +21,7 @@ from .errors import (
 )
 from .job_kinds import JobKinds
 from .job_messages import Cancel, Demand, Exclude, Instruction, Submit, Tell, Write
-from .job_reports import JobLine, Problem, read_output, write_jobs
+from .job_reports import ShownJobs, read_output, write_jobs
 from .jobs_state import JobsState
 from .sizing import Need
 
@@ -75,7 +75,7 @@ class Jobs:
         kinds: JobKinds,
         *,
         max_jobs: int,
-        notify: Callable[[JobLine], None],
+        notify: Callable[[str], None],
         prefix: str,
         directory: Path,
         slurm: Slurm | None = None,
@@ -150,15 +150,10 @@ class Jobs:
         with self._lock:
             return self._state.take_found()
 
-    def snapshot(self) -> tuple[Job, ...]:
-        """Return the jobs that are not over, as Slurm last showed them."""
+    def shown(self) -> ShownJobs:
+        """Return the jobs as Slurm last showed them, and why there are no others."""
         with self._lock:
-            return self._state.present()
-
-    def problems(self) -> tuple[Problem, ...]:
-        """Return why no jobs can be submitted or seen now, or are of no use."""
-        with self._lock:
-            return self._state.shown_jobs().problems
+            return self._state.shown_jobs()
 
     def drained(self) -> frozenset[str]:
         """Return the ids of the jobs whose workers must take no more trials."""
@@ -191,7 +186,7 @@ class Jobs:
             return
         # Cancel the known jobs first: the thread may wait a minute for Slurm.
         with contextlib.suppress(SlurmUnavailableError):
-            self._slurm.cancel([job.id for job in self.snapshot() if job.id not in leaving])
+            self._slurm.cancel([job.id for job in self.shown().jobs if job.id not in leaving])
         self._thread.join()
         with contextlib.suppress(SlurmUnavailableError):
             _wait_for_end(self._slurm, self.kinds, leaving)

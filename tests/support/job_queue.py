@@ -133,7 +133,7 @@ def jobs_of(
     return Jobs(
         JobKinds(kinds),
         max_jobs=max_jobs,
-        notify=lambda line: lines.append(line.text),
+        notify=lines.append,
         prefix="study-",
         directory=path,
         slurm=queue,

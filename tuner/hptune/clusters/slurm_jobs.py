@@ -15,7 +15,6 @@ from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check, check_scr
 from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.config import read_config
 from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError, SubmissionError
-from hptune_jobqueue.job_reports import JobLine
 from hptune_jobqueue.jobs import answer_of
 from hptune_jobqueue.master import MasterOrder, notice_seconds, planned_master_script
 from hptune_jobqueue.nodes import Partition
@@ -36,7 +35,7 @@ from .jobs import (
     worker_arguments,
 )
 from .layout import WorkerLayout
-from .shown_jobs import jobs_line
+from .shown_jobs import jobs_line, states_line
 from .slurm_master import handover
 
 DEFAULT_MAX_JOBS = 10
@@ -95,7 +94,9 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         self._usual = Need()
         self._partitions: Sequence[Partition] = ()
         self._excluded: frozenset[str] = frozenset()
-        self._lines: queue.SimpleQueue[JobLine] = queue.SimpleQueue()
+        self._looked_at = 0.0
+        self._states = ""
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def open(self, run: RunContext) -> None:
         """Start the scheduler and connect to it; no job is submitted yet."""
@@ -145,13 +146,23 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         usual = needs.pop(self._usual, 0)
         with translated_errors(is_running=True):
             self.cluster.scale_to(usual, workers, needs)
-        lines = [self._lines.get() for _ in range(self._lines.qsize())]
-        subjects = {True: Subject.JOBS, False: Subject.OTHER}
-        return [Notice(line.text, subjects[line.is_summary]) for line in lines]
+        notices = [Notice(self._lines.get()) for _ in range(self._lines.qsize())]
+        return [*notices, *self._changed_states()] if any(sizes.values()) else notices
+
+    def _changed_states(self) -> list[Notice]:
+        """Return a line on the states of all jobs, if Slurm shows others than before."""
+        shown = self.cluster.jobs.shown()
+        if shown.at == self._looked_at:
+            return []
+        self._looked_at, before = shown.at, self._states
+        self._states = states_line(shown.jobs)
+        is_news = self._states not in ("", before)
+        return [Notice(f"Slurm: {self._states}", Subject.JOBS)] if is_news else []
 
     def jobs_text(self, now: float) -> str:
         """Return how many jobs run, how many are pending and why, and why there are no others."""
-        return jobs_line(self.cluster.jobs.snapshot(), self.cluster.jobs.problems(), now=now)
+        shown = self.cluster.jobs.shown()
+        return jobs_line(shown.jobs, shown.problems, now=now)
 
     def prepare(self, notify: Notify) -> None:
         """Look at what Slurm has; wait while it does not answer.
