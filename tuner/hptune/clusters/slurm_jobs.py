@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import queue
-import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check, check_scripts, job_kinds
+from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check, check_scripts
 from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.config import read_config
 from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError, SubmissionError
 from hptune_jobqueue.jobs import answer_of
-from hptune_jobqueue.master import MasterOrder, notice_seconds, planned_master_script
+from hptune_jobqueue.master import notice_seconds
 from hptune_jobqueue.nodes import Partition
 from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import refused_partitions, template_text
@@ -84,7 +83,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         insecure: bool = False,
     ) -> None:
         super().__init__(study, insecure=insecure)
-        self._order = _order(config, study, max_jobs, insecure=insecure)
+        self._order = order_of(config, study, max_jobs, insecure=insecure)
         if min_workers > self._order.max_workers:
             raise UsageError(
                 f"--min-workers is {min_workers}, but there are {self._order.max_workers} workers "
@@ -123,11 +122,11 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
     def check_trial(self, resources: Resources) -> None:
         """Check that a job can hold a trial, and that Slurm takes its script."""
         with translated_errors():
-            self.cluster.check_need(_need(resources))
+            self.cluster.check_need(need_of(resources))
 
     def scale_up(self, resources: Resources, trials: int) -> None:
         """Submit the first jobs, or take over those that an earlier master left."""
-        self._usual = _need(resources)
+        self._usual = need_of(resources)
         with translated_errors():
             self.cluster.scale_up(self._usual, trials)
 
@@ -142,7 +141,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         """
         needs: Counter[Need] = Counter()
         for resources, count in sizes.items():
-            needs[_need(resources)] += count
+            needs[need_of(resources)] += count
         usual = needs.pop(self._usual, 0)
         with translated_errors(is_running=True):
             self.cluster.scale_to(usual, workers, needs)
@@ -230,30 +229,6 @@ def slurm_toml(account: str | None) -> str:
     return template_text(partitions, account=account, refused=refused)
 
 
-def script_texts(config: Path, study: Path, resources: Resources) -> list[str]:
-    """Return the job script of each shape that can hold such a trial; nothing is submitted.
-
-    If the slurm.toml describes the master's job, its script follows.
-
-    Raises:
-        UsageError: The slurm.toml is wrong, or asks for something that does not exist.
-    """
-    order = _order(config, study, None)
-    with translated_errors():
-        scripts = [kind.script for kind in job_kinds(order, _need(resources))]
-        if order.config.master:
-            command = shlex.join(["--study", str(study), "--slurm", str(config)])
-            lines = [
-                f"cd {shlex.quote(str(Path.cwd()))} || exit",
-                f"python -m hptune run MODEL_FILE {command}",
-            ]
-            plan = MasterOrder(
-                config=order.config, study=order.name, directory=order.directory, lines=lines
-            )
-            scripts.append(planned_master_script(plan))
-    return scripts
-
-
 def check_jobs(
     config: Path,
     study: Path,
@@ -280,11 +255,11 @@ def check_jobs(
         UsageError: The slurm.toml is wrong, no job holds a trial, or Slurm would refuse a job (in
             its words).
     """
-    order = replace(_order(config, study, max_jobs), has_master_job=True)
+    order = replace(order_of(config, study, max_jobs), has_master_job=True)
     with translated_errors():
         partitions = answer_of(lambda: check(order), notify=notify, seconds=_PATIENCE_SECONDS)
         try:
-            check_scripts(order, partitions, _need(resources))
+            check_scripts(order, partitions, need_of(resources))
         except (ConfigError, SubmissionError) as error:
             if is_certain:
                 raise
@@ -294,9 +269,14 @@ def check_jobs(
             )
 
 
-def _order(
-    config: Path, study: Path, max_jobs: int | None, *, insecure: bool = False
+def order_of(
+    config: Path, study: Path, max_jobs: int | None = None, *, insecure: bool = False
 ) -> ClusterOrder:
+    """Return what the cluster of a study consists of, by the slurm.toml.
+
+    Raises:
+        UsageError: The slurm.toml is wrong.
+    """
     with translated_errors():
         read = read_config(config)
     return ClusterOrder(
@@ -310,7 +290,8 @@ def _order(
     )
 
 
-def _need(resources: Resources) -> Need:
+def need_of(resources: Resources) -> Need:
+    """Return what a trial holds on each of its nodes."""
     share = resources.of_one_node
     return Need(
         math.ceil(share.cpus),
