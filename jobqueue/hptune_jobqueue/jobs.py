@@ -23,7 +23,6 @@ from .job_kinds import JobKinds
 from .job_messages import Cancel, Demand, Exclude, Instruction, Submit, Tell, Write
 from .job_reports import ShownJobs, read_output, write_jobs
 from .jobs_state import JobsState
-from .sizing import Need
 
 T = TypeVar("T")
 
@@ -118,14 +117,8 @@ class Jobs:
         self._thread = threading.Thread(target=self._run, name="slurm-jobs", daemon=True)
         self._thread.start()
 
-    def set_demand(
-        self,
-        trials: int,
-        workers: Mapping[str, bool],
-        refused: Mapping[str, str] | None = None,
-        others: Mapping[Need, int] | None = None,
-    ) -> None:
-        """Set how many trials there are, and which jobs are useful; as `Demand` has them.
+    def set_demand(self, demand: Demand) -> None:
+        """Set how many trials there are, and which jobs are useful; returns at once.
 
         Raises:
             ShapesFailError: Jobs of every shape end again and again without having been useful.
@@ -133,7 +126,6 @@ class Jobs:
         """
         if self._failure is not None:
             raise self._failure
-        demand = Demand(trials, dict(workers), dict(refused or {}), dict(others or {}))
         self._carry_out(lambda now: self._state.demanded(demand, now))
 
     def exclude_node(self, node: str, why: str) -> None:
