@@ -143,9 +143,9 @@ class Jobs:
             return self._state.take_found()
 
     def shown(self) -> ShownJobs:
-        """Return the jobs as Slurm last showed them, and why there are no others."""
+        """Return the jobs as Slurm last showed them while open, and why there are no others."""
         with self._lock:
-            return self._state.shown_jobs()
+            return self._state.shown_jobs() if self.is_open else ShownJobs(0.0, ())
 
     def drained(self) -> frozenset[str]:
         """Return the ids of the jobs whose workers must take no more trials."""
@@ -173,12 +173,13 @@ class Jobs:
             except SlurmUnavailableError as error:
                 self.left = _left_text(self.kinds, str(error))
             return
+        known = [job.id for job in self.shown().jobs if job.id not in leaving]
         self._stop()
         if self._thread is None:
             return
         # Cancel the known jobs first: the thread may wait a minute for Slurm.
         with contextlib.suppress(SlurmUnavailableError):
-            self._slurm.cancel([job.id for job in self.shown().jobs if job.id not in leaving])
+            self._slurm.cancel(known)
         self._thread.join()
         with contextlib.suppress(SlurmUnavailableError):
             _wait_for_end(self._slurm, self.kinds, leaving)
