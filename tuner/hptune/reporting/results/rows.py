@@ -63,6 +63,12 @@ class Row:
         return self.trial.step if self.report is None else self.report.step
 
     @property
+    def violation(self) -> float | None:
+        """How much it breaks the constraints; None without constraints, and without a value."""
+        is_known = self.trial.violation or self.view.goals.constraints
+        return self.trial.violation if is_known and self.trial.values else None
+
+    @property
     def is_on_front(self) -> bool:
         """Whether it is one of the best trials."""
         return any(self.trial.number == each.number for each in self.view.front)
@@ -199,8 +205,7 @@ COLUMNS = (
            lambda row: row.is_on_front if row.view.goals.objectives[1:] else None,
            COMPACT | TABLE, is_rare=True),
     Column("violation", "how much it breaks the constraints",
-           lambda row: row.trial.violation if row.view.goals.constraints and row.trial.values
-           else None, ALL & ~TRIALS, is_rare=True),
+           lambda row: row.violation, ALL & ~TRIALS, is_rare=True),
     Column("confirms", "the trial whose configuration it trains again",
            lambda row: row.trial.confirms, ALL & ~TRIALS, is_rare=True),
     Column("confirmed", "what training it again gave", _confirmed, JSON),
