@@ -148,7 +148,7 @@ def _row(trials: StudyTrials, row: Row, listed: Sequence[Column]) -> dict[str, A
         "c": curve_json(trials.curves.get(trial.number, {})),
     }
     # A page of a thousand trials is much smaller without what is not there.
-    absent = (None, "", [], {})
+    absent: tuple[object, ...] = (None, "", [], {})
     return {k: each for k, each in found.items() if each not in absent or k in ("v", "p")}
 
 
