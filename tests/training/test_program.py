@@ -12,6 +12,7 @@ import pytest
 
 from attempts import Attempts, Result
 from hptune.core.attempt import Cause, Halt
+from hptune.core.space.space import SearchSpace
 
 MODEL = """
 import hptune
@@ -249,5 +250,5 @@ def test_what_runs_under_a_daemon_is_found_before_the_first_trial(
     attempts: Attempts, command: tuple[str, ...], *, is_elsewhere: bool
 ) -> None:
     found = attempts.probe(MODEL.format(command=list(command)))
-    assert [entry["config"]["name"] for entry in found.space] == ["lr", "mode", "depth"]
+    assert [each.name for each in SearchSpace.from_json(found.space)] == ["lr", "mode", "depth"]
     assert found.runs_elsewhere is is_elsewhere
