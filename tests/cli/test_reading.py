@@ -26,13 +26,13 @@ from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import Event, StudyClosed, StudyOpened, WorkerJoined
 from hptune.core.resources import Capacity
 from hptune.core.study_config import StudyConfig
-from hptune.core.trial import Direction, Goal, TrialState
+from hptune.core.trial import Direction, Goal, Trial, TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError
 from hptune.reporting.results.trials import ranked, trials_text
 from hptune.storage.asking import ask
 from hptune.storage.directory import StudyDirectory
-from hptune.storage.ledger import Ledger
+from hptune.storage.ledger import Ledger, LedgerReader
 from hptune.study import Study
 from hptune.text import NOTHING
 from in_process import InProcess
@@ -188,6 +188,28 @@ def test_where_there_are_no_studies_another_folder_may_have_some(cli: InProcess)
     )
     assert json.loads(cli("list", "--json").out) == {"studies": []}
     assert "does not exist" in cli("list", "nowhere").err
+
+
+def test_the_best_trials_are_read_again_only_after_further_events(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, read_all = [], LedgerReader.trials
+
+    def counted(reader: LedgerReader) -> list[Trial]:
+        reads.append(reader)
+        return read_all(reader)
+
+    directory = stored(cli.directory / "study", [trial(0, value=0.7), trial(1, value=0.8)])
+    monkeypatch.setattr(LedgerReader, "trials", counted)
+    study = Study(directory)
+    for _ in range(3):
+        assert [study.best_trial, *study.best_trials] == [study.best_trial] * 2
+        assert study.best_hyperparameters == study.best_trial.params
+    assert (len(reads), study.best_trial.number) == (1, 1)
+    better = trial(2, value=0.9)
+    with Ledger.open(directory) as ledger, directory.acquire():
+        ledger.append([WorkerJoined(1.0, "w", "n1", Capacity(cpus=(0,)))], trials=[better])
+    assert (study.best_trial.number, len(reads)) == (2, 2)
 
 
 def test_the_newest_study_is_meant_where_none_is_named(two: InProcess) -> None:

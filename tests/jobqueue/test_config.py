@@ -47,6 +47,8 @@ def test_memory_is_left_to_a_directive_that_asks_for_it(directive: str, memory: 
     asked = f"directives = [{directive!r}]\n"
     config = parse_config(f"{THREE_LINES}{asked}[master]\n{asked}")
     assert (config.shapes[0].memory, config.master.get("memory")) == (memory, memory)
+    of_shape = parse_config(f"{THREE_LINES}{asked}[[shape]]\nname = 'a'\n")
+    assert of_shape.shapes[0].memory == memory
 
 
 def test_what_stands_at_the_top_holds_for_every_shape() -> None:
@@ -136,6 +138,8 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
         (THREE_LINES + "memory = false", "memory is False; allowed are sizes with their units"),
         (THREE_LINES + 'memory = "8GB"\ndirectives = ["--mem-per-gpu=4G"]',
          "line 4: memory is given, and directives has '--mem-per-gpu=4G'; leave one of them out"),
+        (THREE_LINES + 'directives = ["--mem=4G"]\n[[shape]]\nmemory = "8GB"',
+         "line 6: memory is given, and directives has '--mem=4G'; leave one of them out"),
         ('partition = "gpu"\nwalltime = "01:00"', '"04:00:00" is four hours, "04:00" four minutes'),
         ('partition = "gpu"\nwalltime = 04:00:00', "walltime is 04:00:00; allowed are Slurm"),
         ("partition =", "no TOML"),

@@ -53,8 +53,8 @@ _Found = TypeVar("_Found")
 class Study(Reports, Exports):
     """A study, read from its directory.
 
-    Each access reads the ledger again, so the results of a running study can be followed. Reading
-    does not disturb its master.
+    An access reads the ledger if it has changed, so the results of a running study can be followed.
+    Reading does not disturb its master.
 
     Example::
 
@@ -81,6 +81,7 @@ class Study(Reports, Exports):
         self._directory = given
         self._reader = _reader or LedgerReader(self._directory)
         self._job_of = _job_of
+        self._best_at: tuple[int, tuple[Trial, ...]] = (-1, ())
 
     def read(self, what: Callable[[Study], _Found]) -> _Found:
         """Return what a function reads with the study that it is given, of one state of the study.
@@ -178,7 +179,7 @@ class Study(Reports, Exports):
         No other trial is better than one of these in one objective and as good in all others. With
         one objective, the front is the best trial.
         """
-        return list(self._best())
+        return list(self._reader.snapshot(self._best))
 
     @property
     def best_trial(self) -> Trial:
@@ -187,7 +188,9 @@ class Study(Reports, Exports):
         Raises:
             StudyError: No trial is complete.
         """
-        best = self._best()
+        return self._first(self._reader.snapshot(self._best))
+
+    def _first(self, best: Sequence[Trial]) -> Trial:
         if not best:
             raise StudyError(
                 f"no trial of {self._directory} is complete yet; see `hptune status "
@@ -195,9 +198,12 @@ class Study(Reports, Exports):
             )
         return best[0]
 
-    def _best(self) -> tuple[Trial, ...]:
-        trials, attempts = self._reader.snapshot(lambda now: (now.trials(), now.attempts()))
-        return Ranking.of(self.goals, judged(self._directory, self.goals, trials), attempts).best
+    def _best(self, now: LedgerReader) -> tuple[Trial, ...]:
+        """Return the best trials, which are read again only after further events."""
+        if (count := now.event_count()) != self._best_at[0]:
+            known = judged(self._directory, self.goals, now.trials())
+            self._best_at = count, Ranking.of(self.goals, known, now.attempts()).best
+        return self._best_at[1]
 
     @property
     def best_hyperparameters(self) -> ChosenHyperparameters:
@@ -205,8 +211,8 @@ class Study(Reports, Exports):
 
         `build_model(study.best_hyperparameters)` builds the best model, to be trained again.
         """
-        best, space = self.read(lambda now: (now.best_trial, now.space))
-        return ChosenHyperparameters.of(space.to_json(), dict(best.params))
+        best, facts = self._reader.snapshot(lambda now: (self._best(now), now.facts()))
+        return ChosenHyperparameters.of(facts["space"], dict(self._first(best).params))
 
     @property
     def model_path(self) -> Path | None:
@@ -418,7 +424,7 @@ class Study(Reports, Exports):
         if self._directory.owner() is not None:
             return ""
         files = StudyFiles(self._directory, self.goals)
-        return next(filter(None, (files.fault(trial.number) for trial in self._best())), "")
+        return next(filter(None, (files.fault(trial.number) for trial in self.best_trials)), "")
 
     def reports(self, number: int | None = None) -> list[ReportedValue]:
         """Return what a trial reported, in all its attempts; for None, what all trials did."""

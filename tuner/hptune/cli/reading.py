@@ -209,12 +209,11 @@ def show(where: tuple[Path, ...], number: str, *, as_json: bool) -> None:
         return trial, now.view(), now.reports(chosen), now.reports() if asks_why else []
 
     trial, view, reports, others = study.read(read)
-    log_file = study.log_path(chosen)
+    log_file, now, width = study.log_path(chosen), time.time(), terminal_width()
     if as_json:
-        echo(trial_details(view, trial, reports, log=log_file))
+        echo(trial_details(view, trial, reports, log=log_file, now=now))
         return
     why = why_stopped(view, others).get(chosen, "") if others else ""
-    now, width = time.time(), terminal_width()
     shown = trial_text(view, trial, reports, log=log_file, now=now, width=width, why_stopped=why)
     echo(shown)
 

@@ -24,7 +24,7 @@ from ... import text
 from ...core.trial import TrialState
 from ...errors import UsageError
 from ..results.best import values_text
-from ..results.costs import costs_of
+from ..results.costs import costs_of_study
 from ..results.listing import ListedStudy
 from ..results.view import StudyState, StudyView
 from .comparison import MOST_COMPARED, comparison, shared_goal
@@ -251,7 +251,7 @@ def _row(name: str, shown: str, study: ListedStudy, now: float) -> dict[str, obj
     view = study.view
     if view is None:
         return {**row, "state": "unreadable", "problem": text.clean(study.problem)}
-    cost = costs_of(view.attempts, now=None if view.master is None else now)
+    cost = costs_of_study(view, now)
     hours = [(cost.gpu_hours, "GPU"), (cost.core_hours, "core")]
     best = view.best
     return {

@@ -6,6 +6,7 @@ import itertools
 import math
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -289,16 +290,18 @@ def _number_and_value(row: tuple[Any, ...]) -> tuple[int, float]:
 
 
 class FollowedReports:
-    """The reports of one metric, of which each is read once."""
+    """The reports of one metric, of which each is read once; for any number of threads."""
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
         self._rows: list[ReportedValue] = []
         self._last = 0
+        self._lock = threading.Lock()
 
     def rows(self, reader: LedgerReader) -> Sequence[ReportedValue]:
         """Return all reports of the reader's study up to now, in the order of their arrival."""
-        return reader.snapshot(self._up_to)
+        with self._lock:
+            return reader.snapshot(self._up_to)
 
     def _up_to(self, now: LedgerReader) -> Sequence[ReportedValue]:
         while True:
