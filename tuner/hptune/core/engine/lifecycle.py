@@ -135,7 +135,8 @@ class Lifecycle:
             at: The present time, in seconds since the epoch.
             why: Why it is granted this much; empty if that is what was asked for.
         """
-        run = self.records.start(number, placement, nodes=nodes, at=at, why=why)
+        epochs = self.config.pruner.epochs
+        run = self.records.start(number, placement, nodes=nodes, at=at, why=why, epochs=epochs)
         record = self.records[number]
         confirms = record.trial.confirms is not None
         return Start(
