@@ -141,8 +141,7 @@ class Study(Reports, Exports):
         Raises:
             UsageError: There is no trial of this number.
         """
-        is_number = hasattr(number, "__index__") and number <= _MOST_TRIALS
-        found = self._reader.trial(int(number)) if is_number else None
+        found = self._reader.trial(int(number)) if hasattr(number, "__index__") else None
         if found is None:
             count = len(self._reader.trials())
             there = f"0 to {count - 1}" if count else "none yet"
@@ -423,9 +422,6 @@ class Study(Reports, Exports):
 
 _OF_TRIAL = {"--entry", "--objective", "--direction", "--epochs", "--strategy", "--python"}
 """Options that the command for one trial has."""
-
-_MOST_TRIALS = 2**63 - 1
-"""Largest number that SQLite holds."""
 
 _FOLDERS_DEEP = 3
 """How deep `find_studies` looks: below `studies`, and in folders of experiments."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .config.reference import in_python
 from .config.resolved import known_rungs, possible_trials
 from .config.settings import StudySettings
 from .core.goals import Goals
-from .core.messages import Finish, FinishReason
+from .core.messages import Finish, FinishReason, StopRequested
 from .core.space.space import SearchSpace
 from .core.trial import Trial, TrialState
 from .registry import shown_name
@@ -62,7 +62,7 @@ class ViewReading:
         """Return the view, all of it of one state if the reader is that of a snapshot."""
         directory, goals, facts = self._directory, self._goals, now.facts()
         settings, space = settings_of(directory, facts), SearchSpace.from_json(facts["space"])
-        ended, tried = facts["ended"], facts.get("model_loader", {})
+        tried = facts.get("model_loader", {})
         rungs = known_rungs(settings, facts["epochs"], goals)
         trials = _with_rungs(now, judged(directory, goals, now.trials()), rungs, goals)
         run = now.run_state()
@@ -83,9 +83,7 @@ class ViewReading:
             space=space,
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds or None,
-            last_finish=None
-            if ended is None
-            else Finish(FinishReason(ended["finish_reason"]), ended["reason"]),
+            last_finish=_last_finish(facts["ended"], None if master else run.stopping),
             model_loader=tried["loader"] if tried and tried["trial"] == self._best else "study",
             workers=None if master is None else run.workers,
             is_measuring=master is not None and bool(facts.get("measuring")),
@@ -93,12 +91,25 @@ class ViewReading:
             notes=run.notes,
             run_seconds=run.run_seconds,
             last_event_at=run.last_event_at,
+            run_began_at=run.began_at,
             worded=in_python if settings.source.kind is SourceKind.PICKLE else str,
             created_at=facts["created_at"],
             carrier=facts.get("carrier", ""),
             rungs=rungs,
             last_values=_last_values(now, trials, goals),
         )
+
+
+def _last_finish(ended: Mapping[str, str] | None, stopping: StopRequested | None) -> Finish | None:
+    """Return how the last run ended; None if it was killed for no reason that the ledger has.
+
+    Args:
+        ended: What it recorded at its end.
+        stopping: What had asked it to stop; it may be killed before all its trials have.
+    """
+    if ended is not None:
+        return Finish(FinishReason(ended["finish_reason"]), ended["reason"])
+    return None if stopping is None else Finish(stopping.finish_reason, stopping.reason)
 
 
 def _last_values(

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from ... import text
-from ...core.trial import TrialState
 from ...errors import UsageError
 from ..results.best import values_text
 from ..results.costs import costs_of
@@ -256,12 +255,11 @@ def _row(name: str, shown: str, study: ListedStudy, now: float) -> dict[str, obj
     return {
         **row,
         "state": str(view.state),
-        "paused": bool(view.paused_by),
         "tags": list(map(text.clean, view.tags_of())),
         "search": view.search,
+        "trials": view.short_progress,
         "ended": view.ended,
         "of": view.all_trials,
-        "failed": view.counts[TrialState.FAILED],
         "goal": text.clean(str(view.goals)),
         "best": "" if best is None else values_text(view, best),
         "value": None if best is None or not best.values else _finite(best.values[0]),

@@ -90,15 +90,16 @@ def _advice(view: StudyView) -> list[str]:
 
 
 def _packed(view: StudyView) -> str:
-    """Return the last decision how many trials share a core or a GPU; empty if there is none."""
-    latest = max(view.attempts, key=lambda each: each.placed_at, default=None)
+    """Return the run's last decision how many trials share a core or a GPU; empty if none."""
+    latest = max(view.attempts_of_run, key=lambda each: each.placed_at, default=None)
     return "" if latest is None else latest.why
 
 
 def _packed_text(view: StudyView) -> str:
     """Return that decision, and how many trials it concerned; empty if it concerned none."""
-    count = len(trials_that_shared(view.attempts))
-    return f"{_packed(view)}; {count} of {len(view.trials)} trials shared one" if count else ""
+    attempts = view.attempts_of_run
+    count, trials = len(trials_that_shared(attempts)), len({each.id.trial for each in attempts})
+    return f"{_packed(view)}; {count} of {trials} trials shared one" if count else ""
 
 
 def _progress(view: StudyView) -> str:
