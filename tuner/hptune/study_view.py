@@ -17,6 +17,7 @@ from .reporting.results.view import TO_CONTINUE, StudyView
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory
 from .storage.ledger import LedgerReader, StudyFacts, damage_errors
+from .text import step_word
 from .user_code.model_file import SourceKind
 
 
@@ -91,6 +92,7 @@ class ViewReading:
             notes=run.notes,
             run_seconds=run.run_seconds,
             last_event_at=run.last_event_at,
+            remarks=_remarks(now, facts, settings, goals, trials),
             run_began_at=run.began_at,
             worded=in_python if settings.source.kind is SourceKind.PICKLE else str,
             created_at=facts["created_at"],
@@ -126,6 +128,29 @@ def _last_values(
         by_step = {row.step: row.value for row in rows}  # a later attempt repeats steps
         found[trial.number] = [by_step[step] for step in sorted(by_step)[-LAST_VALUES:]]
     return found
+
+
+def _remarks(
+    now: LedgerReader,
+    facts: StudyFacts,
+    settings: StudySettings,
+    goals: Goals,
+    trials: Sequence[Trial],
+) -> list[str]:
+    """Return what the reports of the first trial that has any say of the user's code."""
+    from .reporting.terminal.report_checks import ReportChecks
+
+    first = next((trial for trial in trials if trial.step is not None), None)
+    if first is None:
+        return []
+    epochs = facts["epochs"]
+    checks = ReportChecks(
+        pruner=shown_name(settings.pruner or "none"),
+        objectives=[goal.metric for goal in goals.objectives],
+        epochs=None if "epochs" in first.params else epochs,
+        word=step_word(epochs),
+    )
+    return checks.observe_stored(now.reports(first.number))
 
 
 def _with_rungs(

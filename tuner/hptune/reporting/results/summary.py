@@ -51,6 +51,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
         ("", _infeasible_text(view) if view.infeasible else ""),
         ("", _pruned_text(view) if view.pruned_failures else ""),
+        *(("", view.worded(each)) for each in view.remarks),
         *(("", view.worded(each)) for each in remarks_on(view.attempts).values()),
         *(("", each) for each in _advice(view)),
         *note_lines(view),

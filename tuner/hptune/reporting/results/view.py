@@ -123,6 +123,7 @@ class StudyView:
         notes: What users wrote on the study and its trials, in order; see `notes_on`.
         run_seconds: How long each run took, from its command's start to its last event.
         last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
+        remarks: What the reports of the first trial say of the user's code (`ReportChecks`).
         run_began_at: When the last run began, in seconds since the epoch; 0 if unknown.
         worded: Returns a text that names options and commands as the user gives them: as it is on
             the command line, with arguments and calls of `Tuner` in Python.
@@ -154,6 +155,7 @@ class StudyView:
     notes: Sequence[UserRequested] = ()
     run_seconds: Sequence[float] = ()
     last_event_at: float = 0.0
+    remarks: Sequence[str] = ()
     run_began_at: float = 0.0
     worded: Callable[[str], str] = field(default=str, compare=False, repr=False)
     ranking: Ranking = field(init=False, compare=False, repr=False)
