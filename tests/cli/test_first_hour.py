@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 
+from hptune.text import NOTHING
 from in_process import InProcess, refused
 
 LIGHT = ("--executor", "joblib", "--seed", "3", "--study", "study")
@@ -77,3 +81,34 @@ def test_a_status_repeats_what_the_run_said_of_the_reports(cli: InProcess) -> No
     said = "trial 0 reports epoch 0, but a report says how many are done, from 1"
     assert said in run.err
     assert said in " ".join(cli("status", "study").out.split())
+
+
+LAYERS = """
+    def objective(hp, trial):
+        {first}
+        layers = {hp}Int("layers", 1, 3)
+        return layers + sum({hp}Int(f"units_{{each}}", 16, 64) for each in range(layers)) / 1e3
+    """
+
+
+@pytest.mark.parametrize(
+    ("first", "is_known"),
+    [("pass", True), ("trial.params", False), ("hp.values", False), ("hp.copy()", False)],
+)
+def test_what_a_build_never_asked_for_is_shown_as_a_dash(
+    cli: InProcess, first: str, *, is_known: bool
+) -> None:
+    cli.file("model.py", LAYERS.format(first=first, hp="hp."))
+    run = cli("run", "model.py", *LIGHT, "--trials", "3", "--try", "layers=1", "--try", "layers=3")
+    assert run.code == 0, run.err
+    shown = cli("best", "study").out
+    assert re.search(r"^ *layers +1$", shown, re.M)
+    assert re.search(r"^ *units_0 +\d+$", shown, re.M)
+    unused = NOTHING if is_known else r"\d+"
+    assert re.search(rf"^ *units_1 +{unused}\n *units_2 +{unused}$", shown, re.M), shown
+    assert f"units_2={NOTHING}" in cli("status", "study").out or not is_known
+    best = json.loads(cli("best", "study", "--json").out)["best"]
+    assert isinstance(best["params"]["units_2"], int), "which a next training needs"
+    deep = cli("show", "study", "1").out
+    assert NOTHING not in deep.partition("hyperparameters")[2].partition("metrics")[0]
+    assert cli("replay", "study").code == 0

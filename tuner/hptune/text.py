@@ -227,6 +227,11 @@ def distinct(words: Sequence[str]) -> list[str]:
     return found
 
 
+def shown_params(trial: Trial) -> Params:
+    """Return a trial's configuration, with a dash for each value that its code never asked for."""
+    return {name: NOTHING if name in trial.unused else v for name, v in trial.params.items()}
+
+
 def params(of: Params) -> dict[str, str]:
     """Return the values of a configuration as texts, by name."""
     return {name: param(value) for name, value in of.items()}

@@ -139,6 +139,7 @@ def _row(trials: StudyTrials, trial: Trial, attempts: Sequence[Attempt]) -> dict
         "p": {
             name: finite(each) if isinstance(each, float) else each
             for name, each in trial.params.items()
+            if name not in trial.unused
         },
         "o": trial.origin,
         "a": [_attempt(view, attempt) for attempt in attempts],

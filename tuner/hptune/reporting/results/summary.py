@@ -47,7 +47,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("used", cost_text(view, now)),
         ("packed", text.clean(_packed_text(view))),
         ("best", text.NOTHING if best is None else best_line(view, best)),
-        ("", "" if best is None else " ".join(text.assignments(best.params))),
+        ("", "" if best is None else " ".join(text.assignments(text.shown_params(best)))),
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
         ("", _infeasible_text(view) if view.infeasible else ""),
         ("", _pruned_text(view) if view.pruned_failures else ""),
@@ -182,7 +182,7 @@ def closing_text(view: StudyView, finish: Finish, *, command: Callable[[str], st
         lines += ["", f"best  {best_line(view, best)}"]
         if len(view.front) > 1:
             lines.append(f"      and {len(view.front) - 1} more on the Pareto front")
-        lines += (f"    {each}" for each in aligned(text.params(best.params)))
+        lines += (f"    {each}" for each in aligned(text.params(text.shown_params(best))))
         if view.model:
             lines += ["", *model_lines(view)]
     if remarks := _advice(view):
