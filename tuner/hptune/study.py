@@ -87,10 +87,14 @@ class Study(Reports, Exports):
         """
         return self._reader.snapshot(lambda now: what(Study(self._directory, _reader=now)))
 
+    def __dir__(self) -> list[str]:
+        """Return what a release keeps, for completion in notebooks."""
+        return [name for name in super().__dir__() if name not in _NOT_KEPT]
+
     if not TYPE_CHECKING:  # type checkers know the attributes
 
         def __getattr__(self, name: str) -> Any:
-            meant = result_meant(name, [each for each in dir(type(self)) if each[0] != "_"])
+            meant = result_meant(name, [each for each in dir(self) if each[0] != "_"])
             raise AttributeError(f"a Study has no attribute {name!r}.{meant}", name=name, obj=self)
 
     def __repr__(self) -> str:
@@ -422,6 +426,12 @@ class Study(Reports, Exports):
 
 _OF_TRIAL = {"--entry", "--objective", "--direction", "--epochs", "--strategy", "--python"}
 """Options that the command for one trial has."""
+
+_NOT_KEPT = {
+    *("best_fault", "exported", "read", "report_contents", "report_html", "report_markdown"),
+    *("reports", "setup", "study_trials", "view"),
+}
+"""Names that hptune's own modules use; see docs/stability.md."""
 
 _FOLDERS_DEEP = 3
 """How deep `find_studies` looks: below `studies`, and in folders of experiments."""

@@ -387,6 +387,8 @@ window.hptuneFigures ??= (() => {
   }
 
   // The best values of several studies so far, over what only grows. The texts name the trials.
+  const DECADES = 100;  // values of two decades are shown on a log axis
+
   function steps(place, study, chosen, { label, xLabel, yLabel, isWhole, series }) {
     const all = series.flatMap(each => each.at);
     if (!all.length) return false;
@@ -397,7 +399,9 @@ window.hptuneFigures ??= (() => {
         { points: texts.map((text, each) => ({ x: at[each][0], y: at[each][1], color, text })) },
       ];
     });
-    const x = linear(0, extent(all.map(([each]) => each))[1], { whole: isWhole }), y = linear(...extent(all.map(([, each]) => each)));
+    const x = linear(0, extent(all.map(([each]) => each))[1], { whole: isWhole });
+    const [low, high] = extent(all.map(([, each]) => each));
+    const y = low > 0 && high >= DECADES * low ? log(low, high) : linear(low, high);
     chart(place, { label, name: label, x, y, xLabel, yLabel, height: 260, marks });
     return true;
   }

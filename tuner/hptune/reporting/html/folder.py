@@ -227,10 +227,16 @@ def _began(study: ListedStudy) -> float:
 
 
 def _first_chosen(views: Mapping[str, StudyView]) -> list[str]:
-    """Return the newest studies with a result and the same objective, to be compared at first."""
-    known = {name: view for name, view in views.items() if view.best is not None}
-    goal = next((view.goal for view in known.values()), None)
-    return [name for name, view in known.items() if view.goal == goal][:_COMPARED_AT_FIRST]
+    """Return the newest studies with a result of one model, to be compared at first."""
+    known = {name: _model(view) for name, view in views.items() if view.best is not None}
+    newest = next(iter(known.values()), None)
+    return [name for name, model in known.items() if model == newest][:_COMPARED_AT_FIRST]
+
+
+def _model(view: StudyView) -> object:
+    """Return what studies of one model have in common, as far as a study tells."""
+    names = frozenset(parameter.name for parameter in view.space or ())
+    return view.goal, names
 
 
 def _head(folder: str, studies: Sequence[ListedStudy]) -> str:
