@@ -82,19 +82,6 @@ def _by_id(jobs: Sequence[Job]) -> list[Job]:
 
 
 @dataclass(frozen=True, slots=True)
-class JobLine:
-    """A line for the user on jobs.
-
-    Attributes:
-        text: The line.
-        is_summary: Whether it has the states of all jobs, in place of the last one that had.
-    """
-
-    text: str
-    is_summary: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Output:
     """What a job has written.
 
@@ -112,10 +99,13 @@ class Output:
         return "(nothing)" if self.text is None else "\n".join(self.text.splitlines()[-15:])
 
     @property
-    def last_line(self) -> str:
-        """The last line that is not blank; empty if there is none."""
-        lines = (self.text or "").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    def said(self) -> str:
+        """What it has written last, as a part of a sentence for the user."""
+        if self.text is None:
+            return f"its output is missing, as where a node does not see {self.file.parent}"
+        if not (text := self.text.strip()):
+            return f"it has written nothing into {self.file}"
+        return f"its last line: {text.splitlines()[-1].strip()}"
 
     @property
     def setup_failures(self) -> list[str]:
@@ -136,24 +126,23 @@ class News:
     """Lines for the user on jobs, each told once, and what keeps jobs from being of use now."""
 
     def __init__(self) -> None:
-        self._lines: list[JobLine] = []
+        self._lines: list[str] = []
         self._last: dict[str, str] = {}
         self._problems: dict[str, Problem] = {}
-        self._summary = ""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Why no jobs can be submitted or seen now, or are of no use."""
         return tuple(self._problems.values())
 
-    def take(self) -> list[JobLine]:
+    def take(self) -> list[str]:
         """Return the lines since the last call."""
         lines, self._lines = self._lines, []
         return lines
 
     def line(self, text: str) -> None:
         """Tell a line."""
-        self._lines.append(JobLine(text))
+        self._lines.append(text)
 
     def once(self, text: str, *, about: str = "") -> None:
         """Tell a line, unless it is the same as the last one on its subject."""
@@ -177,37 +166,12 @@ class News:
         self._problems.pop(about, None)
         self._last.pop(about, None)
 
-    def summary(self, text: str) -> None:
-        """Tell the states of all jobs if they have changed."""
-        if text and text != self._summary:
-            self._summary = text
-            self._lines.append(JobLine(text, is_summary=True))
-
 
 _EARLY_SECONDS = 75.0
 """How much earlier than asked Slurm may announce the end of a job's walltime, with a margin."""
 
 _SETUP_LINES = 1000
 """How many lines of a job's output are searched for those of its setup."""
-
-
-def summary_of(jobs: Sequence[Job], wanted: int) -> str:
-    """Return the states of the jobs in a line for the user; empty if there is nothing to say."""
-    waiting: dict[tuple[str, str], int] = {}
-    for job in jobs:
-        if job.state is JobState.PENDING and (job.reason or job.partition):
-            key = (job.partition, job.reason)
-            waiting[key] = waiting.get(key, 0) + 1
-    parts = []
-    for state in (JobState.RUNNING, JobState.ENDING):
-        if there := [job for job in jobs if job.state is state]:
-            nodes = sorted({node for job in there for node in job.nodes})
-            where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= 4 else ""
-            parts.append(f"{counted(len(there), 'job')} {state}{where}")
-    for (partition, reason), count in sorted(waiting.items()):
-        why = f": {reason}" if reason else ""
-        parts.append(f"{counted(count, 'job')} waiting in partition {partition}{why}")
-    return f"Slurm: {'; '.join(parts)}" if parts and wanted else ""
 
 
 def counted(number: int, noun: str) -> str:
@@ -227,11 +191,9 @@ def unjoined_text(job: Job, since: float, grace_seconds: float, output: Output) 
     begin, end = (
         time.strftime("%H:%M", time.localtime(at)) for at in (since, since + grace_seconds)
     )
-    said = output.last_line
     return (
-        f"no worker has joined from job {job.id}, which has run on {job.node} since {begin}. "
-        + (f"Its last line: {said}. " if said else f"It has written nothing into {output.file}. ")
-        + f"It is cancelled at {end} (grace_seconds in the slurm.toml)"
+        f"no worker has joined from job {job.id}, which has run on {job.node} since {begin}; "
+        f"{output.said}. It is cancelled at {end} (grace_seconds in the slurm.toml)"
     )
 
 
@@ -257,13 +219,7 @@ def how_it_ended(record: JobRecord, shape: Shape, output: Output, now: float) ->
         return "is cancelled: Slurm has accepted it, but squeue does not show it"
     words = ending_text(job)
     if record.has_run and not record.was_useful:
-        if output.text is None:
-            return (
-                f"{words} before its worker had joined, and its output is missing: do the nodes "
-                f"see {output.file.parent}?"
-            )
-        if output.last_line:
-            words += f" before its worker had joined. Its last line: {output.last_line}"
+        words += f" before its worker had joined; {output.said}"
     return words
 
 
