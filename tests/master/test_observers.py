@@ -115,8 +115,8 @@ def test_packing_that_grows_in_steps_takes_one_line(tmp_path: Path) -> None:
     for second, packing in enumerate(steps):
         observer.update(replace(snapshot(), packing=packing), (), float(second))
     assert lines() == []
-    for second in (5.0, 20.0, 30.0):
-        observer.update(replace(snapshot(), packing=steps[-1]), (), second)
+    for at in (5.0, 20.0, 30.0):
+        observer.update(replace(snapshot(), packing=steps[-1]), (), at)
     assert lines() == steps[-1:]
     with observer.until_stopped():
         observer.update(replace(snapshot(), packing="1 trial per core"), (), 31.0)

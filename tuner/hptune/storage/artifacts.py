@@ -18,7 +18,7 @@ from .. import text
 from ..core.goals import Goals
 from ..core.trial import Trial
 from ..errors import NotAFileError
-from ..files.access import atomic_write, exists, is_file, open_plain, read_whole, replacing
+from ..files.access import atomic_write, exists, open_plain, read_whole, replacing
 from ..files.file_errors import storage_errors
 from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory
