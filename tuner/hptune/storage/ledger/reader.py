@@ -6,6 +6,7 @@ import itertools
 import math
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -51,20 +52,22 @@ class RunState:
         workers: How many workers have joined and not left since.
         paused_by: The user who paused the study; empty if it is not paused.
         notes: The notes and tags of all runs, in their order.
-        began_at: When it began, in seconds since the epoch; 0 if it has not.
         stopping: What asked it to stop; None if nothing did.
         run_seconds: How long each run took, from its command's start to its last event, the first
             run first.
         last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
+        began_at: When the command of the last run was started; 0 if there was none.
+        is_closed: Whether the next master has read what the last run left, and has yet to begin.
     """
 
     workers: int
     paused_by: str
     notes: Sequence[UserRequested] = ()
-    began_at: float = 0.0
     stopping: StopRequested | None = None
     run_seconds: Sequence[float] = ()
     last_event_at: float = 0.0
+    began_at: float = 0.0
+    is_closed: bool = False
 
 
 class LedgerReader:
@@ -199,15 +202,17 @@ class LedgerReader:
 
     def _run_state(self) -> RunState:
         joined: set[str] = set()
-        paused_by, began_at = "", 0.0
+        paused_by, is_closed = "", False
         stopping: StopRequested | None = None
         notes: list[UserRequested] = []
         for event in self._events(_OF_RUN):
             match event:
                 case StudyOpened():
-                    joined, paused_by, stopping, began_at = set(), "", None, event.at
+                    joined, paused_by, is_closed, stopping = set(), "", False, None
                 case StopRequested():
                     stopping = event
+                case StudyClosed():
+                    is_closed = True
                 case WorkerJoined():
                     joined.add(event.worker)
                 case WorkerLeft():
@@ -220,10 +225,10 @@ class LedgerReader:
                     notes.append(event)
                 case _:
                     pass
-        return RunState(len(joined), paused_by, notes, began_at, stopping, *self._runs())
+        return RunState(len(joined), paused_by, notes, stopping, *self._runs(), is_closed)
 
-    def _runs(self) -> tuple[list[float], float]:
-        """Return how long each run took, and when the last event was.
+    def _runs(self) -> tuple[list[float], float, float]:
+        """Return how long each run took, when the last event was, and when the last run began.
 
         Users' requests do not count: a note may be written while no master runs.
         """
@@ -233,13 +238,13 @@ class LedgerReader:
             SELECT seq, max(time) FROM (SELECT seq, time FROM events WHERE seq >= ? AND seq < ?
             AND kind != ? ORDER BY seq DESC LIMIT ?)
         """
-        seconds, last = [], 0.0
+        seconds, last, began = [], 0.0, 0.0
         for (seq, began), (after, _) in itertools.pairwise([*opened, (sys.maxsize, 0.0)]):
             values = (seq, after, UserRequested.__name__, _LATE_EVENTS)
             ((_, last),) = self._rows(query, *values, read=_number_and_time)
             seconds.append(last - began)
         # A clock that was put back takes no time.
-        return [each for each in seconds if each > 0.0], last
+        return [each for each in seconds if each > 0.0], last, began
 
     def user_requests(self) -> list[UserRequested]:
         """Return the answers to users' requests, in the order of the answers."""
@@ -281,7 +286,7 @@ _OPENING = (StudyOpened.__name__, StudyClosed.__name__)
 _LATE_EVENTS = 100
 """Events that may be later than one that was written after them."""
 
-_OF_RUN = (StudyOpened, StopRequested, WorkerJoined, WorkerLeft, UserRequested)
+_OF_RUN = (StudyOpened, StudyClosed, StopRequested, WorkerJoined, WorkerLeft, UserRequested)
 
 
 def _report_row(row: tuple[Any, ...]) -> ReportedValue:
@@ -304,16 +309,18 @@ def _number_and_time(row: tuple[Any, ...]) -> tuple[int, float]:
 
 
 class FollowedReports:
-    """The reports of one metric, of which each is read once."""
+    """The reports of one metric, of which each is read once; for any number of threads."""
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
         self._rows: list[ReportedValue] = []
         self._last = 0
+        self._lock = threading.Lock()
 
     def rows(self, reader: LedgerReader) -> Sequence[ReportedValue]:
         """Return all reports of the reader's study up to now, in the order of their arrival."""
-        return reader.snapshot(self._up_to)
+        with self._lock:
+            return reader.snapshot(self._up_to)
 
     def _up_to(self, now: LedgerReader) -> Sequence[ReportedValue]:
         while True:
