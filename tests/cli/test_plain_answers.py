@@ -66,6 +66,8 @@ def test_epochs_that_were_lowered_and_are_raised_again(cli: InProcess) -> None:
     ended = cli("resume", "study", "--epochs", "5", "--keep-checkpoints", "0")
     assert steps(cli, 0) == [1, 2, 3, 4, 5]
     ended = cli("resume", "study", "--epochs", "6")
+    # Each trial was trained for as many epochs as were asked for then.
+    assert "from epoch 5/5\n" in cli("best", "study").out.replace(")", "")
     stay = "the 3 complete trials stay as they are (trained at most 5 epochs), as no checkpoint"
     assert f"6 epochs instead of 5: {stay} of theirs is kept\n" in ended.err
 

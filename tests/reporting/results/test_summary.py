@@ -96,9 +96,17 @@ def test_status_shows_the_last_packing_decision() -> None:
     alone = replace(alone, id=AttemptId(3, 0), ended_at=1e9 - 1.0)
     packed = replace(VIEW, attempts=(alone, last))
     assert "packed" not in status_text(packed, now=1100.0), "no two trials shared anything"
-    both = replace(packed, attempts=(replace(alone, ended_at=1e9 + 1.0), last))
-    count = len(VIEW.trials)
-    assert f"\npacked   {why}; 2 of {count} trials shared one\n" in status_text(both, now=1100.0)
+    shared = (replace(alone, ended_at=1e9 + 1.0), last)
+    both = replace(packed, attempts=shared)
+    assert f"\npacked   {why}; 2 of 2 trials shared one\n" in status_text(both, now=1100.0)
+    # Those of an earlier run, and its decision, say nothing of this one.
+    again = replace(both, run_began_at=2e9)
+    assert "packed" not in status_text(again, now=1100.0)
+    assert status_json(again, now=1100.0)["packed"] is None
+    later = [replace(each, placed_at=each.placed_at + 2e9) for each in shared]
+    later = [replace(each, id=AttemptId(each.id.trial, 1), ended_at=None) for each in later]
+    again = replace(again, attempts=(*shared, *later))
+    assert f"\npacked   {why}; 2 of 2 trials shared one\n" in status_text(again, now=1100.0)
     assert status_json(packed, now=1100.0)["packed"] == why
     assert status_json(VIEW, now=1100.0)["packed"] is None
 

@@ -152,6 +152,9 @@ class Trial:
             values in the best epoch by then that breaks no constraint. Empty without a pruner.
         extra_values: The values of the objectives after the first, in their order.
         violation: By how much it breaks the constraints; 0 if it keeps them all.
+        epochs: The full training in epochs when its last attempt began, which a later run may
+            change; None if unknown.
+        unused: The hyperparameters that the user's code never asked for.
         attempts: Number of attempts so far.
         reason: Why it failed, or who stopped it before it ran (again), in one line.
         detail: The failure's traceback.
@@ -167,6 +170,8 @@ class Trial:
     rungs: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     extra_values: tuple[float, ...] = ()
     violation: float = 0.0
+    epochs: int | None = None
+    unused: tuple[str, ...] = ()
     attempts: int = 0
     reason: str = ""
     detail: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import ModelFileError
@@ -65,6 +66,9 @@ _THEIRS: Mapping[str, Sequence[str]] = {
 }
 """How a script begins, gets a value, returns its result, and searches."""
 
+_OPTIONS_NAMED = 2
+"""Options of a program that a message repeats."""
+
 _OURS = (
     "def objective(hp, trial):",
     'lr = hp.Float("lr", 1e-4, 1e-1, sampling="log")',
@@ -116,6 +120,37 @@ def refuse_other_searches(tree: ast.Module, file: str) -> None:
                 f"{file} is a script of {library}, and hptune calls objective(hp, trial){page}. "
                 f"The lines to change, with those of an example:\n{changes}"
             )
+
+
+def refuse_programs(tree: ast.Module, file: str) -> None:
+    """Raise the error for a program with arguments that has nothing that hptune can tune.
+
+    Raises:
+        ModelFileError: It is one; with the command that tunes it as it is.
+    """
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+    if any(_takes_hp(each) or each.name == "objective" for each in functions):
+        return
+    if not {"ArgumentParser", "parse_args"} & set(_called(tree)):
+        return
+    options = list(itertools.islice(_number_options(tree), _OPTIONS_NAMED)) or ["--lr"]
+    arguments = " ".join(f"{each} {{{each.strip('-').replace('-', '_')}}}" for each in options)
+    raise ModelFileError(
+        f"{file} is a program with arguments, and has no objective(hp, trial). To tune it as it "
+        f"is: hptune run --command 'python {file} {arguments}' --space space.toml. It prints its "
+        "metrics as lines of JSON (`hptune help programs`)"
+    )
+
+
+def _number_options(tree: ast.Module) -> Iterator[str]:
+    """Yield the options of a program that take a number."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "add_argument":
+            kinds = {ast.unparse(word.value) for word in each.keywords if word.arg == "type"}
+            names = [name.value for name in each.args if isinstance(name, ast.Constant)]
+            long = [name for name in names if isinstance(name, str) and name.startswith("--")]
+            if kinds & {"float", "int"}:
+                yield from long[:1]
 
 
 def _takes_hp(node: ast.AST) -> bool:

@@ -295,7 +295,7 @@ class Engine:
             if event.declared:
                 self._requests.space_grew()
                 commands.append(GrowSpace(event.declared))
-            commands += self._lifecycle.drew(event.attempt, event.values)
+            commands += self._lifecycle.drew(event.attempt, event.values, event.unused)
         return commands
 
     def _end_attempt(self, at: float, name: AttemptId, ending: Ending) -> list[Command]:

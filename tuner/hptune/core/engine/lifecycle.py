@@ -117,11 +117,12 @@ class Lifecycle:
             return ranking.to_race(config.repeats, room)
         return ranking.to_confirm(config.confirm, config.confirm_repeats)
 
-    def drew(self, name: AttemptId, params: Params) -> list[Command]:
-        """Record that an attempt drew other hyperparameters than were suggested."""
+    def drew(self, name: AttemptId, params: Params, unused: tuple[str, ...]) -> list[Command]:
+        """Record that an attempt drew other hyperparameters than were suggested, or fewer."""
         record = self.records[name.trial]
-        self.records.put(record, replace(record.trial, params=dict(params)))
-        return [Tell(record.trial)]
+        is_known = params == record.trial.params
+        self.records.put(record, replace(record.trial, params=dict(params), unused=unused))
+        return [] if is_known else [Tell(record.trial)]
 
     def start(
         self, number: int, placement: Placement, *, nodes: tuple[str, ...], at: float, why: str
@@ -135,7 +136,8 @@ class Lifecycle:
             at: The present time, in seconds since the epoch.
             why: Why it is granted this much; empty if that is what was asked for.
         """
-        run = self.records.start(number, placement, nodes=nodes, at=at, why=why)
+        epochs = self.config.pruner.epochs
+        run = self.records.start(number, placement, nodes=nodes, at=at, why=why, epochs=epochs)
         record = self.records[number]
         confirms = record.trial.confirms is not None
         return Start(
@@ -168,16 +170,32 @@ class Lifecycle:
             rungs = {**record.trial.rungs, **dict.fromkeys(reached, record.best)}
             self.records.put(record, replace(record.trial, rungs=rungs))
             commands.append(Tell(record.trial))
-        if run.halt is None:
-            match self._early_stopping.decide(record.trial):
-                case Decision.CONTINUE:
-                    if reached:
-                        commands.append(Continue(name, report.step))
-                case Decision.PAUSE:
-                    commands.append(self._stop(run, Halt.PAUSE))
-                case Decision.STOP:
-                    commands.append(self._stop(run, Halt.PRUNE))
-        return commands
+        return [*commands, *self._judge(run, record, report, is_at_rung=bool(reached))]
+
+    def _judge(
+        self, run: AttemptRecord, record: TrialRecord, report: Report, *, is_at_rung: bool
+    ) -> list[Command]:
+        """Ask the pruner for a decision on an attempt, after a report.
+
+        Several epochs of milliseconds may pass before an order to prune has left. It holds only if
+        what was reported meanwhile does not change the decision.
+        """
+        is_told = run.halt is Halt.PRUNE and not run.stopped_by
+        if run.halt is not None and not is_told:
+            return []
+        name = run.attempt.id
+        match self._early_stopping.decide(record.trial):
+            case Decision.CONTINUE if is_told:
+                run.halt = None
+                self.records.note(name.trial, f"attempt {name} may continue after all")
+                return [Continue(name, report.step)]
+            case Decision.CONTINUE if is_at_rung:
+                return [Continue(name, report.step)]
+            case Decision.PAUSE if not is_told:
+                return [self._stop(run, Halt.PAUSE)]
+            case Decision.STOP if not is_told:
+                return [self._stop(run, Halt.PRUNE)]
+        return []
 
     def release(self, worker: str) -> list[Command]:
         """Stop the attempts of which a part is on a worker that is about to leave.

@@ -174,7 +174,8 @@ def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epoc
     Returns:
         What the training returned.
     """
-    values = hp.values
+    values = hp.known_values
+    hp.asked.update(("epochs", "batch_size"))
     epochs = int(values.get("epochs", epochs))
     if code.fit is not None:
         return code.fit(hp, model, data, [callback], epochs)
