@@ -149,7 +149,6 @@ WINGS = {
             "hptune.master.earlier",
             "hptune.samplers.adapters",
             "hptune.samplers.wrappers.warm_start",
-            "hptune.user_code.foreign_searches",
             "hptune.user_code.scripts",
         ),
         doors={
