@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -140,19 +140,15 @@ class History:
         """Whether trials are compared at rungs, as with early stopping."""
         return bool(self._fidelities[0])
 
-    def observations(self, join: Callable[[Floats], Floats] = pareto_losses) -> Observations:
-        """Return the observations in new arrays.
-
-        Args:
-            join: Returns one loss for each result, from the costs of several objectives.
-        """
-        return self._observed(slice(None), join)
+    def observations(self) -> Observations:
+        """Return the observations in new arrays."""
+        return self._observed(slice(None))
 
     def of_objective(self, objective: int) -> Observations:
         """Return the observations of one of the objectives in new arrays."""
-        return self._observed(slice(objective, objective + 1), pareto_losses)
+        return self._observed(slice(objective, objective + 1))
 
-    def _observed(self, objectives: slice, join: Callable[[Floats], Floats]) -> Observations:
+    def _observed(self, objectives: slice) -> Observations:
         order = np.argsort(self._trials["number"][: len(self._slots)])
         trials = self._trials[order]
         rows, tiers, costs = trials["row"], trials["tier"], trials["costs"]
@@ -164,7 +160,7 @@ class History:
         costs = costs[:, objectives]
         _, first, which = np.unique(trials["group"], return_index=True, return_inverse=True)
         if len(first) == len(order):
-            losses = _losses(tiers, costs, violations, join)
+            losses = _losses(tiers, costs, violations)
             return Observations(rows, tiers, losses, np.ones_like(tiers))
         # A configuration has the best tier of its trials: after a failure and a measurement it
         # counts as measured.
@@ -184,7 +180,7 @@ class History:
         return Observations(
             rows[first[by_number]],
             best_tiers,
-            _losses(best_tiers, mean_costs, means(violations), join),
+            _losses(best_tiers, mean_costs, means(violations)),
             counts[by_number],
         )
 
@@ -226,15 +222,13 @@ class History:
         return Tier.COMPLETE, bounded(self._signs * np.array(trial.values))
 
 
-def _losses(
-    tiers: Integers, costs: Floats, violations: Floats, join: Callable[[Floats], Floats]
-) -> Floats:
+def _losses(tiers: Integers, costs: Floats, violations: Floats) -> Floats:
     """Return one loss for each observation, comparable within its tier."""
     losses = costs[:, 0].copy()
     complete = tiers == Tier.COMPLETE
     feasible, violating = complete & (violations == 0.0), complete & (violations > 0.0)
     if costs.shape[1] > 1:
-        losses[feasible] = join(costs[feasible])
+        losses[feasible] = pareto_losses(costs[feasible])
     if violating.any():
         worst, best = (
             (losses[feasible].max(), losses[feasible].min()) if feasible.any() else (0.0, 0.0)
