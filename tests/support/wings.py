@@ -194,10 +194,8 @@ WINGS = {
     "search methods": Wing(
         (
             "hptune.samplers.common.encoding",
-            "hptune.samplers.common.fidelities",
-            "hptune.samplers.common.initial_design",
-            "hptune.samplers.common.learning",
             "hptune.samplers.common.observations",
+            "hptune.samplers.common.learning",
             "hptune.samplers.common.one_thread",
             "hptune.samplers.common.pareto",
             "hptune.samplers.gp",

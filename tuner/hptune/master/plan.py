@@ -175,7 +175,7 @@ def _notes_on_others(settings: StudySettings, directory: StudyDirectory) -> list
     others = directory.earlier()
     if settings.warm_start or settings.source.kind is not SourceKind.FILE or not others:
         return []
-    from .earlier.same_file import notes_on_last_study
+    from .earlier.sources import notes_on_last_study
 
     return notes_on_last_study(others, settings.source.path)
 
