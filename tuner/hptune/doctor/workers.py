@@ -18,7 +18,7 @@ from ..clusters.existing import ExistingScheduler
 from ..core.resources import size
 from ..errors import HptuneError
 from ..executors.dask_client import connect
-from ..executors.local_cluster import start_cluster
+from ..executors.local_cluster import own_cluster
 from ..text import plural
 from ..worker import devices
 from ..worker.addresses import outward
@@ -74,8 +74,8 @@ def _client(subject: Subject, stack: contextlib.ExitStack) -> Any:
         there = ExistingScheduler(subject.connect, certs=subject.certs, insecure=subject.insecure)
         client = connect(there.address, name="hptune-doctor", identity=there.identity())
         return stack.enter_context(client)
-    cluster = start_cluster([(0,)], (), stack.enter_context(dask_folder()))
-    return stack.enter_context(Client(stack.enter_context(cluster)))
+    cluster = stack.enter_context(own_cluster([(0,)], (), stack.enter_context(dask_folder())))
+    return stack.enter_context(Client(cluster))
 
 
 def _round_trip(client: Any, addresses: list[str]) -> Finding:
