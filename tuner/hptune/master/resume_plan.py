@@ -13,7 +13,7 @@ from ..config.objectives import goals_of
 from ..config.parallel_trials import carrier_of, check_splits
 from ..config.places import AUTO
 from ..config.plugins import check_place
-from ..config.resolved import check_repeats, checked_pruner, with_entry
+from ..config.resolved import checked_pruner, with_entry
 from ..config.settings import SETTINGS, StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason, all_over
@@ -101,7 +101,6 @@ def check_resume(request: ResumeRequest, past: Past) -> None:
     check_changes(settings, past)
     check_place(settings)
     checked_pruner(settings, request.epochs or facts["epochs"], goals_of(facts))
-    check_repeats(settings, goals_of(facts))
     if not request.accept_space:
         added, _ = request.new_points(SearchSpace.from_json(facts["space"]), past.trials)
         check_room(settings, len(added), past)
@@ -203,7 +202,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         return finish, [*known, f"nothing is left to do: {finish.reason}; {more}{again}"]
     searched, total = past.suggested, settings.budget_trials
     if finish.finish_reason is not FinishReason.DONE:
-        if settings.confirm or settings.repeats > 1:  # not all repeats may exist yet
+        if settings.confirm:  # not all repeats may exist yet
             return None
         finish = Finish(FinishReason.DONE, all_over(len(trials)))
     if total is None or searched < total:

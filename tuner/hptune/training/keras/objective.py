@@ -23,8 +23,7 @@ from ..resume.callback_lists import extended_callback_lists
 from ..resume.checkpoint import NoRoom, room_needed
 from ..resume.randomness import seed_after_loading
 from .given_data import fit_arguments
-from .measured import measure
-from .recorder import Recorder
+from .recorder import Recorder, measure
 
 if TYPE_CHECKING:  # a trial on one device does not need it
     from ..strategies.base import Strategy
