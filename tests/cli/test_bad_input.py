@@ -161,6 +161,18 @@ def test_the_request_for_a_file(cli: InProcess, arguments: list[str], words: lis
     refused(cli(*RUN, *LIGHT, *arguments), cli.directory, *words)
 
 
+def test_what_the_file_may_say_is_not_refused_before_it_is_read(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial of two processes fits on a machine with one GPU if RESOURCES leaves that alone."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
+    command = ("run", "model.py", "--executor", "joblib", "--processes-per-trial", 2, "--try")
+    cli.file("model.py", f"RESOURCES = {{'gpus': 0}}\n{GOOD}")
+    refused(cli(*command, "y=1"), cli.directory, "y is unknown")
+    cli.file("model.py", GOOD)
+    refused(cli(*command, "x=1"), cli.directory, "2 processes takes a GPU", "--gpus-per-trial 0")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

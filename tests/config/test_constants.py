@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hptune.clusters.layout import resolve_layout
+from hptune.config.asked import asked as asked_for
 from hptune.config.objectives import resolve_goals
 from hptune.config.resolved import resolve_epochs
 from hptune.config.settings import StudySettings
@@ -118,7 +119,7 @@ def test_wrong_constants_are_refused(
     def resolve() -> None:
         resolve_goals(found)
         resolve_epochs(given, found)
-        resolve_layout(given, found.constants, Capacity((0, 1)))
+        resolve_layout(asked_for(given), found.constants, Capacity((0, 1)))
 
     with pytest.raises(UsageError) as caught:
         resolve()
@@ -130,9 +131,9 @@ def test_a_budget_of_gpus_is_refused_where_no_trial_holds_one(tmp_path: Path) ->
     given = settings(tmp_path, budget="2gpu-h")
     for constants, machine in (({}, here), ({"RESOURCES": {"gpus": 0}}, there)):
         with pytest.raises(UsageError, match="would never be spent"):
-            resolve_layout(given, constants, machine)
-    assert resolve_layout(given, {}, there).resources.gpus is None
-    assert resolve_layout(given, {}, here, is_certain=False).resources.gpus is None
+            resolve_layout(asked_for(given), constants, machine)
+    assert resolve_layout(asked_for(given), {}, there).resources.gpus is None
+    assert resolve_layout(asked_for(given), {}, here, is_certain=False).resources.gpus is None
 
 
 def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
@@ -143,4 +144,4 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     goals, _ = resolve_goals(found, given.objectives, direction=given.direction)
     assert goals == Goals((Goal("quality", Direction.MAX),))
     assert resolve_epochs(given, found) == 7
-    assert resolve_layout(given, found.constants, Capacity((0, 1))).resources.cpus == 2
+    assert resolve_layout(asked_for(given), found.constants, Capacity((0, 1))).resources.cpus == 2

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hptune.config.plugins import check_place
+from hptune.config.asked import asked
 from hptune.config.reference import given_options, in_python, markdown
 from hptune.config.settings import BY_NAME, SETTINGS, StudySettings
 from hptune.core.trial import Direction
@@ -26,7 +26,7 @@ def settings(**asked: object) -> StudySettings:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("given", "said"),
     [
         ({"stop_at": None}, "stop_at is None; allowed are batch and epoch"),
         ({"pack": None}, "pack is None; allowed are auto and off"),
@@ -67,9 +67,9 @@ def settings(**asked: object) -> StudySettings:
         ({"confirm_repeats": 3}, "confirm_repeats is 3, but confirm is not given"),
     ],
 )
-def test_other_values_are_refused_with_what_is_allowed(asked: dict[str, object], said: str) -> None:
+def test_other_values_are_refused_with_what_is_allowed(given: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        check_place(settings(**asked))
+        asked(settings(**given))
     assert said in in_python(str(refused.value))
 
 

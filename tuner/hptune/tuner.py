@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .clusters.choice import choose_cluster
+from .config.asked import Asked, asked
 from .config.other_tuners import answer, our_method, our_name
 from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
@@ -25,7 +26,7 @@ from .core.trial import TrialState
 from .errors import HptuneError, ObjectiveFailedError, UsageError
 from .files.file_errors import storage_errors
 from .master.observers import RunDisplay
-from .master.plan import check_request
+from .master.plan import check_earlier
 from .master.run import RunResult, resume, start
 from .master.workforce import check_workers
 from .pruners.registry import PRUNERS
@@ -153,10 +154,12 @@ class Tuner:
                 working_directory=str(Path.cwd()),
                 **self._given,
             )
+            self._asked: Asked | None = None
             if not (self._directory and self._directory.database.exists()):
-                check_request(self._settings)
+                self._asked = asked(self._settings)
+                check_earlier(self._settings)
                 where = Path() if self._directory is None else self._directory.path
-                check_workers(self._settings, choose_cluster(self._settings, where, client))
+                check_workers(self._asked, choose_cluster(self._asked, where, client))
         except UsageError as error:
             raise self._in_python(error) from None
 
@@ -243,12 +246,16 @@ class Tuner:
     ) -> RunResult:
         progress = make_progress(progress_stream(), quiet=self._quiet)
         display = RunDisplay(_PythonProgress(progress, self._function), is_quiet=self._quiet)
-        settings = replace(self._settings, **given).found_in(directory.path)
+        given_settings = replace(self._settings, **given)
+        settings = given_settings.found_in(directory.path)
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
         if exists:
             directory.open(Use.RUN)
+        else:
+            was_asked = self._asked and self._asked.settings == given_settings
+            self._asked = self._asked if was_asked else asked(given_settings)
         things = self._things.values()
         with replacing(directory, CODE_AND_DATA, [thing.file(directory.path) for thing in things]):
             # A model that is resumed without data uses the code and the data that are stored.
@@ -268,7 +275,9 @@ class Tuner:
                     "use; pass x and y, or a function that returns (train, validation)"
                 )
             if not exists:
-                return start(settings, directory, display=display, client=self._client)
+                assert self._asked, "a new study was asked for"
+                request = replace(self._asked, settings=settings)
+                return start(request, directory, display=display, client=self._client)
             return resume(
                 directory,
                 _changes(settings, given, self._things),
@@ -276,7 +285,7 @@ class Tuner:
                 accept_space=self._accept_space,
                 tries=settings.start_points,
                 retry_failed=self._retry_failed,
-                asked=(settings, given.keys()),
+                expected=(settings, given.keys()),
                 client=self._client,
             )
 

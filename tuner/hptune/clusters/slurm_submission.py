@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hptune_jobqueue.config import SlurmConfig, read_config
 
-from ..config.settings import StudySettings
+from ..config.asked import Asked
 from ..errors import HptuneError, UsageError
 from ..files.file_errors import storage_errors
 from ..storage.directory import StudyDirectory
@@ -24,7 +24,7 @@ RETRY_FAILED = "--retry-failed"
 
 
 def submit(
-    settings: StudySettings,
+    asked: Asked,
     directory: StudyDirectory,
     arguments: Sequence[str],
     check: Callable[[], Mapping[str, object] | None],
@@ -33,7 +33,7 @@ def submit(
     """Submit the master of a study as a job; returns where to look, as text for the user.
 
     Args:
-        settings: What the user asked for.
+        asked: What the user asked for.
         directory: Where the study is, or is to be.
         arguments: The arguments of `hptune` for the same run in the foreground.
         check: Reads the user's code here, and returns its constants; None if its Python is only
@@ -47,6 +47,7 @@ def submit(
     """
     from hptune_jobqueue.master import MasterOrder, submit_master
 
+    settings = asked.settings
     assert settings.slurm, "the cluster was checked"
     path = Path(settings.slurm)
     with translated_errors(), storage_errors(directory.path):
@@ -57,7 +58,7 @@ def submit(
             path,
             directory.path,
             settings.max_jobs,
-            trial_resources(settings, declared, UNLIMITED, is_certain=False),
+            trial_resources(asked, declared, UNLIMITED, is_certain=False),
             notify,
             is_certain=constants is not None,
         )

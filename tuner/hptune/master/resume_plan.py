@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import text
+from ..config.asked import Asked, asked
 from ..config.objectives import goals_of
-from ..config.parallel_trials import carrier_of, check_splits
 from ..config.places import AUTO
-from ..config.plugins import check_place
-from ..config.resolved import check_repeats, checked_pruner, with_entry
+from ..config.resolved import Resolved, checked_code
 from ..config.settings import SETTINGS, StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason, all_over
@@ -26,7 +25,7 @@ from ..errors import SpaceChangedError, SpaceError
 from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
 from ..user_code.model_file import Found
-from .plan import RunPlan, layout_for
+from .plan import RunPlan, placed
 from .resume_checks import Past, check_changes, check_constants, check_room
 from .workforce import Workforce
 
@@ -40,27 +39,19 @@ class ResumeRequest:
 
     Attributes:
         stored: The settings of the last run.
-        changes: Fields of the settings to change, such as a larger `trials`.
+        asked: The settings from now on.
+        epochs: The full training of a trial from now on; None if unknown.
         accept_space: Whether the study may continue in another search space than before.
         tries: Configurations, given in part, to try next unless they were tried before.
         retry_failed: Whether failed trials begin again, also on nodes that failed.
     """
 
     stored: StudySettings
-    changes: Mapping[str, Any]
+    asked: Asked
+    epochs: int | None
     accept_space: bool = False
     tries: Sequence[Mapping[str, object]] = ()
     retry_failed: bool = False
-
-    @property
-    def settings(self) -> StudySettings:
-        """The settings from now on."""
-        return self.stored.changed(self.changes)
-
-    @property
-    def epochs(self) -> int | None:
-        """The full training of a trial; None to leave it as it was."""
-        return self.changes.get("epochs")
 
     def new_points(
         self, space: SearchSpace, trials: Sequence[Trial], added: Sequence[Params] = ()
@@ -90,20 +81,35 @@ class ResumeRequest:
         return tuple(found.values()), notes
 
 
-def check_resume(request: ResumeRequest, past: Past) -> None:
-    """Check what the user asks for, before the model is read; a new space is not checked here.
+def resume_request(
+    past: Past,
+    changes: Mapping[str, Any],
+    *,
+    accept_space: bool = False,
+    tries: Sequence[Mapping[str, object]] = (),
+    retry_failed: bool = False,
+) -> ResumeRequest:
+    """Return what the user asks for, checked before the model is read, but for a new space.
+
+    Args:
+        past: The study's past.
+        changes: Fields of the settings to change, such as a larger `trials`.
+        accept_space: As in `ResumeRequest`.
+        tries: As in `ResumeRequest`.
+        retry_failed: As in `ResumeRequest`.
 
     Raises:
         UsageError: The study cannot be resumed like this.
     """
-    facts, settings = past.facts, request.settings
+    facts, settings = past.facts, past.settings.changed(changes)
+    epochs = settings.epochs or facts["epochs"]
     check_changes(settings, past)
-    check_place(settings)
-    checked_pruner(settings, request.epochs or facts["epochs"], goals_of(facts))
-    check_repeats(settings, goals_of(facts))
-    if not request.accept_space:
+    found = asked(settings, goals=goals_of(facts), epochs=epochs)
+    request = ResumeRequest(past.settings, found, epochs, accept_space, tries, retry_failed)
+    if not accept_space:
         added, _ = request.new_points(SearchSpace.from_json(facts["space"]), past.trials)
         check_room(settings, len(added), past)
+    return request
 
 
 def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workforce) -> RunPlan:
@@ -113,34 +119,28 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
         SpaceChangedError: The user's code declares another search space than before.
         UsageError: The study cannot be resumed like this.
     """
-    facts, engine, settings = past.facts, past.engine, request.settings
+    facts, engine, goals = past.facts, past.engine, goals_of(past.facts)
     declared, space, changed = check_code(request, past, found)
     added, known = request.new_points(space, past.trials, engine.added)
-    check_room(settings, len(added), past)
-    goals = goals_of(facts)
-    epochs = request.epochs or facts["epochs"]
+    check_room(request.asked.settings, len(added), past)
+    now, epochs = checked_code(request.asked, found), request.epochs
+    resolved = Resolved(asked=now, code=found, goals=goals, epochs=epochs, space=space)
+    layout, carrier = placed(resolved, workers)
     go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
     retried = engine.able_to_retry if request.retry_failed else ()
-    layout = layout_for(workers, found, goals)
-    check_splits(found, settings)
-    carrier = carrier_of(found, layout.resources, settings)
     return RunPlan(
-        settings=with_entry(settings, found),
-        goals=goals,
-        epochs=epochs,
-        pruner=checked_pruner(settings, epochs, goals),
+        asked=now,
+        resolved=resolved,
         go_on=go_on,
         retried=retried,
         retries_nodes=request.retry_failed,
         was_handed_over=_left_on_purpose(facts["ended"]),
         seed=facts["seed"],
         declared=declared,
-        space=space,
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
         added=tuple(workers.code.sized(space, added)),
         layout=layout,
-        carrier=carrier.words,
-        backend=found.backend,
+        carrier=carrier,
         notes=(
             *found.warnings,
             *_place_notes(request),
@@ -154,7 +154,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
 
 
 def _place_notes(request: ResumeRequest) -> list[str]:
-    before, now = request.stored.cluster, request.settings.cluster
+    before, now = request.stored.cluster, request.asked.settings.cluster
     if before in (now, AUTO):  # the options that choose it are in the command
         return []
     name = f"--cluster {shown_name(before)}"
@@ -176,7 +176,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     Raises:
         UsageError: A configuration to try lies outside the space.
     """
-    ended, settings = past.facts["ended"], request.settings
+    ended, settings = past.facts["ended"], request.asked.settings
     trials = past.trials
     if ended is None or not all(trial.state.is_final for trial in trials):
         return None
@@ -219,7 +219,7 @@ def check_code(
         SpaceChangedError: It is another one than before, which `accept_space` does not allow.
         UsageError: The code's constants contradict the study.
     """
-    lines = check_constants(request.settings, past, found)
+    lines = check_constants(request.asked.settings, past, found)
     # The fact "space" is written after the event that grew it; a master may die in between.
     known = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
     before = SearchSpace.from_json(past.facts["declared_space"])
@@ -236,7 +236,7 @@ def check_code(
         line = f"the search space is another one: {'; '.join(differences)} (finished trials stay)"
         return declared, space, [*lines, line]
     raise SpaceChangedError(
-        f"the search space of {request.settings.source.shown} has changed since the study "
+        f"the search space of {request.asked.settings.source.shown} has changed since the study "
         f"began: {'; '.join(differences)}. Undo that, or continue in the new space with "
         f"`hptune resume {past.directory} --accept-space` (finished trials stay), or "
         "start a new study with `hptune run … --study OTHER`."
