@@ -50,7 +50,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--memory-per-trial", "4"], ["'4' is 4 bytes", "4GB?"]),
         ([*RUN, "--on-failure", "fire=stop"], ["'fire=stop'", "gpu-memory", "hang"]),
         ([*RUN, "--on-failure", "nan=panic"], ["'nan=panic'", "retry:N", "prune"]),
-        ([*RUN, "--direction", "up"], ["--direction is 'up'", "min and max"]),
+        ([*RUN, "--direction", "max"], ["--direction", "--objective val_loss:min"]),
         ([*RUN, "--executor", "ray"], ["'ray'", "dask, joblib, and module:Name"]),
         ([*RUN, "--serch", "grid"], ["--serch", "--search"]),
         ([*RUN, "--max-trials", "9"], ["--max-trials", "Did you mean --trials?"]),
@@ -71,14 +71,6 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--objective", "loss:down"], ["'down'", "loss:min", "loss:max"]),
         ([*RUN, "--objective", ":max"], ["':max'", "names no metric"]),
         ([*RUN, "--objective", "a:min", "--objective", "a:max"], ["named twice: a, a"]),
-        (
-            [*RUN, "--objective", "a", "--objective", "b", "--direction", "max"],
-            ["direction max is given for 2 objectives", "a:max"],
-        ),
-        (
-            [*RUN, "--objective", "a:min", "--direction", "max"],
-            ["the objective is 'a:min', but the direction is max"],
-        ),
         ([*RUN, "--constraint", "params=2e6"], ["'params=2e6'", "<="]),
         ([*RUN, "--constraint", "<3"], ["'<3'", "'params<2e6'"]),
         ([*RUN, "--constraint", "params<nan"], ["'params<nan'", "'params<2e6'"]),
@@ -192,7 +184,7 @@ def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
     [
         ("def train(): pass", ["no entry point", "found the functions train()"]),
         (MODEL, ["no load_data()", "((x, y), (x_val, y_val))"]),
-        ("OBJECTIVE = 'quality'\n" + GOOD, ["'quality'", "--direction max"]),
+        ("OBJECTIVE = 'quality'\n" + GOOD, ["'quality'", "quality:max or quality:min"]),
         ("OBJECTIVE = ['a:min', 'b']\n" + GOOD, ["'b'", "b:max or b:min"]),
         ("OBJECTIVE = [1]\n" + GOOD, ["OBJECTIVE is [1]", "a list"]),
         ("CONSTRAINTS = 'x is small'\n" + GOOD, ["'x is small'", "'params<2e6'"]),

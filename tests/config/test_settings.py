@@ -14,7 +14,6 @@ import pytest
 from hptune.config.asked import asked
 from hptune.config.reference import given_options, in_python, markdown
 from hptune.config.settings import BY_NAME, SETTINGS, StudySettings
-from hptune.core.trial import Direction
 from hptune.errors import UsageError
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.user_code.source_checks import NO_LOAD_DATA
@@ -32,7 +31,6 @@ def settings(**asked: object) -> StudySettings:
         ({"pack": None}, "pack is None; allowed are auto and off"),
         ({"executor": None}, "executor is None; allowed are dask, joblib, others installed"),
         ({"pruner_mode": "both"}, "pruner_mode is 'both'; allowed are stop and promote"),
-        ({"direction": "up"}, "direction is 'up'; allowed are min and max"),
         ({"trials": "0"}, "trials is 0; allowed are whole numbers from 1 on"),
         ({"trials": 2.5}, "trials is 2.5; allowed are whole numbers from 1 on"),
         ({"timeout_seconds": "soon"}, "timeout is 'soon'; allowed are times above 0, such as 90s"),
@@ -107,7 +105,6 @@ def test_in_python_a_changed_space_is_accepted_by_an_argument() -> None:
         ({"memory_per_trial_bytes": np.int64(10**9)}, 10**9),
         ({"gpus_per_trial": 0}, 0),
         ({"cpus_per_trial": "0.5"}, 0.5),
-        ({"direction": "max"}, Direction.MAX),
         ({"pruner_mode": None}, None),
         ({"connect": "none"}, None),
         ({"objectives": "loss"}, ("loss",)),

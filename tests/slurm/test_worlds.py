@@ -15,7 +15,7 @@ from slurm_studies import GPUS, WALLTIME, start
 PAIR = GPUS + "nodes = 2\ntrials_per_job = 1\n"
 
 JAX = """
-OBJECTIVE, DIRECTION, EPOCHS = "loss", "min", 1
+OBJECTIVE, EPOCHS = "loss:min", 1
 
 def objective(hp, trial):
     x = hp.Float("x", 0.0, 1.0)

@@ -16,7 +16,7 @@ from hptune.core.attempt import Cause, Halt
 MODEL = """
 import hptune
 
-OBJECTIVE, DIRECTION, EPOCHS = "loss", "min", 9
+OBJECTIVE, EPOCHS = "loss:min", 9
 
 def objective(hp, trial):
     hp.Float("lr", 0.001, 0.1)

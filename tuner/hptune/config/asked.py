@@ -62,7 +62,7 @@ def asked(
         UsageError: They do not fit together, or name something that there is not.
     """
     _check_source(settings)
-    check_objectives(settings.objectives, settings.constraints, settings.direction)
+    check_objectives(settings.objectives, settings.constraints)
     _check_repeats(settings)
     _check_place(settings)
     _check_split(settings)

@@ -13,7 +13,6 @@ from ..core.failure_policy import CAUSES, read_failure_rule
 from ..core.kinds import choice, whole_number
 from ..core.pruner import HalvingMode
 from ..core.table import Section, setting
-from ..core.trial import Direction
 from ..pruners.registry import PRUNERS
 from ..registry import own_option
 from ..samplers.registry import AUTO, SAMPLERS
@@ -67,15 +66,6 @@ class StudyOptions:
         flag="--objective",
         default_text="OBJECTIVE of the model file, or val_accuracy or val_loss of a Keras model",
         resumable=False,
-    )
-    direction: Direction | None = setting(
-        choice(*Direction, make=Direction),
-        Section.GOAL,
-        "Whether a larger or a smaller value of the only objective is better.",
-        default=None,
-        default_text="what the metric's name says",
-        resumable=False,
-        is_rare=True,
     )
     constraints: tuple[str, ...] = setting(
         kinds.texts("METRIC<NUMBER", "texts such as 'params<2e6', with <, <=, > or >="),

@@ -66,14 +66,12 @@ def in_python(message: str, function: str = "...") -> str:
         return f"{name.removesuffix('=')}={_python_value(value)}" if value else name
 
     message = message.replace(NO_LOAD_DATA, NO_DATA_IN_PYTHON)
-    message = re.sub(
-        r"\b(DIRECTION|OBJECTIVE|EPOCHS) = ", lambda each: each[1].lower() + "=", message
-    )
+    message = re.sub(r"\b(OBJECTIVE|EPOCHS) = ", lambda each: each[1].lower() + "=", message)
     return _OPTION.sub(argument, message)
 
 
-_OPTION = re.compile(r"`([^`]*)`|(--[a-z][a-z-]*[a-z])(?: (\d[\w.]*\b|none\b))?")
-"""A command, or an option with its value, if that is a number, an amount or none."""
+_OPTION = re.compile(r"`([^`]*)`|(--[a-z][a-z-]*[a-z])(?: (\d[\w.]*\b|none\b|\w+:m(?:in|ax)\b))?")
+"""A command, or an option with its value: a number, an amount, none, or an objective."""
 
 
 def _python_value(value: str) -> str:

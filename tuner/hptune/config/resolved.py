@@ -96,9 +96,7 @@ def resolve(asked: Asked, code: Found) -> Resolved:
         UsageError: They contradict each other.
     """
     settings = asked.settings
-    goals, notes = resolve_goals(
-        code, settings.objectives, settings.constraints, settings.direction
-    )
+    goals, notes = resolve_goals(code, settings.objectives, settings.constraints)
     space = SearchSpace.from_json(code.space)
     completed_points(settings.start_points, space)
     with_priors(space, settings.priors)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # for type checkers alone
 class TunerSettings(TypedDict, total=False):
     """What `Tuner` takes besides its own arguments; `docs/reference-options.md` explains each."""
 
-    direction: Literal["min", "max"] | None
     constraints: str | Sequence[str]
     confirm: int
     confirm_repeats: int | None

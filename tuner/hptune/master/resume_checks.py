@@ -165,7 +165,7 @@ def check_same(asked: StudySettings, given: Collection[str], past: Past) -> None
         if setting.resumable or value in (None, (), {}) or _is_same(name, asked, past):
             continue
         was = f"with {setting.kind.show(before)}" if before else "without it"
-        if name in ("objectives", "direction", "constraints"):
+        if name in ("objectives", "constraints"):
             was = f"for {goals_of(past.facts)}"
         raise UsageError(
             f"{setting.flag} is {setting.kind.show(value)}, but the study in {past.directory} was "
@@ -177,13 +177,11 @@ def check_same(asked: StudySettings, given: Collection[str], past: Past) -> None
 def _is_same(name: str, asked: StudySettings, past: Past) -> bool:
     goals, stored = goals_of(past.facts), past.settings
     match name:
-        case "objectives" | "direction":
-            known = [(goal.metric, goal.direction) for goal in goals.objectives]
-            objectives = [read_objective(objective) for objective in asked.objectives]
-            wanted = objectives or [(metric, None) for metric, _ in known]
-            return len(known) == len(wanted) and all(
-                metric == other and (direction or asked.direction) in (None, way)
-                for (metric, direction), (other, way) in zip(wanted, known, strict=True)
+        case "objectives":
+            wanted = [read_objective(objective) for objective in asked.objectives]
+            return len(goals.objectives) == len(wanted) and all(
+                metric == known.metric and direction in (None, known.direction)
+                for (metric, direction), known in zip(wanted, goals.objectives, strict=True)
             )
         case "constraints":
             return set(map(read_constraint, asked.constraints)) == set(goals.constraints)
@@ -214,13 +212,10 @@ def check_constants(settings: StudySettings, past: Past, found: Found) -> list[s
         UsageError: A constant contradicts the study, or trials cannot report its metrics.
     """
     kept, file = goals_of(past.facts), _code(settings)
-    objectives, constraints, direction = asked_goals(
-        found, settings.objectives, settings.constraints, settings.direction
-    )
-    named = replace(settings, objectives=objectives, constraints=constraints, direction=None)
+    objectives, constraints = asked_goals(found, settings.objectives, settings.constraints)
+    named = replace(settings, objectives=objectives, constraints=constraints)
     differs = {
-        "OBJECTIVE": not _is_same("objectives", named, past),
-        "DIRECTION": not _is_same("objectives", replace(named, direction=direction), past),
+        "OBJECTIVE": objectives and not _is_same("objectives", named, past),
         "CONSTRAINTS": constraints and not _is_same("constraints", named, past),
     }
     if (name := next((name for name in differs if differs[name]), None)) is not None:
@@ -253,14 +248,12 @@ def _lines_on_goals(settings: StudySettings, kept: Goals, found: Found) -> list[
     """Return a line if a new study would have other goals, as the code says less than before."""
     new: Goals | None = None
     with contextlib.suppress(UsageError):  # without what is gone, they are not known
-        given = (settings.objectives, settings.constraints, settings.direction)
-        new = resolve_goals(found, *given)[0]
-    now, before = (new.objectives if new else ()), kept.objectives
-    if new and now == before and set(new.constraints) == set(kept.constraints):
+        new = resolve_goals(found, settings.objectives, settings.constraints)[0]
+    is_same = new is not None and new.objectives == kept.objectives
+    if new and is_same and set(new.constraints) == set(kept.constraints):
         return []
     asked = {
-        "OBJECTIVE": settings.objectives or [o.metric for o in now] == [b.metric for b in before],
-        "DIRECTION": settings.direction or now == before or len(before) > 1,
+        "OBJECTIVE": settings.objectives or is_same,
         "CONSTRAINTS": settings.constraints or not kept.constraints,
     }
     gone = [name for name in asked if not (asked[name] or name in found.constants)]

@@ -35,7 +35,7 @@ OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
 _FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner")
 _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(_FRAMEWORKS)})\b", re.MULTILINE)
-CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES", "CACHE_DATA")
+CONSTANTS = ("OBJECTIVE", "CONSTRAINTS", "EPOCHS", "RESOURCES", "CACHE_DATA")
 
 
 class SourceKind(enum.StrEnum):
@@ -375,6 +375,11 @@ def user_code(entry: EntryPoint, fit: Callable[..., Any] | None = None) -> UserC
 
 
 def _code_of_file(entry: EntryPoint, names: Mapping[str, Any]) -> UserCode:
+    if "DIRECTION" in names:  # it was a constant, and without it a value may be minimised
+        raise ModelFileError(
+            f"DIRECTION is {names['DIRECTION']!r}, but OBJECTIVE says which values are better; "
+            "write for example OBJECTIVE = 'value:max', and leave DIRECTION out"
+        )
     constants = {name: names[name] for name in CONSTANTS if name in names}
     if "OBJECTIVE" in constants:
         constants["OBJECTIVE"] = objective_texts(constants["OBJECTIVE"])
