@@ -13,6 +13,7 @@ import pytest
 
 from in_process import InProcess, refused
 from real_runs import Hptune, trials, wait_for
+from stored_study import stored
 
 MODEL = """
 import keras
@@ -110,12 +111,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         (["status"], ["no study is named", "studies has none"]),
         (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),
         (["resume", "nowhere"], ["no study", "nowhere"]),
-        (
-            ["resume", "old", "--search", "tpe"],
-            ["--search cannot be", "`hptune run MODEL_FILE --search … --warm-start old`"],
-        ),
-        (["resume", "old", "--prior", "x~normal(1,1)"], ["--prior cannot", "--warm-start old"]),
-        (["resume", "--warm-start", "b", "old"], ["--warm-start old --warm-start …`"]),
+        (["resume", "old", "--search", ""], ["--search is empty", "unset"]),
         (["resume", "old", "--trials", "0"], ["--trials is 0", "from 1 on"]),
         *(([each, "good.py"], ["no study", "it is a file"]) for each in OF_A_STUDY),
         *(([each, "a" * 300], ["aaa", "File name too long"]) for each in OF_A_STUDY),
@@ -137,6 +133,28 @@ def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> 
     os.mkfifo(cli.directory / "pipe")
     (cli.directory / "empty").mkdir()
     refused(cli(*arguments), cli.directory, *words)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--search", "sobol"), "was begun with random, which cannot be changed; leave --search"),
+        (("--prior", "x~normal(1,1)"), "begun without it, which cannot be changed; leave --prior"),
+        (("--warm-start", "b"), "was begun without it, which cannot be changed"),
+        (("--objective", "val_loss"), "was begun for val_accuracy (max), which cannot be changed"),
+        (("--search", "random", "--seed", "1"), "model.py has no entry point"),
+        (("--objective", "val_accuracy", "--search", "auto"), "model.py has no entry point"),
+    ],
+)
+def test_a_resumed_study_keeps_what_is_of_the_whole_study(
+    cli: InProcess, options: tuple[str, ...], said: str
+) -> None:
+    stored(cli.study())
+    cli.file("model.py", "")
+    ended = cli("resume", "study", *options)
+    assert ended.code == 2
+    assert said in " ".join(ended.err.split())
+    assert f"\n  {options[0]} " not in cli("resume", "--help-all").out
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,12 @@ def test_what_a_dead_master_accepted_is_tried_once(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.touch()
     settings = StudySettings(source=check_path(model), working_directory=str(tmp_path))
-    request = ResumeRequest(settings, asked_for(settings), None, tries=[{"x": 1.0}, {"x": 2.0}])
+    request = ResumeRequest(
+        stored=settings,
+        asked=asked_for(settings),
+        epochs=None,
+        tries=[{"x": 1.0}, {"x": 2.0}],
+    )
     found, notes = request.new_points(SPACE, tuple(engine.trials), engine.added)
     assert [dict(each.params) for each in found] == [{"x": 2.0}]
     assert notes == ["start point 1 was added already"]

@@ -6,7 +6,7 @@ import inspect
 import os
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from .errors import HptuneError, ObjectiveFailedError, UsageError
 from .files.file_errors import storage_errors
 from .master.observers import RunDisplay
 from .master.plan import check_earlier
+from .master.resume_plan import Changes
 from .master.run import RunResult, resume, start
 from .master.workforce import check_workers
 from .pruners.registry import PRUNERS
@@ -278,16 +279,12 @@ class Tuner:
                 assert self._asked, "a new study was asked for"
                 request = replace(self._asked, settings=settings)
                 return start(request, directory, display=display, client=self._client)
-            return resume(
-                directory,
-                _changes(settings, given, self._things),
-                display=display,
+            changes = Changes(
+                settings=given,
                 accept_space=self._accept_space,
-                tries=settings.start_points,
                 retry_failed=self._retry_failed,
-                expected=(settings, given.keys()),
-                client=self._client,
             )
+            return resume(directory, changes, display=display, client=self._client)
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
         check_fit_arguments(fit_arguments, self._code.hypermodel, given_to="fit()")
@@ -414,14 +411,6 @@ def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
         hint = f"did you mean {meant}?" if meant else "help(hptune.Tuner) lists its arguments"
         raise UsageError(f"Tuner has no argument {name!r}; {answer(name) or hint}")
     return {_SETTINGS[name].name: value for name, value in arguments.items()}
-
-
-def _changes(
-    settings: StudySettings, given: Collection[str], things: Collection[str]
-) -> dict[str, Any]:
-    """Return the given settings that a resumed study may change, and what may be corrected."""
-    names = [each.name for each in SETTINGS if each.resumable and each.name != "start_points"]
-    return {name: getattr(settings, name) for name in (*names, *things) if name in given}
 
 
 def _show_settings() -> None:

@@ -257,18 +257,19 @@ def resume(
     """
     from ..user_code.model_file import find_file
 
-    changes = _given(options)
+    settings = _given(options)
     asks_more = accept_space or retry_failed or detach or model_file is not None
-    if not changes and not asks_more and go_on(directory):
+    if not settings and not asks_more and go_on(directory):
         return
-    refuse_while_it_runs(directory, changes)
+    refuse_while_it_runs(directory, settings)
     if model_file is not None:
-        changes["source"] = find_file(model_file)  # its syntax is checked with the study's Python
+        settings["source"] = find_file(model_file)  # its syntax is checked with the study's Python
+    from ..master.resume_plan import Changes
     from ..master.run import resume as resume_study
     from ..storage.directory import StudyDirectory
 
     study = StudyDirectory(directory)
-    tries = changes.pop("start_points", ())
+    changes = Changes(settings=settings, accept_space=accept_space, retry_failed=retry_failed)
     if detach:
         from ..master.detached import detach_again
 
@@ -276,29 +277,10 @@ def resume(
         source = click.get_current_context().get_parameter_source("directory")
         is_named = source is not ParameterSource.DEFAULT
         arguments = _arguments(*([] if is_named else [str(study.path)]))
-        echo(
-            detach_again(
-                changes,
-                study,
-                arguments,
-                notify=_note,
-                accept_space=accept_space,
-                tries=tries,
-                retry_failed=retry_failed,
-            )
-        )
+        echo(detach_again(changes, study, arguments, notify=_note))
         return
     _run_and_close(
-        study,
-        lambda display: resume_study(
-            study,
-            changes,
-            display=display,
-            accept_space=accept_space,
-            tries=tries,
-            retry_failed=retry_failed,
-        ),
-        quiet=quiet,
+        study, lambda display: resume_study(study, changes, display=display), quiet=quiet
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..config.asked import Asked
 from ..config.places import CLUSTERS
@@ -19,6 +19,9 @@ from ..storage.whose import Use
 from ..user_code.model_file import Found, SourceKind
 from ..user_code.source_checks import check_source, check_text
 from .code_reader import read_code
+
+if TYPE_CHECKING:
+    from .resume_plan import Changes
 
 
 def detach_new(
@@ -61,25 +64,19 @@ def detach_new(
 
 
 def detach_again(
-    changes: Mapping[str, Any],
+    changes: Changes,
     directory: StudyDirectory,
     arguments: Sequence[str],
     *,
     notify: Callable[[str], None],
-    accept_space: bool = False,
-    tries: Sequence[Mapping[str, object]] = (),
-    retry_failed: bool = False,
 ) -> str:
     """Submit the master of a study that is resumed; returns as `detach_new` does.
 
     Args:
-        changes: Fields of `StudySettings` to change.
+        changes: What the user asks of the study.
         directory: Where the study is.
         arguments: As for `detach_new`.
         notify: As for `detach_new`.
-        accept_space: Whether the study may continue in another search space.
-        tries: Configurations, given in part, to try next.
-        retry_failed: Whether failed trials begin again.
 
     Raises:
         NoStudyError: There is no study.
@@ -94,9 +91,7 @@ def detach_again(
     if owner := directory.owner():
         raise locked(directory.path, owner)
     past = Past.read(directory, reader.facts(), reader.events())
-    request = resume_request(
-        past, changes, accept_space=accept_space, tries=tries, retry_failed=retry_failed
-    )
+    request = resume_request(changes, past)
 
     def check() -> Mapping[str, object] | None:
         if (found := _read(request.asked.settings)) is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .. import text
 from ..config.objectives import (
@@ -29,7 +30,7 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.trial import Trial
 from ..errors import HptuneError, ModelFileError, StudyError, UnknownMetricError, UsageError
 from ..files.access import exists
-from ..registry import shown_name
+from ..registry import STORED, shown_name
 from ..samplers.registry import AUTO
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts, damage_errors
@@ -146,24 +147,31 @@ def check_changes(settings: StudySettings, past: Past) -> None:
     _check_repeats(settings, past)
 
 
-def check_same(asked: StudySettings, given: Collection[str], past: Past) -> None:
-    """Check that settings of the whole study are asked for as they are.
+def changeable(given: Mapping[str, Any], past: Past) -> dict[str, Any]:
+    """Return the given settings without those of the whole study, which must be as they are.
 
-    `auto` is the same as any search: the search that it chose is stored in its place.
+    What Python gave as one of these, such as a class, replaces the one of that name: it may be
+    corrected. `auto` is the same as any search: the search that it chose is stored in its place.
 
     Args:
-        asked: What the user asks for now.
-        given: The settings that the user gave; the others are not compared.
+        given: The settings that the user gave.
         past: The study's past.
 
     Raises:
-        UsageError: One differs. The settings that a resumed study may change are not compared.
+        UsageError: A setting of the whole study differs.
     """
-    for name in given:
-        setting = BY_NAME[name]
-        value, before = getattr(asked, name), getattr(past.settings, name)
-        if setting.resumable or value in (None, (), {}) or _is_same(name, asked, past):
+    changes = {}
+    for name, value in given.items():
+        setting = BY_NAME.get(name)
+        if setting is None or setting.resumable:
+            changes[name] = value
             continue
+        if value in (None, (), {}):
+            continue
+        if _is_same(name, value, past):
+            changes |= {name: value} if STORED in str(value) else {}
+            continue
+        before = getattr(past.settings, name)
         was = f"with {setting.kind.show(before)}" if before else "without it"
         if name in ("objectives", "constraints"):
             was = f"for {goals_of(past.facts)}"
@@ -172,26 +180,26 @@ def check_same(asked: StudySettings, given: Collection[str], past: Past) -> None
             f"begun {was}, which cannot be changed; leave {setting.flag} out, or start a new study "
             f"that learns from this one, with --warm-start={str(past.directory)!r}"
         )
+    return changes
 
 
-def _is_same(name: str, asked: StudySettings, past: Past) -> bool:
-    goals, stored = goals_of(past.facts), past.settings
+def _is_same(name: str, value: Any, past: Past) -> bool:
+    goals, before = goals_of(past.facts), getattr(past.settings, name)
     match name:
         case "objectives":
-            wanted = [read_objective(objective) for objective in asked.objectives]
+            wanted = list(map(read_objective, value))
             return len(goals.objectives) == len(wanted) and all(
                 metric == known.metric and direction in (None, known.direction)
                 for (metric, direction), known in zip(wanted, goals.objectives, strict=True)
             )
         case "constraints":
-            return set(map(read_constraint, asked.constraints)) == set(goals.constraints)
+            return set(map(read_constraint, value)) == set(goals.constraints)
         case "seed":
-            return bool(asked.seed == past.facts["seed"])
-        case "search":
-            return asked.search == AUTO or shown_name(asked.search) == shown_name(stored.search)
-        case "executor":  # one that Python gave may be corrected
-            return shown_name(asked.executor) == shown_name(stored.executor)
-    return bool(getattr(asked, name) == getattr(stored, name))
+            return bool(value == past.facts["seed"])
+        case "search" | "executor":
+            is_chosen = name == "search" and value == AUTO
+            return is_chosen or shown_name(value) == shown_name(before)
+    return bool(value == before)
 
 
 def check_constants(settings: StudySettings, past: Past, found: Found) -> list[str]:
@@ -213,10 +221,9 @@ def check_constants(settings: StudySettings, past: Past, found: Found) -> list[s
     """
     kept, file = goals_of(past.facts), _code(settings)
     objectives, constraints = asked_goals(found, settings.objectives, settings.constraints)
-    named = replace(settings, objectives=objectives, constraints=constraints)
     differs = {
-        "OBJECTIVE": objectives and not _is_same("objectives", named, past),
-        "CONSTRAINTS": constraints and not _is_same("constraints", named, past),
+        "OBJECTIVE": objectives and not _is_same("objectives", objectives, past),
+        "CONSTRAINTS": constraints and not _is_same("constraints", constraints, past),
     }
     if (name := next((name for name in differs if differs[name]), None)) is not None:
         raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import text
@@ -13,7 +13,7 @@ from ..config.asked import Asked, asked
 from ..config.objectives import goals_of
 from ..config.places import AUTO
 from ..config.resolved import Resolved, checked_code
-from ..config.settings import SETTINGS, StudySettings
+from ..config.settings import BY_NAME, SETTINGS, StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason, all_over
 from ..core.space.completion import completed_points, known_configurations
@@ -26,31 +26,47 @@ from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
 from ..user_code.model_file import Found
 from .plan import RunPlan, placed
-from .resume_checks import Past, check_changes, check_constants, check_room
+from .resume_checks import Past, changeable, check_changes, check_constants, check_room
 from .workforce import Workforce
 
 _MAKE_WORK = (Section.GOAL, Section.PRUNING, Section.CHECKPOINTS)
 """Sections whose settings, if they are changed, may give a study that has ended work to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeRequest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
     """What the user asks of a study that is resumed.
+
+    Attributes:
+        settings: The settings that are given, by field of `StudySettings`. One that a resumed study
+            cannot change (`Setting.resumable`) must be as it is, and start points are tried next.
+        accept_space: Whether the study may continue in another search space than before.
+        retry_failed: Whether failed trials begin again, also on nodes that failed.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    accept_space: bool = False
+    retry_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequest:
+    """The changes, together with the study's past.
 
     Attributes:
         stored: The settings of the last run.
         asked: The settings from now on.
         epochs: The full training of a trial from now on; None if unknown.
-        accept_space: Whether the study may continue in another search space than before.
         tries: Configurations, given in part, to try next unless they were tried before.
-        retry_failed: Whether failed trials begin again, also on nodes that failed.
+        accept_space: As in `Changes`.
+        retry_failed: As in `Changes`.
     """
 
     stored: StudySettings
     asked: Asked
     epochs: int | None
+    tries: Sequence[Mapping[str, object]]
     accept_space: bool = False
-    tries: Sequence[Mapping[str, object]] = ()
     retry_failed: bool = False
 
     def new_points(
@@ -81,32 +97,29 @@ class ResumeRequest:
         return tuple(found.values()), notes
 
 
-def resume_request(
-    past: Past,
-    changes: Mapping[str, Any],
-    *,
-    accept_space: bool = False,
-    tries: Sequence[Mapping[str, object]] = (),
-    retry_failed: bool = False,
-) -> ResumeRequest:
+def resume_request(changes: Changes, past: Past) -> ResumeRequest:
     """Return what the user asks for, checked before the model is read, but for a new space.
-
-    Args:
-        past: The study's past.
-        changes: Fields of the settings to change, such as a larger `trials`.
-        accept_space: As in `ResumeRequest`.
-        tries: As in `ResumeRequest`.
-        retry_failed: As in `ResumeRequest`.
 
     Raises:
         UsageError: The study cannot be resumed like this.
     """
-    facts, settings = past.facts, past.settings.changed(changes)
-    epochs = settings.epochs or facts["epochs"]
+    given = {
+        name: BY_NAME[name].read(value) if name in BY_NAME else value
+        for name, value in changes.settings.items()
+    }
+    tries = given.pop("start_points", ())
+    facts, settings = past.facts, past.settings.changed(changeable(given, past))
     check_changes(settings, past)
-    found = asked(settings, goals=goals_of(facts), epochs=epochs)
-    request = ResumeRequest(past.settings, found, epochs, accept_space, tries, retry_failed)
-    if not accept_space:
+    epochs = settings.epochs or facts["epochs"]
+    request = ResumeRequest(
+        stored=past.settings,
+        asked=asked(settings, goals=goals_of(facts), epochs=epochs),
+        epochs=epochs,
+        tries=tries,
+        accept_space=changes.accept_space,
+        retry_failed=changes.retry_failed,
+    )
+    if not changes.accept_space:
         added, _ = request.new_points(SearchSpace.from_json(facts["space"]), past.trials)
         check_room(settings, len(added), past)
     return request

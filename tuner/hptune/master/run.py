@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,8 +38,8 @@ from .exit_errors import raise_finish
 from .observers import RunDisplay, RunObservers
 from .plan import check_earlier, plan_start
 from .recovery import collect, discard_journals
-from .resume_checks import Past, check_same
-from .resume_plan import nothing_left, plan_resume, resume_request
+from .resume_checks import Past
+from .resume_plan import Changes, nothing_left, plan_resume, resume_request
 from .stop_requests import StopRequests, end_process
 from .user_requests import UserRequests
 from .workforce import Workforce
@@ -137,28 +137,15 @@ def _start(
 
 
 def resume(
-    directory: StudyDirectory,
-    changes: Mapping[str, Any],
-    *,
-    display: RunDisplay,
-    accept_space: bool = False,
-    tries: Sequence[Mapping[str, object]] = (),
-    retry_failed: bool = False,
-    client: Any = None,
-    expected: tuple[StudySettings, Collection[str]] | None = None,
+    directory: StudyDirectory, changes: Changes, *, display: RunDisplay, client: Any = None
 ) -> RunResult:
     """Continue a study where its last master left it.
 
     Args:
         directory: Where the study is.
-        changes: Fields of `StudySettings` to change, such as a larger `trials`.
+        changes: What the user asks of it.
         display: Where the progress is shown.
-        accept_space: Continue although the model file now declares another search space.
-        tries: Configurations, given in part, to try next unless they were tried before.
-        retry_failed: Let failed trials begin again.
         client: As for `start`.
-        expected: Settings, and the names of those that the user gave; if one is a setting of the
-            whole study, it must be the same as the study's. None for no check.
 
     Raises:
         NoStudyError: There is no study.
@@ -182,12 +169,8 @@ def resume(
         engine.take_changes()
         ledger.check(engine.trials)
         # Checked before attempts of the last master, which may still run, are told to stop.
-        request = resume_request(
-            past, changes, accept_space=accept_space, tries=tries, retry_failed=retry_failed
-        )
+        request = resume_request(changes, past)
         settings = request.asked.settings
-        if expected is not None:
-            check_same(*expected, past)
         _recover(ledger, past)
         if (over := nothing_left(request, past)) is not None:
             finish, lines = over
