@@ -136,8 +136,8 @@ def test_allowed_values_are_read_stored_and_read_again(
         ({"cluster": "json:loads"}, {"workers": 2}, {"cluster": "auto", "workers": 2}),
         (
             {"connect": "tls://a:1"},
-            {"cluster": "json:loads", "cluster_options": ["nodes=2"]},
-            {"cluster": "json:loads", "cluster_options": {"nodes": 2}, "connect": None},
+            {"cluster": "json:loads", "options": ["cluster.nodes=2"]},
+            {"cluster": "json:loads", "options": {"cluster.nodes": 2}, "connect": None},
         ),
         ({"connect": "tls://a:1"}, {"trials": 9}, {"connect": "tls://a:1", "trials": 9}),
     ],
@@ -215,21 +215,37 @@ def test_options_are_shown_as_the_command_line_takes_them() -> None:
 
 
 def test_texts_of_plug_in_options_are_read_once() -> None:
-    given = settings(search_options=["number=8", 'text="8"', "name=first"])
-    assert given.search_options == {"number": 8, "text": "8", "name": "first"}
-    assert given.changed({"trials": 3}).search_options == given.search_options
-    assert StudySettings.from_json(given.to_json()).search_options == given.search_options
-    assert settings(search_options={"text": "8"}).search_options == {"text": "8"}
-    shown = BY_NAME["search_options"].kind.show(given.search_options)
-    assert settings(search_options=shown.split(", ")).search_options == given.search_options
-    with pytest.raises(UsageError, match=r"wide=NaN.*allowed are texts such as"):
-        settings(search_options="wide=NaN")
+    given = settings(options=["search.number=8", 'search.text="8"', "pruner.my-name=first"])
+    assert given.options == {"search.number": 8, "search.text": "8", "pruner.my_name": "first"}
+    assert given.own_options("search") == {"number": 8, "text": "8"}
+    assert given.changed({"trials": 3}).options == given.options
+    assert StudySettings.from_json(given.to_json()).options == given.options
+    assert settings(options={"search.text": "8"}).options == {"search.text": "8"}
+    shown = BY_NAME["options"].kind.show(given.options)
+    assert settings(options=shown.split(", ")).options == given.options
+    for wrong in ("search.wide=NaN", "wide=3", "searches.wide=3", "search.=3", "search.wide"):
+        with pytest.raises(UsageError, match=f"{wrong}'; allowed are texts such as search.popul"):
+            settings(options=wrong)
 
 
-def test_another_executor_drops_the_options_of_the_former_one() -> None:
-    before = settings(executor="mine:few", executor_options={"most": 1})
-    after = before.changed({"connect": "tls://node:8786"})
-    assert (after.executor, after.executor_options) == ("dask", {})
+@pytest.mark.parametrize(
+    ("changes", "after"),
+    [
+        ({"connect": "tls://node:8786"}, {"search.a": 1, "pruner.b": 2}),
+        ({"workers": 2}, {"search.a": 1, "pruner.b": 2, "executor.most": 1}),
+        ({"pruner": "theirs:P"}, {"search.a": 1, "cluster.n": 3, "executor.most": 1}),
+        (
+            {"pruner": "mine:P", "options": {"pruner.c": 4}},
+            {"search.a": 1, "pruner.b": 2, "pruner.c": 4, "cluster.n": 3, "executor.most": 1},
+        ),
+    ],
+)
+def test_what_is_replaced_loses_its_options(
+    changes: dict[str, object], after: dict[str, object]
+) -> None:
+    options = {"search.a": 1, "pruner.b": 2, "cluster.n": 3, "executor.most": 1}
+    before = settings(executor="mine:few", pruner="mine:P", options=options)
+    assert before.changed(changes).options == after
 
 
 def test_a_study_that_leaves_its_scheduler_leaves_its_certificates() -> None:

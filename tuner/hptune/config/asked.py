@@ -116,8 +116,9 @@ def check_priors(settings: StudySettings, sampler: SamplerRow) -> None:
 
 def cluster_options(settings: StudySettings, row: ClusterRow) -> dict[str, Any]:
     """Return the options given to a cluster, without those of others that have a flag."""
-    known = {option.name for option in row.options} | settings.cluster_options.keys()
-    return {n: v for n, v in settings.own_options(row.what).items() if n in known}
+    known = {each.name for each in row.options}
+    given = settings.own_options(row.what)
+    return {n: v for n, v in given.items() if n in known or f"{row.what}.{n}" in settings.options}
 
 
 def _check_source(settings: StudySettings) -> None:

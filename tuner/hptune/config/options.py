@@ -27,22 +27,6 @@ DEFAULT_TRIALS = 50
 DEFAULT_REPEATS = 2
 
 
-def _plug_in_options(
-    owner: str, section: Section, what: str, *, such_as: str, resumable: bool = True
-) -> Any:
-    """Return a field for the options of a plug-in."""
-    return setting(
-        kinds.plug_in_options(),
-        section,
-        f"Option of {what} that is not built in, such as {such_as}.",
-        default={},
-        flag=f"--{owner}-option",
-        argument=f"{owner}_options",
-        resumable=resumable,
-        is_rare=True,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOptions:
     """The options of a study; each is declared and explained only here."""
@@ -109,8 +93,15 @@ class StudyOptions:
         default=AUTO,
         resumable=False,
     )
-    search_options: Mapping[str, Any] = _plug_in_options(
-        "search", Section.SEARCH, "a search method", such_as="population=8", resumable=False
+    options: Mapping[str, Any] = setting(
+        kinds.plug_in_options(),
+        Section.SEARCH,
+        "Option of a search method, pruner, cluster or executor that is not built in, such as "
+        "search.population=8.",
+        default={},
+        flag="--option",
+        argument="options",
+        is_rare=True,
     )
     grid_resolution: int | None = own_option(
         "grid_resolution", SAMPLERS, Section.SEARCH, resumable=False
@@ -209,9 +200,6 @@ class StudyOptions:
         "--search. asha and hyperband also compare trials by several objectives.",
         default=None,
         default_text="none",
-    )
-    pruner_options: Mapping[str, Any] = _plug_in_options(
-        "pruner", Section.PRUNING, "a pruner", such_as="patience=3"
     )
     min_epochs: int | None = own_option("min_epochs", PRUNERS, Section.PRUNING, is_rare=False)
     reduction_factor: int | None = own_option("reduction_factor", PRUNERS, Section.PRUNING)
@@ -315,9 +303,6 @@ class StudyOptions:
         default=ANY_PLACE,
         is_rare=True,
     )
-    cluster_options: Mapping[str, Any] = _plug_in_options(
-        "cluster", Section.PLACE, "a cluster", such_as="nodes=4"
-    )
     connect: str | None = own_option(
         "connect", CLUSTERS, Section.PLACE, is_rare=False, stands_alone=True
     )
@@ -338,9 +323,6 @@ class StudyOptions:
         default="dask",
         resumable=False,
         is_rare=True,
-    )
-    executor_options: Mapping[str, Any] = _plug_in_options(
-        "executor", Section.PLACE, "an executor", such_as="nice=5", resumable=False
     )
     cache_data: bool | int | None = setting(
         kinds.switch_or_size(),

@@ -16,7 +16,7 @@ from ..samplers.registry import is_listed
 from ..user_code.model_file import ObjectiveSource, SourceKind
 from . import kinds
 from .options import DEFAULT_REPEATS, DEFAULT_TRIALS, StudyOptions
-from .places import AUTO, CLUSTERS
+from .places import AUTO, CLUSTERS, EXECUTORS
 
 SOURCES = tuple(each.chosen_by for each in CLUSTERS.built_in.values() if each.chosen_by)
 """Options that choose the cluster."""
@@ -77,26 +77,28 @@ class StudySettings(StudyOptions):
             name: BY_NAME[name].read(value) if name in BY_NAME else value
             for name, value in changes.items()
         }
+        replaced = set[str]()
         source = next((n for n in ("workers", "cluster", *SOURCES) if changes.get(n)), None)
         if source is not None:
             reset = ("connect", "slurm", "certs", "insecure", "workers")
-            nothing: dict[str, Any] = {"cluster": AUTO, "cluster_options": {}}
-            changes = nothing | dict.fromkeys(reset) | dict(changes)
+            changes = {"cluster": AUTO} | dict.fromkeys(reset) | dict(changes)
+            replaced.add(CLUSTERS.what)
             row = CLUSTERS.built_in.get(str(changes["cluster"]))
             if source in SOURCES or row is None or not row.is_local:
                 changes = {"executor": BY_NAME["executor"].default} | changes
             if changes.get("executor", self.executor) != self.executor:
-                changes.setdefault("executor_options", {})
+                replaced.add(EXECUTORS.what)
         elif "connect" in changes:  # given as none
             changes.setdefault("certs", None)
         if (pruner := changes.get("pruner")) is not None:
-            others = {} if pruner != self.pruner else self.pruner_options
+            replaced |= {PRUNERS.what} if pruner != self.pruner else set()
             own = [each for each in SETTINGS if each.owner == PRUNERS.what]
             unused = [each.name for each in own if pruner not in each.owners]
-            changes = dict.fromkeys(unused) | {"pruner_options": others} | changes
+            changes = dict.fromkeys(unused) | changes
         if changes.get("confirm") == 0:
             changes.setdefault("confirm_repeats", None)
-        return replace(self, **changes)
+        kept = {n: v for n, v in self.options.items() if n.partition(".")[0] not in replaced}
+        return replace(self, **{**changes, "options": kept | changes.get("options", {})})
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, for the ledger."""
@@ -151,10 +153,11 @@ class StudySettings(StudyOptions):
     def own_options(self, owner: str) -> dict[str, Any]:
         """Return the options given to what `owner` names, such as "search", as plain values."""
         given = {each.name: getattr(self, each.name) for each in SETTINGS if each.owner == owner}
-        others: Mapping[str, Any] = getattr(self, f"{owner}_options")
+        begin = f"{owner}."
+        others = {n.removeprefix(begin): v for n, v in self.options.items() if n.startswith(begin)}
         plain = {name: str(value) if isinstance(value, enum.Enum) else value
                  for name, value in given.items() if value is not None}  # fmt: skip
-        return plain | dict(others)
+        return plain | others
 
 
 SETTINGS = rows(StudySettings)

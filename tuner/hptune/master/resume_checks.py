@@ -175,12 +175,21 @@ def changeable(given: Mapping[str, Any], past: Past) -> dict[str, Any]:
         was = f"with {setting.kind.show(before)}" if before else "without it"
         if name in ("objectives", "constraints"):
             was = f"for {goals_of(past.facts)}"
-        raise UsageError(
-            f"{setting.flag} is {setting.kind.show(value)}, but the study in {past.directory} was "
-            f"begun {was}, which cannot be changed; leave {setting.flag} out, or start a new study "
-            f"that learns from this one, with --warm-start={str(past.directory)!r}"
-        )
+        raise _fixed(f"{setting.flag} is {setting.kind.show(value)}", was, setting.flag, past)
+    for name, value in changes.get("options", {}).items():
+        is_fixed = not BY_NAME[name.partition(".")[0]].resumable
+        if is_fixed and (before := past.settings.options.get(name)) != value:
+            was = "without it" if before is None else f"with {before!r}"
+            raise _fixed(f"--option {name} is {value!r}", was, "it", past)
     return changes
+
+
+def _fixed(given: str, was: str, what: str, past: Past) -> UsageError:
+    return UsageError(
+        f"{given}, but the study in {past.directory} was begun {was}, which cannot be changed; "
+        f"leave {what} out, or start a new study that learns from this one, with "
+        f"--warm-start={str(past.directory)!r}"
+    )
 
 
 def _is_same(name: str, value: Any, past: Past) -> bool:
