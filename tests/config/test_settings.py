@@ -16,7 +16,6 @@ from hptune.config.reference import given_options, in_python, markdown
 from hptune.config.settings import BY_NAME, SETTINGS, StudySettings
 from hptune.errors import UsageError
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
-from hptune.user_code.source_checks import NO_LOAD_DATA
 
 
 def settings(**asked: object) -> StudySettings:
@@ -69,13 +68,6 @@ def test_other_values_are_refused_with_what_is_allowed(given: dict[str, object],
     with pytest.raises(UsageError) as refused:
         asked(settings(**given))
     assert said in in_python(str(refused.value))
-
-
-def test_in_python_data_are_given_to_fit() -> None:
-    assert in_python(f"fit() calls model.fit without data, and {NO_LOAD_DATA}") == (
-        "fit() calls model.fit without data, and Tuner.fit got no data; pass x and y, or a "
-        "function that returns (train, validation)"
-    )
 
 
 def test_in_python_a_changed_space_is_accepted_by_an_argument() -> None:

@@ -247,16 +247,14 @@ class Tuner:
     ) -> RunResult:
         progress = make_progress(progress_stream(), quiet=self._quiet)
         display = RunDisplay(_PythonProgress(progress, self._function), is_quiet=self._quiet)
-        given_settings = replace(self._settings, **given)
-        settings = given_settings.found_in(directory.path)
+        settings = replace(self._settings, **given)
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
         if exists:
             directory.open(Use.RUN)
-        else:
-            was_asked = self._asked and self._asked.settings == given_settings
-            self._asked = self._asked if was_asked else asked(given_settings)
+        elif self._asked is None or self._asked.settings != settings:
+            self._asked = asked(settings)
         things = self._things.values()
         with replacing(directory, CODE_AND_DATA, [thing.file(directory.path) for thing in things]):
             # A model that is resumed without data uses the code and the data that are stored.
@@ -277,7 +275,7 @@ class Tuner:
                 )
             if not exists:
                 assert self._asked, "a new study was asked for"
-                request = replace(self._asked, settings=settings)
+                request = replace(self._asked, settings=settings.found_in(directory.path))
                 return start(request, directory, display=display, client=self._client)
             changes = Changes(
                 settings=given,
@@ -328,16 +326,15 @@ class Tuner:
                 "resume is True, but directory is not given; name the study to continue, such as "
                 f"directory='studies/{self._name}-1'"
             )
-        if self._accept_space and not self._resume:
-            raise UsageError(
-                "accept_space is True, but a new study has no search space yet; give resume=True "
-                "with it, and the study's directory"
-            )
-        if self._retry_failed and not self._resume:
-            raise UsageError(
-                "retry_failed is True, but a new study has no failed trials; give resume=True with "
-                "it, and the study's directory"
-            )
+        for name, is_given, lacks in (
+            ("accept_space", self._accept_space, "search space yet"),
+            ("retry_failed", self._retry_failed, "failed trials"),
+        ):
+            if is_given and not self._resume:
+                raise UsageError(
+                    f"{name} is True, but a new study has no {lacks}; give resume=True with it, "
+                    "and the study's directory"
+                )
         places = ("cluster", "connect", "slurm", "workers", "executor")
         sources = [name for name in places if name in settings]
         if self._client is not None and not hasattr(self._client, "scheduler_info"):

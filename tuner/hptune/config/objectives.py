@@ -229,7 +229,7 @@ def _default_goal(found: Found, notes: list[str]) -> Goal:
             f"one, such as --objective {_example(found.metrics)}, or OBJECTIVE in the model file."
         )
     notes.append(
-        f"minimising what objective() returns (OBJECTIVE = '{RETURNED_NUMBER}:max' maximises it)"
+        f"minimising what objective() returns (--objective {RETURNED_NUMBER}:max maximises it)"
     )
     return Goal(RETURNED_NUMBER, Direction.MIN)
 

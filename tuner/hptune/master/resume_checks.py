@@ -141,9 +141,7 @@ def check_changes(settings: StudySettings, past: Past) -> None:
                 f"`hptune resume {directory} --model-file FILE`"
             )
         check_syntax(Path(source.path), settings.python)
-    _check_budget(settings, past)
-    _check_timeout(settings, past)
-    _check_device_budget(settings, past)
+    _check_totals(settings, past)
     _check_repeats(settings, past)
 
 
@@ -304,40 +302,25 @@ def check_room(settings: StudySettings, added: int, past: Past) -> None:
         )
 
 
-def _check_budget(settings: StudySettings, past: Past) -> None:
-    have = past.suggested
-    if settings.trials == past.facts["settings"]["trials"]:
-        return  # trials that users added may exceed the total
-    if settings.trials is not None and settings.trials < have:
-        raise UsageError(
-            f"{past.directory} has {text.plural(have, 'trial')} already, and --trials is the "
-            f"total, with those to be continued: allowed are {have} and more, {settings.trials} "
-            "was given"
-        )
-
-
-def _check_timeout(settings: StudySettings, past: Past) -> None:
-    """Refuse a new timeout that is used up; an old one ends the run as it did before."""
-    total, used = settings.timeout_seconds, past.engine.active_seconds
-    if not total or total == past.facts["settings"]["timeout_seconds"] or total > used:
-        return
-    raise UsageError(
-        f"{past.directory} has run for {text.duration(used)} already, and --timeout is the total; "
-        f"give more than that, {text.duration(total)} was given"
+def _check_totals(settings: StudySettings, past: Past) -> None:
+    """Refuse a new total that is used up; an old one ends the run as it did before."""
+    have, budget = past.suggested, settings.device_budget
+    seconds, most = past.engine.active_seconds, settings.timeout_seconds
+    used = past.engine.device_hours(budget.device) if budget else 0.0
+    spent = DeviceBudget(budget.device, float(f"{used:.3g}")) if budget else ""
+    totals = (
+        ("trials", f"has {text.plural(have, 'trial')}", (settings.trials or have) < have),
+        ("timeout_seconds", f"has run for {text.duration(seconds)}", 0 < (most or 0) <= seconds),
+        ("budget", f"has used {spent}", budget is not None and used >= budget.hours),
     )
-
-
-def _check_device_budget(settings: StudySettings, past: Past) -> None:
-    """Refuse a new budget that is spent; an old one ends the run as it did before."""
-    budget = settings.device_budget
-    if budget is None or settings.budget == past.facts["settings"]["budget"]:
-        return
-    used = past.engine.device_hours(budget.device)
-    if used >= budget.hours:
-        raise UsageError(
-            f"{past.directory} has used {DeviceBudget(budget.device, float(f'{used:.3g}'))} "
-            f"already, and --budget is the total; give more than that, {budget} was given"
-        )
+    for name, had, is_used_up in totals:
+        setting, given = BY_NAME[name], getattr(settings, name)
+        # Trials that users added may exceed the total.
+        if is_used_up and given != past.facts["settings"][name]:
+            raise UsageError(
+                f"{past.directory} {had} already, and {setting.flag} is the total; give more than "
+                f"that, {setting.kind.show(given)} was given"
+            )
 
 
 def _check_repeats(settings: StudySettings, past: Past) -> None:

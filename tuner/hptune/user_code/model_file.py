@@ -35,6 +35,10 @@ OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
 _FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner")
 _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(_FRAMEWORKS)})\b", re.MULTILINE)
+NO_LOAD_DATA = (
+    "the model file has no load_data(); define load_data() (or load_data(hp)) returning "
+    "(train, validation), for example ((x, y), (x_val, y_val))"
+)
 CONSTANTS = ("OBJECTIVE", "CONSTRAINTS", "EPOCHS", "RESOURCES", "CACHE_DATA")
 
 
@@ -91,6 +95,7 @@ class UserCode:
         constants: The file's values of `CONSTANTS`, by name.
         entry: Name of the function, class or instance that is tuned.
         notes: Lines for the user about the choice of the entry point.
+        no_data: What is said where there are no data, and how the user gives some.
     """
 
     hypermodel: Any = None
@@ -105,6 +110,9 @@ class UserCode:
     constants: Mapping[str, Any] = field(default_factory=dict)
     entry: str = "build_model"
     notes: tuple[str, ...] = ()
+    no_data: str = (
+        "Tuner.fit got no data; pass x and y, or a function that returns (train, validation)"
+    )
 
     @property
     def function(self) -> Callable[..., Any] | None:
@@ -392,6 +400,7 @@ def _code_of_file(entry: EntryPoint, names: Mapping[str, Any]) -> UserCode:
         hyperparameters=declared,
         tune_new_entries=bool(names.get("TUNE_NEW_ENTRIES", True)),
         constants=constants,
+        no_data=NO_LOAD_DATA,
     )
 
 
