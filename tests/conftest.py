@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -210,6 +212,21 @@ class FilesSideBySide(LoadFileScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
         return "slurm" if needs_slurm(nodeid) else scope
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how long the tests of each room took, added up over the processes."""
+    seconds: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            folders = Path(report.nodeid.partition("::")[0]).parent.parts
+            room = folders[1] if len(folders) > 1 else "tests"
+            seconds[room] += report.duration
+            tests[room] += report.when == "call"
+    terminalreporter.section("time of each room")
+    for room, total in seconds.most_common():
+        terminalreporter.line(f"{total:7.1f} s  {room} ({tests[room]} tests)")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .commands import Job, Slurm
+from .commands import Slurm
 from .config import ANY_PARTITION, Shape, SlurmConfig
 from .errors import (
     ClosedForNowError,
@@ -20,8 +20,8 @@ from .errors import (
     SubmissionError,
 )
 from .image import check_image
-from .job_kinds import JobKind, size_suffix
-from .job_reports import JobLine, Problem, remove_jobs
+from .job_kinds import JobKind, JobKinds, size_suffix
+from .job_reports import remove_jobs
 from .jobs import Jobs
 from .master import master_shape
 from .nodes import Partition
@@ -226,7 +226,7 @@ class SlurmCluster:
     after `scale_up`, when it is known what a trial needs.
 
     Attributes:
-        left: Which jobs may be left after `scale_down`, and how to cancel them; empty if none is.
+        jobs: The jobs.
 
     Args:
         order: What the cluster consists of.
@@ -244,15 +244,20 @@ class SlurmCluster:
         order: ClusterOrder,
         partitions: Sequence[Partition],
         *,
-        notify: Callable[[JobLine], None],
+        notify: Callable[[str], None],
         security: Any = None,
     ) -> None:
         self._partitions = partitions
         self._order = order
-        self._notify = notify
-        self._jobs: Jobs | None = None
-        self._excluded: dict[str, str] = {}
-        self.left = ""
+        self.jobs = Jobs(
+            JobKinds(
+                sized=lambda need: _kinds_for(order, partitions, need, size_suffix(need)),
+            ),
+            max_jobs=order.max_jobs,
+            notify=notify,
+            prefix=f"{order.name}-",
+            directory=order.directory,
+        )
         # Other nodes may be in other networks.
         names = dict.fromkeys(shape.partition for shape in order.config.shapes)
         chosen = "" if ANY_PARTITION in names else ",".join(names)
@@ -294,24 +299,9 @@ class SlurmCluster:
             JobQueueError: Slurm refuses the jobs, and none is left.
         """
         self._order.directory.mkdir(parents=True, exist_ok=True)
-        order, partitions = self._order, self._partitions
-        kinds = _kinds_for(order, partitions, need)
+        self.jobs.kinds.begin(_kinds_for(self._order, self._partitions, need))
         self._write_address(self.address)
-        self._jobs = Jobs(
-            kinds,
-            max_jobs=order.max_jobs,
-            notify=self._notify,
-            prefix=f"{order.name}-",
-            sized=lambda other: _kinds_for(order, partitions, other, size_suffix(other)),
-            directory=order.directory,
-        )
-        for node, why in self._excluded.items():
-            self._jobs.exclude_node(node, why)
-        self._jobs.open(trials)
-
-    def max_workers(self) -> int:
-        """Return how many workers there can be for the present trials, without shapes given up."""
-        return 0 if self._jobs is None else self._jobs.max_workers()
+        self.jobs.open(trials)
 
     def scale_to(self, trials: int, workers: Mapping[str, str], others: Mapping[Need, int]) -> None:
         """Adjust the jobs to the trials, as by `Jobs.set_demand`; returns at once.
@@ -322,8 +312,6 @@ class SlurmCluster:
                 empty for those that take trials.
             others: How many trials of other sizes run or could begin now.
         """
-        if self._jobs is None:
-            return
         useful: dict[str, bool] = {}
         refused: dict[str, str] = {}
         for worker in self._scheduler.workers():
@@ -334,49 +322,29 @@ class SlurmCluster:
             elif job is not None and why:
                 refused[job] = why
         refused = {job: why for job, why in refused.items() if job not in useful}
-        self._jobs.set_demand(trials, useful, refused, others)
-
-    def shown(self) -> tuple[Job, ...]:
-        """Return the jobs that are not over, as Slurm last showed them."""
-        return () if self._jobs is None else self._jobs.snapshot()
-
-    def problems(self) -> tuple[Problem, ...]:
-        """Return why no jobs can be submitted or seen now."""
-        return () if self._jobs is None else self._jobs.problems()
+        self.jobs.set_demand(trials, useful, refused, others)
 
     def drained(self) -> list[str]:
         """Return the addresses of the workers that must take no more trials."""
-        ids = self._jobs.drained() if self._jobs is not None else frozenset()
+        ids = self.jobs.drained()
         workers = self._scheduler.workers() if ids else ()
         return [worker.address for worker in workers if job_of(worker.name) in ids]
-
-    def exclude_node(self, node: str, why: str) -> None:
-        """Run no more jobs on a node; may also be called before `scale_up`."""
-        if self._jobs is None:
-            self._excluded[node] = why
-        else:
-            self._jobs.exclude_node(node, why)
-
-    def take_excluded(self) -> Mapping[str, str]:
-        """Return the nodes on which jobs failed since the last call, and why they are excluded."""
-        return {} if self._jobs is None else self._jobs.take_excluded()
 
     def hand_over(self) -> None:
         """Leave the jobs on which trials run to the next master, and cancel the others.
 
         A job whose trials end before that leaves by itself. Only `close` may follow.
         """
-        jobs, self._jobs = self._jobs, None
-        if jobs is not None:
+        if self.jobs.is_open:
             with contextlib.suppress(JobQueueError):
                 self._write_address("")
-                jobs.hand_over()
+            with contextlib.suppress(SlurmUnavailableError):
+                self.jobs.hand_over()
         self._scheduler.remove_files()
 
     def scale_down(self) -> None:
         """Cancel the jobs; may be repeated."""
-        jobs, self._jobs = self._jobs, None
-        if jobs is None:
+        if not self.jobs.is_open:
             return
         with contextlib.suppress(JobQueueError):
             # Workers of jobs that cannot be cancelled leave by themselves.
@@ -386,9 +354,8 @@ class SlurmCluster:
         if not any(each.is_busy for each in joined):
             leaving = frozenset(filter(None, (job_of(each.name) for each in joined)))
             self._scheduler.dismiss()
-        jobs.close(leaving=leaving)
-        self.left = jobs.left
-        if not self.left:
+        self.jobs.close(leaving=leaving)
+        if not self.jobs.left:
             forget_jobs(self._order.directory)
 
     def close(self, *, force: bool = False) -> None:
@@ -398,9 +365,7 @@ class SlurmCluster:
             force: Only cancel the jobs, by one quick command each.
         """
         if force:
-            if self._jobs is not None:
-                self._jobs.close(force=True)
-                self.left = self._jobs.left
+            self.jobs.close(force=True)
             return
         self.scale_down()
         self._scheduler.close()

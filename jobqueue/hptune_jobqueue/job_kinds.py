@@ -105,19 +105,27 @@ class JobKinds(Mapping[str, JobKind]):
     """The kinds by their jobs' names; `prepare` adds kinds for trials of other sizes.
 
     Args:
-        usual: The kinds for the study's usual trials.
+        usual: The kinds for the study's usual trials; or give them to `begin`.
         sized: Makes the kinds for other trials, with names of their own.
     """
 
     def __init__(
         self,
-        usual: Sequence[JobKind],
+        usual: Sequence[JobKind] = (),
         sized: Callable[[Need], Sequence[JobKind]] = lambda _: (),
     ) -> None:
+        self._kinds: dict[str, JobKind] = {}
+        self._usual = Need()
+        self._sized = sized
+        self._prepared: dict[Need, str] = {}
+        if usual:
+            self.begin(usual)
+
+    def begin(self, usual: Sequence[JobKind]) -> None:
+        """Take the kinds for the study's usual trials, at least one."""
         self._kinds = {kind.job_name: kind for kind in usual}
         self._usual = usual[0].need
-        self._sized = sized
-        self._prepared: dict[Need, str] = {self._usual: ""}
+        self._prepared = {self._usual: ""}
 
     def __getitem__(self, name: str) -> JobKind:
         return self._kinds[name]

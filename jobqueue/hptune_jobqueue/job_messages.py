@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .job_reports import JobLine, ShownJobs
+from .job_reports import ShownJobs
 from .sizing import Need
 
 
@@ -13,7 +13,7 @@ from .sizing import Need
 class Tell:
     """Show the user a line."""
 
-    line: JobLine
+    line: str
 
 
 @dataclass(frozen=True, slots=True)

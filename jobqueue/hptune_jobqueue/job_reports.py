@@ -82,19 +82,6 @@ def _by_id(jobs: Sequence[Job]) -> list[Job]:
 
 
 @dataclass(frozen=True, slots=True)
-class JobLine:
-    """A line for the user on jobs.
-
-    Attributes:
-        text: The line.
-        is_summary: Whether it has the states of all jobs, in place of the last one that had.
-    """
-
-    text: str
-    is_summary: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Output:
     """What a job has written.
 
@@ -136,24 +123,23 @@ class News:
     """Lines for the user on jobs, each told once, and what keeps jobs from being of use now."""
 
     def __init__(self) -> None:
-        self._lines: list[JobLine] = []
+        self._lines: list[str] = []
         self._last: dict[str, str] = {}
         self._problems: dict[str, Problem] = {}
-        self._summary = ""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Why no jobs can be submitted or seen now, or are of no use."""
         return tuple(self._problems.values())
 
-    def take(self) -> list[JobLine]:
+    def take(self) -> list[str]:
         """Return the lines since the last call."""
         lines, self._lines = self._lines, []
         return lines
 
     def line(self, text: str) -> None:
         """Tell a line."""
-        self._lines.append(JobLine(text))
+        self._lines.append(text)
 
     def once(self, text: str, *, about: str = "") -> None:
         """Tell a line, unless it is the same as the last one on its subject."""
@@ -177,37 +163,12 @@ class News:
         self._problems.pop(about, None)
         self._last.pop(about, None)
 
-    def summary(self, text: str) -> None:
-        """Tell the states of all jobs if they have changed."""
-        if text and text != self._summary:
-            self._summary = text
-            self._lines.append(JobLine(text, is_summary=True))
-
 
 _EARLY_SECONDS = 75.0
 """How much earlier than asked Slurm may announce the end of a job's walltime, with a margin."""
 
 _SETUP_LINES = 1000
 """How many lines of a job's output are searched for those of its setup."""
-
-
-def summary_of(jobs: Sequence[Job], wanted: int) -> str:
-    """Return the states of the jobs in a line for the user; empty if there is nothing to say."""
-    waiting: dict[tuple[str, str], int] = {}
-    for job in jobs:
-        if job.state is JobState.PENDING and (job.reason or job.partition):
-            key = (job.partition, job.reason)
-            waiting[key] = waiting.get(key, 0) + 1
-    parts = []
-    for state in (JobState.RUNNING, JobState.ENDING):
-        if there := [job for job in jobs if job.state is state]:
-            nodes = sorted({node for job in there for node in job.nodes})
-            where = f" on {', '.join(nodes)}" if 0 < len(nodes) <= 4 else ""
-            parts.append(f"{counted(len(there), 'job')} {state}{where}")
-    for (partition, reason), count in sorted(waiting.items()):
-        why = f": {reason}" if reason else ""
-        parts.append(f"{counted(count, 'job')} waiting in partition {partition}{why}")
-    return f"Slurm: {'; '.join(parts)}" if parts and wanted else ""
 
 
 def counted(number: int, noun: str) -> str:

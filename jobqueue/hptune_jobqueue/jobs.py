@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from .commands import ALIVE, Job, Slurm
+from .commands import ALIVE, Slurm
 from .errors import (
     JobQueueError,
     JobsFailError,
@@ -19,9 +19,9 @@ from .errors import (
     SlurmUnavailableError,
     SubmissionError,
 )
-from .job_kinds import JobKind, JobKinds
+from .job_kinds import JobKinds
 from .job_messages import Cancel, Demand, Exclude, Instruction, Submit, Tell, Write
-from .job_reports import JobLine, Problem, read_output, write_jobs
+from .job_reports import ShownJobs, read_output, write_jobs
 from .jobs_state import JobsState
 from .sizing import Need
 
@@ -52,45 +52,47 @@ log = logging.getLogger(__name__)
 
 
 class Jobs:
-    """The jobs of one study. `open` before anything else, and `close` in the end.
+    """The jobs of one study. `open` them when it is known what a trial holds; `close` in the end.
 
     All methods may be called from any thread.
 
     Attributes:
+        kinds: The kinds of jobs to choose from; none until it is told which there are.
         left: Which jobs may be left after `close`, and how to cancel them; empty if none is left.
+        is_open: Whether there may be jobs that this object keeps.
 
     Args:
-        kinds: The kinds of jobs to choose from, for the study's usual trials.
+        kinds: The kinds of jobs.
         max_jobs: How many jobs there may be at once.
         notify: Takes a line for the user; called from the thread.
         prefix: The prefix of the names of all of the study's jobs.
-        sized: Makes kinds for trials of another size, with names of their own.
         directory: Where to keep the file with the jobs that Slurm shows.
         slurm: Runs Slurm's commands.
     """
 
     def __init__(
         self,
-        kinds: Sequence[JobKind],
+        kinds: JobKinds,
         *,
         max_jobs: int,
-        notify: Callable[[JobLine], None],
+        notify: Callable[[str], None],
         prefix: str,
-        sized: Callable[[Need], Sequence[JobKind]],
         directory: Path,
         slurm: Slurm | None = None,
     ) -> None:
-        for kind in kinds:
-            kind.make_log_directory()
-        self._state = JobsState(
-            JobKinds(kinds, sized), max_jobs=max_jobs, prefix=prefix, read=read_output
-        )
+        self.kinds = kinds
+        self.left = ""
+        self.is_open = False
+        self._state = JobsState(kinds, max_jobs=max_jobs, prefix=prefix, read=read_output)
         self._lock = threading.Lock()
         self._notify = notify
         self._directory = directory
         self._slurm = slurm or Slurm()
-        self._polling = Polling(self._poll, notify=self._on_silence, rest=self._slurm.rest_seconds)
-        self.left = ""
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._has_submitted = False
+        self._failure: JobQueueError | None = None
+        self._thread: threading.Thread | None = None
 
     def open(self, wanted: int) -> None:
         """Take over existing jobs, and submit those that this number of trials still needs.
@@ -98,18 +100,23 @@ class Jobs:
         If Slurm does not answer, that is tried again like any later poll.
 
         Raises:
+            ConfigError: The folder of the jobs' output cannot be made.
             SubmissionError: Slurm refuses a job and none exists; the message has Slurm's words.
         """
+        self.is_open = True
+        for kind in self.kinds.values():
+            kind.make_log_directory()
         self._carry_out(lambda now: self._state.demanded(Demand(wanted), now))
         try:
             self._poll()
         except SlurmUnavailableError as error:
-            self._on_silence(silence_text(error))
+            self._on_silence(error)
         except BaseException:
             # Also on Ctrl-C: sbatch may have submitted jobs whose ids were never read.
-            self.left = _cancel_until_none(self._slurm, self._state.kinds)
+            self.left = _cancel_until_none(self._slurm, self.kinds)
             raise
-        self._polling.start()
+        self._thread = threading.Thread(target=self._run, name="slurm-jobs", daemon=True)
+        self._thread.start()
 
     def set_demand(
         self,
@@ -124,7 +131,8 @@ class Jobs:
             ShapesFailError: Jobs of every shape end again and again without having been useful.
             SubmissionError: Slurm refuses the jobs, and none is left.
         """
-        self._polling.check()
+        if self._failure is not None:
+            raise self._failure
         demand = Demand(trials, dict(workers), dict(refused or {}), dict(others or {}))
         self._carry_out(lambda now: self._state.demanded(demand, now))
 
@@ -142,15 +150,10 @@ class Jobs:
         with self._lock:
             return self._state.take_found()
 
-    def snapshot(self) -> tuple[Job, ...]:
-        """Return the jobs that are not over, as Slurm last showed them."""
+    def shown(self) -> ShownJobs:
+        """Return the jobs as Slurm last showed them, and why there are no others."""
         with self._lock:
-            return self._state.present()
-
-    def problems(self) -> tuple[Problem, ...]:
-        """Return why no jobs can be submitted or seen now, or are of no use."""
-        with self._lock:
-            return self._state.shown_jobs().problems
+            return self._state.shown_jobs()
 
     def drained(self) -> frozenset[str]:
         """Return the ids of the jobs whose workers must take no more trials."""
@@ -170,23 +173,24 @@ class Jobs:
             leaving: The ids of the jobs whose workers were told to leave. They are cancelled only
                 if they do not end in time, so that Slurm's accounting has them as completed.
         """
-        kinds = self._state.kinds
+        if not self.is_open:
+            return
         if force:
             try:
-                self._slurm.cancel_all(kinds)
+                self._slurm.cancel_all(self.kinds)
             except SlurmUnavailableError as error:
-                self.left = _left_text(kinds, str(error))
+                self.left = _left_text(self.kinds, str(error))
             return
-        self._polling.stop()
-        if not self._polling.is_started:
+        self._stop()
+        if self._thread is None:
             return
         # Cancel the known jobs first: the thread may wait a minute for Slurm.
         with contextlib.suppress(SlurmUnavailableError):
-            self._slurm.cancel([job.id for job in self.snapshot() if job.id not in leaving])
-        self._polling.join()
+            self._slurm.cancel([job.id for job in self.shown().jobs if job.id not in leaving])
+        self._thread.join()
         with contextlib.suppress(SlurmUnavailableError):
-            _wait_for_end(self._slurm, kinds, leaving)
-        self.left = _cancel_until_none(self._slurm, kinds)
+            _wait_for_end(self._slurm, self.kinds, leaving)
+        self.left = _cancel_until_none(self._slurm, self.kinds)
 
     def hand_over(self) -> None:
         """Stop the thread, and cancel the jobs on which no trial runs; the others stay.
@@ -194,18 +198,59 @@ class Jobs:
         Raises:
             SlurmUnavailableError: Slurm does not answer.
         """
-        self._polling.stop()
+        self._stop()
         with self._lock:
             idle = self._state.idle()
         self._slurm.cancel(idle)
 
+    def _stop(self) -> None:
+        """Have the thread end; returns at once."""
+        self.is_open = False
+        self._stopped.set()
+        self._wake.set()
+
     # --- in the thread ----------------------------------------------------------------------
 
+    def _run(self) -> None:
+        pause = POLL_SECONDS
+        while self._waited(pause):
+            try:
+                has_changed = self._poll()
+            except SlurmUnavailableError as error:
+                # It may be busy or restarting; the jobs continue meanwhile.
+                self._on_silence(error)
+                has_changed = False
+            except JobQueueError as error:
+                self._failure = error
+                return
+            except Exception as error:
+                # Without this thread the jobs are not managed, and the study would wait forever.
+                log.exception("The thread that keeps the Slurm jobs broke")
+                self._failure = JobsFailError(
+                    f"the Slurm jobs cannot be managed any more: {error!r}"
+                )
+                return
+            pause = POLL_SECONDS if has_changed else SLOWEST_POLL_SECONDS
+
+    def _waited(self, pause: float) -> bool:
+        """Wait for the next poll; returns whether there is one."""
+        began, has_submitted = time.monotonic(), self._has_submitted
+        self._has_submitted = False
+        least = SUBMITTED_POLL_SECONDS if has_submitted else POLL_SECONDS
+        least = max(least, self._slurm.rest_seconds())
+        if self._stopped.wait(max(0.0, began + least - time.monotonic())):
+            return False
+        if not has_submitted:
+            self._wake.wait(max(0.0, began + pause - time.monotonic()))
+        self._wake.clear()
+        return not self._stopped.is_set()
+
     def _poll(self) -> bool:
+        """Ask Slurm, and do what follows; returns whether anything has changed."""
         state = self._state
         before = state.progress()
-        shown = self._slurm.jobs(state.kinds if state.has_taken_over else None)
-        is_held = any(job.is_held and job.name in state.kinds for job in shown)
+        shown = self._slurm.jobs(self.kinds if state.has_taken_over else None)
+        is_held = any(job.is_held and job.name in self.kinds for job in shown)
         failed = self._slurm.failed_prologs() if is_held else {}
         self._carry_out(lambda now: state.shown(shown, failed, now))
         self._carry_out(lambda _: state.settled())
@@ -214,7 +259,8 @@ class Jobs:
         with self._lock:
             return before != state.progress() or state.waits_for_ends()
 
-    def _on_silence(self, text: str) -> None:
+    def _on_silence(self, error: SlurmUnavailableError) -> None:
+        text = silence_text(error)
         self._carry_out(lambda now: self._state.silent(text, now))
 
     def _carry_out(self, event: Callable[[float], Sequence[Instruction]]) -> None:
@@ -240,12 +286,12 @@ class Jobs:
                 case Write(shown):
                     write_jobs(self._directory, shown)
                 case _:
-                    self._polling.poll_soon()
+                    self._wake.set()
 
     def _submit(self, order: Submit) -> None:
-        if self._polling.is_stopped:
+        if self._stopped.is_set():
             return  # `close` cancels all jobs meanwhile
-        kind = self._state.kinds[order.kind]
+        kind = self.kinds[order.kind]
         kind.make_log_directory()
         try:
             ids = self._slurm.submit(kind.script, order.count, exclude=order.exclude)
@@ -253,7 +299,7 @@ class Jobs:
             refusal = error  # `error` is gone when this block ends
             self._carry_out(lambda now: self._state.refused(order, refusal, now))
         else:
-            self._polling.on_submission()
+            self._has_submitted = True
             self._carry_out(lambda now: self._state.submitted(order, ids, now))
 
 
@@ -293,111 +339,6 @@ def _cancel_until_none(slurm: Slurm, names: Collection[str]) -> str:
 def _left_text(names: Collection[str], why: str) -> str:
     commands = "; ".join(f"scancel --name={name}" for name in names)
     return f"Slurm jobs of this study may be left ({why}). Cancel them with: {commands}"
-
-
-class Polling:
-    """The thread. `start` it, and in the end `stop` and `join` it; other calls from any thread.
-
-    Args:
-        poll: Called again and again from the thread; returns whether anything has changed. After
-            a SlurmUnavailableError it is called again later; other errors end the thread, and
-            `check` raises them.
-        notify: Takes a line for the user.
-        rest: Returns how many seconds there must be before the next poll, because of those before.
-    """
-
-    def __init__(
-        self,
-        poll: Callable[[], bool],
-        *,
-        notify: Callable[[str], None],
-        rest: Callable[[], float],
-    ) -> None:
-        self._poll = poll
-        self._rest = rest
-        self._notify = notify
-        self._wake = threading.Event()
-        self._has_submitted = False
-        self._stopped = threading.Event()
-        self._failure: JobQueueError | None = None
-        self._thread: threading.Thread | None = None
-
-    @property
-    def is_started(self) -> bool:
-        """Whether there is a thread."""
-        return self._thread is not None
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the thread is to end."""
-        return self._stopped.is_set()
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="slurm-jobs", daemon=True)
-        self._thread.start()
-
-    def on_submission(self) -> None:
-        """Poll for the new jobs earlier than otherwise; called from `poll` or before `start`."""
-        self._has_submitted = True
-
-    def poll_soon(self) -> None:
-        """Poll as soon as the shortest time has passed."""
-        self._wake.set()
-
-    def check(self) -> None:
-        """Check that the thread is alive.
-
-        Raises:
-            JobQueueError: It has ended with this error.
-        """
-        if self._failure is not None:
-            raise self._failure
-
-    def stop(self) -> None:
-        """Have the thread end; returns at once."""
-        self._stopped.set()
-        self._wake.set()
-
-    def join(self) -> None:
-        """Wait for the end of the thread."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _run(self) -> None:
-        pause = POLL_SECONDS
-        while self._waited(pause):
-            try:
-                has_changed = self._poll()
-            except SlurmUnavailableError as error:
-                # It may be busy or restarting; the jobs continue meanwhile.
-                self._notify(silence_text(error))
-                has_changed = False
-            except JobQueueError as error:
-                self._failure = error
-                return
-            except Exception as error:
-                # Without this thread the jobs are not managed, and the study would wait forever.
-                log.exception("The thread that keeps the Slurm jobs broke")
-                self._failure = JobsFailError(
-                    f"the Slurm jobs cannot be managed any more: {error!r}"
-                )
-                return
-            pause = POLL_SECONDS if has_changed else SLOWEST_POLL_SECONDS
-
-    def _waited(self, pause: float) -> bool:
-        """Wait for the next poll; returns whether there is one."""
-        began, has_submitted = time.monotonic(), self._has_submitted
-        self._has_submitted = False
-        least = SUBMITTED_POLL_SECONDS if has_submitted else POLL_SECONDS
-        least = max(least, self._rest())
-        if self._stopped.wait(max(0.0, began + least - time.monotonic())):
-            return False
-        if not has_submitted:
-            self._wake.wait(max(0.0, began + pause - time.monotonic()))
-        self._wake.clear()
-        return not self._stopped.is_set()
 
 
 def silence_text(error: SlurmUnavailableError) -> str:

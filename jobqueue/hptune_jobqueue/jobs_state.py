@@ -16,7 +16,7 @@ from .errors import ClosedForNowError, JobQueueError, ShapesFailError, Submissio
 from .job_kinds import JobKinds
 from .job_messages import Cancel, Demand, Exclude, Instruction, Poll, Submit, Tell, Write
 from .job_records import JobRecord, JobRecords, ShapeHealth, failing_node
-from .job_reports import News, Output, ShownJobs, counted, how_it_ended, summary_of, unjoined_text
+from .job_reports import News, Output, ShownJobs, counted, how_it_ended, unjoined_text
 from .plan import JobPlan, LiveJob, plan
 
 REFUSED_SECONDS = 60.0
@@ -223,7 +223,6 @@ class JobsState:
             words = "; ".join(each.message for each in health)
             self.failure = self.failure or ShapesFailError(words)
         self._news.solved(_SILENCE)
-        self._news.summary(summary_of(self.present(), self._demand.trials))
         self._orders.append(Write(self.shown_jobs()))
         return self._taken()
 

@@ -70,6 +70,22 @@ def test_a_job_resumes_the_study_that_was_the_newest_when_it_was_submitted(cli: 
 
 
 @pytest.mark.usefixtures("slurm")
+def test_the_script_that_is_printed_is_the_one_that_is_submitted(cli: InProcess) -> None:
+    cli.file("slurm.toml", 'partition = "cpu"\nwalltime = "01:00:00"\n[master]\ncpus = 1\n')
+    cli.file("model.py", MODEL)
+    printed = cli("slurm", "script", "slurm.toml", "--gpus-per-trial", 0, "--study", "s")
+    assert printed.code == 0, printed.err
+    given = ("--study", "s", "--slurm", "slurm.toml", "--gpus-per-trial", 0)
+    submitted = cli("run", "model.py", *given, "--detach")
+    assert submitted.code == 0, submitted.err
+    script = (cli.directory / "s" / "jobs" / "master.sbatch").read_text()
+    run = "run model.py --study s --slurm slurm.toml"
+    assert f"{run} --gpus-per-trial 0" in script
+    shown = script.replace(f"{run} --gpus-per-trial 0", run.replace("model.py", "MODEL_FILE"))
+    assert shown in printed.out
+
+
+@pytest.mark.usefixtures("slurm")
 def test_a_run_waits_for_a_slurm_that_is_silent(
     cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

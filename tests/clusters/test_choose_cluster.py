@@ -13,7 +13,8 @@ from hptune.clusters.existing import ClientWorkers, ExistingScheduler
 from hptune.clusters.jobs import JobQueueCluster, JobWorkers, translated_errors
 from hptune.clusters.layout import WorkerLayout, resolve_layout
 from hptune.clusters.local import LocalWorkers
-from hptune.clusters.slurm_jobs import SlurmWorkers, check_jobs, script_texts
+from hptune.clusters.slurm_jobs import SlurmWorkers, check_jobs
+from hptune.clusters.slurm_submission import script_texts
 from hptune.config.asked import Asked, asked
 from hptune.config.settings import StudySettings
 from hptune.core.resources import Resources

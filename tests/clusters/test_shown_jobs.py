@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from hptune.clusters.shown_jobs import jobs_json, jobs_line, jobs_text, watched_jobs_text
-from hptune_jobqueue.commands import parse_squeue
+from hptune.clusters.shown_jobs import (
+    jobs_json,
+    jobs_line,
+    jobs_text,
+    states_line,
+    watched_jobs_text,
+)
+from hptune_jobqueue.commands import Job, JobState, parse_squeue
 from hptune_jobqueue.job_reports import Problem, ShownJobs, remove_jobs, write_jobs
 
 # As squeue of release 22.05 prints them, with times in seconds.
@@ -63,6 +69,15 @@ def test_the_jobs_in_one_line() -> None:
         "1 pending in cpu: Resources, expected to start at 13:00, submitted at 11:59"
     )
     assert jobs_line((), now=now) == ""
+
+
+def test_their_states_without_times_and_without_jobs_that_slurm_has_not_shown() -> None:
+    squeue = SQUEUE.format(before=1, soon=2, later=3)
+    fresh = Job("13_0", "hptune-x", JobState.PENDING, "PENDING")
+    assert states_line([*parse_squeue(squeue), fresh]) == (
+        "1 running on g1; 1 pending in cpu: Resources; 1 pending in gpu: Priority"
+    )
+    assert states_line([fresh]) == ""
 
 
 def test_jobs_that_wait_for_the_same_share_a_line_and_of_many_lines_the_first_are_shown(

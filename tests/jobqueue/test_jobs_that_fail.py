@@ -37,7 +37,7 @@ def test_a_job_that_slurm_will_never_start_ends_the_study(queue: Queue, tmp_path
 def test_a_folder_for_output_that_cannot_be_made_is_refused(queue: Queue, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"cannot be made: Not a directory; name another log_d"):
-        jobs_of(queue, tmp_path / "file" / "logs")
+        jobs_of(queue, tmp_path / "file" / "logs").open(1)
 
 
 def test_a_slurm_that_is_silent_for_a_while_ends_nothing(queue: Queue, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Jobs(Cluster):
         self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
     ) -> Sequence[Notice]:
         self.wanted.append(sizes)
-        waiting = Notice("Slurm: 3 jobs waiting in partition gpu: Priority", Subject.JOBS)
+        waiting = Notice("Slurm: 3 pending in gpu: Priority", Subject.JOBS)
         return [waiting, Notice("job 7 is gone")]
 
     def jobs_text(self, now: float) -> str:

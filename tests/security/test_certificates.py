@@ -16,7 +16,7 @@ from authority import Authority
 from hptune.doctor.findings import Status, Subject
 from hptune.doctor.workers import certificate_findings
 from hptune.errors import StudyError, UsageError
-from hptune.security.certificates import VALID_DAYS, ensure, read
+from hptune.security.certificates import VALID_DAYS, Identity, ensure, in_memory, read
 from hptune.security.handshake import identity_for, why_refused
 from in_process import InProcess
 from requirements import require_root
@@ -24,42 +24,37 @@ from requirements import require_root
 
 def test_files_are_private_and_the_same_for_all_who_ask_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "certs"
-    made: list[tuple[str, bool]] = []
+    made: list[Identity] = []
 
     def make() -> None:
-        identity, is_new = ensure(folder)
-        made.append((identity.name, is_new))
+        made.append(ensure(folder))
 
     threads = [threading.Thread(target=make) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({name for name, _ in made}) == 1
-    assert sorted(is_new for _, is_new in made) == [False, False, False, True]
+    assert made == [read(folder)] * 4
     assert folder.stat().st_mode & 0o777 == 0o700
-    files = sorted(folder.iterdir())
-    assert [each.name for each in files] == ["scheduler.pem", "worker.pem"]
-    assert {each.stat().st_mode & 0o777 for each in files} == {0o600}
-    scheduler, worker = (read(each) for each in files)
-    assert scheduler.authority == worker.authority
-    assert scheduler.key != worker.key
-    assert VALID_DAYS - 1 < worker.days_left < VALID_DAYS + 1
-    assert read(folder) == worker
-    # The authority's key is in no file.
-    assert all(each.read_text().count("PRIVATE KEY") == 2 for each in files)
+    (file,) = folder.iterdir()
+    assert (file.name, file.stat().st_mode & 0o777) == ("worker.pem", 0o600)
+    assert VALID_DAYS - 1 < read(file).days_left < VALID_DAYS + 1
 
 
-def test_expired_and_incomplete_ones_are_made_again(tmp_path: Path) -> None:
-    authority = Authority()
-    for name in ("scheduler.pem", "worker.pem"):
-        authority.write(tmp_path / name, days=-1)
-    first, is_new = ensure(tmp_path)
-    assert (is_new, first.days_left > 300) == (True, True)
-    assert ensure(tmp_path) == (first, False)
-    assert ensure(tmp_path, days=400)[1]
-    (tmp_path / "worker.pem").unlink()
-    assert ensure(tmp_path)[1]
+def test_expired_ones_are_made_again(tmp_path: Path) -> None:
+    Authority().write(tmp_path / "worker.pem", days=-1)
+    first = ensure(tmp_path)
+    assert first.days_left > 300
+    assert ensure(tmp_path) == first
+    assert ensure(tmp_path, days=400) != first
+
+
+def test_a_file_may_have_an_authority_which_must_have_signed_it(tmp_path: Path) -> None:
+    own, other = (Authority().write(tmp_path / name) for name in ("own.pem", "other.pem"))
+    assert read(own).authority != read(own).certificate
+    own.write_text(read(own).key + read(own).certificate + read(other).authority)
+    with pytest.raises(StudyError, match="does not hold a key and its certificate"):
+        read(own)
 
 
 def test_what_others_may_read_or_have_written_is_refused(tmp_path: Path) -> None:
@@ -71,7 +66,7 @@ def test_what_others_may_read_or_have_written_is_refused(tmp_path: Path) -> None
     file.chmod(0o640)
     assert read(file)
     file.write_text("no certificate")
-    with pytest.raises(StudyError, match="does not hold a key"):
+    with pytest.raises(StudyError, match="does not hold a key and its"):
         read(file)
     with pytest.raises(StudyError, match=r"nowhere.pem cannot be read: No such file"):
         read(tmp_path / "nowhere.pem")
@@ -181,6 +176,14 @@ def tls_server(pem: Path) -> Iterator[str]:
         thread.start()
         yield f"tls://127.0.0.1:{listener.getsockname()[1]}"
     thread.join()
+
+
+def test_what_a_member_s_key_has_signed_is_refused(tmp_path: Path) -> None:
+    """A copy of the file can be given to others, but no certificate beside it."""
+    mine = in_memory()
+    signed = Authority(mine).write(tmp_path / "signed.pem")
+    with tls_server(signed) as address:
+        assert "are of another study" in why_refused(address, mine, timeout_seconds=5.0)
 
 
 @pytest.mark.parametrize(

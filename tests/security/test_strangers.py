@@ -102,7 +102,7 @@ def test_strangers_are_refused_and_told_why_while_the_study_goes_on(
     hptune: Hptune, cli: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority()
-    certs = authority.write(tmp_path / "certs" / "scheduler.pem").parent
+    certs = tmp_path / "certs"
     member = authority.write(certs / "worker.pem")
     expired = authority.write(tmp_path / "expired.pem", days=-3)
     scheduler = hptune.start("scheduler", "--port", 0, "--certs", certs)
@@ -203,9 +203,8 @@ def flooded(*there: int) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_a_flood_of_connections_fails_no_trial(hptune: Hptune, tmp_path: Path) -> None:
-    authority = Authority()
-    certs = authority.write(tmp_path / "certs" / "scheduler.pem").parent
-    member = authority.write(certs / "worker.pem")
+    certs = tmp_path / "certs"
+    member = Authority().write(certs / "worker.pem")
     scheduler = hptune.start("scheduler", "--port", 0, "--certs", certs)
     assert scheduler.process.stdout is not None
     found = re.search(r"tls://\S+", scheduler.process.stdout.readline())

@@ -34,7 +34,7 @@ def test_the_workers_of_one_job_join_and_leave_together(
     slurm.run("scancel", first)
     wait_until(lambda: len(job_ids(slurm) - {first}) == 1, "another job")
     output = finish(hptune, run, count=2, epochs=15)
-    assert "Slurm: 1 job running on g1, g2" in output
+    assert "Slurm: 1 running on g1, g2" in output
     assert f"job {first} on g[1-2] ended: CANCELLED" in output
     held = rows(hptune.study(), "SELECT outcome, reason FROM attempts")
     assert sorted(row["outcome"] for row in held) == ["FINISHED"] * 2 + ["RELEASED"] * 2

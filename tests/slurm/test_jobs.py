@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
+from hptune.clusters.shown_jobs import states_line
 from hptune_jobqueue import commands
 from hptune_jobqueue import jobs as shell
 from hptune_jobqueue.commands import JobState, Slurm
 from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.errors import JobsFailError, SubmissionError
-from hptune_jobqueue.job_kinds import JobKind
+from hptune_jobqueue.job_kinds import JobKind, JobKinds
 from hptune_jobqueue.jobs import Jobs
 from hptune_jobqueue.script import WorkerCommand, job_of, job_script
 from hptune_jobqueue.sizing import Need, choose_worker
@@ -59,11 +60,10 @@ def make(
             kinds.append(JobKind(shape, worker, name, script, tmp_path, need))
         made.append(
             Jobs(
-                kinds,
+                JobKinds(kinds),
                 max_jobs=max_jobs,
-                notify=lambda line: notes.append(line.text),
+                notify=notes.append,
                 prefix="test-",
-                sized=lambda _: (),
                 directory=tmp_path,
             )
         )
@@ -110,7 +110,7 @@ def test_slices_each_see_a_gpu_of_their_own_and_are_replaced_when_lost(
     jobs.open(8)
     wait_until(lambda: len(names(client)) == 3, "three workers")
     first = set(names(client))
-    assert {job.id for job in jobs.snapshot()} == first
+    assert {job.id for job in jobs.shown().jobs} == first
     gpus = client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
     places = {(job.node, gpus[names(client)[job.id]]) for job in Slurm().jobs(["test-workers"])}
     assert len(places) == 3
@@ -159,13 +159,14 @@ def test_jobs_of_an_earlier_master_are_taken_over(
     first = make(SLICES, Need(gpus=1))
     first.open(2)
     wait_until(lambda: len(names(client)) == 2, "two workers")
-    first._polling.stop()
-    first._polling.join()
+    first._stop()
+    assert first._thread is not None
+    first._thread.join()
     second = make(SLICES, Need(gpus=1))
     second.open(2)
-    assert {job.id for job in second.snapshot()} == set(names(client))
+    assert {job.id for job in second.shown().jobs} == set(names(client))
     assert len(slurm.jobs()) == 2
-    assert notes[-2] == "took over 2 jobs of an earlier run"
+    assert notes[-1] == "took over 2 jobs of an earlier run"
 
 
 @pytest.mark.slow  # Slurm's reason is met in test_detached too
@@ -176,12 +177,11 @@ def test_a_waiting_job_shows_its_reason_and_starts_later(
                           "--mem=1G", "--wrap", "sleep 600").strip()  # fmt: skip
     jobs = make('partition = "cpu"\nwalltime = "00:10:00"', Need())
     jobs.open(1)
-    reason = "Slurm: 1 job waiting in partition cpu: Resources"
-    wait_until(lambda: reason in notes, "the reason")
+    reason = "1 pending in cpu: Resources"
+    wait_until(lambda: states_line(jobs.shown().jobs) == reason, "the reason")
     slurm.run("scancel", occupying)
     wait_until(lambda: len(names(client)) == 1, "the worker")
-    wait_until(lambda: notes[-1] == "Slurm: 1 job running on c1", "the good news")
-    assert [job.state for job in jobs.snapshot()] == [JobState.RUNNING]
+    wait_until(lambda: states_line(jobs.shown().jobs) == "1 running on c1", "the good news")
 
 
 @pytest.mark.slow  # some are met in test_slurm_commands too
@@ -212,7 +212,7 @@ def test_jobs_leave_an_excluded_node_unless_there_is_no_other(
     jobs.open(1)
 
     def node() -> str:
-        running = [job for job in jobs.snapshot() if job.state is JobState.RUNNING]
+        running = [job for job in jobs.shown().jobs if job.state is JobState.RUNNING]
         return running[0].node if running and running[0].id in names(client) else ""
 
     wait_until(lambda: node() != "", "a worker")
@@ -236,9 +236,9 @@ def test_a_pending_job_does_not_start_on_a_node_that_is_excluded_meanwhile(
     wait_until(lambda: "RUNNING" in "".join(slurm.jobs()), "full nodes")
     jobs = make(SLICES + "directives = ['--exclude=c1']\n", Need(gpus=1), max_jobs=2)
     jobs.open(2)
-    wait_until(lambda: len(jobs.snapshot()) == 2, "two jobs")
+    wait_until(lambda: len(jobs.shown().jobs) == 2, "two jobs")
     jobs.exclude_node("g1", "three attempts were lost there")
-    pending = [job.id for job in jobs.snapshot()]
+    pending = [job.id for job in jobs.shown().jobs]
 
     def told() -> list[str]:
         shown = [slurm.run("scontrol", "show", "job", each) for each in pending]
@@ -247,8 +247,8 @@ def test_a_pending_job_does_not_start_on_a_node_that_is_excluded_meanwhile(
     wait_until(lambda: told() == ["ExcNodeList=c1,g1"] * 2, "what Slurm knows")
     slurm.run("scancel", occupying)
     wait_until(lambda: len(names(client)) == 2, "two workers")
-    wait_until(lambda: {job.node for job in jobs.snapshot()} == {"g2"}, "the next look")
-    assert {job.id for job in jobs.snapshot()} == set(pending)
+    wait_until(lambda: {job.node for job in jobs.shown().jobs} == {"g2"}, "the next look")
+    assert {job.id for job in jobs.shown().jobs} == set(pending)
 
 
 @pytest.mark.slow  # held jobs are tested without Slurm in tests/jobqueue
@@ -264,7 +264,7 @@ def test_jobs_that_a_failing_prolog_keeps_from_starting_go_to_another_node(
         wait_until(lambda: any("node g1 is excluded" in line for line in notes), "the broken node")
         slurm.run("scontrol", "update", "NodeName=g2", "State=RESUME")
         wait_until(lambda: bool(names(client)), "a worker on the other node")
-        assert {job.node for job in jobs.snapshot() if job.state is JobState.RUNNING} == {"g2"}
+        assert {job.node for job in jobs.shown().jobs if job.state is JobState.RUNNING} == {"g2"}
         assert any("launch failed requeued held" in line for line in notes), notes
         jobs.close()
 

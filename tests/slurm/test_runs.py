@@ -154,7 +154,7 @@ def test_a_run_waits_for_a_full_partition_and_shows_the_reason(
     wait_for(lambda: "pending in cpu: Resources" in hptune("status", "study").out, "its reason")
     slurm.run("scancel", occupying)
     output = finish(hptune, run, count=2, epochs=2)
-    assert "Slurm: 1 job waiting in partition cpu" in output
+    assert "Slurm: 1 pending in cpu" in output
     assert "the worker on c1 joined" in output
 
 
@@ -195,7 +195,7 @@ def test_ctrl_c_ends_the_wait_for_workers_and_the_reason_is_shown(
         max_jobs = 1
     """
     run = start(hptune, toml, "--trials", 4, "--min-workers", 2)
-    words = re.compile(r"1 job running on g\d; 1 job waiting in partition cpu: Resources")
+    words = re.compile(r"1 running on g\d; 1 pending in cpu: Resources")
     assert run.process.stderr is not None
     assert any(words.search(line) for line in run.process.stderr)
     run.interrupt()

@@ -174,7 +174,7 @@ def test_a_trial_on_the_two_nodes_of_a_job_continues_in_another_job(
     ended = run.wait()
     assert ended.code == 0, ended.err
     # Slurm is first asked when the job runs, or only after it was cancelled.
-    assert re.search("Slurm: 1 job (running|ending) on g1, g2", ended.err)
+    assert re.search("Slurm: 1 (running|completing) on g1, g2", ended.err)
     assert f"job {first} on g[1-2] ended: CANCELLED" in ended.err
     held = attempts(hptune)
     assert [row["outcome"] for row in held] == ["RELEASED", "FINISHED"]

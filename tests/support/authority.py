@@ -1,4 +1,4 @@
-"""Certificates of all kinds from one authority; hptune's own forgets its key and makes two."""
+"""Certificates of all kinds from one authority; hptune itself makes one that signs itself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from hptune.security.certificates import Identity
+
 DAY = datetime.timedelta(days=1)
 _USES = (
     "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
@@ -17,11 +19,22 @@ _USES = (
 
 
 class Authority:
-    """Authority that signs what a test asks for."""
+    """Authority that signs what a test asks for.
 
-    def __init__(self) -> None:
+    Args:
+        member: Who signs instead of an authority of its own.
+    """
+
+    def __init__(self, member: Identity | None = None) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._certificate = self._signed("authority", self._key, days=99, is_authority=True)
+        self._name = "authority"
+        if member is None:
+            self._certificate = self._signed(self._name, self._key, days=99, is_authority=True)
+        else:
+            key = serialization.load_pem_private_key(member.key.encode(), None)
+            assert isinstance(key, ec.EllipticCurvePrivateKey)
+            self._key, self._name = key, member.name
+            self._certificate = x509.load_pem_x509_certificate(member.certificate.encode())
 
     def write(self, path: Path, *, days: int = 99, since_days: int = 30) -> Path:
         """Write a file as hptune reads them.
@@ -70,7 +83,7 @@ class Authority:
         return (
             x509.CertificateBuilder()
             .subject_name(named(name))
-            .issuer_name(named("authority"))
+            .issuer_name(named(self._name))
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - since_days * DAY)

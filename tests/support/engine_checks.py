@@ -77,29 +77,33 @@ def _check_records(records: TrialRecords) -> None:
 
 
 def _check_record(number: int, record: TrialRecord) -> None:
-    trial, story = record.trial, "\n  ".join(record.story)
-    assert trial.number == number, story
-    assert (trial.state is TrialState.RUNNING) == (record.running is not None), story
+    trial = record.trial
+    assert trial.number == number, _story(record)
+    assert (trial.state is TrialState.RUNNING) == (record.running is not None), _story(record)
     has_measured = trial.state in (TrialState.PRUNED, TrialState.PAUSED) and record.last_step > 0
     has_result = trial.state is TrialState.COMPLETE or record.before is not None
-    assert (has_result or has_measured) == (trial.value is not None), story
-    assert all(rung <= record.last_step for rung in trial.rungs), story
+    assert (has_result or has_measured) == (trial.value is not None), _story(record)
+    assert max(trial.rungs, default=0) <= record.last_step, _story(record)
+
+
+def _story(record: TrialRecord) -> str:
+    return "\n  ".join(record.story)
 
 
 def _check_front(retention: Retention, records: TrialRecords) -> None:
-    results = [record.result for record in records]
-    complete = [trial for trial in results if trial.state is TrialState.COMPLETE]
-    scores = {(trial.number, trial.score) for trial in complete}
+    results = (record.result for record in records)
+    scores = {each.number: each.score for each in results if each.state is TrialState.COMPLETE}
     front = retention.ranking.best
     for trial in front:
-        assert (trial.number, trial.score) in scores, f"{trial} is in the front"
+        assert scores.get(trial.number) == trial.score, f"{trial} is in the front"
         assert trial.number in retention.ranking.kept
     if retention.ranking.confirmed:
         return
     best = [trial.score for trial in front]
-    for trial in complete:
-        is_missing = trial.confirms is None and retention._goals.is_nondominated(trial.score, best)
-        assert not is_missing, f"{trial} is missing in the front {front}"
+    for number, score in scores.items():
+        if score not in best and retention._goals.is_nondominated(score, best):
+            trial = records[number].result
+            assert trial.confirms is not None, f"{trial} is missing in the front {front}"
 
 
 # --- places -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hptune_jobqueue import jobs as shell
 from hptune_jobqueue import jobs_state
 from hptune_jobqueue.commands import Job, JobState, Slurm
 from hptune_jobqueue.config import Shape, parse_config
-from hptune_jobqueue.job_kinds import JobKind
+from hptune_jobqueue.job_kinds import JobKind, JobKinds
 from hptune_jobqueue.jobs import Jobs
 from hptune_jobqueue.sizing import WorkerShape
 
@@ -131,11 +131,10 @@ def jobs_of(
     kinds = [job_kind(replace(shape, name=name), name, path) for name in names or ("a",)]
     lines = [] if notes is None else notes
     return Jobs(
-        kinds,
+        JobKinds(kinds),
         max_jobs=max_jobs,
-        notify=lambda line: lines.append(line.text),
+        notify=lines.append,
         prefix="study-",
-        sized=lambda _: (),
         directory=path,
         slurm=queue,
     )

@@ -122,7 +122,7 @@ class JobsDriver:
         for order in orders:
             match order:
                 case Tell(line):
-                    self.lines.append(line.text)
+                    self.lines.append(line)
                 case Cancel(ids):
                     for job_id in ids:
                         self.there[job_id] = ended("CANCELLED")(self.there[job_id])

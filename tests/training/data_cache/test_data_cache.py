@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import signal
 import stat
 import threading
@@ -362,6 +363,19 @@ def test_files_in_memory_count_against_the_memory_of_the_job(
     for _ in range(2):
         node.load(calls.load_data)
     assert calls.count == 3
+
+
+def test_a_small_file_system_in_memory_is_not_filled(
+    node: Node, calls: Calls, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As /dev/shm in a container of Kubernetes, which has 64 MB by default."""
+    monkeypatch.setattr(cache_store, "mount_of", lambda _: Mount("/dev/shm", "tmpfs"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: mock.Mock(free=1_500_000))
+    for _ in range(2):
+        (x, _), _ = node.load(calls.load_data)
+        assert not is_mapped(x)
+    assert (calls.count, node.files) == (2, [])
+    assert "which has 1.5 MB free" in caplog.text
 
 
 def test_a_full_disk_fails_no_trial(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

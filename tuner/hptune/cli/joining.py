@@ -101,7 +101,7 @@ def scheduler(
     if file is not None:
         check_file(file)
     certs = (folder or default_folder()).absolute()
-    identity = None if insecure else ensure(certs)[0]
+    identity = None if insecure else ensure(certs)
 
     def opened(address: str) -> None:
         where = address if scheduler_file is None else shlex.quote(str(scheduler_file.absolute()))
@@ -273,14 +273,13 @@ def certs(place: Path | None, *, copy: str | None, renew: bool) -> None:
             raise UsageError(f"{where} is a file; --renew takes the folder of the certificates")
         ensure(where, days=float("-inf"), renew=renew)
     found = read(where)
-    text = found.key + found.certificate + found.authority
     if copy == "-":
-        click.echo(text, nl=False)
+        click.echo(found.pem, nl=False)
         return
     shown = shlex.quote(found.path)
     if copy is not None:
         try:
-            write_private(replaced_file(Path(copy), "--export"), text)
+            write_private(replaced_file(Path(copy), "--export"), found.pem)
         except OSError as error:
             raise UsageError(f"{copy} cannot be written: {error.strerror}") from error
         shown = shlex.quote(copy)

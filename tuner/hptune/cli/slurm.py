@@ -72,7 +72,7 @@ def script(
     nodes_per_trial: int | None,
 ) -> None:
     """Print the job scripts of SLURM_TOML, without submitting them."""
-    from ..clusters.slurm_jobs import script_texts
+    from ..clusters.slurm_submission import script_texts
     from ..core.resources import Resources
 
     gpus = None if isinstance(gpus_per_trial, str) else gpus_per_trial

@@ -103,11 +103,11 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
         """Return where the trials run."""
         del layout
         jobs = f"{self._max_jobs} {self._system.title} job{'s' * (self._max_jobs > 1)}"
-        return f"in at most {jobs} of {self.jobs.maker.size}"
+        return f"in at most {jobs} of {self.cluster.maker.size}"
 
     def check_trial(self, resources: Resources) -> None:
         """Check that a job can hold a trial."""
-        maker = self.jobs.maker
+        maker = self.cluster.maker
         if resources.nodes > 1:
             raise UsageError(
                 f"a trial asks for {resources.nodes} nodes, but a job of {maker.system.title} has "
@@ -123,7 +123,7 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
     def scale_up(self, resources: Resources, trials: int) -> None:
         """Submit the first job, to learn whether the system takes it; others follow."""
         with translated_errors():
-            self.jobs.open(self._jobs_for({resources: trials}))
+            self.cluster.open(self._jobs_for({resources: trials}))
 
     def scale_to(
         self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
@@ -135,20 +135,20 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
                 the system takes none.
         """
         with translated_errors(is_running=True):
-            return [Notice(line) for line in self.jobs.scale_to(self._jobs_for(sizes), workers)]
+            return [Notice(line) for line in self.cluster.scale_to(self._jobs_for(sizes), workers)]
 
     def jobs_text(self, now: float) -> str:
         """Return how many jobs have a worker, and how many have none yet."""
         del now
-        return self.jobs.text()
+        return self.cluster.text()
 
     @property
     def left_behind(self) -> str:
         """Which jobs could not be cancelled, and the command that does it."""
-        return "" if self._jobs is None else self._jobs.left
+        return "" if self._cluster is None else self._cluster.left
 
     def _jobs_for(self, sizes: Mapping[Resources, int]) -> int:
-        size = self.jobs.maker.size
+        size = self.cluster.maker.size
         # A trial may come that no job holds: one of a study that was resumed. It waits.
         return math.ceil(sum(n / max(1, size.holds(trial)) for trial, n in sizes.items()))
 

@@ -59,7 +59,7 @@ class JobWorkers(SchedulerCluster, Generic[C]):
         super().__init__(ends_workers=True)
         self._study = study
         self._insecure = insecure
-        self._jobs: C | None = None
+        self._cluster: C | None = None
 
     @abc.abstractmethod
     def _make(self, security: Any) -> C:
@@ -79,15 +79,15 @@ class JobWorkers(SchedulerCluster, Generic[C]):
         return (INSECURE,) if self._insecure else ()
 
     @property
-    def jobs(self) -> C:
+    def cluster(self) -> C:
         """The cluster of `hptune_jobqueue`; it is there once this cluster is open."""
-        assert self._jobs is not None, "the cluster is not open"
-        return self._jobs
+        assert self._cluster is not None, "the cluster is not open"
+        return self._cluster
 
     @property
     def address(self) -> str:
         """The address of the scheduler that the workers join."""
-        return self.jobs.address
+        return self.cluster.address
 
     def open(self, run: RunContext) -> None:
         """Start the scheduler and connect to it; no job is submitted yet.
@@ -103,12 +103,12 @@ class JobWorkers(SchedulerCluster, Generic[C]):
         if not self._insecure:
             # The jobs read them when they join, so new ones need not be copied.
             self._stack.callback(self._forget)
-            scheduler, _ = ensure(folder, days=ENDING_DAYS)
+            scheduler = ensure(folder, days=ENDING_DAYS)
         # A folder that the next run removes if this process is killed.
         scratch = self._stack.enter_context(dask_folder())
         with translated_errors(), quiet_servers(scratch):
-            self._jobs = self._make(security(scheduler))
-        self._stack.callback(self._jobs.close)
+            self._cluster = self._make(security(scheduler))
+        self._stack.callback(self._cluster.close)
         super().open(run)
         self._client.run_on_scheduler(limit_at_scheduler)
 
@@ -121,13 +121,13 @@ class JobWorkers(SchedulerCluster, Generic[C]):
 
     def scale_down(self) -> None:
         """Stop the workers; may be repeated."""
-        if self._jobs is not None:
-            self._jobs.scale_down()
+        if self._cluster is not None:
+            self._cluster.scale_down()
 
     def close(self, *, force: bool = False) -> None:
         """Stop the workers and the scheduler; with `force`, only what takes no time."""
-        if force and self._jobs is not None:
-            self._jobs.close(force=True)
+        if force and self._cluster is not None:
+            self._cluster.close(force=True)
         super().close(force=force)
 
 

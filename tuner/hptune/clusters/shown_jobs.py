@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hptune_jobqueue.commands import Job, JobState
@@ -81,6 +82,16 @@ def jobs_line(jobs: Sequence[Job], problems: Sequence[Problem] = (), *, now: flo
         first = min(alike, key=lambda job: job.starts_at or math.inf)
         parts.append(f"{len(alike)} {job_text(first, now=now)}")
     return "; ".join([*parts, *_problem_texts(problems, now)])
+
+
+def states_line(jobs: Sequence[Job]) -> str:
+    """Return the same of those that Slurm has shown, without times, which change at each look."""
+    shown = [
+        replace(job, starts_at=None, submitted_at=None)
+        for job in jobs
+        if job.state is not JobState.PENDING or job.reason or job.partition
+    ]
+    return jobs_line(shown, now=0.0)
 
 
 def job_text(job: Job, *, now: float) -> str:

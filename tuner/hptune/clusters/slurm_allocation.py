@@ -105,7 +105,7 @@ class AllocationWorkers(JobWorkers[AllocationCluster]):
         """Start the workers."""
         del resources, trials
         with translated_errors():
-            self.jobs.scale_up()
+            self.cluster.scale_up()
 
     def scale_to(
         self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
@@ -113,4 +113,4 @@ class AllocationWorkers(JobWorkers[AllocationCluster]):
         """Start workers again that died; returns a line on each of them."""
         del sizes, workers
         with translated_errors(is_running=True):
-            return [Notice(line) for line in self.jobs.check()]
+            return [Notice(line) for line in self.cluster.check()]

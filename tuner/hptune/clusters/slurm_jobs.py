@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import queue
-import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check, check_scripts, job_kinds
+from hptune_jobqueue.cluster import ClusterOrder, SlurmCluster, check, check_scripts
 from hptune_jobqueue.commands import Slurm
 from hptune_jobqueue.config import read_config
 from hptune_jobqueue.errors import ConfigError, SlurmUnavailableError, SubmissionError
-from hptune_jobqueue.job_reports import JobLine
 from hptune_jobqueue.jobs import answer_of
-from hptune_jobqueue.master import MasterOrder, notice_seconds, planned_master_script
+from hptune_jobqueue.master import notice_seconds
 from hptune_jobqueue.nodes import Partition
 from hptune_jobqueue.sizing import Need
 from hptune_jobqueue.template import refused_partitions, template_text
@@ -36,7 +34,7 @@ from .jobs import (
     worker_arguments,
 )
 from .layout import WorkerLayout
-from .shown_jobs import jobs_line
+from .shown_jobs import jobs_line, states_line
 from .slurm_master import handover
 
 DEFAULT_MAX_JOBS = 10
@@ -85,7 +83,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         insecure: bool = False,
     ) -> None:
         super().__init__(study, insecure=insecure)
-        self._order = _order(config, study, max_jobs, insecure=insecure)
+        self._order = order_of(config, study, max_jobs, insecure=insecure)
         if min_workers > self._order.max_workers:
             raise UsageError(
                 f"--min-workers is {min_workers}, but there are {self._order.max_workers} workers "
@@ -95,7 +93,9 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         self._usual = Need()
         self._partitions: Sequence[Partition] = ()
         self._excluded: frozenset[str] = frozenset()
-        self._lines: queue.SimpleQueue[JobLine] = queue.SimpleQueue()
+        self._looked_at = 0.0
+        self._states = ""
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def open(self, run: RunContext) -> None:
         """Start the scheduler and connect to it; no job is submitted yet."""
@@ -122,13 +122,13 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
     def check_trial(self, resources: Resources) -> None:
         """Check that a job can hold a trial, and that Slurm takes its script."""
         with translated_errors():
-            self.jobs.check_need(_need(resources))
+            self.cluster.check_need(need_of(resources))
 
     def scale_up(self, resources: Resources, trials: int) -> None:
         """Submit the first jobs, or take over those that an earlier master left."""
-        self._usual = _need(resources)
+        self._usual = need_of(resources)
         with translated_errors():
-            self.jobs.scale_up(self._usual, trials)
+            self.cluster.scale_up(self._usual, trials)
 
     def scale_to(
         self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
@@ -141,17 +141,27 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         """
         needs: Counter[Need] = Counter()
         for resources, count in sizes.items():
-            needs[_need(resources)] += count
+            needs[need_of(resources)] += count
         usual = needs.pop(self._usual, 0)
         with translated_errors(is_running=True):
-            self.jobs.scale_to(usual, workers, needs)
-        lines = [self._lines.get() for _ in range(self._lines.qsize())]
-        subjects = {True: Subject.JOBS, False: Subject.OTHER}
-        return [Notice(line.text, subjects[line.is_summary]) for line in lines]
+            self.cluster.scale_to(usual, workers, needs)
+        notices = [Notice(self._lines.get()) for _ in range(self._lines.qsize())]
+        return [*notices, *self._changed_states()] if any(sizes.values()) else notices
+
+    def _changed_states(self) -> list[Notice]:
+        """Return a line on the states of all jobs, if Slurm shows others than before."""
+        shown = self.cluster.jobs.shown()
+        if shown.at == self._looked_at:
+            return []
+        self._looked_at, before = shown.at, self._states
+        self._states = states_line(shown.jobs)
+        is_news = self._states not in ("", before)
+        return [Notice(f"Slurm: {self._states}", Subject.JOBS)] if is_news else []
 
     def jobs_text(self, now: float) -> str:
         """Return how many jobs run, how many are pending and why, and why there are no others."""
-        return jobs_line(self.jobs.shown(), self.jobs.problems(), now=now)
+        shown = self.cluster.jobs.shown()
+        return jobs_line(shown.jobs, shown.problems, now=now)
 
     def prepare(self, notify: Notify) -> None:
         """Look at what Slurm has; wait while it does not answer.
@@ -169,31 +179,33 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         self, notify: Notify, end: Callable[[str], None]
     ) -> Callable[[int], bool] | None:
         """Return whether the study stops with a master that is a job, or is left to the next."""
-        return handover(lambda line: notify(Notice(line)), give_back=self.jobs.hand_over, end=end)
+        return handover(
+            lambda line: notify(Notice(line)), give_back=self.cluster.hand_over, end=end
+        )
 
     @property
     def left_behind(self) -> str:
         """Which jobs could not be cancelled, and the command that does it."""
-        return "" if self._jobs is None else self._jobs.left
+        return "" if self._cluster is None else self._cluster.jobs.left
 
     def drained(self) -> Mapping[str, str]:
         """Return the workers of the job that makes room for another kind of job."""
         why = "it makes room for a trial that fits into no other job"
-        return dict.fromkeys(self.jobs.drained(), why)
+        return dict.fromkeys(self.cluster.drained(), why)
 
     def exclude(self, nodes: Mapping[str, str]) -> None:
         """Submit no more jobs to these nodes, unless Slurm has no others."""
         for node in sorted(nodes.keys() - self._excluded):
-            self.jobs.exclude_node(node, nodes[node])
+            self.cluster.jobs.exclude_node(node, nodes[node])
         self._excluded = frozenset(nodes)
 
     def take_excluded(self) -> Mapping[str, str]:
         """Return the nodes on which jobs have failed since the last call, and why."""
-        return self.jobs.take_excluded()
+        return self.cluster.jobs.take_excluded()
 
     def required_workers(self) -> int:
         """Return how many workers to wait for: no more than there is work for."""
-        return min(self._min_workers, self.jobs.max_workers())
+        return min(self._min_workers, self.cluster.jobs.max_workers())
 
 
 def slurm_toml(account: str | None) -> str:
@@ -215,30 +227,6 @@ def slurm_toml(account: str | None) -> str:
     if not partitions:
         raise UsageError("Slurm shows you no partition; ask the administrators of the cluster")
     return template_text(partitions, account=account, refused=refused)
-
-
-def script_texts(config: Path, study: Path, resources: Resources) -> list[str]:
-    """Return the job script of each shape that can hold such a trial; nothing is submitted.
-
-    If the slurm.toml describes the master's job, its script follows.
-
-    Raises:
-        UsageError: The slurm.toml is wrong, or asks for something that does not exist.
-    """
-    order = _order(config, study, None)
-    with translated_errors():
-        scripts = [kind.script for kind in job_kinds(order, _need(resources))]
-        if order.config.master:
-            command = shlex.join(["--study", str(study), "--slurm", str(config)])
-            lines = [
-                f"cd {shlex.quote(str(Path.cwd()))} || exit",
-                f"python -m hptune run MODEL_FILE {command}",
-            ]
-            plan = MasterOrder(
-                config=order.config, study=order.name, directory=order.directory, lines=lines
-            )
-            scripts.append(planned_master_script(plan))
-    return scripts
 
 
 def check_jobs(
@@ -267,11 +255,11 @@ def check_jobs(
         UsageError: The slurm.toml is wrong, no job holds a trial, or Slurm would refuse a job (in
             its words).
     """
-    order = replace(_order(config, study, max_jobs), has_master_job=True)
+    order = replace(order_of(config, study, max_jobs), has_master_job=True)
     with translated_errors():
         partitions = answer_of(lambda: check(order), notify=notify, seconds=_PATIENCE_SECONDS)
         try:
-            check_scripts(order, partitions, _need(resources))
+            check_scripts(order, partitions, need_of(resources))
         except (ConfigError, SubmissionError) as error:
             if is_certain:
                 raise
@@ -281,9 +269,14 @@ def check_jobs(
             )
 
 
-def _order(
-    config: Path, study: Path, max_jobs: int | None, *, insecure: bool = False
+def order_of(
+    config: Path, study: Path, max_jobs: int | None = None, *, insecure: bool = False
 ) -> ClusterOrder:
+    """Return what the cluster of a study consists of, by the slurm.toml.
+
+    Raises:
+        UsageError: The slurm.toml is wrong.
+    """
     with translated_errors():
         read = read_config(config)
     return ClusterOrder(
@@ -297,7 +290,8 @@ def _order(
     )
 
 
-def _need(resources: Resources) -> Need:
+def need_of(resources: Resources) -> Need:
+    """Return what a trial holds on each of its nodes."""
     share = resources.of_one_node
     return Need(
         math.ceil(share.cpus),

@@ -1,4 +1,4 @@
-"""Submitting a master as a Slurm job (`--detach`)."""
+"""The scripts of a study's Slurm jobs, and submitting that of its master (`--detach`)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from hptune_jobqueue.cluster import job_kinds
 from hptune_jobqueue.config import SlurmConfig, read_config
+from hptune_jobqueue.master import MasterOrder, planned_master_script, submit_master
 
 from ..config.asked import Asked
+from ..core.resources import Resources
 from ..errors import HptuneError, UsageError
 from ..files.file_errors import storage_errors
 from ..storage.directory import StudyDirectory
 from .base import UNLIMITED
-from .jobs import jobs_name, translated_errors
+from .jobs import jobs_folder, jobs_name, translated_errors
 from .layout import trial_resources
-from .slurm_jobs import check_jobs
+from .slurm_jobs import check_jobs, need_of, order_of
 
 _OTHER_PYTHON = {"python", "launcher", "image"}
 _OTHER_ENVIRONMENT = {"modules", "environment", "prologue"}
@@ -45,8 +48,6 @@ def submit(
         UsageError: Slurm would refuse a job (in its words), or the job could not use the code.
             Nothing was submitted.
     """
-    from hptune_jobqueue.master import MasterOrder, submit_master
-
     settings = asked.settings
     assert settings.slurm, "the cluster was checked"
     path = Path(settings.slurm)
@@ -63,12 +64,7 @@ def submit(
             is_certain=constants is not None,
         )
         directory.make()
-        order = MasterOrder(
-            config=config,
-            study=jobs_name(directory.path),
-            directory=directory.path / "jobs",
-            lines=_lines(directory, arguments),
-        )
+        order = _master_order(config, directory, arguments)
         job = submit_master(order)
     log = shlex.quote(str(order.log_file))
     return (
@@ -76,6 +72,29 @@ def submit(
         f"look:  hptune status {directory}   (it writes into {log})\n"
         f"stop:  hptune stop {directory}"
     )
+
+
+def script_texts(path: Path, study: Path, resources: Resources) -> list[str]:
+    """Return the job script of each shape that can hold such a trial; nothing is submitted.
+
+    If the slurm.toml describes the master's job, its script follows, as `--detach` submits it.
+
+    Args:
+        path: The slurm.toml.
+        study: The study's directory.
+        resources: What a trial holds.
+
+    Raises:
+        UsageError: The slurm.toml is wrong, or asks for something that does not exist.
+    """
+    jobs = order_of(path, study)
+    with translated_errors():
+        scripts = [kind.script for kind in job_kinds(jobs, need_of(resources))]
+        if jobs.config.master:
+            arguments = ["run", "MODEL_FILE", "--study", str(study), "--slurm", str(path)]
+            order = _master_order(jobs.config, StudyDirectory(study), arguments)
+            scripts.append(planned_master_script(order))
+    return scripts
 
 
 def _check_code(
@@ -102,6 +121,17 @@ def _check_code(
         found = error.message.rstrip(".")
         notify(f"on this machine, {found}. The job is submitted nevertheless, because its {why}")
         return None
+
+
+def _master_order(
+    config: SlurmConfig, directory: StudyDirectory, arguments: Sequence[str]
+) -> MasterOrder:
+    return MasterOrder(
+        config=config,
+        study=jobs_name(directory.path),
+        directory=jobs_folder(directory.path),
+        lines=_lines(directory, arguments),
+    )
 
 
 def _lines(directory: StudyDirectory, arguments: Sequence[str]) -> list[str]:

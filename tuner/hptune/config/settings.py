@@ -81,7 +81,7 @@ class StudySettings(StudyOptions):
         source = next((n for n in ("workers", "cluster", *SOURCES) if changes.get(n)), None)
         if source is not None:
             reset = ("connect", "slurm", "certs", "insecure", "workers")
-            changes = {"cluster": AUTO} | dict.fromkeys(reset) | dict(changes)
+            changes = {"cluster": AUTO, **dict.fromkeys(reset), **changes}
             replaced.add(CLUSTERS.what)
             row = CLUSTERS.built_in.get(str(changes["cluster"]))
             if source in SOURCES or row is None or not row.is_local:
@@ -98,7 +98,8 @@ class StudySettings(StudyOptions):
         if changes.get("confirm") == 0:
             changes.setdefault("confirm_repeats", None)
         kept = {n: v for n, v in self.options.items() if n.partition(".")[0] not in replaced}
-        return replace(self, **{**changes, "options": kept | changes.get("options", {})})
+        kept |= changes.get("options") or {}
+        return replace(self, **{**changes, "options": kept})
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, for the ledger."""

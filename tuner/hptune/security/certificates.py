@@ -1,13 +1,14 @@
-"""Certificates with which the processes of a study, or of a scheduler, recognise each other.
+"""The certificate with which the processes of a study, or of a scheduler, recognise each other.
 
-A folder of certificates has two files, each with a key, its certificate and the certificate of the
-authority that signed both (PEM, ECDSA P-256)::
+A folder of certificates has one file, with a key and its certificate (PEM, ECDSA P-256)::
 
-    scheduler.pem    for the scheduler; stays where it is
-    worker.pem       for workers and studies that connect; the one file to copy to other machines
+    worker.pem    for the scheduler, and for workers and studies that connect: the one to copy
 
-The authority signs these two and then forgets its own key, so nobody can make a third one. To
-exclude somebody who has a copy, make new certificates (`hptune certs --renew`).
+The certificate is signed with its own key, and accepted by those who have the same file. It may
+not sign others. To exclude somebody who has a copy, make a new one (`hptune certs --renew`).
+
+A file of the user's site may also have the certificate of an authority, whose certificates are
+then accepted.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from ..errors import StudyError, UsageError
 if TYPE_CHECKING:
     from cryptography import x509
 
-SCHEDULER = "scheduler.pem"
 WORKER = "worker.pem"
 
 VALID_DAYS = 365
@@ -54,7 +54,7 @@ class Identity:
     Attributes:
         key: The private key.
         certificate: The certificate.
-        authority: The authority's certificate.
+        authority: The certificate of the authority that signed it: by default, itself.
         name: The authority's name, which tells the certificates of different studies apart.
         expires_at: When the certificate ends, in seconds since the epoch.
         path: The file that it was read from; empty for one in memory.
@@ -69,6 +69,11 @@ class Identity:
 
     def __repr__(self) -> str:
         return f"Identity({self.name!r}, {self.path!r})"
+
+    @property
+    def pem(self) -> str:
+        """The contents of its file."""
+        return "".join(dict.fromkeys((self.key, self.certificate, self.authority)))
 
     @property
     def days_left(self) -> float:
@@ -89,47 +94,31 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hptune" / "certs"
 
 
-def in_memory() -> Identity:
-    """Return an identity that is in no file, for processes of one machine that share it."""
-    return next(iter(_issue().values()))
+def ensure(folder: Path, *, days: float = 0.0, renew: bool = False) -> Identity:
+    """Return the identity of a folder, which is made if it is missing.
 
-
-def ensure(folder: Path, *, days: float = 0.0, renew: bool = False) -> tuple[Identity, bool]:
-    """Return the scheduler's identity of a folder, and whether it was made now.
-
-    Several processes may call this at the same time; they get the same certificates.
+    Several processes may call this at the same time; they get the same one.
 
     Args:
         folder: The folder; created for this user alone if it is missing.
-        days: The days for which the certificates must still be valid; else new ones are made.
-        renew: Whether to make new ones in any case.
+        days: The days for which the certificate must still be valid; else a new one is made.
+        renew: Whether to make a new one in any case.
 
     Raises:
         UsageError: The folder cannot be written, or every user may write there.
-        StudyError: Its files are damaged, or other users may read them.
+        StudyError: Its file is damaged, or other users may read it.
     """
+    file = folder / WORKER
     try:
         with _locked(folder):
-            if not renew and (found := _valid(folder, days)) is not None:
-                return found, False
-            for name, identity in _issue().items():
-                text = identity.key + identity.certificate + identity.authority
-                write_private(folder / name, text)
+            if renew or not file.exists() or read(file).days_left <= days:
+                write_private(file, in_memory().pem)
+            return read(file)
     except OSError as error:
         raise UsageError(
             f"certificates cannot be made in {folder}: {error.strerror or error}. Choose another "
             "folder with --certs"
         ) from error
-    return read(folder / SCHEDULER), True
-
-
-def _valid(folder: Path, days: float) -> Identity | None:
-    """Return the scheduler's identity if both files are there, belong together and last."""
-    if not all((folder / name).exists() for name in (SCHEDULER, WORKER)):
-        return None
-    scheduler, worker = read(folder / SCHEDULER), read(folder / WORKER)
-    is_whole = scheduler.authority == worker.authority
-    return scheduler if is_whole and scheduler.days_left > days else None
 
 
 @contextlib.contextmanager
@@ -218,17 +207,17 @@ def _whose(path: Path) -> str:
 
 def _parsed(text: str, path: Path) -> Identity:
     from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
         key = load_pem_private_key(text.encode(), None)
         certificates = x509.load_pem_x509_certificates(text.encode())
         public = key.public_key()
-        own = next(
-            certificate for certificate in certificates if certificate.public_key() == public
-        )
-        (authority,) = (certificate for certificate in certificates if certificate != own)
-    except (ValueError, TypeError, StopIteration) as error:
+        own = next(each for each in certificates if each.public_key() == public)
+        (authority,) = [each for each in certificates if each != own] or [own]
+        own.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, StopIteration, InvalidSignature) as error:
         raise _damaged(path) from error
     name = authority.subject.rfc4514_string().removeprefix("CN=")
     ends = min(own.not_valid_after_utc, authority.not_valid_after_utc)
@@ -237,87 +226,35 @@ def _parsed(text: str, path: Path) -> Identity:
 
 def _damaged(path: Path) -> StudyError:
     return StudyError(
-        f"{path} does not hold a key, its certificate and the authority's certificate. Copy the "
+        f"{path} does not hold a key and its certificate, perhaps with its authority's. Copy the "
         "scheduler's worker.pem again (`hptune certs` shows where it is)"
     )
 
 
-def _issue() -> dict[str, Identity]:
-    """Return new identities, by the name of their file; the authority's key is not kept."""
+def in_memory() -> Identity:
+    """Return a new identity that is in no file yet."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID
 
     begins = datetime.datetime.now(datetime.UTC) - _SKEW
     ends = begins + _SKEW + datetime.timedelta(days=VALID_DAYS)
-    authority_key = ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(ec.SECP256R1())
     # A name of a certificate has at most 64 characters.
-    name = f"hptune {socket.gethostname()[:40]} {secrets.token_hex(4)}"
-    authority_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
-
-    def builder(subject: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(_named(subject))
-            .issuer_name(_named(name))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(begins)
-            .not_valid_after(ends)
-            .add_extension(
-                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
-            )
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority_id),
-                critical=False,
-            )
-        )
-
-    authority = (
-        builder(name, authority_key)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .sign(authority_key, hashes.SHA256())
+    text = f"hptune {socket.gethostname()[:40]} {secrets.token_hex(4)}"
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+    certificate = _pem(
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
     )
-    identities = {}
-    for file in (SCHEDULER, WORKER):
-        key = ec.generate_private_key(ec.SECP256R1())
-        # Dask's schedulers and workers both listen and connect.
-        uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        certificate = (
-            builder(file.removesuffix(".pem"), key)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-            .sign(authority_key, hashes.SHA256())
-        )
-        identities[file] = Identity(
-            _key(key), _pem(certificate), _pem(authority), name, ends.timestamp()
-        )
-    return identities
-
-
-def _named(name: str) -> x509.Name:
-    from cryptography import x509
-
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    return Identity(_key(key), certificate, certificate, text, ends.timestamp())
 
 
 def _pem(certificate: x509.Certificate) -> str:
