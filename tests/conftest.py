@@ -8,7 +8,7 @@ import itertools
 import os
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -216,7 +216,7 @@ class FilesSideBySide(LoadFileScheduling):  # type: ignore[misc]
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how long the tests of each room took, added up over the processes."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     tests: Counter[str] = Counter()
     for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
         if isinstance(report, pytest.TestReport):
@@ -225,7 +225,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             seconds[room] += report.duration
             tests[room] += report.when == "call"
     terminalreporter.section("time of each room")
-    for room, total in seconds.most_common():
+    for room, total in sorted(seconds.items(), key=lambda each: -each[1]):
         terminalreporter.line(f"{total:7.1f} s  {room} ({tests[room]} tests)")
 
 

@@ -161,6 +161,21 @@ class SlurmConfig:
         return f"shape {shape.name}: " if len(self.shapes) > 1 else ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """What a file says; each value is read and checked.
+
+    Attributes:
+        top: Of all kinds of jobs.
+        shapes: Of one kind each.
+        master: Of the master's job.
+    """
+
+    top: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Sequence[Mapping[str, Any]] = ()
+    master: Mapping[str, Any] = field(default_factory=dict)
+
+
 def read_config(path: Path) -> SlurmConfig:
     """Read a slurm.toml, and the file of the site for what it does not say.
 
@@ -169,15 +184,25 @@ def read_config(path: Path) -> SlurmConfig:
     """
     named = os.environ.get(SITE_VARIABLE, SITE_FILE if SITE_FILE.exists() else "")
     site = Path(named) if named else None
-    defaults = {} if site is None else _defaults(site)
+    defaults = _Tables() if site is None else _read_site(site)
     text = _text(path, "`hptune slurm init` writes a slurm.toml")
-    try:
-        config = parse_config(text, defaults)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    shapes = (_with_image_in(path.absolute().parent, shape) for shape in config.shapes)
-    files = (path,) if site is None else (path, site)
-    return replace(config, shapes=tuple(shapes), files=files)
+    with _located(text, path):
+        config = _config(_tables(text), defaults)
+    folder = path.absolute().parent
+    shapes = tuple(
+        replace(each, image=_whole_image(folder, each.image, each.image_program))
+        for each in config.shapes
+    )
+    return replace(config, shapes=shapes, files=(path,) if site is None else (path, site))
+
+
+def _read_site(path: Path) -> _Tables:
+    text = _text(path, f"It is the site's; {SITE_VARIABLE} names another one, or is empty for none")
+    with _located(text, path):
+        site = _tables(text, is_of_site=True)
+    top, folder = site.top, path.absolute().parent
+    image = _whole_image(folder, top.get("image"), top.get("image_program"))
+    return replace(site, top={**top, "image": image}) if image else site
 
 
 def _text(path: Path, remedy: str) -> str:
@@ -188,75 +213,40 @@ def _text(path: Path, remedy: str) -> str:
         raise ConfigError(f"{path} cannot be read: {reason}. {remedy}") from error
 
 
-def _defaults(path: Path) -> dict[str, Any]:
-    """Return what the file of a site says."""
-    text = _text(path, f"It is the site's; {SITE_VARIABLE} names another one, or is empty for none")
-    try:
-        with _located(text):
-            plain = tomllib.loads(f"{text}\n")
-            master = plain.pop("master", {})
-            _check_keys(plain, [key for key in _KEYS if key != "name"])
-            _values(plain)
-            _master(master, {}, {})
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    if "image" in plain:
-        is_pyxis = plain.get("image_program") == _PYXIS
-        plain["image"] = _whole_image(path.absolute().parent, plain["image"], is_pyxis=is_pyxis)
-    return {**plain, "master": master}
-
-
-def _completed(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one kind of job as the user's file describes it, and else the site's."""
-    of_site = {key: value for key, value in defaults.items() if key not in given}
-    if not given.keys().isdisjoint(_RIVALS):
-        of_site = {key: value for key, value in of_site.items() if key not in _RIVALS}
-    if "image" not in given and "image" not in of_site:
-        of_site = {key: value for key, value in of_site.items() if key not in _OF_IMAGE}
-    return {**of_site, **given}
-
-
-def _with_image_in(folder: Path, shape: Shape) -> Shape:
-    if shape.image is None:
-        return shape
-    is_pyxis = shape.image_program == _PYXIS
-    return replace(shape, image=_whole_image(folder, shape.image, is_pyxis=is_pyxis))
-
-
-def _whole_image(folder: Path, image: str, *, is_pyxis: bool) -> str:
+def _whole_image(folder: Path, image: str | None, program: str | None) -> str | None:
     """Return the whole path of an image that is named in a folder, if it is no URL."""
+    if image is None or "://" in image:
+        return image
     path = folder / Path(image).expanduser()
     # Pyxis takes a name in a registry too, such as nvcr.io#nvidia/pytorch:24.05-py3.
-    return image if "://" in image or (is_pyxis and not path.exists()) else str(path)
+    return image if program == _PYXIS and not path.exists() else str(path)
 
 
-def parse_config(text: str, defaults: Mapping[str, Any] | None = None) -> SlurmConfig:
+def parse_config(text: str) -> SlurmConfig:
     r"""Parse the text of a slurm.toml.
 
     >>> parse_config('partition = "gpu"\nwalltime = "04:00:00"').shapes[0].walltime_seconds
     14400
 
-    Args:
-        text: The text.
-        defaults: What the file of the site says.
-
     Raises:
         ConfigError: Something in it is unknown, missing or of the wrong kind.
     """
     with _located(text):
-        # If the last line has no end, tomllib names no line for an error in it.
-        return _config(tomllib.loads(f"{text}\n"), dict(defaults or {}))
+        return _config(_tables(text), _Tables())
 
 
 @contextmanager
-def _located(text: str) -> Iterator[None]:
-    """Add to an error the line of the text that it is about."""
+def _located(text: str, path: Path | None = None) -> Iterator[None]:
+    """Add to an error the file and the line that it is about."""
+    where = "" if path is None else f"{path}: "
     try:
         yield
     except (ValueError, RecursionError) as error:  # a number or a nesting without end, too
-        raise ConfigError(_no_toml(text, str(error))) from error
+        raise ConfigError(f"{where}{_no_toml(text, str(error))}") from error
     except _WrongKeyError as error:
-        raise ConfigError(f"{_where(text, error.key)}{error}") from error
+        raise ConfigError(f"{where}{_line_of(text, error.key)}{error}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from error
 
 
 class _WrongKeyError(ConfigError):
@@ -267,36 +257,13 @@ class _WrongKeyError(ConfigError):
         self.key = key
 
 
-def _where(text: str, key: str) -> str:
+def _line_of(text: str, key: str) -> str:
     lines = [
         str(number)
         for number, line in enumerate(text.splitlines(), start=1)
         if re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", line)
     ]
     return f"line {' or '.join(lines)}: " if lines else ""
-
-
-def _config(plain: dict[str, Any], defaults: dict[str, Any]) -> SlurmConfig:
-    master = _master(plain.pop("master", {}), plain, defaults)
-    defaults.pop("master", None)
-    entries = plain.pop("shape", [{}])
-    if isinstance(entries, dict):
-        raise ConfigError("[shape] is in single brackets; begin each shape with [[shape]]")
-    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise ConfigError("`shape` holds something other than tables; begin each with [[shape]]")
-    if not entries:
-        raise ConfigError("`shape` is empty; leave it out, or give at least one [[shape]]")
-    if "name" in plain and len(entries) > 1:
-        raise ConfigError("`name` is given at the top; give each [[shape]] its own name")
-    shapes = tuple(
-        _shape(_completed({**plain, **entry}, defaults), i if len(entries) > 1 else None)
-        for i, entry in enumerate(entries, start=1)
-    )
-    names = [shape.name for shape in shapes]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"two shapes are called {name!r}; each needs its own name")
-    return SlurmConfig(shapes, master)
 
 
 def _no_toml(text: str, why: str) -> str:
@@ -330,24 +297,43 @@ _SHARED_KEYS = ("account", "modules", "environment", "prologue")
 """The keys at the top that apply to the master as well; the others concern its workers' nodes."""
 
 
-def _master(
-    given: object, top: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Return the master's keys: the user's in [master], at the top, and then the site's."""
-    if not isinstance(given, dict):
+def _tables(text: str, *, is_of_site: bool = False) -> _Tables:
+    # If the last line has no end, tomllib names no line for an error in it.
+    plain = tomllib.loads(f"{text}\n")
+    master = plain.pop("master", {})
+    if not isinstance(master, dict):
         raise ConfigError("`master` is not a single table; begin it with [master]")
-    _check_keys(given, _MASTER_KEYS, "[master]: ")
-    of_site = _shared(defaults) | defaults.get("master", {})
-    return _values(of_site | _shared(top) | given)
+    entries = [] if is_of_site else _entries(plain.pop("shape", [{}]))
+    if "name" in plain and len(entries) > 1:
+        raise ConfigError("`name` is given at the top; give each [[shape]] its own name")
+    return _Tables(
+        _values(plain, [key for key in _KEYS if key != "name" or not is_of_site]),
+        [_values(each, _KEYS) for each in entries],
+        _values(master, _MASTER_KEYS, "[master]: "),
+    )
 
 
-def _shared(top: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: top[key] for key in _SHARED_KEYS if key in top}
+def _entries(shape: object) -> list[dict[str, Any]]:
+    if isinstance(shape, dict):
+        raise ConfigError("[shape] is in single brackets; begin each shape with [[shape]]")
+    if not isinstance(shape, list) or not all(isinstance(each, dict) for each in shape):
+        raise ConfigError("`shape` holds something other than tables; begin each with [[shape]]")
+    if not shape:
+        raise ConfigError("`shape` is empty; leave it out, or give at least one [[shape]]")
+    return shape
 
 
-def _values(plain: Mapping[str, Any]) -> dict[str, Any]:
+def _values(plain: Mapping[str, Any], allowed: Sequence[str], where: str = "") -> dict[str, Any]:
     values = {}
     for key, value in plain.items():
+        if key not in allowed:
+            near = difflib.get_close_matches(key, [*allowed, *({"shape", "master"} - {key})], n=1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise _WrongKeyError(
+                key,
+                f"{where}unknown key {key!r}{meant}; allowed are {', '.join(allowed)}; other "
+                "options of sbatch go into directives",
+            )
         try:
             values[key] = READERS[key](key, value)
         except ConfigError as error:
@@ -355,29 +341,40 @@ def _values(plain: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _check_keys(plain: Mapping[str, Any], allowed: Sequence[str], where: str = "") -> None:
-    for key in plain:
-        if key not in allowed:
-            tables = {"shape", "master"} - {key}
-            near = difflib.get_close_matches(key, [*allowed, *tables], n=1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
-            raise _WrongKeyError(
-                key,
-                f"{where}unknown key {key!r}{meant}; allowed are {', '.join(allowed)}; other "
-                "options of sbatch go into directives",
-            )
+def _config(given: _Tables, site: _Tables) -> SlurmConfig:
+    shapes = [
+        _shape(_completed({**given.top, **entry}, site.top), i if len(given.shapes) > 1 else None)
+        for i, entry in enumerate(given.shapes, start=1)
+    ]
+    names = [shape.name for shape in shapes]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two shapes are called {name!r}; each needs its own name")
+    master = {**_shared(site.top), **site.master, **_shared(given.top), **given.master}
+    return SlurmConfig(tuple(shapes), master)
 
 
-def _shape(plain: Mapping[str, Any], number: int | None) -> Shape:
+def _shared(top: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: top[key] for key in _SHARED_KEYS if key in top}
+
+
+def _completed(given: Mapping[str, Any], site: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one kind of job as the user's file describes it, and else the site's."""
+    left_out = set(given)
+    if not given.keys().isdisjoint(_RIVALS):
+        left_out.update(_RIVALS)
+    if "image" not in given and ("image" not in site or "image" in left_out):
+        left_out.update(_OF_IMAGE)
+    return {**{key: site[key] for key in site if key not in left_out}, **given}
+
+
+def _shape(values: dict[str, Any], number: int | None) -> Shape:
     """Return one kind of job; `number` is its position among several."""
-    _check_keys(plain, _KEYS)
-    default_name = "workers" if number is None else f"shape{number}"
     for key, example in (("partition", "gpu"), ("walltime", "04:00:00")):
-        if key not in plain:
-            where = "" if number is None else f"shape {plain.get('name', number)}: "
+        if key not in values:
+            where = "" if number is None else f"shape {values.get('name', number)}: "
             raise ConfigError(f'{where}{key!r} is missing; add it, as in {key} = "{example}"')
-    values = _values(plain)
-    name = values.setdefault("name", default_name)
+    name = values.setdefault("name", "workers" if number is None else f"shape{number}")
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
         raise ConfigError(f"name is {name!r}; allowed are letters, digits, '_', '-' and '.'")
     shape = Shape(**values)

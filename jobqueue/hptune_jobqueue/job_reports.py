@@ -99,10 +99,13 @@ class Output:
         return "(nothing)" if self.text is None else "\n".join(self.text.splitlines()[-15:])
 
     @property
-    def last_line(self) -> str:
-        """The last line that is not blank; empty if there is none."""
-        lines = (self.text or "").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    def said(self) -> str:
+        """What it has written last, as a part of a sentence for the user."""
+        if self.text is None:
+            return f"its output is missing, as where a node does not see {self.file.parent}"
+        if not (text := self.text.strip()):
+            return f"it has written nothing into {self.file}"
+        return f"its last line: {text.splitlines()[-1].strip()}"
 
     @property
     def setup_failures(self) -> list[str]:
@@ -188,11 +191,9 @@ def unjoined_text(job: Job, since: float, grace_seconds: float, output: Output) 
     begin, end = (
         time.strftime("%H:%M", time.localtime(at)) for at in (since, since + grace_seconds)
     )
-    said = output.last_line
     return (
-        f"no worker has joined from job {job.id}, which has run on {job.node} since {begin}. "
-        + (f"Its last line: {said}. " if said else f"It has written nothing into {output.file}. ")
-        + f"It is cancelled at {end} (grace_seconds in the slurm.toml)"
+        f"no worker has joined from job {job.id}, which has run on {job.node} since {begin}; "
+        f"{output.said}. It is cancelled at {end} (grace_seconds in the slurm.toml)"
     )
 
 
@@ -218,13 +219,7 @@ def how_it_ended(record: JobRecord, shape: Shape, output: Output, now: float) ->
         return "is cancelled: Slurm has accepted it, but squeue does not show it"
     words = ending_text(job)
     if record.has_run and not record.was_useful:
-        if output.text is None:
-            return (
-                f"{words} before its worker had joined, and its output is missing: do the nodes "
-                f"see {output.file.parent}?"
-            )
-        if output.last_line:
-            words += f" before its worker had joined. Its last line: {output.last_line}"
+        words += f" before its worker had joined; {output.said}"
     return words
 
 

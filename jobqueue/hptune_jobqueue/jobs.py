@@ -57,7 +57,7 @@ class Jobs:
     All methods may be called from any thread.
 
     Attributes:
-        kinds: The kinds of jobs to choose from; none until it is told which there are.
+        kinds: The kinds of jobs to choose from, which must be there when the jobs are opened.
         left: Which jobs may be left after `close`, and how to cancel them; empty if none is left.
         is_open: Whether there may be jobs that this object keeps.
 

@@ -150,8 +150,9 @@ def test_a_useful_job_clears_its_shape() -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("loading\nmodule load cuda/99\n\n", ". Its last line: module load cuda/99"),
-        (None, ", and its output is missing: do the nodes see /logs?"),
+        ("loading\n module load cuda/99 \n\n", "its last line: module load cuda/99"),
+        ("\n", "it has written nothing into /logs/a-1_0.log"),
+        (None, "its output is missing, as where a node does not see /logs"),
     ],
 )
 def test_a_job_that_ends_before_its_worker_joined_shows_what_it_wrote(
@@ -161,7 +162,7 @@ def test_a_job_that_ends_before_its_worker_joined_shows_what_it_wrote(
     jobs.change["a"] = ran_and_ended("FAILED")
     jobs.written.update({} if written is None else {"a-1_0.log": written})
     jobs.drive(2)
-    assert f"job 1_0 on n1 ended: FAILED before its worker had joined{said}" in jobs.lines
+    assert f"job 1_0 on n1 ended: FAILED before its worker had joined; {said}" in jobs.lines
 
 
 def test_a_setup_line_that_failed_in_a_working_job_is_told_once() -> None:
@@ -189,7 +190,7 @@ def test_a_job_that_runs_without_a_worker_is_told_and_then_cancelled(*, is_usefu
     began, latest = UNJOINED_SECONDS / POLL_SECONDS, 300 / POLL_SECONDS
     assert len(told) == latest - began
     assert re.fullmatch(
-        r"no worker has joined from job 1_1, which has run on n2 since \d\d:\d\d\. Its last line: "
+        r"no worker has joined from job 1_1, which has run on n2 since \d\d:\d\d; its last line: "
         r"waiting for a scheduler: Network is unreachable\. It is cancelled at \d\d:\d\d "
         r"\(grace_seconds in the slurm\.toml\)",
         told[0],

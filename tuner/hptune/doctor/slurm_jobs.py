@@ -138,13 +138,8 @@ def _read(answer: Path) -> list[Finding] | None:
 def _without_answer(job: Job, kind: JobKind) -> tuple[str, str]:
     """Return what is known of a job that wrote no findings, and what to do."""
     on = f" on {job.node}" if job.node else ""
-    found = f"{job.id}{on} {ending_text(job)} without findings"
     output = read_output(kind.log_of(job.id))
-    if output.text is None:
-        return (
-            f"{found}, and its output is missing",
-            f"put studies on a file system that all nodes share: is {output.file.parent} there?",
-        )
-    last = f": {output.last_line}" if output.last_line else ""
     advice = "check that the job's Python has hptune: modules, prologue and python in slurm.toml"
-    return f"{found}{last}", advice
+    if output.text is None:
+        advice = "put studies on a file system that all nodes share"
+    return f"{job.id}{on} {ending_text(job)} without findings; {output.said}", advice
