@@ -116,7 +116,6 @@ def checked_code(asked: Asked, code: Found) -> Asked:
         UsageError: The code's trials cannot be divided, measured or sized as it is asked for.
     """
     settings = asked.settings
-    check_splits(code, settings)
     if code.constants.get("RESOURCES") == OF_EACH_TRIAL:
         if not asked.executor.shares_workers:
             raise UsageError(
@@ -129,6 +128,7 @@ def checked_code(asked: Asked, code: Found) -> Asked:
                 "RESOURCES is a function, which says what each trial holds, but "
                 f"{settings.splitting_option} is auto, which chooses it; leave one of them out"
             )
+    check_splits(code, settings)
     if settings.source.kind is not SourceKind.FILE:
         return asked
     return replace(asked, settings=replace(settings, entry=code.entry))
