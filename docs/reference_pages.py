@@ -19,6 +19,7 @@ from hptune.core.attempt import Usage
 from hptune.core.messages import Event
 from hptune.reporting.results import export
 from hptune.reporting.results.costs import Costs
+from hptune.reporting.results.rows import COLUMNS, FILES, Column, Place
 from hptune.samplers.registry import SAMPLERS
 from hptune.training.context import TrialContext
 
@@ -198,13 +199,18 @@ def searches() -> str:
 
 
 def columns() -> str:
-    """Return the columns of exports, and what is measured of attempts, from the docstrings."""
-    parts = ["", "## Columns of `hptune export`", "", *_described(export.table, "The columns")]
+    """Return the columns of a trial, and what is measured of attempts, from the code."""
+    parts = ["", "## Columns of a trial", "", *map(_column, COLUMNS), ""]
     names = ", ".join(f"`{each}`" for each in export.curves(()).columns)
     parts += ["## Columns of `hptune export --curves`", "", f"{names}: a row for each report.", ""]
     parts += ["## Costs of a trial", "", *_described(Costs, "Attributes")]
     parts += ["## What an attempt used", "", *_described(Usage, "Attributes")]
     return "\n".join(parts)
+
+
+def _column(column: Column) -> str:
+    only = {Place.TABLE: " (in tables)", Place.JSON: " (in JSON)"}.get(column.places & FILES, "")
+    return f"- `{column.name}`{only}: {column.meaning}"
 
 
 def _described(thing: Any, section: str) -> list[str]:

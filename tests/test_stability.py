@@ -13,7 +13,9 @@ from hptune import Study, Tuner
 from hptune.cli import main
 from in_process import InProcess
 
-PAGE = (Path(__file__).parents[1] / "docs" / "stability.md").read_text()
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "stability.md").read_text()
+JSON = (DOCS / "reference" / "json.md").read_text()
 
 
 def names(start: str) -> list[str]:
@@ -43,8 +45,8 @@ def test_the_commands() -> None:
 
 @pytest.fixture(scope="module")
 def keys() -> dict[str, list[str]]:
-    found = re.findall(r"^- `(\w+)`: (`.*)\.$", PAGE, re.MULTILINE)
-    return {command: re.findall(r"`(\w+)`", listed) for command, listed in found}
+    found = re.findall(r"^- `(\w+)`: (.*)\.$", JSON.partition("## A trial")[0], re.MULTILINE)
+    return {thing: re.findall(r"`(\w+)`", listed) for thing, listed in found}
 
 
 def test_the_keys_of_json(cli: InProcess, keys: dict[str, list[str]]) -> None:
@@ -53,7 +55,14 @@ def test_the_keys_of_json(cli: InProcess, keys: dict[str, list[str]]) -> None:
         cli("run", "model.py", "--trials", 2, "--study", "study", "--executor", "joblib").code == 0
     )
     arguments = {"show": ("study", 0), "list": (".",)}
-    for command, kept in keys.items():
-        ended = cli(command, *arguments.get(command, ("study",)), "--json")
-        assert not set(kept) - json.loads(ended.out).keys(), command
-    assert set(keys) == {"status", "best", "trials", "show", "list", "space"}
+    commands = {"status", "best", "trials", "show", "list", "space"}
+    assert set(keys) == {"trial", "attempt", *commands}
+    found = {
+        command: json.loads(cli(command, *arguments.get(command, ("study",)), "--json").out)
+        for command in commands
+    }
+    found["trial"] = found["show"]
+    (found["attempt"],) = found["trial"]["attempts"]
+    found["list"] |= found["list"]["studies"][0]
+    for thing, kept in keys.items():
+        assert not set(kept) - found[thing].keys() - {"best"}, thing

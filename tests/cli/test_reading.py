@@ -23,16 +23,16 @@ from hptune.cli import main
 from hptune.config.objectives import goals_to_json
 from hptune.core.attempt import Outcome
 from hptune.core.goals import Comparison, Constraint, Goals
-from hptune.core.messages import Event, StudyOpened, WorkerJoined
+from hptune.core.messages import Event, StudyClosed, StudyOpened, WorkerJoined
 from hptune.core.resources import Capacity
 from hptune.core.study_config import StudyConfig
-from hptune.core.trial import Direction, Goal, TrialState
+from hptune.core.trial import Direction, Goal, Trial, TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import StudyError
 from hptune.reporting.results.trials import ranked, trials_text
 from hptune.storage.asking import ask
 from hptune.storage.directory import StudyDirectory
-from hptune.storage.ledger import Ledger
+from hptune.storage.ledger import Ledger, LedgerReader
 from hptune.study import Study
 from hptune.text import NOTHING
 from in_process import InProcess
@@ -190,6 +190,28 @@ def test_where_there_are_no_studies_another_folder_may_have_some(cli: InProcess)
     assert "does not exist" in cli("list", "nowhere").err
 
 
+def test_the_best_trials_are_read_again_only_after_further_events(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, read_all = [], LedgerReader.trials
+
+    def counted(reader: LedgerReader) -> list[Trial]:
+        reads.append(reader)
+        return read_all(reader)
+
+    directory = stored(cli.directory / "study", [trial(0, value=0.7), trial(1, value=0.8)])
+    monkeypatch.setattr(LedgerReader, "trials", counted)
+    study = Study(directory)
+    for _ in range(3):
+        assert [study.best_trial, *study.best_trials] == [study.best_trial] * 2
+        assert study.best_hyperparameters == study.best_trial.params
+    assert (len(reads), study.best_trial.number) == (1, 1)
+    better = trial(2, value=0.9)
+    with Ledger.open(directory) as ledger, directory.acquire():
+        ledger.append([WorkerJoined(1.0, "w", "n1", Capacity(cpus=(0,)))], trials=[better])
+    assert (study.best_trial.number, len(reads)) == (2, 2)
+
+
 def test_the_newest_study_is_meant_where_none_is_named(two: InProcess) -> None:
     for command in ("status", "export", "trials"):
         ended = two(command)
@@ -294,6 +316,24 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
         assert state_in(cli("status", "study").out).endswith(measures)
         with pytest.raises(StudyError, match="still measures training steps"):
             ask(directory, UserAction.PAUSE, tool="hptune pause", wait_seconds=0.0)
+
+
+def test_a_status_says_that_the_next_master_still_reads_the_model(cli: InProcess) -> None:
+    """Jobs of the last master may wait for it meanwhile."""
+    directory = typical(cli.directory / "study")
+    opened = StudyOpened(1.0, StudyConfig(trials=10, goals=GOALS, seed=1))
+    joined = WorkerJoined(2.0, "old", "n1", Capacity(cpus=(0,)))
+    with Ledger.open(directory) as ledger:
+        ledger.append([opened, joined])
+        with directory.acquire():
+            reads = "; it still reads the model, so no trial runs"
+            assert state_in(cli("status", "study").out).endswith(reads)
+            ledger.append([StudyClosed(time.time())])  # what workers have done meanwhile is read
+            assert state_in(cli("status", "study").out).endswith(reads)
+            # The time of this event is that of the command, and its workers come later.
+            ledger.append([replace(opened, at=3.0)])
+            waits = "; it has no worker, so no trial runs"
+            assert state_in(cli("status", "study").out).endswith(waits)
 
 
 def test_the_dashboard_waits_for_a_study_that_begins(

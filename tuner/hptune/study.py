@@ -36,7 +36,7 @@ from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory
 from .storage.ledger import FollowedReports, LedgerReader
 from .storage.whose import Use
-from .study_view import ViewReading, judged, settings_of
+from .study_view import MasterJobOf, ViewReading, judged, settings_of
 from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
 from .user_code.code_copy import as_trained
@@ -53,8 +53,8 @@ _Found = TypeVar("_Found")
 class Study(Reports, Exports):
     """A study, read from its directory.
 
-    Each access reads the ledger again, so the results of a running study can be followed. Reading
-    does not disturb its master.
+    An access reads the ledger if it has changed, so the results of a running study can be followed.
+    Reading does not disturb its master.
 
     Example::
 
@@ -75,17 +75,22 @@ class Study(Reports, Exports):
         directory: str | os.PathLike[str] | StudyDirectory,
         *,
         _reader: LedgerReader | None = None,
+        _job_of: MasterJobOf = lambda _: None,
     ) -> None:
         given = directory if isinstance(directory, StudyDirectory) else StudyDirectory(directory)
         self._directory = given
         self._reader = _reader or LedgerReader(self._directory)
+        self._job_of = _job_of
+        self._best_at: tuple[int, tuple[Trial, ...]] = (-1, ())
 
     def read(self, what: Callable[[Study], _Found]) -> _Found:
         """Return what a function reads with the study that it is given, of one state of the study.
 
         A study that runs changes between two reads of it, but not within this call.
         """
-        return self._reader.snapshot(lambda now: what(Study(self._directory, _reader=now)))
+        return self._reader.snapshot(
+            lambda now: what(Study(self._directory, _reader=now, _job_of=self._job_of))
+        )
 
     if not TYPE_CHECKING:  # type checkers know the attributes
 
@@ -174,7 +179,7 @@ class Study(Reports, Exports):
         No other trial is better than one of these in one objective and as good in all others. With
         one objective, the front is the best trial.
         """
-        return list(self._best())
+        return list(self._reader.snapshot(self._best))
 
     @property
     def best_trial(self) -> Trial:
@@ -183,7 +188,9 @@ class Study(Reports, Exports):
         Raises:
             StudyError: No trial is complete.
         """
-        best = self._best()
+        return self._first(self._reader.snapshot(self._best))
+
+    def _first(self, best: Sequence[Trial]) -> Trial:
         if not best:
             raise StudyError(
                 f"no trial of {self._directory} is complete yet; see `hptune status "
@@ -191,9 +198,12 @@ class Study(Reports, Exports):
             )
         return best[0]
 
-    def _best(self) -> tuple[Trial, ...]:
-        trials, attempts = self._reader.snapshot(lambda now: (now.trials(), now.attempts()))
-        return Ranking.of(self.goals, judged(self._directory, self.goals, trials), attempts).best
+    def _best(self, now: LedgerReader) -> tuple[Trial, ...]:
+        """Return the best trials, which are read again only after further events."""
+        if (count := now.event_count()) != self._best_at[0]:
+            known = judged(self._directory, self.goals, now.trials())
+            self._best_at = count, Ranking.of(self.goals, known, now.attempts()).best
+        return self._best_at[1]
 
     @property
     def best_hyperparameters(self) -> ChosenHyperparameters:
@@ -201,8 +211,8 @@ class Study(Reports, Exports):
 
         `build_model(study.best_hyperparameters)` builds the best model, to be trained again.
         """
-        best, space = self.read(lambda now: (now.best_trial, now.space))
-        return ChosenHyperparameters.of(space.to_json(), dict(best.params))
+        best, facts = self._reader.snapshot(lambda now: (self._best(now), now.facts()))
+        return ChosenHyperparameters.of(facts["space"], dict(self._first(best).params))
 
     @property
     def model_path(self) -> Path | None:
@@ -403,7 +413,7 @@ class Study(Reports, Exports):
         return self._reader.snapshot(reading.view)
 
     def _view_reading(self) -> ViewReading:
-        return ViewReading(self._directory, self.goals)
+        return ViewReading(self._directory, self.goals, self._job_of)
 
     @property
     def best_fault(self) -> str:
@@ -414,7 +424,7 @@ class Study(Reports, Exports):
         if self._directory.owner() is not None:
             return ""
         files = StudyFiles(self._directory, self.goals)
-        return next(filter(None, (files.fault(trial.number) for trial in self._best())), "")
+        return next(filter(None, (files.fault(trial.number) for trial in self.best_trials)), "")
 
     def reports(self, number: int | None = None) -> list[ReportedValue]:
         """Return what a trial reported, in all its attempts; for None, what all trials did."""
@@ -431,15 +441,22 @@ _FOLDERS_DEEP = 3
 """How deep `find_studies` looks: below `studies`, and in folders of experiments."""
 
 
-def find_studies(folder: str | os.PathLike[str]) -> list[ListedStudy]:
-    """Return the studies in and below a folder, at most three levels deep, in any order."""
-    return list(map(listed, find_directories(folder)))
+def find_studies(
+    folder: str | os.PathLike[str], job_of: MasterJobOf = lambda _: None
+) -> list[ListedStudy]:
+    """Return the studies in and below a folder, at most three levels deep, in any order.
+
+    Args:
+        folder: The folder.
+        job_of: Asks Slurm for their masters.
+    """
+    return [listed(directory, job_of) for directory in find_directories(folder)]
 
 
-def listed(directory: Path) -> ListedStudy:
-    """Return a study that was found, or why it cannot be read."""
+def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy:
+    """Return a study that was found, or why it cannot be read; arguments as of `find_studies`."""
     try:
-        return ListedStudy(str(directory), Study(directory).view())
+        return ListedStudy(str(directory), Study(directory, _job_of=job_of).view())
     except HptuneError as error:
         return ListedStudy(str(directory), None, error.message)
 

@@ -144,8 +144,9 @@ def test_markdown_has_the_best_trials_and_what_was_asked(tmp_path: Path) -> None
     page = varied(tmp_path / "my|study").report_markdown()
     lines = page.splitlines()
     assert lines[0] == r"# my\|study"
-    assert "| trial | state | accuracy | params | from epoch | configuration |" in lines
-    row = "| 0 | complete | 0.9000 | 500 | 2 | lr=0.01 units=32 act=relu dropout=False depth=2"
+    heads = "| trial | state | accuracy | params | from epoch | time | origin | configuration |"
+    assert heads in lines
+    row = "| 0 | complete | 0.9000 | 500 | 2 | 43s | tpe | lr=0.01 units=32 act=relu dropout=False"
     assert any(line.startswith(row) for line in lines)
     assert "## Best trial in accuracy" in lines, "another may be the best in the others"
     assert "| --trials | 10 |" in lines

@@ -20,9 +20,9 @@ from hptune.reporting.results.export import (
     curves,
     export_csv,
     export_json,
-    seconds_run,
     table,
 )
+from hptune.reporting.results.rows import seconds_run
 from hptune.reporting.results.view import StudyView
 
 NASTY = 'a "quoted", 名前;\r\nsecond\rline\n=1+1'
@@ -73,7 +73,7 @@ def as_json(
 
 
 COLUMNS = (
-    "trial,state,origin,value,step,attempts,seconds,"
+    "trial,state,value,step,seconds,origin,attempts,"
     "core_hours,gpu_hours,wait_seconds,idle_core_hours,"
     "peak_memory_bytes,peak_gpu_memory_bytes,"
     "cpu_share,gpu_share,memory_bytes,why,worker,node,processes,nodes,cause,reason"
@@ -233,7 +233,7 @@ def test_a_compact_table_has_short_cells_and_names_of_their_own() -> None:
     of = trial(0, TrialState.COMPLETE, 0.9, params=params, metrics={"val_accuracy": 0.9, "loss": 1})
     found = compact_table(view([of], [attempt(0, ended_at=1010.0, outcome=Outcome.FINISHED)]))
     assert list(found.columns) == [
-        *("trial", "state", "value", "step", "units", "param.step", "accuracy", "loss", "seconds"),
+        *("trial", "state", "value", "step", "seconds", "units", "param.step", "accuracy", "loss"),
     ]
     (row,) = found.rows
     assert (row["units"], row["param.step"], row["loss"]) == (8, 2, 1)

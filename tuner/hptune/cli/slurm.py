@@ -99,13 +99,13 @@ def usage(directory: Path) -> None:
     where Slurm measures it.
     """
     from ..clusters.slurm_usage import usage_lines
-    from ..reporting.results.costs import costs_of
+    from ..reporting.results.costs import costs_of_study
     from ..storage.directory import StudyDirectory
     from ..study import Study
 
     found = StudyDirectory(directory)
     view = Study(found).view()
-    held = costs_of(view.attempts, now=None if view.master is None else time.time())
+    held = costs_of_study(view, time.time())
     lines = usage_lines(
         found, since=view.created_at, core_hours=held.core_hours, gpu_hours=held.gpu_hours
     )

@@ -43,6 +43,8 @@ class CodeReader:
     Attributes:
         is_sized: Whether the code computes the resources of each configuration (RESOURCES is a
             function). False until the code is read.
+        runs_elsewhere: Whether trials work where their use of the machine is not measured. False
+            until the code is read.
 
     Args:
         asked: What the user asked for.
@@ -51,7 +53,7 @@ class CodeReader:
     """
 
     def __init__(self, asked: Asked, fork_server: ForkServer, cluster: Cluster) -> None:
-        self.is_sized = False
+        self.is_sized = self.runs_elsewhere = False
         self._asked = asked
         self._settings = asked.settings
         self._fork_server = fork_server
@@ -72,6 +74,7 @@ class CodeReader:
             wants_cache=settings.wants_cache,
         )
         found = self._fork_server.probe(order)
+        self.runs_elsewhere = found.runs_elsewhere
         self.is_sized = found.constants.get("RESOURCES") == OF_EACH_TRIAL
         if not self.is_sized and not self._cluster.is_local:
             self._fork_server.suspend()  # a login node need not hold a framework for a week

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 import traceback
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -13,19 +14,14 @@ from ... import text
 from ...errors import HptuneError, StudyError, check_installed, without_passwords
 from ...storage.output_files import write_output
 from ..results import export as files
-from ..results.export import PARAM, Table
+from ..results.export import METRIC, PARAM, Table
+from ..results.rows import Place
 from ..results.view import StudyView
 from .registry import EXPORTS, ExportRow
 from .source import ExportedStudy, Written
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_COMPACT = (
-    *("trial", "state", "value", "step", "seconds"),
-    *("front", "violation", "confirms", "tags", "notes"),
-)
-"""The columns of `compact_table` besides hyperparameters and metrics."""
 
 
 class Exports(ABC):
@@ -78,7 +74,7 @@ class Exports(ABC):
             files.export_csv(self._table(), stream)
         else:
             study = self.exported()
-            files.export_json(study.view, study.reports, stream)
+            files.export_json(study.view, study.reports, stream, now=time.time())
 
     def export_parquet(self, file: Path, *, curves: bool = False) -> None:
         """Write the trials, or the learning curves, as a Parquet file.
@@ -119,7 +115,7 @@ class Exports(ABC):
         return f"{words}. To look at them: {command}" if command else words
 
     def _table(self) -> Table:
-        return files.table(self.exported().view)
+        return files.table(self.exported().view, now=time.time())
 
     def _curves(self) -> Table:
         return files.curves(self.exported().reports)
@@ -131,16 +127,13 @@ def compact_table(view: StudyView) -> Table:
     Hyperparameters and metrics have their own names, unless another column has it. Left out are
     the objective's own metric, which is the value, and what attempts held, cost and ended with.
     """
-    whole = files.table(view)
-    own = {f"metric.{goal.metric}" for goal in view.goals.objectives[:1]}
-    names = {}
-    for column in whole.columns:
-        kind, _, name = column.partition(".")
-        if column in _COMPACT:
-            names[column] = column
-        elif f"{kind}." in (PARAM, "metric.") and column not in own:
-            is_taken = name in names.values() or name in _COMPACT
-            names[column] = column if is_taken else name
+    whole = files.table(view, Place.COMPACT)
+    nested = [name for name in whole.columns if name.startswith((PARAM, METRIC))]
+    names = {name: name for name in whole.columns if name != f"{METRIC}{view.goal.metric}"}
+    for column in nested:
+        _, _, name = column.partition(".")
+        if column in names and name not in names.values():
+            names[column] = name
     rows = [{names[k]: v for k, v in row.items() if k in names} for row in whole.rows]
     return Table([*names.values()], rows)
 

@@ -14,7 +14,7 @@ from ...core.goals import Comparison, Constraint
 from ...core.space.space import SearchSpace
 from ...core.trial import Trial, TrialState
 from ...storage.output_files import check_unnamed
-from ..results.export import by_trial
+from ..results.rows import by_trial
 from ..results.view import StudyView
 
 RESULT = "result/"

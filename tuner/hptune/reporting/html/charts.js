@@ -32,7 +32,9 @@ window.hptuneCharts ??= (() => {
     if (Number.isInteger(value) && Math.abs(value) < 1e7) return String(value);
     const size = Math.abs(value);
     if (size >= 1e4 && size < 1e7) return value.toFixed(0);
-    return String(Number(value.toPrecision(4)));
+    if (!Number.isFinite(value) || (size >= 1e-4 && size < 1e4)) return String(Number(value.toPrecision(4)));
+    const [digits, power] = value.toExponential(3).split("e");  // as Python writes it: 1.983e-05
+    return `${Number(digits)}e${power[0]}${power.slice(1).padStart(2, "0")}`;
   }
 
   function words(value) {

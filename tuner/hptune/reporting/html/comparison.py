@@ -11,7 +11,7 @@ from ...core.attempt import Attempt
 from ...core.budget import Device, hours_of
 from ...core.trial import Goal, TrialState
 from ..results.best import values_text
-from ..results.costs import costs_of
+from ..results.costs import costs_of_study
 from ..results.view import StudyView
 from .panel import Figure, Panel, Table
 from .trials import described, is_drawable
@@ -134,7 +134,7 @@ def _improvements(view: StudyView, goal: Goal) -> list[_Best]:
 
 
 def _hours(view: StudyView, now: float) -> dict[Device, float]:
-    found = costs_of(view.attempts, now=None if view.master is None else now)
+    found = costs_of_study(view, now)
     return {Device.CORE: found.core_hours, Device.GPU: found.gpu_hours}
 
 

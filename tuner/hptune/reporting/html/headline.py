@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ... import text
 from ..results.best import values_text
-from ..results.costs import costs_of
-from ..results.summary import retried_text
+from ..results.costs import costs_of_study
+from ..results.summary import LEAST_IDLE, retried_text
 from ..results.time_left import left_of
 from ..results.view import StudyView
 
@@ -84,10 +84,9 @@ def _states(view: StudyView) -> _Tile:
 
 
 def _costs(view: StudyView, now: float) -> _Tile:
-    cost = costs_of(view.attempts, now=None if view.master is None else now)
+    cost = costs_of_study(view, now)
     cores = f"{text.amount(cost.core_hours)} core h"
-    idle = cost.idle_core_hours / cost.core_hours if cost.core_hours else 0.0
-    words = [f"{idle:.0%} idle" if idle >= 0.01 else ""]
+    words = [f"{cost.idle_share:.0%} idle" if cost.idle_share >= LEAST_IDLE else ""]
     words.append(f"retried: {html.escape(retried_text(view))}" if view.retried else "")
     if not cost.gpu_hours:
         return _Tile("device hours", cores, words)

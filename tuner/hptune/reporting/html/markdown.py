@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ... import text
-from ..results.trials import order_text, ranked, trial_cells, trial_columns
+from ..results.trials import order_text, ranked
 from .panel import Panel, Section, Table
 from .report import Setup, head_lines, sections, winner
-from .run_figures import OUTPUT
-from .trials import StudyTrials, described
+from .run_figures import OUTPUT, configurations
+from .trials import StudyTrials
 
 _BEST = 10
 _SECTIONS = (
@@ -24,7 +24,7 @@ def report_markdown(trials: StudyTrials, setup: Setup, *, now: float) -> str:
     title = text.clean(view.directory.rstrip("/").rpartition("/")[2])
     known = {section.name: section for section in sections(trials, setup, now)}
     known["best"] = Section("best", known["best"].title, lambda: winner(trials))
-    known["best-trials"] = Section("best-trials", "Best trials", lambda: _best(trials))
+    known["best-trials"] = Section("best-trials", "Best trials", lambda: _best(trials, now))
     if not trials.has_order:
         del known["importance"]
     panels = [(each.title, each.make()) for name in _SECTIONS if (each := known.get(name))]
@@ -44,17 +44,15 @@ def page(title: str, head: Sequence[str], panels: Iterable[tuple[str, Panel | No
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _best(trials: StudyTrials) -> Panel | None:
+def _best(trials: StudyTrials, now: float) -> Panel | None:
     """Return the table of the best trials; None if none has a value."""
     view = trials.view
     known = [trial for trial in ranked(view) if trial.values][:_BEST]
     if not known:
         return None
-    rows = [(*trial_cells(view, trial), described(trial)) for trial in known]
-    columns = (*trial_columns(view), "configuration")
     words = [f"The best {len(known)} of {text.plural(len(view.trials), 'trial')}."]
     words.append(order_text(view, known))
-    return Panel(" ".join(filter(None, words)), tables=[Table(columns, rows)])
+    return Panel(" ".join(filter(None, words)), tables=[configurations(view, known, now=now)])
 
 
 def _table(table: Table) -> str:

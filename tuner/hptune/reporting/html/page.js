@@ -9,7 +9,7 @@ const hptunePage = (() => {
   const given = by("data").textContent;
   let study = given ? studyOf(JSON.parse(given)) : { trials: [], byNumber: new Map(), space: [], metrics: [], direction: {}, order: { all: [], complete: [] } };
   let chosen = null;
-  const table = { compared: new Set(), sort: "trial", isDown: false };
+  const table = { compared: new Set(), sort: "", isDown: false };
   const hooks = { metric: () => {}, trial: () => {} };  // what the live page adds
 
   // --- figures ---------------------------------------------------------------------------------------
@@ -207,9 +207,9 @@ const hptunePage = (() => {
     const goals = Object.keys(study.direction), is = of.n === study.best && goals.length < 2 ? ", the best" : study.front.includes(of.n) ? ", on the Pareto front" : "";
     const facts = [
       ...goals.map(each => [each, shown(of.v[each])]),
-      [`from ${study.step}`, shown(of.step)], ["time", duration(of.sec) || "–"], ["proposed by", of.o],
-      ["trains again", of.of === undefined ? null : element("a", { href: `#trial-${of.of}` }, `trial ${of.of}`)],
-      ["tags", of.tags?.join(" ")], ["notes", of.notes?.join("; ")], ["reason", of.why], ["model", of.model ? modelLink(of.model) : null],
+      [`from ${study.step}`, shown(of.step)], ["time", duration(of.seconds) || "–"], ["proposed by", of.origin],
+      ["trains again", of.confirms === undefined ? null : element("a", { href: `#trial-${of.confirms}` }, `trial ${of.confirms}`)],
+      ["tags", of.tags], ["notes", of.notes], ["reason", of.reason], ["model", of.model ? modelLink(of.model) : null],
     ].filter(([, value]) => value !== null && value !== undefined && value !== "");
     const params = Object.entries(of.p).map(([name, value]) => {
       const known = study.space.find(each => each.name === name);

@@ -15,9 +15,8 @@ from ...core.attempt import Attempt, Halt, Outcome
 from ...core.resources import size
 from ...core.space.space import FloatParameter, IntParameter, Parameter, Scale
 from ...core.trial import Trial, TrialState
-from ..results.best import finite
-from ..results.export import by_trial, seconds_run
-from ..results.trials import ending_text, latest_report
+from ..results.rows import Column, Place, Row, columns, plain, rows
+from ..results.trials import ending_text
 from ..results.view import INTERRUPTED, StudyView
 from .trials import Curve, StudyTrials, is_drawable
 
@@ -26,6 +25,9 @@ _DIGITS = 6
 _MOST_VALUES = 50
 """Values of a hyperparameter that are listed; a range of more is one of numbers."""
 _DETAIL_CHARACTERS = 4000
+
+_SHORT = {"trial": "n", "state": "s", "value": "v", "params": "p"}
+"""Names of columns whose cells the scripts use in many places."""
 
 _ENDS = {Outcome.LOST: "lost, retried"}
 """How an attempt ended, in words, where that is not the name of the outcome."""
@@ -49,6 +51,15 @@ def facts_of(trials: StudyTrials, *, now: float, run_one: str = "") -> dict[str,
         ),
         "direction": {goal.metric: str(goal.direction) for goal in goals},
         "step": text.step_word(view.epochs),
+        "columns": [
+            {
+                "name": _SHORT.get(each.name, each.name),
+                "title": each.heading(view),
+                "isFirst": Place.TRIALS in each.places,
+                "isRare": each.is_rare,
+            }
+            for each in columns(Place.PAGE)
+        ],
         "best": None if view.best is None else view.best.number,
         "front": [trial.number for trial in view.front],
         "order": trials.order,
@@ -110,58 +121,47 @@ class TrialRows:
     def of(self, trials: StudyTrials) -> dict[int, dict[str, Any]]:
         """Return the rows of all trials."""
         view = trials.view
-        attempts_of = by_trial(view.attempts)
         noted = {note.trial for note in view.notes}
-        for trial in sorted(view.trials, key=lambda trial: trial.number):
-            number = trial.number
-            attempts = attempts_of.get(number, [])
-            report, model = latest_report(view, trial), view.models.get(number)
+        listed = [each for each in columns(Place.PAGE) if each.name not in _SHORT]
+        for row in rows(view):
+            number = row.trial.number
+            model = view.models.get(number)
             notes = (view.tags_of(number), view.texts_on(number)) if number in noted else None
-            mark = (trial, attempts, report, model, view.state_of(trial), notes)
+            mark = (row.trial, row.attempts, row.report, model, view.state_of(row.trial), notes)
             if (known := self._known.get(number)) is None or known[0] != mark:
-                row = _row(trials, trial, attempts)
-                self._known[number] = (mark, row)
+                self._known[number] = (mark, _row(trials, row, listed))
         return {number: row for number, (_, row) in self._known.items()}
 
 
-def _row(trials: StudyTrials, trial: Trial, attempts: Sequence[Attempt]) -> dict[str, Any]:
-    view = trials.view
-    report = latest_report(view, trial)
-    goals = [goal.metric for goal in view.goals.objectives]
-    values = {**trial.metrics, **dict(zip(goals, trial.values, strict=False))}
-    step = trial.step
-    if report is not None:
-        values, step = dict(report.metrics), report.step
-    row = {
+def _row(trials: StudyTrials, row: Row, listed: Sequence[Column]) -> dict[str, Any]:
+    view, trial = trials.view, row.trial
+    found = {
         "n": trial.number,
         "s": view.state_of(trial),
-        "v": {name: _shown(value) for name, value in values.items()},
-        "p": {
-            name: finite(each) if isinstance(each, float) else each
-            for name, each in trial.params.items()
-        },
-        "o": trial.origin,
-        "a": [_attempt(view, attempt) for attempt in attempts],
-        "step": step,
-        "sec": seconds_run(attempts),
-        "x": finite(trial.violation),
-        "of": trial.confirms,
-        "why": _why(trials, trial, attempts),
+        "v": {name: _shown(value) for name, value in row.metrics.items()},
+        "p": plain(trial.params),
+        **{each.name: _cell(each.value(row)) for each in listed},
+        "reason": _why(trials, row),
+        "a": [_attempt(view, attempt) for attempt in row.attempts],
         "detail": trial.detail.strip()[-_DETAIL_CHARACTERS:],
-        "tags": list(map(text.clean, view.tags_of(trial.number))),
-        "notes": list(map(text.clean, view.texts_on(trial.number))),
         "model": view.models.get(trial.number),
         "c": curve_json(trials.curves.get(trial.number, {})),
     }
     # A page of a thousand trials is much smaller without what is not there.
-    return {name: each for name, each in row.items() if each or name in ("n", "v", "p")}
+    absent: tuple[object, ...] = (None, "", [], {})
+    return {k: each for k, each in found.items() if each not in absent or k in ("v", "p")}
 
 
-def _why(trials: StudyTrials, trial: Trial, attempts: Sequence[Attempt]) -> str:
+def _cell(value: object) -> object:
+    return text.clean(value) if isinstance(value, str) else plain(value)
+
+
+def _why(trials: StudyTrials, row: Row) -> str:
     """Return why a trial failed or was stopped early; empty if neither."""
+    trial = row.trial
     if trial.reason or trial.state is not TrialState.PRUNED:
         return text.clean(trial.reason)
-    last = text.clean(attempts[-1].reason) if attempts else ""
+    last = text.clean(row.attempts[-1].reason) if row.attempts else ""
     is_usual = last in ("", Halt.PRUNE.reason)  # else a user stopped it
     return trials.why_stopped.get(trial.number, last) if is_usual else last
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from ... import text
 from ...core.attempt import Attempt
 from ...core.trial import Trial, TrialState
-from ..results.costs import costs_of
+from ..results.costs import costs_of, costs_of_study
+from ..results.rows import rows
 from ..results.summary import retried_text, running_rows
-from ..results.trials import trial_cells, trial_columns
+from ..results.trials import trials_table
 from ..results.view import StudyView
 from .panel import Figure, Panel, Table
 from .trials import StudyTrials, described
@@ -34,17 +35,23 @@ def running(trials: StudyTrials, *, now: float) -> Panel | None:
         return None
     words, tables = [], []
     if view.open_attempts:
-        columns, *rows = running_rows(view, now)
+        columns, *found = running_rows(view, now)
         workers = len({attempt.placement.worker for attempt in view.open_attempts})
-        words.append(f"{text.plural(len(rows), 'trial')} on {text.plural(workers, 'worker')}")
-        tables.append(Table(columns, [[text.clean(each) for each in row] for row in rows]))
+        words.append(f"{text.plural(len(found), 'trial')} on {text.plural(workers, 'worker')}")
+        tables.append(Table(columns, [[text.clean(each) for each in row] for row in found]))
     if waiting:
         shown = waiting[-_WAITING_SHOWN:]
         few = f" (the last {len(shown)} are shown)" if len(shown) < len(waiting) else ""
         words.append(", ".join(_waiting_text(view, waiting)) + few)
-        cells = [(*trial_cells(view, each), described(each)) for each in shown]
-        tables.append(Table((*trial_columns(view), "configuration"), cells))
+        tables.append(configurations(view, shown, now=now))
     return Panel(f"{'; '.join(words)}.", tables=tables, is_folded=False)
+
+
+def configurations(view: StudyView, shown: Sequence[Trial], *, now: float) -> Table:
+    """Return the columns of `hptune trials`, and each trial's configuration."""
+    columns, *cells = trials_table(view, rows(view, shown, now=now))
+    named = [(*row, described(each)) for row, each in zip(cells, shown, strict=True)]
+    return Table((*columns, "configuration"), named)
 
 
 def _waiting_text(view: StudyView, waiting: Sequence[Trial]) -> list[str]:
@@ -128,12 +135,11 @@ def _by_worker(ran: Sequence[Attempt], *, now: float) -> Table:
 def costs(trials: StudyTrials, *, now: float) -> Panel:
     """Return what the study cost."""
     view = trials.view
-    found = costs_of(view.attempts, now=now if view.master is not None else None)
-    share = found.idle_core_hours / found.core_hours if found.core_hours else 0.0
+    found = costs_of_study(view, now)
     rows = [
         ("time of the study", text.duration(view.seconds(now))),
         ("core hours", text.amount(found.core_hours)),
-        ("of these idle", f"{text.amount(found.idle_core_hours)} ({share:.0%})"),
+        ("of these idle", f"{text.amount(found.idle_core_hours)} ({found.idle_share:.0%})"),
         ("GPU hours", text.amount(found.gpu_hours)),
         ("waiting for devices", text.duration(found.wait_seconds)),
         ("attempts", str(len(view.attempts))),

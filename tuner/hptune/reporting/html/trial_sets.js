@@ -57,7 +57,7 @@ window.hptuneTrials ??= (() => {
   }
 
   function isInfeasible(trial) {
-    return trial.s === "complete" && trial.x > 0;
+    return trial.s === "complete" && trial.violation > 0;
   }
 
   function shapeOf(trial) {

@@ -2,7 +2,7 @@
 // The table of trials: filter, sort, columns, side by side, and what is shown as a file.
 const hptuneTable = (() => {
   const { SERIES, element, number, words, download } = hptuneCharts;
-  const { isBrushed, isShown } = hptuneTrials;
+  const { isBrushed, isInfeasible, isShown } = hptuneTrials;
   const FIRST_ROWS = 25, MORE_ROWS = 200, FIRST_PARAMETERS = 8;
 
   function duration(seconds) {
@@ -20,29 +20,23 @@ const hptuneTable = (() => {
 
   // What a table can show of a trial; `get` is what it is sorted by.
   function columnsOf(study) {
-    const taken = new Set(["trial", "state", study.step, "time", "attempts", "origin", "where", "tags", "notes", "reason", ...study.metrics]);
-    return [
-      { key: "trial", get: each => each.n },
-      { key: "state", get: each => each.s },
-      ...study.metrics.map(name => ({ key: name, get: each => each.v[name] })),
-      { key: study.step, label: `from ${study.step}`, get: each => each.step },
-      { key: "time", get: each => each.sec, text: each => duration(each.sec) },
-      ...study.space.map(({ name, label }) => ({ key: taken.has(label) ? `${label} (hyperparameter)` : label, get: each => each.p[name], text: each => name in each.p ? words(each.p[name]) : "–" })),
-      { key: "attempts", get: each => (each.a || []).length },
-      { key: "origin", get: each => each.o },
-      { key: "where", get: each => each.a?.at(-1)?.at },
-      { key: "tags", get: each => each.tags?.join(" ") },
-      { key: "notes", get: each => each.notes?.join("; ") },
-      { key: "reason", get: each => each.why },
-    ];
+    const taken = new Set([...study.columns.map(each => each.title), study.step, ...study.metrics]);
+    const goals = Object.keys(study.direction), order = study.order.all.slice(0, FIRST_PARAMETERS);
+    const several = {
+      v: study.metrics.map(name => ({ key: name, isFirst: goals.includes(name), get: each => each.v[name] })),
+      p: study.space.map(({ name, label }) => ({ key: taken.has(label) ? `${label} (hyperparameter)` : label, isFirst: order.includes(name), get: each => each.p[name], text: each => name in each.p ? words(each.p[name]) : "–" })),
+    };
+    const known = study.columns.filter(each => !each.isRare || study.trials.some(one => one[each.name]));
+    return known.flatMap(({ name, title, isFirst }) => several[name] || [{
+      key: name === "step" ? study.step : title, label: title, isFirst, get: each => each[name],
+      text: name.endsWith("seconds") ? each => duration(each[name]) || "–" : null,
+    }]);
   }
 
   function firstColumns(study) {
-    const goals = Object.keys(study.direction), order = study.order.all.slice(0, FIRST_PARAMETERS);
-    const labels = study.space.filter(each => order.includes(each.name)).map(each => each.label);
     const reason = study.trials.some(each => each.s === "failed") ? ["reason"] : [];
     const written = ["tags", "notes"].filter(name => study.trials.some(each => each[name]));
-    return new Set(["trial", "state", ...goals, study.step, "time", ...labels, ...labels.map(each => `${each} (hyperparameter)`), ...written, ...reason]);
+    return new Set([...columnsOf(study).filter(each => each.isFirst).map(each => each.key), ...written, ...reason]);
   }
 
   // A filter: words and comparisons, all of which must hold. Returns a test, and what it does not know.
@@ -56,7 +50,7 @@ const hptuneTable = (() => {
       const [, name, sign, given] = (part.match(/^((?:"[^"]*"|[^<>=!"])+)(<=|>=|!=|<|>|=)(.+)$/) || []).map(bare);
       if (!name) {
         const word = bare(part).toLowerCase();
-        const has = each => [each.s, each.o, String(each.n), ...each.tags || [], ...Object.values(each.p).map(words)].some(one => String(one).toLowerCase() === word) || (each.why || "").toLowerCase().includes(word);
+        const has = each => [each.s, each.origin, String(each.n), ...(each.tags || "").split(" "), ...Object.values(each.p).map(words)].some(one => String(one).toLowerCase() === word) || (each.reason || "").toLowerCase().includes(word);
         if (study.trials.some(has)) tests.push(has);
         else unknown.push(part);
         continue;
@@ -88,6 +82,7 @@ const hptuneTable = (() => {
       if (isLeft || isRight) return isLeft - isRight;
       const isApart = isMetric && (one.s === "complete") !== (other.s === "complete");
       if (isApart) return one.s === "complete" ? -1 : 1;  // others have trained less
+      if (isMetric && isInfeasible(one) !== isInfeasible(other)) return isInfeasible(one) ? 1 : -1;
       const order = typeof left === "number" && typeof right === "number" ? left - right : String(left).localeCompare(String(right));
       return order * side || one.n - other.n;
     });
@@ -97,6 +92,7 @@ const hptuneTable = (() => {
 
   function draw(place, study, chosen, table, changed) {
     table.columns ||= firstColumns(study);
+    if (!table.sort) Object.assign(table, { sort: study.metric, isDown: study.direction[study.metric] === "max" });  // the best first
     const columns = columnsOf(study).filter(each => table.columns.has(each.key));
     const rows = rowsOf(study, chosen, table), most = table.most || FIRST_ROWS;
     const focused = document.activeElement?.dataset?.key;

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from ... import text
 from ...core.ranking import Confirmation
 from ...core.trial import Trial
 from ..table import aligned
+from .rows import row_of
 from .view import StudyView
 
 
@@ -74,25 +73,21 @@ def _front_lines(view: StudyView) -> list[str]:
 def best_json(view: StudyView) -> dict[str, object]:
     """Return the output of `hptune best --json`; `best` is null if no trial is complete.
 
-    With several objectives, `front` has all the best trials, and `best` is the first of them.
+    `trials` has all the best trials, which are several with several objectives.
     """
-    found: dict[str, object] = {
+    best = [row_of(view, trial).to_json() for trial in view.front]
+    return {
         "study": view.directory,
         **goals_json(view),
-        "best": None if view.best is None else trial_json(view, view.best),
+        "best": best[0] if best else None,
+        "trials": best,
         "model": view.model or None,
         "trained_on": view.carrier or None,
     }
-    if len(view.goals.objectives) > 1:
-        found["front"] = [
-            {**trial_json(view, trial), "model": view.models.get(trial.number)}
-            for trial in view.front
-        ]
-    return found
 
 
 def goals_json(view: StudyView) -> dict[str, object]:
-    """Return the first objective, all if there are several, and the constraints as plain data."""
+    """Return what is optimised: objectives and constraints, and the best trials of several."""
     found: dict[str, object] = {
         "metric": view.goal.metric,
         "direction": str(view.goal.direction),
@@ -102,6 +97,7 @@ def goals_json(view: StudyView) -> dict[str, object]:
             {"metric": goal.metric, "direction": str(goal.direction)}
             for goal in view.goals.objectives
         ]
+        found["front"] = [trial.number for trial in view.front]
     if view.goals.constraints:
         found["constraints"] = [str(constraint) for constraint in view.goals.constraints]
     return found
@@ -163,36 +159,3 @@ def model_lines(view: StudyView) -> list[str]:
         if view.model_loader == "keras":  # known at the end of a run
             lines.append(f"or     import keras; keras.saving.load_model({view.model!r})")
     return lines
-
-
-def trial_json(view: StudyView, trial: Trial) -> dict[str, object]:
-    """Return a trial as plain data."""
-    found: dict[str, object] = {"trial": trial.number, **result_json(view, trial)}
-    if (confirmation := view.confirmation(trial)) is not None:
-        found["confirmed"] = {
-            "trial": confirmation.trials[0].number,
-            "repeats": [each.number for each in confirmation.trials[1:]],
-            "failed": confirmation.failed,
-            "means": list(confirmation.mean.values),
-            "standard_deviations": list(confirmation.deviations),
-        }
-    return found
-
-
-def result_json(view: StudyView, trial: Trial) -> dict[str, object]:
-    """Return what was tried in a trial and what came of it, as plain data that keeps its types."""
-    params = {k: finite(v) if isinstance(v, float) else v for k, v in trial.params.items()}
-    violation = {"violation": finite(trial.violation)} if view.goals.constraints else {}
-    return {
-        "value": finite(trial.value),
-        "step": trial.step,
-        "params": params,
-        "metrics": {name: finite(value) for name, value in trial.metrics.items()},
-        "origin": trial.origin,
-        **violation,
-    }
-
-
-def finite(value: float | None) -> float | None:
-    """Return a number for strict JSON: NaN and the infinities become None."""
-    return value if value is not None and math.isfinite(value) else None

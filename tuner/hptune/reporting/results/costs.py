@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from ...core.attempt import Attempt
 from ...core.budget import Device, held_seconds, hours_of
+from .view import StudyView
 
 _HOUR = 3600.0
 
@@ -30,13 +31,14 @@ class Costs:
     wait_seconds: float = 0.0
     idle_core_hours: float = 0.0
 
+    @property
+    def idle_share(self) -> float:
+        """The part of the core hours in which the cores did not compute."""
+        return self.idle_core_hours / self.core_hours if self.core_hours else 0.0
+
     def to_json(self) -> dict[str, float]:
         """Return the fields as plain values."""
         return asdict(self)
-
-
-NAMES = tuple(Costs().to_json())
-"""The names of the costs, in the order of the columns."""
 
 
 def costs_of(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:
@@ -55,6 +57,11 @@ def costs_of(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:
         wait_seconds=sum((_waited(each, until) for each in counted), start=0.0),
         idle_core_hours=sum(_idle_seconds(each, until) for each in counted) / _HOUR,
     )
+
+
+def costs_of_study(view: StudyView, now: float) -> Costs:
+    """Return the costs of a study's attempts; without a master, of those whose end is known."""
+    return costs_of(view.attempts, now=None if view.master is None else now)
 
 
 def trials_that_shared(attempts: Iterable[Attempt]) -> set[int]:

@@ -14,16 +14,16 @@ from ...core.attempt import Attempt
 from ...core.messages import Finish, FinishReason
 from ...core.trial import TrialState
 from ..table import aligned, fields, indented, table
-from .best import best_line, finite, goals_json, model_lines, trial_json
-from .costs import Costs, costs_of, trials_that_shared
-from .export import ranks_json
+from .best import best_line, goals_json, model_lines
+from .costs import costs_of_study, trials_that_shared
 from .notes import note_lines, notes_json
 from .remarks import remarks_on
+from .rows import attempt_json, plain, row_of
 from .view import FailureGroup, StudyState, StudyView
 
 _FAILURES_IN_STATUS = 5
 _FAILURES_IN_THE_END = 3
-_LEAST_IDLE = 0.01
+LEAST_IDLE = 0.01
 """Share of idle core time from which on it is shown."""
 
 
@@ -69,11 +69,11 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
 
 def cost_text(view: StudyView, now: float) -> str:
     """Return the time and the device hours that the study has used, in words; empty for none."""
-    cost = _cost(view, now)
+    cost = costs_of_study(view, now)
     words = [text.duration(seconds)] if (seconds := view.seconds(now)) >= 1.0 else []
     if cost.core_hours:
-        idle = cost.idle_core_hours / cost.core_hours
-        idle_text = f" ({idle:.0%} idle)" if idle >= _LEAST_IDLE else ""
+        idle = cost.idle_share
+        idle_text = f" ({idle:.0%} idle)" if idle >= LEAST_IDLE else ""
         words.append(f"{text.amount(cost.core_hours)} core hours{idle_text}")
     if cost.gpu_hours:
         words.append(f"{text.amount(cost.gpu_hours)} GPU hours")
@@ -110,11 +110,6 @@ def _progress(view: StudyView) -> str:
     return view.progress.replace(" trials", "", 1).replace(" trial", "", 1)
 
 
-def _cost(view: StudyView, now: float) -> Costs:
-    # Without a master the ends of the last attempts are unknown.
-    return costs_of(view.attempts, now=None if view.master is None else now)
-
-
 def status_json(view: StudyView, *, now: float) -> dict[str, object]:
     """Return the output of `hptune status --json`."""
     master, last = view.master, view.last_finish
@@ -144,13 +139,12 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         else {"host": master.host, "pid": master.pid, "since": master.since or None},
         "workers": view.workers,
         "paused_by": view.paused_by or None,
-        "best": None if view.best is None else trial_json(view, view.best),
+        "best": None if view.best is None else row_of(view, view.best).to_json(),
         "model": view.model or None,
-        **({"front": [t.number for t in view.front]} if len(view.goals.objectives) > 1 else {}),
         **notes_json(view),
-        **_cost(view, now).to_json(),
+        **costs_of_study(view, now).to_json(),
         "packed": _packed(view) or None,
-        "running": [_attempt_json(view, attempt, now) for attempt in running],
+        "running": [_running_json(view, attempt, now) for attempt in running],
         "failures": [{"reason": group.reason, "trials": group.numbers} for group in view.failures],
     }
 
@@ -334,6 +328,8 @@ def state_text(view: StudyView, now: float) -> str:
         words += f" for {ago}, since {text.moment(master.since)}"
     if view.is_measuring:
         return f"{words}; it measures training steps, to choose the devices of each trial"
+    if view.is_beginning:
+        return f"{words}; it still reads the model, so no trial runs"
     if view.paused_by:
         by = text.clean(view.paused_by)
         return f"{words}; paused by {by}: no trial starts until hptune resume {_directory(view)}"
@@ -396,21 +392,12 @@ def running_rows(view: StudyView, now: float) -> list[Sequence[str]]:
     return rows
 
 
-def _attempt_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, object]:
+def _running_json(view: StudyView, attempt: Attempt, now: float) -> dict[str, object]:
     report = view.latest.get(attempt.id)
     return {
-        "trial": attempt.id.trial,
-        "attempt": attempt.id.number,
-        "node": attempt.node,
-        "worker": attempt.placement.worker,
-        "cpus": sum(len(rank.cpus) for rank in attempt.placement.ranks),
-        "cpu_share": attempt.placement.cpu_share,
-        "gpus": [gpu for rank in attempt.placement.ranks for gpu in rank.gpus],
-        "gpu_share": attempt.placement.gpu_share if attempt.placement.gpus else None,
-        "ranks": ranks_json(attempt),
-        "seconds": attempt.seconds(now),
+        **attempt_json(attempt, now=now),
         "step": None if report is None else report.step,
-        "value": None if report is None else finite(report.metrics.get(view.goal.metric)),
+        "value": None if report is None else plain(report.metrics.get(view.goal.metric)),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
 
@@ -11,18 +11,17 @@ from ... import text
 from ...core.attempt import (
     NON_FINITE_REMEDY,
     Attempt,
-    AttemptId,
     Cause,
-    Report,
     ReportedValue,
 )
 from ...core.resources import size
 from ...core.trial import Trial, TrialState
 from ..table import aligned, fields, table
-from .best import goals_json, trial_json
-from .export import by_trial, seconds_run, trial_tree
-from .notes import note_lines, note_words, notes_json
-from .view import INTERRUPTED, TO_CONTINUE, StudyView
+from .best import goals_json
+from .export import reports_json
+from .notes import note_lines, note_words
+from .rows import SECONDS, VALUE, Column, Place, Row, columns, row_of, rows, seconds_run
+from .view import INTERRUPTED, StudyView
 
 STATES = ("complete", "pruned", "failed", "running", "paused", INTERRUPTED, "waiting")
 """The words for the states of trials, see `StudyView.state_of`."""
@@ -42,7 +41,7 @@ def ranked(view: StudyView, *, states: Collection[str] = ()) -> list[Trial]:
     front = {trial.number: place for place, trial in enumerate(view.front)}
 
     def key(trial: Trial) -> tuple[float, ...]:
-        value = _value(view, trial)
+        value = Row(view, trial).value
         has_value = value is not None and not math.isnan(value)
         return (
             front.get(trial.number, len(front)),
@@ -63,12 +62,8 @@ def trials_text(
     """Return the output of `hptune trials`."""
     if not trials:
         return f"no such trials: {view.counts_text()}"
-    attempts_of = by_trial(view.attempts)
-    rows = [(*trial_columns(view), "time", "origin")]
-    for trial in trials:
-        seconds = _seconds(view, attempts_of.get(trial.number, []), now)
-        rows.append((*trial_cells(view, trial), text.duration(seconds), trial.origin))
-    lines = _with_params(view, trials, rows, width)
+    cells = trials_table(view, rows(view, trials, now=now))
+    lines = _with_params(view, trials, cells, width)
     if words := [each for each in (_repeats_text(view, trials), order_text(view, trials)) if each]:
         lines += ["", *words]
     return "\n".join(lines)
@@ -98,7 +93,7 @@ def order_text(view: StudyView, trials: Sequence[Trial], *, when: str = "") -> s
     """
     sign, values = view.goal.direction.sign, dict[bool, list[float]]()
     for trial in trials:
-        value = _value(view, trial)
+        value = Row(view, trial).value
         if value is not None and not math.isnan(value):
             values.setdefault(trial.state is TrialState.COMPLETE, []).append(sign * value)
     complete, others = values.get(True, []), values.get(False, [])
@@ -110,24 +105,21 @@ def order_text(view: StudyView, trials: Sequence[Trial], *, when: str = "") -> s
     )
 
 
-def trial_columns(view: StudyView) -> tuple[str, ...]:
-    """Return the headings of `trial_cells`."""
-    metrics = (text.clean(goal.metric) for goal in view.goals.objectives)
-    return ("trial", "state", *metrics, f"from {text.step_word(view.epochs)}")
-
-
-def trial_cells(view: StudyView, trial: Trial) -> tuple[str, ...]:
-    """Return a trial's number, state, objectives and step as texts; so far if it goes on."""
+def trials_table(view: StudyView, of: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return the headings of the columns of `hptune trials`, and the cells of each row."""
     metrics = [goal.metric for goal in view.goals.objectives]
-    values, step = [*trial.values, *[None] * len(metrics)], trial.step  # stopped: the first only
-    if (report := latest_report(view, trial)) is not None:
-        values, step = [report.metrics.get(metric) for metric in metrics], report.step
-    return (
-        str(trial.number),
-        view.state_of(trial),
-        *map(text.measured, values[: len(metrics)]),
-        text.NOTHING if step is None else str(step),
-    )
+
+    def line(values: Iterable[str], other: Callable[[Column], str]) -> tuple[str, ...]:
+        found: list[str] = []
+        for column in columns(Place.TRIALS):
+            found += values if column.name == "value" else [other(column)]
+        return tuple(found)
+
+    heads = line(map(text.clean, metrics), lambda column: column.heading(view))
+    return [
+        heads,
+        *(line(map(text.measured, map(row.metrics.get, metrics)), row.text) for row in of),
+    ]
 
 
 def _with_params(
@@ -171,22 +163,8 @@ def _is_number(value: object) -> bool:
 
 def trials_json(view: StudyView, trials: Sequence[Trial], *, now: float) -> dict[str, object]:
     """Return the output of `hptune trials --json`."""
-    attempts_of = by_trial(view.attempts)
-    return {
-        "study": view.directory,
-        **goals_json(view),
-        "trials": [
-            {
-                **trial_json(view, trial),
-                "state": str(view.trial_state(trial)),
-                "attempts": trial.attempts,
-                "seconds": _seconds(view, attempts_of.get(trial.number, []), now),
-                "reason": trial.reason,
-                **notes_json(view, trial.number),
-            }
-            for trial in trials
-        ],
-    }
+    found = [row.to_json() for row in rows(view, trials, now=now)]
+    return {"study": view.directory, **goals_json(view), "trials": found}
 
 
 def trial_text(
@@ -210,15 +188,14 @@ def trial_text(
         width: Of the terminal, in characters; None for no limit.
         why_stopped: How it compared with others where it was stopped early; empty if unknown.
     """
-    attempts = by_trial(view.attempts).get(trial.number, [])
-    is_best = any(trial.number == each.number for each in view.front)
+    row = row_of(view, trial, now=now)
+    attempts = row.attempts
     rank = "the best" if len(view.goals.objectives) == 1 else "on the Pareto front"
-    state = view.state_of(trial) + (f", {rank} of {view.progress}" if is_best else "")
-    report, value = latest_report(view, trial), ""
-    if report is not None:
-        latest = text.measured(report.metrics.get(view.goal.metric))
-        steps = text.steps_of(report.step, trial.params, view.epochs)
-        value = f"{latest}  {view.goal}, at {text.step_word(view.epochs)} {steps}, so far"
+    state = view.state_of(trial) + (f", {rank} of {view.progress}" if row.is_on_front else "")
+    value = ""
+    if row.report is not None:
+        steps = text.steps_of(row.report.step, trial.params, view.epochs)
+        value = f"{row.text(VALUE)}  {view.goal}, at {text.step_word(view.epochs)} {steps}, so far"
     elif trial.values:
         values = ", ".join(map(text.measured, trial.values))
         goals = ", ".join(map(str, view.goals.objectives))
@@ -238,7 +215,7 @@ def trial_text(
         ("reason", text.clean(trial.reason) or why_stopped),
         ("", NON_FINITE_REMEDY if _is_non_finite(trial, attempts) else ""),
         *note_lines(view, trial.number),
-        ("time", text.duration(_seconds(view, attempts, now))),
+        ("time", row.text(SECONDS)),
         ("log", text.path(log) if log else "none yet"),
         ("model", text.path(view.models.get(trial.number, ""))),
     ]
@@ -250,19 +227,24 @@ def trial_text(
     ):
         lines += ["", title, *aligned(found)] if found else []
     lines += _curve_lines(view, reports, width)
-    lines += _attempt_lines(view, attempts, reports, now, width)
+    lines += _attempt_lines(row, reports, width)
     if trial.detail:
         lines += ["", *(text.printable(line) for line in trial.detail.splitlines())]
     return "\n".join(lines)
 
 
 def trial_details(
-    view: StudyView, trial: Trial, reports: Sequence[ReportedValue], *, log: Path | None
+    view: StudyView,
+    trial: Trial,
+    reports: Sequence[ReportedValue],
+    *,
+    log: Path | None,
+    now: float,
 ) -> dict[str, object]:
-    """Return the output of `hptune show --json`: the trial as in the JSON export, and its files."""
-    tree = trial_tree(view, trial, by_trial(view.attempts).get(trial.number, []), reports)
-    model = view.models.get(trial.number)
-    return {"study": view.directory, **tree, "log": log and str(log), "model": model}
+    """Return the output of `hptune show --json`: the trial, its reports and its log."""
+    tree = row_of(view, trial, now=now).to_json()
+    reported = {"reports": reports_json(reports), "log": log and str(log)}
+    return {"study": view.directory, **tree, **reported}
 
 
 def _is_non_finite(trial: Trial, attempts: Sequence[Attempt]) -> bool:
@@ -312,28 +294,24 @@ def _some(steps: Sequence[int]) -> list[int]:
     return [steps[i * (len(steps) - 1) // (_CURVE_ROWS - 1)] for i in range(_CURVE_ROWS)]
 
 
-def _attempt_lines(
-    view: StudyView,
-    attempts: Sequence[Attempt],
-    reports: Sequence[ReportedValue],
-    now: float,
-    width: int | None,
-) -> list[str]:
-    if not attempts:
+def _attempt_lines(of: Row, reports: Sequence[ReportedValue], width: int | None) -> list[str]:
+    view, last_steps = of.view, dict[int, int]()
+    if not of.attempts:
         return []
-    last_steps = {row.attempt: row.step for row in sorted(reports, key=attrgetter("step"))}
-    rows = [("attempt", "ended", text.step_word(view.epochs), "time", "memory", "where", "why")]
-    for attempt in attempts:
+    for report in sorted(reports, key=attrgetter("step")):
+        last_steps[report.attempt] = report.step
+    cells = [("attempt", "ended", text.step_word(view.epochs), "time", "memory", "where", "why")]
+    for attempt in of.attempts:
         step = last_steps.get(attempt.id.number)
         is_running = attempt.outcome is None and view.master is not None
         ended = "running" if is_running else INTERRUPTED
         used = attempt.usage
-        rows.append(
+        cells.append(
             (
                 str(attempt.id.number),
                 ended if attempt.outcome is None else attempt.outcome.lower(),
                 text.NOTHING if step is None else str(step),
-                text.duration(_seconds(view, [attempt], now)),
+                text.duration(seconds_run([attempt], now=of.now)),
                 text.NOTHING if used is None else size(used.peak_memory_bytes),
                 text.attempt_where(attempt),
                 ending_text(attempt),
@@ -341,8 +319,8 @@ def _attempt_lines(
         )
     return [
         "",
-        *table(rows, left=("ended", "where"), width=width),
-        *_rank_lines(attempts[-1], width),
+        *table(cells, left=("ended", "where"), width=width),
+        *_rank_lines(of.attempts[-1], width),
     ]
 
 
@@ -358,28 +336,3 @@ def ending_text(attempt: Attempt) -> str:
     """Return why an attempt ended: its cause, and the reason if that says more."""
     cause, reason = str(attempt.cause or ""), text.shorten(attempt.reason, text.FAILURE_CHARACTERS)
     return reason if cause in reason else ": ".join(part for part in (cause, reason) if part)
-
-
-def latest_report(view: StudyView, trial: Trial) -> Report | None:
-    """Return the last report of a trial that runs or is interrupted."""
-    if trial.state not in TO_CONTINUE:
-        return None
-    attempts = (AttemptId(trial.number, number) for number in reversed(range(trial.attempts)))
-    return next((view.latest[attempt] for attempt in attempts if attempt in view.latest), None)
-
-
-def _value(view: StudyView, trial: Trial) -> float | None:
-    report = latest_report(view, trial)
-    return trial.value if report is None else report.metrics.get(view.goal.metric)
-
-
-def _seconds(view: StudyView, attempts: Sequence[Attempt], now: float) -> float | None:
-    """Return how long a trial's attempts ran, in sum; None if none of them is known to have run."""
-    ended = seconds_run(attempts)
-    running = [
-        seconds
-        for attempt in attempts
-        if view.master is not None and attempt.ended_at is None
-        if (seconds := attempt.seconds(now)) is not None
-    ]
-    return sum(running, start=ended or 0.0) if running or ended is not None else None
