@@ -431,7 +431,7 @@ class Study(Reports, Exports):
         return self._reader.reports(number)
 
 
-_OF_TRIAL = {"--entry", "--objective", "--direction", "--epochs", "--strategy", "--python"}
+_OF_TRIAL = {"--entry", "--objective", "--epochs", "--strategy", "--python"}
 """Options that the command for one trial has."""
 
 _MOST_TRIALS = 2**63 - 1
