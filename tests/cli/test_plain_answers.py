@@ -16,7 +16,7 @@ SILENT = """
     """
 
 EPOCHS = """
-    DIRECTION = "max"
+    OBJECTIVE = "value:max"
 
     def objective(hp, trial):
         x = hp.Float("x", 0.5, 1)

@@ -18,7 +18,7 @@ from real_runs import Hptune, states, trials, wait_for
 MODEL = """\
 import time
 
-DIRECTION = "max"
+OBJECTIVE = "value:max"
 
 def objective(hp, trial):
     a = hp.Int("a", 1, 3)

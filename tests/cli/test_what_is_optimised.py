@@ -27,7 +27,7 @@ def objective(hp, trial):
 
 NOISY = """\
 import os, random, time
-DIRECTION = "max"
+OBJECTIVE = "value:max"
 
 def objective(hp, trial):
     x = hp.Float("x", 0, 1)

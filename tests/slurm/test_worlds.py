@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "torchrun"
 PAIR = GPUS + "nodes = 2\ntrials_per_job = 1\n"
 
 JAX = """
-OBJECTIVE, DIRECTION, EPOCHS = "loss", "min", 1
+OBJECTIVE, EPOCHS = "loss:min", 1
 
 def objective(hp, trial):
     x = hp.Float("x", 0.0, 1.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config.plugins import find_sampler
 from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
 from ..core.messages import StudyOpened
@@ -72,7 +71,11 @@ def compose(
     """Return the loop that runs the study."""
     plan, workers = run.plan, run.workers
     make_sampler = sampler_maker(
-        plan.settings, goals=plan.goals, seed=plan.seed, studies=plan.studies
+        plan.asked.sampler,
+        plan.settings,
+        goals=plan.goals,
+        seed=plan.seed,
+        studies=plan.studies,
     )
     return StudyLoop(
         engine=run.engine,
@@ -105,10 +108,10 @@ def opened(plan: RunPlan, *, at: float, splits: bool) -> StudyOpened:
         seed=plan.seed,
         resources=plan.layout.resources,
         measured=plan.layout.measured,
-        learns=find_sampler(settings).learns,
+        learns=plan.asked.sampler.learns,
         splits=splits,
-        ask_ahead=ask_ahead(settings),
-        pruner=plan.pruner,
+        ask_ahead=ask_ahead(plan.asked.sampler),
+        pruner=plan.resolved.pruner,
         max_failures=settings.max_failures,
         same_failure_limit=settings.same_failure_limit,
         failure_rules=settings.failure_rules,

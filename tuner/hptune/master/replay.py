@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config.objectives import goals_of
-from ..config.plugins import pruner_maker
+from ..config.plugins import find_sampler, pruner_maker
 from ..config.settings import StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Ask, Command, GrowSpace, StudyOpened, Suggested, Tell
@@ -172,6 +172,7 @@ class _Search:
 
 def _maker(settings: StudySettings, facts: StudyFacts) -> Callable[[SearchSpace], Sampler]:
     return sampler_maker(
+        find_sampler(settings),
         settings,
         goals=goals_of(facts),
         seed=operator.index(facts["seed"]),

@@ -35,7 +35,11 @@ OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
 _FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner")
 _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(_FRAMEWORKS)})\b", re.MULTILINE)
-CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES", "CACHE_DATA")
+NO_LOAD_DATA = (
+    "the model file has no load_data(); define load_data() (or load_data(hp)) returning "
+    "(train, validation), for example ((x, y), (x_val, y_val))"
+)
+CONSTANTS = ("OBJECTIVE", "CONSTRAINTS", "EPOCHS", "RESOURCES", "CACHE_DATA")
 
 
 class SourceKind(enum.StrEnum):
@@ -91,6 +95,7 @@ class UserCode:
         constants: The file's values of `CONSTANTS`, by name.
         entry: Name of the function, class or instance that is tuned.
         notes: Lines for the user about the choice of the entry point.
+        no_data: What is said where there are no data, and how the user gives some.
     """
 
     hypermodel: Any = None
@@ -105,6 +110,9 @@ class UserCode:
     constants: Mapping[str, Any] = field(default_factory=dict)
     entry: str = "build_model"
     notes: tuple[str, ...] = ()
+    no_data: str = (
+        "Tuner.fit got no data; pass x and y, or a function that returns (train, validation)"
+    )
 
     @property
     def function(self) -> Callable[..., Any] | None:
@@ -377,6 +385,11 @@ def user_code(entry: EntryPoint, fit: Callable[..., Any] | None = None) -> UserC
 
 
 def _code_of_file(entry: EntryPoint, names: Mapping[str, Any]) -> UserCode:
+    if "DIRECTION" in names:  # it was a constant, and without it a value may be minimised
+        raise ModelFileError(
+            f"DIRECTION is {names['DIRECTION']!r}, but OBJECTIVE says which values are better; "
+            "write for example OBJECTIVE = 'value:max', and leave DIRECTION out"
+        )
     constants = {name: names[name] for name in CONSTANTS if name in names}
     if "OBJECTIVE" in constants:
         constants["OBJECTIVE"] = objective_texts(constants["OBJECTIVE"])
@@ -389,6 +402,7 @@ def _code_of_file(entry: EntryPoint, names: Mapping[str, Any]) -> UserCode:
         hyperparameters=declared,
         tune_new_entries=bool(names.get("TUNE_NEW_ENTRIES", True)),
         constants=constants,
+        no_data=NO_LOAD_DATA,
     )
 
 

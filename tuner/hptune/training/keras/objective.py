@@ -15,7 +15,6 @@ from ...errors import ModelFileError
 from ...user_code.fit_results import RETURNED, FitResult
 from ...user_code.model_file import UserCode
 from ...user_code.search_arguments import has_own_fit
-from ...user_code.source_checks import NO_LOAD_DATA
 from ..context import TrialContext, UnknownMetric, as_metrics
 from ..data_cache.data_cache import call_load_data
 from ..results import metrics_of
@@ -284,7 +283,7 @@ def load_data(code: UserCode, hp: Any) -> Any:
     if code.load_data is None and code.owns_fit:
         return None if code.fit is not None else ((), None)
     if code.load_data is None:
-        raise ModelFileError(NO_LOAD_DATA)
+        raise ModelFileError(code.no_data)
     return call_load_data(code.load_data, hp)
 
 
