@@ -43,7 +43,7 @@ MOST = 0.4
 SLEEPER = """
 import time
 
-OBJECTIVE, DIRECTION = "score", "max"
+OBJECTIVE = "score:max"
 
 
 def objective(hp, trial):

@@ -33,7 +33,7 @@ HPTUNE = Path(sys.executable).with_name("hptune")
 MODEL = """
 import os, time
 
-OBJECTIVE, DIRECTION = "score", "max"
+OBJECTIVE = "score:max"
 
 def objective(hp, trial):
     x = hp.Float("x", 0.0, 1.0)

@@ -42,7 +42,7 @@ MODEL = """
 import os
 import time
 
-OBJECTIVE, DIRECTION = "loss", "min"
+OBJECTIVE = "loss:min"
 
 
 def objective(hp, trial):

@@ -42,7 +42,7 @@ MODEL = """
 import time
 import numpy as np
 
-OBJECTIVE, DIRECTION = "loss", "min"
+OBJECTIVE = "loss:min"
 
 def objective(hp, trial):
     window = hp.Float("window", 1.0, 3.0, sampling="log")

@@ -28,7 +28,6 @@ except ModuleNotFoundError as err:
 import jax.numpy as jnp
 
 OBJECTIVE = "val_accuracy"
-DIRECTION = "max"
 EPOCHS = 10
 
 

@@ -14,7 +14,6 @@ from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 
 OBJECTIVE = "val_mae"
-DIRECTION = "min"
 
 
 class DiabetesModel(keras_tuner.HyperModel):

@@ -10,8 +10,7 @@ import math
 import random
 from typing import Any
 
-OBJECTIVE = "length"
-DIRECTION = "min"
+OBJECTIVE = "length:min"
 EPOCHS = 20  # what is reported is counted in epochs, whatever they are; here, 500 moves each
 
 _places = random.Random(1)

@@ -24,7 +24,6 @@ except ModuleNotFoundError as err:
     ) from err
 
 OBJECTIVE = "val_accuracy"
-DIRECTION = "max"
 EPOCHS = 20
 
 

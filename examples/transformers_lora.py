@@ -34,7 +34,6 @@ except ModuleNotFoundError as err:
     ) from err
 
 OBJECTIVE = "eval_accuracy"
-DIRECTION = "max"
 EPOCHS = 9
 
 GOOD = ("clear", "fast", "fair", "kind", "warm", "bright")

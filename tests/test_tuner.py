@@ -155,7 +155,7 @@ def test_later_start_points_are_tried_next_and_once(cli: InProcess) -> None:
 
 
 def test_an_unknown_metric_leaves_nothing(cli: InProcess) -> None:
-    call = 'Tuner(wrapped, "auc", direction="max", directory="study", executor="joblib").fit()'
+    call = 'Tuner(wrapped, "auc:max", directory="study", executor="joblib").fit()'
     wrapped = 'wrapped = lambda hp, trial: {"loss": objective(hp, trial)}'
     ended = cli.script(PLAIN + f"\n    {wrapped}\n    {call}\n")
     assert "UnknownMetricError" in ended.err

@@ -43,7 +43,8 @@ LOCK = threading.Lock()
     ("call", "said"),
     [
         (lambda: Tuner(3), "model_fn is 3; allowed are build_model(hp)"),
-        (lambda: Tuner(objective, direction="up"), "direction is 'up'; allowed are min and max"),
+        (lambda: Tuner(objective, "loss:up"), "the direction 'up'; allowed are loss:min and"),
+        (lambda: Tuner(objective, direction="max"), "the objective says it, such as objective='"),
         (lambda: Tuner(objective, trials=0), "trials is 0; allowed are whole numbers from 1 on"),
         (lambda: Tuner(objective, trials="ten"), "trials is 'ten'; allowed are whole numbers"),
         (lambda: Tuner(objective, cores=2), "Tuner has no argument 'cores'"),
@@ -115,7 +116,6 @@ def test_methods_of_other_tuners_are_answered(name: str, said: str) -> None:
         ({"search": "sobol"}, "search is sobol, but the study in study was begun with random"),
         ({"objective": "val_loss"}, "objective is val_loss, but"),
         ({"objective": "val_accuracy:min"}, "was begun for val_accuracy (max), which cannot"),
-        ({"direction": "min"}, "direction is min, but"),
         ({"constraints": "val_loss<1"}, "constraints is val_loss<1, but"),
         ({"seed": 2}, "seed is 2, but"),
         ({"warm_start": "other"}, "begun without it, which cannot be changed; leave warm_start"),
@@ -126,9 +126,7 @@ def test_what_a_resumed_study_cannot_change_is_refused(
 ) -> None:
     cli.file("model.py", "")
     stored(cli.study())
-    same = {"search": "auto", "seed": 1, "objective": "val_accuracy", "direction": "max"}
-    if "objective" in given:
-        del same["direction"]
+    same = {"search": "auto", "seed": 1, "objective": "val_accuracy:max"}
     with pytest.raises(UsageError) as refused:
         Tuner(objective, directory="study", resume=True, quiet=True, **{**same, **given}).fit()
     assert said in refused.value.message

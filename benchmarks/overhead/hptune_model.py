@@ -10,7 +10,6 @@ from overhead.protocol import trials
 
 EPOCHS = cases.EPOCHS
 OBJECTIVE = "val_accuracy"
-DIRECTION = "max"
 
 
 def build_model(hp: Any) -> Any:

@@ -28,7 +28,6 @@ from captioned_images import CaptionedImage, read_captions, read_images
 from clip_network import MAX_TOKENS, Clip
 
 OBJECTIVE = "val_recall_1"
-DIRECTION = "max"
 EPOCHS = int(os.environ.get("CLIP_EPOCHS", "20"))
 
 MAX_CAPTIONS = 5

@@ -13,7 +13,7 @@ from stored_study import stored
 WAITING = """
     import time
 
-    OBJECTIVE, DIRECTION = "score", "max"
+    OBJECTIVE = "score:max"
 
     def objective(hp, trial):
         x, kind = hp.Float("x", 0.0, 1.0), hp.Choice("kind", ["a", "b"])

@@ -13,6 +13,7 @@ import pytest
 
 from in_process import InProcess, refused
 from real_runs import Hptune, trials, wait_for
+from stored_study import stored
 
 MODEL = """
 import keras
@@ -50,7 +51,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--memory-per-trial", "4"], ["'4' is 4 bytes", "4GB?"]),
         ([*RUN, "--on-failure", "fire=stop"], ["'fire=stop'", "gpu-memory", "hang"]),
         ([*RUN, "--on-failure", "nan=panic"], ["'nan=panic'", "retry:N", "prune"]),
-        ([*RUN, "--direction", "up"], ["--direction is 'up'", "min and max"]),
+        ([*RUN, "--direction", "max"], ["--direction", "--objective val_loss:min"]),
         ([*RUN, "--executor", "ray"], ["'ray'", "dask, joblib, and module:Name"]),
         ([*RUN, "--serch", "grid"], ["--serch", "--search"]),
         ([*RUN, "--max-trials", "9"], ["--max-trials", "Did you mean --trials?"]),
@@ -71,33 +72,21 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--objective", "loss:down"], ["'down'", "loss:min", "loss:max"]),
         ([*RUN, "--objective", ":max"], ["':max'", "names no metric"]),
         ([*RUN, "--objective", "a:min", "--objective", "a:max"], ["named twice: a, a"]),
-        (
-            [*RUN, "--objective", "a", "--objective", "b", "--direction", "max"],
-            ["direction max is given for 2 objectives", "a:max"],
-        ),
-        (
-            [*RUN, "--objective", "a:min", "--direction", "max"],
-            ["the objective is 'a:min', but the direction is max"],
-        ),
         ([*RUN, "--constraint", "params=2e6"], ["'params=2e6'", "<="]),
         ([*RUN, "--constraint", "<3"], ["'<3'", "'params<2e6'"]),
         ([*RUN, "--constraint", "params<nan"], ["'params<nan'", "'params<2e6'"]),
         ([*RUN, "--confirm", "-1"], ["--confirm is -1"]),
         ([*RUN, "--confirm-repeats", "0"], ["--confirm-repeats is 0", "from 1 on"]),
         ([*RUN, "--confirm-repeats", "3"], ["--confirm-repeats is 3", "say"]),
-        ([*RUN, "--repeats", "0"], ["--repeats is 0", "from 1 on"]),
-        (
-            [*RUN, "--repeats", "3", "--confirm", "2"],
-            ["--repeats is 3 and --confirm is 2", "leave one out"],
-        ),
         ([*RUN, "--warm-start", "nowhere"], ["no study", "nowhere", "allowed are .csv, .json"]),
         ([*RUN, "--warm-start", "empty"], ["no study in empty", "For --warm-start, allowed are"]),
         ([*RUN, "--search", "optuna:TPE"], ["'optuna:TPE'", "'optuna:TPESampler'?"]),
         ([*RUN, "--search", "nowhere:Mine"], ["nowhere is not installed", "no such file in"]),
         ([*RUN, "--search", "json:Mine"], ["json has no 'Mine'"]),
         ([*RUN, "--search", "json:__name__"], ["--search is json:__name__; allowed are auto, tpe"]),
-        ([*RUN, "--search", "tpe", "--search-option", "a=1"], ["is tpe; it has no options"]),
-        ([*RUN, "--search-option", "a"], ["--search-option is ('a',)", "population=8"]),
+        ([*RUN, "--search", "tpe", "--option", "search.a=1"], ["is tpe; it has no options"]),
+        ([*RUN, "--option", "search.a"], ["--option is ('search.a',)", "search.population=8"]),
+        ([*RUN, "--option", "a=1"], ["--option is ('a=1',)", "search, pruner, cluster"]),
         ([*RUN, "--grid-points", "3"], ["--search is auto; --grid-points is for grid"]),
         ([*RUN, "--prior", "x"], ["'x' is not NAME~PRIOR"]),
         ([*RUN, "--search", "grid", "--prior", "x~normal(1,1)"], ["ignores priors"]),
@@ -118,12 +107,7 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         (["status"], ["no study is named", "studies has none"]),
         (["status", "nowhere"], ["no study", "nowhere", "hptune run"]),
         (["resume", "nowhere"], ["no study", "nowhere"]),
-        (
-            ["resume", "old", "--search", "tpe"],
-            ["--search cannot be", "`hptune run MODEL_FILE --search … --warm-start old`"],
-        ),
-        (["resume", "old", "--prior", "x~normal(1,1)"], ["--prior cannot", "--warm-start old"]),
-        (["resume", "--warm-start", "b", "old"], ["--warm-start old --warm-start …`"]),
+        (["resume", "old", "--search", ""], ["--search is empty", "unset"]),
         (["resume", "old", "--trials", "0"], ["--trials is 0", "from 1 on"]),
         *(([each, "good.py"], ["no study", "it is a file"]) for each in OF_A_STUDY),
         *(([each, "a" * 300], ["aaa", "File name too long"]) for each in OF_A_STUDY),
@@ -148,6 +132,28 @@ def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> 
 
 
 @pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--search", "sobol"), "was begun with random, which cannot be changed; leave --search"),
+        (("--prior", "x~normal(1,1)"), "begun without it, which cannot be changed; leave --prior"),
+        (("--warm-start", "b"), "was begun without it, which cannot be changed"),
+        (("--objective", "val_loss"), "was begun for val_accuracy (max), which cannot be changed"),
+        (("--search", "random", "--seed", "1"), "model.py has no entry point"),
+        (("--objective", "val_accuracy", "--search", "auto"), "model.py has no entry point"),
+    ],
+)
+def test_a_resumed_study_keeps_what_is_of_the_whole_study(
+    cli: InProcess, options: tuple[str, ...], said: str
+) -> None:
+    stored(cli.study())
+    cli.file("model.py", "")
+    ended = cli("resume", "study", *options)
+    assert ended.code == 2
+    assert said in " ".join(ended.err.split())
+    assert f"\n  {options[0]} " not in cli("resume", "--help-all").out
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--try", "y=1"], ["start point 1 (y=1)", "y is unknown", "has x"]),
@@ -159,6 +165,18 @@ def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> 
 def test_the_request_for_a_file(cli: InProcess, arguments: list[str], words: list[str]) -> None:
     cli.file("good.py", GOOD)
     refused(cli(*RUN, *LIGHT, *arguments), cli.directory, *words)
+
+
+def test_what_the_file_may_say_is_not_refused_before_it_is_read(
+    cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial of two processes fits on a machine with one GPU if RESOURCES leaves that alone."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
+    command = ("run", "model.py", "--executor", "joblib", "--processes-per-trial", 2, "--try")
+    cli.file("model.py", f"RESOURCES = {{'gpus': 0}}\n{GOOD}")
+    refused(cli(*command, "y=1"), cli.directory, "y is unknown")
+    cli.file("model.py", GOOD)
+    refused(cli(*command, "x=1"), cli.directory, "2 processes takes a GPU", "--gpus-per-trial 0")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +198,7 @@ def test_a_prior_on_so_few_configurations_that_a_grid_is_chosen(
     [
         ("def train(): pass", ["no entry point", "found the functions train()"]),
         (MODEL, ["no load_data()", "((x, y), (x_val, y_val))"]),
-        ("OBJECTIVE = 'quality'\n" + GOOD, ["'quality'", "--direction max"]),
+        ("OBJECTIVE = 'quality'\n" + GOOD, ["'quality'", "quality:max or quality:min"]),
         ("OBJECTIVE = ['a:min', 'b']\n" + GOOD, ["'b'", "b:max or b:min"]),
         ("OBJECTIVE = [1]\n" + GOOD, ["OBJECTIVE is [1]", "a list"]),
         ("CONSTRAINTS = 'x is small'\n" + GOOD, ["'x is small'", "'params<2e6'"]),

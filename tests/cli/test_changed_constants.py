@@ -21,7 +21,7 @@ def objective(hp, trial):
     trial.report(1, size=x)
     return x
 """
-BEGUN = {"OBJECTIVE": "score", "DIRECTION": "max", "CONSTRAINTS": "size<2", "EPOCHS": 2}
+BEGUN = {"OBJECTIVE": "score:max", "CONSTRAINTS": "size<2", "EPOCHS": 2}
 FEW = {"OBJECTIVE": "score:max"}
 IS = "in model.py is"
 TWO = ["score:max", "size:min"]
@@ -38,15 +38,14 @@ def written(cli: InProcess, constants: dict[str, Any], body: str) -> None:
         (BEGUN, {}, 0, ""),
         # changed
         (BEGUN, {"OBJECTIVE": "size"}, 2, f"OBJECTIVE {IS} 'size', but the study"),
-        (BEGUN, {"OBJECTIVE": "score:max", "DIRECTION": None}, 0, ""),
-        (BEGUN, {"OBJECTIVE": TWO, "DIRECTION": None}, 2, f"OBJECTIVE {IS} ('score:max', 'size"),
-        (BEGUN, {"DIRECTION": "min"}, 2, f"DIRECTION {IS} 'min', but the study"),
+        (BEGUN, {"OBJECTIVE": TWO}, 2, f"OBJECTIVE {IS} ('score:max', 'size"),
+        (BEGUN, {"OBJECTIVE": "score:min"}, 2, f"OBJECTIVE {IS} 'score:min', but the study"),
         (BEGUN, {"CONSTRAINTS": "size<1"}, 2, f"CONSTRAINTS {IS} 'size<1', but the study"),
         (BEGUN, {"EPOCHS": 4}, 0, f"EPOCHS {IS} 4, but the study goes on with 2 epochs"),
         (BEGUN, {"RESOURCES": {"cpus": 1}, "CACHE_DATA": False}, 0, ""),
         # removed
         (BEGUN, {"OBJECTIVE": None}, 0, "model.py has no OBJECTIVE; the study goes on for score"),
-        (BEGUN, {"DIRECTION": None}, 0, "model.py has no DIRECTION; the study goes on for score"),
+        (BEGUN, {"OBJECTIVE": "score"}, 0, "model.py has no directions in OBJECTIVE; the study"),
         (BEGUN, {"CONSTRAINTS": None}, 0, "model.py has no CONSTRAINTS; the study goes on for"),
         (
             {"OBJECTIVE": TWO},
@@ -68,16 +67,15 @@ def written(cli: InProcess, constants: dict[str, Any], body: str) -> None:
         ),
         (BEGUN, {"EPOCHS": None}, 0, "model.py has no EPOCHS, but the study goes on with 2 epochs"),
         (
-            {"DIRECTION": "max"},
-            {"DIRECTION": None},
+            {"OBJECTIVE": "value:max"},
+            {"OBJECTIVE": None},
             0,
-            "model.py has no DIRECTION; the study goes on for value (max)",
+            "model.py has no OBJECTIVE; the study goes on for value (max)",
         ),
         # added
         ({}, {"OBJECTIVE": "score"}, 2, f"OBJECTIVE {IS} 'score', but the study"),
-        ({}, {"DIRECTION": "max"}, 2, f"DIRECTION {IS} 'max', but the study"),
-        ({}, {"DIRECTION": "min"}, 0, ""),
-        (FEW, {"DIRECTION": "max"}, 0, ""),
+        ({}, {"OBJECTIVE": "value:max"}, 2, f"OBJECTIVE {IS} 'value:max', but the study"),
+        ({}, {"OBJECTIVE": "value:min"}, 0, ""),
         (FEW, {"CONSTRAINTS": ["size<1"]}, 2, f"CONSTRAINTS {IS} ('size<1',), but the study"),
         (FEW, {"EPOCHS": 2}, 0, f"EPOCHS {IS} 2, but the study goes on without a number of epochs"),
     ],
@@ -85,7 +83,7 @@ def written(cli: InProcess, constants: dict[str, Any], body: str) -> None:
 def test_what_the_file_says_now_is_compared_with_the_study(
     cli: InProcess, before: dict[str, Any], now: dict[str, Any], code: int, said: str
 ) -> None:
-    body = BODY if "OBJECTIVE" in before else NUMBER
+    body = NUMBER if before.get("OBJECTIVE") in (None, "value:max") else BODY
     written(cli, before, body)
     assert cli("run", "model.py", "--trials", 1, *LIGHT).code == 0
     goals = Study("study").goals

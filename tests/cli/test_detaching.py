@@ -25,6 +25,7 @@ ANSWERS = {
 
 
 MODEL = "def objective(hp, trial):\n    return hp.Float('x', 0, 1)\n"
+TWO = "OBJECTIVE = ['a:min', 'b:min']\n" + MODEL.replace("return", "return {'b': 1, 'a':") + "}"
 STORED_MODEL = """
 def objective(hp, trial):
     hp.Choice("activation", ["relu", "tanh"])
@@ -143,8 +144,19 @@ def test_a_job_runs_a_model_file_that_follows_two_hyphens(cli: InProcess) -> Non
         ),
         (MODEL, ("--try", "y=1"), ["y is unknown", "has x"]),
         (MODEL, ("--python", "/bin/sh"), ["whose environment has no hptune"]),
+        (TWO, ("--pruner", "median"), ["--pruner asha or hyperband"]),
+        (TWO, ("--repeats", "3"), ["a race needs one objective, and there are 2"]),
+        (
+            MODEL + "EPOCHS = 4\n",
+            ("--pruner", "asha", "--min-epochs", "9"),
+            ["--min-epochs is 9, but a trial trains at most 4 epochs"],
+        ),
+        (MODEL, ("--processes-per-trial", "auto"), ["trains with a loop of its own"]),
     ],
-    ids=["module", "entry point", "metric", "start point", "python"],
+    ids=[
+        *("module", "entry point", "metric", "start point", "python"),
+        *("pruner", "race", "epochs", "split"),
+    ],
 )
 def test_what_the_job_could_not_use_is_refused_before_it_is_submitted(
     cli: InProcess, text: str, options: tuple[str, ...], said: list[str]

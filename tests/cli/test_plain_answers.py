@@ -16,7 +16,7 @@ SILENT = """
     """
 
 EPOCHS = """
-    DIRECTION = "max"
+    OBJECTIVE = "value:max"
 
     def objective(hp, trial):
         x = hp.Float("x", 0.5, 1)
@@ -44,9 +44,7 @@ def test_limits_pruners_and_spaces_that_do_not_fit(cli: InProcess) -> None:
     assert "limits   5 core hours for all trials\n" in ended.err
     assert "the search space is another one: " in ended.err
     assert "finished trials stay" in ended.err
-    said = (
-        "5 suggestions, all equal; 1 other trial came from --try, enqueue, --confirm or --repeats\n"
-    )
+    said = "5 suggestions, all equal; 1 other trial came from --try, enqueue or --confirm\n"
     assert cli("replay", "study").out == said
 
 

@@ -63,7 +63,7 @@ FAST = ("--executor", "joblib", "--study", "study", "-q")
 def test_a_sampler_of_a_file_is_run_resumed_and_replayed(cli: InProcess) -> None:
     cli.file("model.py", MODEL)
     cli.file("samplers_of_mine.py", SAMPLER)
-    search = ("--search", "samplers_of_mine:Own", "--search-option", "shift=0.25")
+    search = ("--search", "samplers_of_mine:Own", "--option", "search.shift=0.25")
     ended = cli("run", "model.py", *search, "--trials", 3, *FAST)
     assert ended.code == 0, ended.err
     ended = cli("resume", "study", "--trials", 5, "-q")
@@ -138,13 +138,13 @@ def test_what_makes_no_sampler_is_refused(cli: InProcess) -> None:
 def test_a_pruner_of_a_file_is_used_and_changed(cli: InProcess) -> None:
     cli.file("model.py", MODEL)
     cli.file("pruners_of_mine.py", PRUNER)
-    pruner = ("--pruner", "pruners_of_mine:Own", "--pruner-option", "limit=3")
+    pruner = ("--pruner", "pruners_of_mine:Own", "--option", "pruner.limit=3")
     ended = cli("run", "model.py", *pruner, "--trials", 2, *FAST)
     assert ended.code == 0, ended.err
     ended = cli("resume", "study", "--pruner", "median", "--epochs", 9, "--trials", 3, "-q")
     assert ended.code == 0, ended.err
-    ended = cli("run", "model.py", "--pruner", "pruners_of_mine:Own", "--pruner-option", "l=3")
-    assert "--pruner-option l is given, but --pruner is pruners_of_mine:Own" in ended.err
+    ended = cli("run", "model.py", "--pruner", "pruners_of_mine:Own", "--option", "pruner.l=3")
+    assert "--option pruner.l is given, but --pruner is pruners_of_mine:Own" in ended.err
 
 
 @pytest.mark.parametrize(

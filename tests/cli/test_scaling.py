@@ -111,7 +111,7 @@ def test_a_backend_that_fails_takes_neither_time_nor_results_from_the_others(
 
     def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) -> ScalingCurve:
         seconds.append(request.plan.seconds)
-        if request.settings.source.backend == "torch":
+        if request.asked.settings.source.backend == "torch":
             raise StudyError("the workers were refused")
         sample = Sample(Point(1, 32), step_seconds=0.25, steps=8)
         return ScalingCurve(backend="jax", device="core", batch=32, devices=(1,), samples=(sample,))

@@ -10,7 +10,7 @@ from real_runs import Hptune, Terminal, states, wait_for
 
 LIGHT = ("--search", "random", "--executor", "joblib", "--workers", 1)
 QUICK = """
-    OBJECTIVE, DIRECTION = "score", "max"
+    OBJECTIVE = "score:max"
 
     def objective(hp, trial):
         return hp.Float("x", 0.0, 1.0)
@@ -29,7 +29,7 @@ GATED = QUICK.replace(
 LONG = """
     import time
 
-    OBJECTIVE, DIRECTION = "score", "max"
+    OBJECTIVE = "score:max"
 
     def objective(hp, trial):
         x = hp.Float("x", 0.0, 1.0)

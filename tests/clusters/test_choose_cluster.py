@@ -15,6 +15,7 @@ from hptune.clusters.layout import WorkerLayout, resolve_layout
 from hptune.clusters.local import LocalWorkers
 from hptune.clusters.slurm_jobs import SlurmWorkers, check_jobs, order_of
 from hptune.clusters.slurm_submission import script_texts
+from hptune.config.asked import Asked, asked
 from hptune.config.settings import StudySettings
 from hptune.core.resources import Resources
 from hptune.errors import StudyError, UsageError
@@ -24,26 +25,26 @@ from hptune_jobqueue.errors import ConfigError, JobsFailError, ShapesFailError
 from hptune_jobqueue.nodes import parse_sinfo
 
 
-def settings(**given: Any) -> StudySettings:
+def request(**given: Any) -> Asked:
     source = ObjectiveSource(SourceKind.FILE, "model.py")
-    return StudySettings(source=source, working_directory="/", **given)
+    return asked(StudySettings(source=source, working_directory="/", **given))
 
 
 def test_the_settings_choose_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     slurm = tmp_path / "slurm.toml"
     slurm.write_text('partition = "gpu"\nwalltime = "10"')
-    kinds: dict[type[Cluster], StudySettings] = {
-        LocalWorkers: settings(),
-        ExistingScheduler: settings(connect="tls://node1:8786"),
-        SlurmWorkers: settings(slurm=str(slurm)),
+    kinds: dict[type[Cluster], Asked] = {
+        LocalWorkers: request(),
+        ExistingScheduler: request(connect="tls://node1:8786"),
+        SlurmWorkers: request(slurm=str(slurm)),
     }
-    for kind, asked in kinds.items():
-        cluster = choose_cluster(asked, tmp_path / "study")
+    for kind, wanted in kinds.items():
+        cluster = choose_cluster(wanted, tmp_path / "study")
         assert type(cluster) is kind
         assert cluster.is_local is (kind is LocalWorkers)
         assert cluster.outlives_master is (kind is not LocalWorkers)
-    assert type(choose_cluster(settings(), tmp_path, client=object())) is ClientWorkers
+    assert type(choose_cluster(request(), tmp_path, client=object())) is ClientWorkers
 
 
 def test_what_the_model_file_may_say_is_refused_when_it_is_read(
@@ -89,14 +90,14 @@ def test_a_job_on_one_node_uses_this_machine(
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    cluster = choose_cluster(settings(), tmp_path)
+    cluster = choose_cluster(request(), tmp_path)
     assert (type(cluster), cluster.notes) == (LocalWorkers, ())
 
 
 def test_local_workers_say_what_each_trial_holds() -> None:
-    asked = settings(cpus_per_trial=1, pack="off")
-    workers = LocalWorkers(asked)
-    layout = resolve_layout(asked, {}, workers.capacity)
+    wanted = request(cpus_per_trial=1, pack="off")
+    workers = LocalWorkers(wanted.settings)
+    layout = resolve_layout(wanted, {}, workers.capacity)
     cores = len(workers.capacity.cpus)
     count = "1 trial" if cores == 1 else f"{cores} trials"
     assert workers.trials_at_once(layout) == cores

@@ -17,7 +17,7 @@ from hptune.clusters.existing import ClientWorkers, ExistingScheduler
 from hptune.clusters.layout import WorkerLayout
 from hptune.clusters.running_studies import study_at
 from hptune.clusters.scheduler import check_file, serve
-from hptune.config.plugins import check_place
+from hptune.config.asked import asked
 from hptune.config.settings import StudySettings
 from hptune.core.clock import SystemClock
 from hptune.core.resources import Resources
@@ -99,11 +99,11 @@ def test_a_scheduler_that_ends_removes_its_own_file_only(tmp_path: Path) -> None
 )
 def test_two_answers_to_one_question_are_refused(said: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        check_place(settings(**said))
+        asked(settings(**said))
 
 
 def test_a_client_replaces_the_workers_of_a_study_begun_elsewhere() -> None:
-    chosen = choose_cluster(settings(connect=ADDRESS), Path("study"), client=object())
+    chosen = choose_cluster(asked(settings(connect=ADDRESS)), Path("study"), client=object())
     assert isinstance(chosen, ClientWorkers)
 
 
@@ -143,7 +143,7 @@ class Remembering(SchedulerCluster):
 def test_workers_stop_before_anything_that_may_hang() -> None:
     with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as dask:
         cluster = Remembering(dask)
-        with Workforce(settings(), cluster) as workers:
+        with Workforce(asked(settings()), cluster) as workers:
             cluster.executor(workers.layout({}), None)
     assert cluster.connected[0] == ("scale_down", "running")
     assert cluster.connected[-1] == ("close", "closed")

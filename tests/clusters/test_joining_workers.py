@@ -27,7 +27,7 @@ STEPS = 6
 MODEL = """
 import json, os, pathlib, random, time
 
-OBJECTIVE, DIRECTION = "score", "max"
+OBJECTIVE = "score:max"
 HERE = pathlib.Path({here!r})
 
 def objective(hp, trial):
@@ -50,7 +50,7 @@ def objective(hp, trial):
 HOLDING = """
 import json, os, pathlib, time
 
-OBJECTIVE, DIRECTION = "score", "max"
+OBJECTIVE = "score:max"
 HERE = pathlib.Path({here!r})
 
 def objective(hp, trial):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hptune.clusters.layout import resolve_layout, trial_resources
+from hptune.config.asked import Asked, asked
 from hptune.config.settings import StudySettings
 from hptune.core.resources import Amount, Capacity, Resources
 from hptune.core.scheduling.cluster import ClusterState
@@ -20,9 +21,9 @@ MACHINE = Capacity((0, 1, 2, 3), ("A",), 10**10)
 CPUS, GPUS, MEMORY = Amount
 
 
-def settings(**said: Any) -> StudySettings:
+def request(**said: Any) -> Asked:
     source = ObjectiveSource(SourceKind.FILE, "model.py")
-    return StudySettings(source=source, working_directory=".", **said)
+    return asked(StudySettings(source=source, working_directory=".", **said))
 
 
 @pytest.mark.parametrize(
@@ -42,14 +43,14 @@ def settings(**said: Any) -> StudySettings:
 def test_what_was_said_is_not_measured(
     said: Mapping[str, Any], file: Mapping[str, int], measured: tuple[Amount, ...]
 ) -> None:
-    assert resolve_layout(settings(**said), {"RESOURCES": file}, MACHINE).measured == measured
+    assert resolve_layout(request(**said), {"RESOURCES": file}, MACHINE).measured == measured
 
 
 def test_a_part_of_a_core() -> None:
-    shape = resolve_layout(settings(cpus_per_trial=0.5), {}, MACHINE)
+    shape = resolve_layout(request(cpus_per_trial=0.5), {}, MACHINE)
     assert (shape.resources.cpus, shape.at_once) == (0.5, 1)
     with pytest.raises(UsageError, match="the workers of --executor joblib have whole ones"):
-        resolve_layout(settings(cpus_per_trial=0.5, executor="joblib"), {}, MACHINE)
+        resolve_layout(request(cpus_per_trial=0.5, executor="joblib"), {}, MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_gpus_limit_what_runs_at_once(
     said: Mapping[str, Any], file: Mapping[str, Any], at_once: int, each: str
 ) -> None:
     machine = Capacity(tuple(range(16)), ("A", "B"))
-    layout = resolve_layout(settings(**said), {"RESOURCES": file}, machine)
+    layout = resolve_layout(request(**said), {"RESOURCES": file}, machine)
     assert (layout.at_once, str(layout.usual)) == (at_once, each)
 
 
@@ -94,7 +95,7 @@ def test_gpus_limit_what_runs_at_once(
 def test_each_joblib_worker_has_what_a_trial_needs(
     said: Mapping[str, Any], machine: Capacity, workers: list[tuple[int, ...]]
 ) -> None:
-    layout = resolve_layout(settings(executor="joblib", **said), {}, machine)
+    layout = resolve_layout(request(executor="joblib", **said), {}, machine)
     assert layout.cores == workers
     places = ClusterState()
     for index, cores in enumerate(layout.cores):
@@ -106,9 +107,9 @@ def test_each_joblib_worker_has_what_a_trial_needs(
 @pytest.mark.parametrize("amount", [0, -1, 1.5, "two"])
 def test_what_makes_no_sense(amount: Any) -> None:
     with pytest.raises(UsageError, match=r"--cpus-per-trial is .*allowed are whole numbers from 1"):
-        settings(cpus_per_trial=amount)
+        request(cpus_per_trial=amount)
     with pytest.raises(UsageError, match="--pack is 'on'; allowed are auto and off"):
-        settings(pack="on")
+        request(pack="on")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_a_trial_of_several_processes_has_a_core_for_each_and_is_not_packed(
     said: Mapping[str, Any], file: Mapping[str, int], wanted: Resources
 ) -> None:
     machine = replace(MACHINE, gpus=())
-    layout = resolve_layout(settings(**said), {"RESOURCES": file}, machine)
+    layout = resolve_layout(request(**said), {"RESOURCES": file}, machine)
     assert (layout.resources, layout.measured) == (wanted, ())
     assert layout.at_once == 4 // int(wanted.cpus)
 
@@ -148,7 +149,7 @@ def test_a_trial_of_several_processes_has_a_core_for_each_and_is_not_packed(
 def test_a_trial_whose_devices_are_chosen_holds_the_rest_of_what_was_asked_for(
     said: Mapping[str, Any], file: Mapping[str, int], one: Resources
 ) -> None:
-    chosen = settings(**{"processes_per_trial": "auto", **said})
+    chosen = request(**{"processes_per_trial": "auto", **said})
     layout = resolve_layout(chosen, {"RESOURCES": file}, MACHINE)
     assert (layout.resources, layout.measured) == (one, ())
 
@@ -157,7 +158,7 @@ def test_a_trial_of_several_nodes_has_a_process_on_each() -> None:
     elsewhere = Capacity(tuple(range(1_000)))
 
     def resources(said: Mapping[str, Any], file: Mapping[str, int] | None = None) -> Resources:
-        return trial_resources(settings(**said), file, elsewhere, is_certain=False)
+        return trial_resources(request(**said), file, elsewhere, is_certain=False)
 
     assert resources({"nodes_per_trial": 2}) == Resources(nodes=2)
     four = Resources(gpus=4, processes=4, nodes=2)
@@ -182,13 +183,13 @@ def test_a_trial_of_several_nodes_has_a_process_on_each() -> None:
 )
 def test_processes_that_can_never_run(said: Mapping[str, Any], error: str) -> None:
     with pytest.raises(UsageError, match=error):
-        resolve_layout(settings(**said), {}, MACHINE)
+        resolve_layout(request(**said), {}, MACHINE)
 
 
 def test_workers_that_share_out_too_few_gpus() -> None:
     machine = Capacity((0, 1, 2, 3), ("A", "B"))
     said = {"workers": 2, "gpus_per_trial": 2}
     with pytest.raises(UsageError, match=r"are: A, B .*; each of 2 workers gets 1; ask for fewer"):
-        resolve_layout(settings(**said), {}, machine)
+        resolve_layout(request(**said), {}, machine)
     three = replace(machine, gpus=("A", "B", "C"))  # one of the workers has two
-    assert resolve_layout(settings(**said), {}, three).at_once == 1
+    assert resolve_layout(request(**said), {}, three).at_once == 1

@@ -51,7 +51,7 @@ def test_a_cluster_is_named_and_found_again_after_ctrl_c(hptune: Hptune) -> None
     shutil.copy(PLUGIN, hptune.directory / "worker_processes.py")
     model = hptune.file("model.py", MODEL.format(here=str(hptune.directory)))
     arguments = ("--objective", "score:max", "--trials", 3, "--seed", 1, "--search", "random")
-    cluster = ("--cluster", "worker_processes:WorkerProcesses", "--cluster-option", "count=2")
+    cluster = ("--cluster", "worker_processes:WorkerProcesses", "--option", "cluster.count=2")
     run = hptune.start("run", model, *arguments, *cluster, "--study", hptune.study())
     wait_for((hptune.directory / "ran-1").exists, "the second trial to run")
     run.interrupt()
@@ -78,7 +78,7 @@ def test_a_cluster_is_given_in_python_and_stored_with_the_study(hptune: Hptune) 
             return hp.Float("x", 0.0, 1.0)
 
         if __name__ == "__main__":
-            own = {"cluster": WorkerProcesses, "cluster_options": {"cores": 2}}
+            own = {"cluster": WorkerProcesses, "options": {"cluster.cores": 2}}
             hptune.Tuner(objective, trials=1, directory="study", seed=1, **own).fit()
             again = hptune.Tuner(objective, trials=2, directory="study", resume=True).fit()
             print(len(again.trials))
@@ -93,7 +93,7 @@ def test_an_executor_of_ones_own_runs_the_trials(cli: InProcess) -> None:
     cli.file("mine.py", EXECUTOR)
     model = cli.file("model.py", MODEL.format(here=str(cli.directory)))
     (cli.directory / "go").touch()
-    executor = ("--executor", "mine:few", "--executor-option", "most=1")
+    executor = ("--executor", "mine:few", "--option", "executor.most=1")
     ended = cli("run", model, "--objective", "score:max", "--trials", 2, *executor)
     assert ended.code == 0, ended
     assert "(mine:few)" in ended.err
@@ -116,14 +116,14 @@ def test_a_local_cluster_of_ones_own_takes_local_options(cli: InProcess) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--executor", "mine:few", "--executor-option", "mots=1"), "Did you mean most?"),
+        (("--executor", "mine:few", "--option", "executor.mots=1"), "Did you mean most?"),
         (("--executor", "mine:few", "--connect", "tls://a:1"), "give one of them"),
         (("--executor", "mine:few", "--cpus-per-trial", "0.5"), "have whole ones"),
         (("--cluster", "mine:nothing"), "mine has no 'nothing'"),
-        (("--cluster", "mine:FAR"), "which needs --cluster-option nodes"),
+        (("--cluster", "mine:FAR"), "which needs --option cluster.nodes"),
         (("--cluster", "mine:FAR", "--workers", "2"), "--cluster is 'mine:FAR' and --workers is 2"),
-        (("--cluster", "mine:few", "--cluster-option", "nodes=2"), "its options are gpus and most"),
-        (("--cluster", "mine:few", "--cluster-option", "gpus=1"), "which is no Cluster"),
+        (("--cluster", "mine:few", "--option", "cluster.nodes=2"), "its options are gpus and most"),
+        (("--cluster", "mine:few", "--option", "cluster.gpus=1"), "which is no Cluster"),
         (("--cluster", "mine:broken"), "which failed: ZeroDivisionError"),
         (("--cluster", "allocation"), "--cluster is allocation, but"),
         (

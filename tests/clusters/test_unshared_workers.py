@@ -24,7 +24,7 @@ import json, pathlib, time
 
 from helper import grown
 
-OBJECTIVE, DIRECTION = "score", "max"
+OBJECTIVE = "score:max"
 GATE = pathlib.Path({gate!r})
 
 def objective(hp, trial):

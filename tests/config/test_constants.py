@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hptune.clusters.layout import resolve_layout
+from hptune.config.asked import asked as asked_for
 from hptune.config.objectives import resolve_goals
 from hptune.config.resolved import resolve_epochs
 from hptune.config.settings import StudySettings
@@ -30,39 +31,15 @@ def found_with(**constants: object) -> Found:
 
 
 @pytest.mark.parametrize(
-    ("constants", "asked", "direction"),
-    [
-        ({"OBJECTIVE": "score", "DIRECTION": "max"}, "score", Direction.MAX),
-        ({"OBJECTIVE": "score", "DIRECTION": "max"}, "val_loss", Direction.MIN),
-        ({"DIRECTION": "max"}, "val_loss", Direction.MAX),
-    ],
-)
-def test_direction_in_the_file_belongs_to_the_objective_in_the_file(
-    constants: dict[str, object], asked: str, direction: Direction
-) -> None:
-    goals, _ = resolve_goals(found_with(**constants), [asked])
-    assert goals.goal == Goal(asked, direction)
-
-
-@pytest.mark.parametrize(
     ("constants", "asked", "way"),
     [
-        ({}, ["gloss"], "--direction max or --direction min (or DIRECTION in the model file)"),
-        (
-            {"OBJECTIVE": "score"},
-            ["gloss"],
-            "gloss:min, or give --direction max or --direction min",
-        ),
-        (
-            {"OBJECTIVE": "score", "DIRECTION": "max"},
-            ["gloss"],
-            "--direction min (DIRECTION in the model file is that of its own OBJECTIVE, score)",
-        ),
-        ({"OBJECTIVE": "quality:max"}, ["qualty"], "--direction min. Did you mean 'quality'?"),
-        ({"DIRECTION": "max"}, ["loss", "gloss"], "name the objective gloss:max or gloss:min"),
+        ({}, ["gloss"], "name the objective gloss:max or gloss:min"),
+        ({"OBJECTIVE": "score"}, [], "name the objective score:max or score:min"),
+        ({"OBJECTIVE": "quality:max"}, ["qualty"], "qualty:min. Did you mean 'quality'?"),
+        ({}, ["loss", "gloss"], "name the objective gloss:max or gloss:min"),
     ],
 )
-def test_an_unknown_direction_is_refused_with_the_ways_to_give_it(
+def test_an_unknown_direction_is_refused_with_how_to_give_it(
     constants: dict[str, object], asked: list[str], way: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -71,37 +48,29 @@ def test_an_unknown_direction_is_refused_with_the_ways_to_give_it(
 
 
 @pytest.mark.parametrize(
-    ("objectives", "direction", "said"),
+    ("metrics", "objectives", "said"),
     [
-        (["val_acuracy:max"], None, "did you mean val_accuracy:max? It reports"),
-        (["val_acuracy"], None, "did you mean val_accuracy? It reports"),
-        ([], None, "such as --objective loss:min, or"),
-        ([], Direction.MAX, "such as --objective val_accuracy:max, or"),
-        (["val_accuracy:maximise"], None, "Did you mean val_accuracy:max?"),
-        (["val_accuracy:up"], None, "allowed are val_accuracy:min and val_accuracy:max"),
-        (
-            ["val_accuracy:max", "loss"],
-            Direction.MIN,
-            "give each its own, such as val_accuracy:max, loss:min",
-        ),
-        (["val_accuracy:max"], Direction.MIN, "'val_accuracy:max', but the direction is min"),
+        (("loss", "val_accuracy"), ["val_acuracy:max"], "did you mean val_accuracy:max? It"),
+        (("loss", "val_accuracy"), ["val_acuracy"], "did you mean val_accuracy? It reports"),
+        (("loss", "val_accuracy"), [], "such as --objective loss:min, or"),
+        (("length", "val_accuracy"), [], "such as --objective val_accuracy:max, or"),
+        (("loss",), ["val_accuracy:maximise"], "Did you mean val_accuracy:max?"),
+        (("loss",), ["val_accuracy:up"], "allowed are val_accuracy:min and val_accuracy:max"),
     ],
 )
-def test_a_wrong_objective_is_answered_with_the_direction_that_was_given(
-    objectives: list[str], direction: Direction | None, said: str
+def test_a_wrong_objective_is_answered_with_one_that_is_right(
+    metrics: tuple[str, ...], objectives: list[str], said: str
 ) -> None:
-    metrics = ("loss", "val_accuracy")
     found = replace(found_with(), metrics=metrics, reports_others=False)
     with pytest.raises(UsageError) as caught:
-        resolve_goals(found, objectives, direction=direction)
+        resolve_goals(found, objectives)
     assert said in caught.value.message
 
 
 @pytest.mark.parametrize(
     ("constants", "words"),
     [
-        ({"OBJECTIVE": "quality"}, "give --direction max or --direction min"),
-        ({"DIRECTION": "upwards"}, "DIRECTION is 'upwards'; allowed are 'max' and 'min'"),
+        ({"OBJECTIVE": "quality"}, "name the objective quality:max or quality:min"),
         ({"EPOCHS": 0}, "EPOCHS is 0; allowed are whole numbers from 1 on"),
         ({"RESOURCES": {"cpus": "two"}}, "cpus is 'two'; allowed are whole numbers from 1 on"),
         ({"RESOURCES": {"cpus": 0}}, "cpus is 0; allowed are whole numbers from 1 on"),
@@ -118,7 +87,7 @@ def test_wrong_constants_are_refused(
     def resolve() -> None:
         resolve_goals(found)
         resolve_epochs(given, found)
-        resolve_layout(given, found.constants, Capacity((0, 1)))
+        resolve_layout(asked_for(given), found.constants, Capacity((0, 1)))
 
     with pytest.raises(UsageError) as caught:
         resolve()
@@ -130,17 +99,15 @@ def test_a_budget_of_gpus_is_refused_where_no_trial_holds_one(tmp_path: Path) ->
     given = settings(tmp_path, budget="2gpu-h")
     for constants, machine in (({}, here), ({"RESOURCES": {"gpus": 0}}, there)):
         with pytest.raises(UsageError, match="would never be spent"):
-            resolve_layout(given, constants, machine)
-    assert resolve_layout(given, {}, there).resources.gpus is None
-    assert resolve_layout(given, {}, here, is_certain=False).resources.gpus is None
+            resolve_layout(asked_for(given), constants, machine)
+    assert resolve_layout(asked_for(given), {}, there).resources.gpus is None
+    assert resolve_layout(asked_for(given), {}, here, is_certain=False).resources.gpus is None
 
 
 def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     found = found_with(OBJECTIVE="loss", EPOCHS=3, RESOURCES={"cpus": 1})
-    given = settings(
-        tmp_path, objectives=("quality",), direction=Direction.MAX, epochs=7, cpus_per_trial=2
-    )
-    goals, _ = resolve_goals(found, given.objectives, direction=given.direction)
+    given = settings(tmp_path, objectives=("quality:max",), epochs=7, cpus_per_trial=2)
+    goals, _ = resolve_goals(found, given.objectives)
     assert goals == Goals((Goal("quality", Direction.MAX),))
     assert resolve_epochs(given, found) == 7
-    assert resolve_layout(given, found.constants, Capacity((0, 1))).resources.cpus == 2
+    assert resolve_layout(asked_for(given), found.constants, Capacity((0, 1))).resources.cpus == 2

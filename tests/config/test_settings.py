@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hptune.config.plugins import check_place
+from hptune.config.asked import asked
 from hptune.config.reference import given_options, in_python, markdown
 from hptune.config.settings import BY_NAME, SETTINGS, StudySettings
-from hptune.core.trial import Direction
 from hptune.errors import UsageError
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
-from hptune.user_code.source_checks import NO_LOAD_DATA
 
 
 def settings(**asked: object) -> StudySettings:
@@ -26,13 +24,12 @@ def settings(**asked: object) -> StudySettings:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("given", "said"),
     [
         ({"stop_at": None}, "stop_at is None; allowed are batch and epoch"),
         ({"pack": None}, "pack is None; allowed are auto and off"),
         ({"executor": None}, "executor is None; allowed are dask, joblib, others installed"),
         ({"pruner_mode": "both"}, "pruner_mode is 'both'; allowed are stop and promote"),
-        ({"direction": "up"}, "direction is 'up'; allowed are min and max"),
         ({"trials": "0"}, "trials is 0; allowed are whole numbers from 1 on"),
         ({"trials": 2.5}, "trials is 2.5; allowed are whole numbers from 1 on"),
         ({"timeout_seconds": "soon"}, "timeout is 'soon'; allowed are times above 0, such as 90s"),
@@ -67,17 +64,10 @@ def settings(**asked: object) -> StudySettings:
         ({"confirm_repeats": 3}, "confirm_repeats is 3, but confirm is not given"),
     ],
 )
-def test_other_values_are_refused_with_what_is_allowed(asked: dict[str, object], said: str) -> None:
+def test_other_values_are_refused_with_what_is_allowed(given: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        check_place(settings(**asked))
+        asked(settings(**given))
     assert said in in_python(str(refused.value))
-
-
-def test_in_python_data_are_given_to_fit() -> None:
-    assert in_python(f"fit() calls model.fit without data, and {NO_LOAD_DATA}") == (
-        "fit() calls model.fit without data, and Tuner.fit got no data; pass x and y, or a "
-        "function that returns (train, validation)"
-    )
 
 
 def test_in_python_a_changed_space_is_accepted_by_an_argument() -> None:
@@ -107,7 +97,6 @@ def test_in_python_a_changed_space_is_accepted_by_an_argument() -> None:
         ({"memory_per_trial_bytes": np.int64(10**9)}, 10**9),
         ({"gpus_per_trial": 0}, 0),
         ({"cpus_per_trial": "0.5"}, 0.5),
-        ({"direction": "max"}, Direction.MAX),
         ({"pruner_mode": None}, None),
         ({"connect": "none"}, None),
         ({"objectives": "loss"}, ("loss",)),
@@ -139,8 +128,8 @@ def test_allowed_values_are_read_stored_and_read_again(
         ({"cluster": "json:loads"}, {"workers": 2}, {"cluster": "auto", "workers": 2}),
         (
             {"connect": "tls://a:1"},
-            {"cluster": "json:loads", "cluster_options": ["nodes=2"]},
-            {"cluster": "json:loads", "cluster_options": {"nodes": 2}, "connect": None},
+            {"cluster": "json:loads", "options": ["cluster.nodes=2"]},
+            {"cluster": "json:loads", "options": {"cluster.nodes": 2}, "connect": None},
         ),
         ({"connect": "tls://a:1"}, {"trials": 9}, {"connect": "tls://a:1", "trials": 9}),
     ],
@@ -218,21 +207,37 @@ def test_options_are_shown_as_the_command_line_takes_them() -> None:
 
 
 def test_texts_of_plug_in_options_are_read_once() -> None:
-    given = settings(search_options=["number=8", 'text="8"', "name=first"])
-    assert given.search_options == {"number": 8, "text": "8", "name": "first"}
-    assert given.changed({"trials": 3}).search_options == given.search_options
-    assert StudySettings.from_json(given.to_json()).search_options == given.search_options
-    assert settings(search_options={"text": "8"}).search_options == {"text": "8"}
-    shown = BY_NAME["search_options"].kind.show(given.search_options)
-    assert settings(search_options=shown.split(", ")).search_options == given.search_options
-    with pytest.raises(UsageError, match=r"wide=NaN.*allowed are texts such as"):
-        settings(search_options="wide=NaN")
+    given = settings(options=["search.number=8", 'search.text="8"', "pruner.my-name=first"])
+    assert given.options == {"search.number": 8, "search.text": "8", "pruner.my_name": "first"}
+    assert given.own_options("search") == {"number": 8, "text": "8"}
+    assert given.changed({"trials": 3}).options == given.options
+    assert StudySettings.from_json(given.to_json()).options == given.options
+    assert settings(options={"search.text": "8"}).options == {"search.text": "8"}
+    shown = BY_NAME["options"].kind.show(given.options)
+    assert settings(options=shown.split(", ")).options == given.options
+    for wrong in ("search.wide=NaN", "wide=3", "searches.wide=3", "search.=3", "search.wide"):
+        with pytest.raises(UsageError, match=f"{wrong}'; allowed are texts such as search.popul"):
+            settings(options=wrong)
 
 
-def test_another_executor_drops_the_options_of_the_former_one() -> None:
-    before = settings(executor="mine:few", executor_options={"most": 1})
-    after = before.changed({"connect": "tls://node:8786"})
-    assert (after.executor, after.executor_options) == ("dask", {})
+@pytest.mark.parametrize(
+    ("changes", "after"),
+    [
+        ({"connect": "tls://node:8786"}, {"search.a": 1, "pruner.b": 2}),
+        ({"workers": 2}, {"search.a": 1, "pruner.b": 2, "executor.most": 1}),
+        ({"pruner": "theirs:P"}, {"search.a": 1, "cluster.n": 3, "executor.most": 1}),
+        (
+            {"pruner": "mine:P", "options": {"pruner.c": 4}},
+            {"search.a": 1, "pruner.b": 2, "pruner.c": 4, "cluster.n": 3, "executor.most": 1},
+        ),
+    ],
+)
+def test_what_is_replaced_loses_its_options(
+    changes: dict[str, object], after: dict[str, object]
+) -> None:
+    options = {"search.a": 1, "pruner.b": 2, "cluster.n": 3, "executor.most": 1}
+    before = settings(executor="mine:few", pruner="mine:P", options=options)
+    assert before.changed(changes).options == after
 
 
 def test_a_study_that_leaves_its_scheduler_leaves_its_certificates() -> None:

@@ -16,7 +16,7 @@ STEPS = 6
 MODEL = """
 import json, pathlib, time
 
-OBJECTIVE, DIRECTION = "score", "max"
+OBJECTIVE = "score:max"
 
 def objective(hp, trial):
     x = hp.Float("x", 0.0, 1.0)

@@ -108,7 +108,7 @@ class TestKerasTunerHyperModel:
         example = load_example("keras_tuner_hypermodel")
         tuner = keras_tuner.RandomSearch(
             example.DiabetesModel(),
-            objective=keras_tuner.Objective(example.OBJECTIVE, example.DIRECTION),
+            objective=keras_tuner.Objective(example.OBJECTIVE, "min"),
             max_trials=1,
             seed=1,
             directory=tmp_path,
@@ -143,11 +143,11 @@ class TestPlainPython:
     ) -> None:
         trial = RecordedTrial(tmp_path)
         result = plain_python.objective(hyperparameters(), trial)
-        lengths = [metrics[plain_python.OBJECTIVE] for _, metrics in trial.reports]
+        lengths = [metrics["length"] for _, metrics in trial.reports]
         assert [step for step, _ in trial.reports] == list(range(1, plain_python.EPOCHS + 1))
         assert result == lengths[-1]
         assert lengths == sorted(lengths, reverse=True)
-        assert plain_python.DIRECTION == "min"
+        assert plain_python.OBJECTIVE == "length:min"
 
     def test_same_settings_same_result(self, plain_python: ModuleType, tmp_path: Path) -> None:
         first, second = (

@@ -63,8 +63,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_installed_package_is_used_by_name(cli: InProcess, installed: Path) -> None:
     cli.file("model.py", MODEL)
     ended = cli(
-        "run", "model.py", "--search", "evolution", "--search-option", "population=4",
-        "--pruner", "better-half", "--pruner-option", "at-epoch=2", "--epochs", 6,
+        "run", "model.py", "--search", "evolution", "--option", "search.population=4",
+        "--pruner", "better-half", "--option", "pruner.at-epoch=2", "--epochs", 6,
         "--trials", 12, "--seed", 3, "--study", "study", "--executor", "joblib", "-q",
     )  # fmt: skip
     assert ended.code == 0, ended.err
@@ -89,14 +89,14 @@ def test_help_reference_and_checks_know_an_installed_package(
     words = "evolution: changes the best of the newest"
     for text in (" ".join(cli("run", "--help").out.split()), markdown()):
         assert words in text
-        assert "--search-option population=N (trials to choose from, default 20)" in text
+        assert "--option search.population=N (trials to choose from, default 20)" in text
         assert "at one epoch, stops the trials of the worse half" in text
     cli.file("model.py", MODEL)
     for option, said in (
-        ("population=1", "--search-option population is 1; allowed are whole numbers from 2 on"),
-        ("size=3", "--search-option size is given, but --search is evolution; its options are"),
+        ("population=1", "--option search.population is 1; allowed are whole numbers from 2 on"),
+        ("size=3", "--option search.size is given, but --search is evolution; its options are"),
     ):
-        ended = cli("run", "model.py", "--search", "evolution", "--search-option", option)
+        ended = cli("run", "model.py", "--search", "evolution", "--option", f"search.{option}")
         assert (ended.code, said in ended.err) == (2, True), ended.err
     ended = cli("run", "model.py", "--search", "evolutoin")
     assert "Did you mean 'evolution'?" in ended.err
@@ -152,7 +152,7 @@ def test_the_package_is_installed_into_an_environment(tmp_path: Path) -> None:
     passed = run("-m", "pytest", "-q", "-n2", copied / "tests")
     assert passed.returncode == 0, passed.stdout
     (tmp_path / "model.py").write_text(MODEL)
-    options = ("--search", "evolution", "--search-option", "population=3", "--study", "study")
+    options = ("--search", "evolution", "--option", "search.population=3", "--study", "study")
     ended = run("-m", "hptune", "run", "model.py", "--trials", 5, *options)
     assert ended.returncode == 0, ended.stderr
     ended = run("-m", "hptune", "resume", "study", "--trials", 7)

@@ -15,7 +15,7 @@ WAITING = """
     import os
     import time
 
-    OBJECTIVE, DIRECTION = "loss", "min"
+    OBJECTIVE = "loss:min"
 
     def objective(hp, trial):
         held = bytearray(hp.Int("megabytes", 20, 60) << 20)

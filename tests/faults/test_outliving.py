@@ -14,7 +14,7 @@ from real_runs import Hptune, Started, rows, trials, wait_for
 MODEL = """
 import os, time
 
-OBJECTIVE, DIRECTION = "loss", "min"
+OBJECTIVE = "loss:min"
 
 def objective(hp, trial):
     x = hp.Float("x", 0, 1)

@@ -10,6 +10,7 @@ from typing import Any
 from fake_study import running, snapshot, trial
 from hptune.clusters.base import Cluster
 from hptune.clusters.layout import WorkerLayout
+from hptune.config.asked import asked
 from hptune.config.settings import StudySettings
 from hptune.core.notice import Notice, Subject
 from hptune.core.resources import Resources
@@ -85,7 +86,7 @@ def observers(path: Path, jobs: Jobs, screen: Screen) -> RunObservers:
     settings = StudySettings(source=source, working_directory=str(path))
     executor: Any = NoWorkers()
     return RunObservers(
-        RunDisplay(screen), Notifications(Workers()), Workforce(settings, jobs), executor
+        RunDisplay(screen), Notifications(Workers()), Workforce(asked(settings), jobs), executor
     )
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 
 from engine_checks import check_engine
-from hptune.config.settings import StudySettings
 from hptune.core.clock import SystemClock
 from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
@@ -35,6 +33,7 @@ from hptune.master.suggester import (
     SuggestingThread,
     ask_ahead,
 )
+from hptune.samplers.registry import SAMPLERS
 from hptune.testing.simulated import SimulatedExecutor
 from hptune.testing.simulated_parts import Curve, SimulatedWorker
 from hptune.testing.studies import Memory
@@ -289,6 +288,5 @@ def test_no_more_is_asked_for_than_may_be_tried() -> None:
 
 
 def test_only_slow_searches_are_asked_ahead() -> None:
-    said = StudySettings(source=ObjectiveSource(SourceKind.FILE, "model.py"), working_directory=".")
-    assert ask_ahead(replace(said, search="tpe")) == 0.0
-    assert ask_ahead(replace(said, search="optuna:CmaEsSampler")) > 0.0
+    assert ask_ahead(SAMPLERS.find("tpe")) == 0.0
+    assert ask_ahead(SAMPLERS.find("optuna:CmaEsSampler")) > 0.0

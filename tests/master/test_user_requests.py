@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine_driver import EngineDriver
+from hptune.config.asked import asked as asked_for
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import AttemptId, Cause, Ending
 from hptune.core.engine.engine import Engine
@@ -86,7 +87,12 @@ def test_what_a_dead_master_accepted_is_tried_once(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.touch()
     settings = StudySettings(source=check_path(model), working_directory=str(tmp_path))
-    request = ResumeRequest(settings, {}, tries=[{"x": 1.0}, {"x": 2.0}])
+    request = ResumeRequest(
+        stored=settings,
+        asked=asked_for(settings),
+        epochs=None,
+        tries=[{"x": 1.0}, {"x": 2.0}],
+    )
     found, notes = request.new_points(SPACE, tuple(engine.trials), engine.added)
     assert [dict(each.params) for each in found] == [{"x": 2.0}]
     assert notes == ["start point 1 was added already"]

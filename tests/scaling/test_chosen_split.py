@@ -13,6 +13,7 @@ import pytest
 
 from engine_checks import check_engine
 from engine_driver import EngineDriver, returned
+from hptune.config.asked import asked
 from hptune.config.parallel_trials import check_splits
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import Attempt, AttemptId, Cause, Ending, Halt, Report
@@ -361,7 +362,7 @@ def test_a_training_loop_of_the_users_own_has_no_steps_to_measure() -> None:
 def test_pytorch_has_no_strategy_for_the_devices_of_one_process() -> None:
     source = ObjectiveSource(SourceKind.FILE, "/model.py")
     request = ScalingRequest(
-        settings=StudySettings(source=source, working_directory="/"),
+        asked=asked(StudySettings(source=source, working_directory="/")),
         plan=MeasuringPlan(devices=(1, 2), modes=(Mode.WEAK,), repeats=1, seconds=1.0),
         in_one_process=True,
     )

@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from hptune.config.asked import asked
 from hptune.config.settings import StudySettings
 from hptune.core.attempt import Cause, Ending
 from hptune.core.step_request import StepRequest
@@ -43,7 +44,7 @@ def measured(runs: int, *, too_large: int = 0, lost: int = 0, repeats: int = 3) 
 
     source = ObjectiveSource(SourceKind.FILE, "/model.py")
     request = ScalingRequest(
-        settings=StudySettings(source=source, working_directory="/"),
+        asked=asked(StudySettings(source=source, working_directory="/")),
         plan=MeasuringPlan(
             devices=(1, 2), modes=(Mode.WEAK,), repeats=repeats, seconds=runs, batch=BATCH
         ),

@@ -21,7 +21,7 @@ MODEL = """
 import json, os, sys, time
 import beside
 
-OBJECTIVE, DIRECTION = "total", "max"
+OBJECTIVE = "total:max"
 
 def objective(hp, trial):
     x = hp.Float("x", 0.0, 1.0)

@@ -209,7 +209,7 @@ def test_ctrl_c_ends_the_wait_for_workers_and_the_reason_is_shown(
 SIZES = """
 from hptune import Resources
 
-OBJECTIVE, DIRECTION = "wide", "max"
+OBJECTIVE = "wide:max"
 RESOURCES = lambda hp: Resources(gpus=2 if hp["wide"] else 1)
 
 def objective(hp, trial):
@@ -237,7 +237,7 @@ MANY_SMALL = """
 import time
 from hptune import Resources
 
-OBJECTIVE, DIRECTION = "width", "max"
+OBJECTIVE = "width:max"
 RESOURCES = lambda hp: Resources(gpus=2 if hp["width"] == 4 else 1)
 
 def objective(hp, trial):

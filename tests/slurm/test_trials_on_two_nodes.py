@@ -50,7 +50,7 @@ MODEL = """
 import json, os, time
 import numpy as np
 
-OBJECTIVE, DIRECTION = "norm", "min"
+OBJECTIVE = "norm:min"
 START = np.array([3.0, -2.0, 1.0])
 {training}
 def objective(hp, trial):

@@ -18,7 +18,7 @@ SLICES = GPUS + "trials_per_job = 1\n"
 MODEL = """
 import json, os, time
 
-OBJECTIVE, DIRECTION = "total", "max"
+OBJECTIVE = "total:max"
 
 def objective(hp, trial):
     x = hp.Float("x", 0.0, 1.0)

@@ -14,8 +14,7 @@ from real_runs import trials
 
 LIGHT = ("--executor", "joblib")
 OBJECTIVE = """
-OBJECTIVE = "score"
-DIRECTION = "max"
+OBJECTIVE = "score:max"
 
 def objective(hp, trial):
     hp.Int("n", 0, 9)
@@ -85,7 +84,7 @@ def test_a_result_tells_whether_a_further_report_would_have_been_due(
     attempts: Attempts, steps: list[int], resumed_from: int | None, ended_early: bool | None
 ) -> None:
     text = f"""
-OBJECTIVE, DIRECTION = "score", "max"
+OBJECTIVE = "score:max"
 
 def objective(hp, trial):
     for step in {steps}:
@@ -106,8 +105,7 @@ def test_without_reports_the_result_is_what_is_returned(attempts: Attempts) -> N
 
 
 def test_a_tuple_has_a_value_for_each_objective_and_a_list_is_averaged(attempts: Attempts) -> None:
-    text = OBJECTIVE.replace('"score"', '["score:max", "size:min"]', 1)
-    text = text.replace('DIRECTION = "max"', "")
+    text = OBJECTIVE.replace('"score:max"', '["score:max", "size:min"]', 1)
     for returned, *values in [
         ("(score, 4)", 0.5, 4.0),
         ("[(1, 3), (3, 5)]", 2.0, 4.0),
@@ -203,7 +201,7 @@ def test_a_result_after_the_last_epoch_comes_before_an_order(
     attempts: Attempts, steps: list[int], resumed_from: int | None, cause: Cause
 ) -> None:
     text = f"""
-    OBJECTIVE, DIRECTION = "loss", "min"
+    OBJECTIVE = "loss:min"
 
     from hptune.core.attempt import Halt
 
@@ -225,7 +223,7 @@ def test_a_tensor_with_a_gradient_is_reported_without_a_warning(attempts: Attemp
     import warnings
     import torch
 
-    OBJECTIVE, DIRECTION = "loss", "min"
+    OBJECTIVE = "loss:min"
 
     def objective(hp, trial):
         warnings.simplefilter("error")
@@ -261,7 +259,7 @@ def test_a_report_that_is_no_number_is_the_trials_error(attempts: Attempts) -> N
     ("model", "known"),
     [
         (OBJECTIVE, "loss, memory, score"),
-        (OBJECTIVE.replace('OBJECTIVE = "score"', ""), "loss, memory, score, value"),
+        (OBJECTIVE.replace('OBJECTIVE = "score:max"', ""), "loss, memory, score, value"),
         # A number is what OBJECTIVE says, also where nothing was reported.
         (OBJECTIVE.replace("trial.report(step, ", "dict("), "score"),
     ],

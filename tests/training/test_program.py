@@ -17,7 +17,7 @@ from hptune.core.space.space import SearchSpace
 MODEL = """
 import hptune
 
-OBJECTIVE, DIRECTION, EPOCHS = "loss", "min", 9
+OBJECTIVE, EPOCHS = "loss:min", 9
 
 def objective(hp, trial):
     hp.Float("lr", 0.001, 0.1)

@@ -72,7 +72,7 @@ def test_what_the_best_objective_left_is_kept(cli: InProcess) -> None:
     model = cli.file(
         "model.py",
         """
-        DIRECTION, EPOCHS = "max", 3
+        OBJECTIVE, EPOCHS = "value:max", 3
 
         def objective(hp, trial):
             x = hp.Float("x", 0, 1)

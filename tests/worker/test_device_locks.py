@@ -218,7 +218,7 @@ HOLDS = """
     import os, time
     from pathlib import Path
 
-    OBJECTIVE, DIRECTION = "score", "max"
+    OBJECTIVE = "score:max"
 
     def objective(hp, trial):
         x = hp.Float("x", 0.0, 1.0)

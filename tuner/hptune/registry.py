@@ -81,7 +81,7 @@ class Row:
 
     def __post_init__(self) -> None:
         named = (
-            each if each.flag else replace(each, flag=f"--{self.what}-option {each.name}")
+            each if each.flag else replace(each, flag=f"--option {self.what}.{each.name}")
             for each in self.options
         )
         object.__setattr__(self, "options", tuple(named))
@@ -96,7 +96,7 @@ class Row:
         for name in given.keys() - known.keys():
             has = f"its options are {enumerated(*known)}" if known else "it has no options"
             raise UsageError(
-                f"--{self.what}-option {name} is given, but --{self.what} is {self.name}; {has}."
+                f"--option {self.what}.{name} is given, but --{self.what} is {self.name}; {has}."
                 f"{did_you_mean(name, known, '{}')}"
             )
         return {name: known[name].read(value) for name, value in given.items()}

@@ -434,7 +434,7 @@ class Study(Reports, Exports):
         return self._reader.reports(number)
 
 
-_OF_TRIAL = {"--entry", "--objective", "--direction", "--epochs", "--strategy", "--python"}
+_OF_TRIAL = {"--entry", "--objective", "--epochs", "--strategy", "--python"}
 """Options that the command for one trial has."""
 
 _NOT_KEPT = {

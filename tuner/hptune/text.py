@@ -400,7 +400,7 @@ def again(trial: Trial) -> str:
     """Return which trial's configuration a trial trains again, in words; else ""."""
     if trial.confirms is None:
         return ""
-    return f"{'repeats' if trial.races else 'confirms'} trial {trial.confirms}"
+    return f"confirms trial {trial.confirms}"
 
 
 def failure(trial: Trial) -> str:

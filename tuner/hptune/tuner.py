@@ -6,13 +6,14 @@ import inspect
 import os
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .clusters.choice import choose_cluster
+from .config.asked import Asked, asked
 from .config.other_tuners import answer, our_method, our_name
 from .config.places import CLUSTERS, EXECUTORS
 from .config.plugins import Given
@@ -25,7 +26,8 @@ from .core.trial import TrialState
 from .errors import HptuneError, ObjectiveFailedError, UsageError
 from .files.file_errors import storage_errors
 from .master.observers import RunDisplay
-from .master.plan import check_request
+from .master.plan import check_earlier
+from .master.resume_plan import Changes
 from .master.run import RunResult, resume, start
 from .master.workforce import check_workers
 from .pruners.registry import PRUNERS
@@ -153,10 +155,12 @@ class Tuner:
                 working_directory=str(Path.cwd()),
                 **self._given,
             )
+            self._asked: Asked | None = None
             if not (self._directory and self._directory.database.exists()):
-                check_request(self._settings)
+                self._asked = asked(self._settings)
+                check_earlier(self._settings)
                 where = Path() if self._directory is None else self._directory.path
-                check_workers(self._settings, choose_cluster(self._settings, where, client))
+                check_workers(self._asked, choose_cluster(self._asked, where, client))
         except UsageError as error:
             raise self._in_python(error) from None
 
@@ -243,12 +247,14 @@ class Tuner:
     ) -> RunResult:
         progress = make_progress(progress_stream(), quiet=self._quiet)
         display = RunDisplay(_PythonProgress(progress, self._function), is_quiet=self._quiet)
-        settings = replace(self._settings, **given).found_in(directory.path)
+        settings = replace(self._settings, **given)
         exists = directory.database.exists()
         if exists and not self._resume:
             raise study_exists(directory)
         if exists:
             directory.open(Use.RUN)
+        elif self._asked is None or self._asked.settings != settings:
+            self._asked = asked(settings)
         things = self._things.values()
         with replacing(directory, CODE_AND_DATA, [thing.file(directory.path) for thing in things]):
             # A model that is resumed without data uses the code and the data that are stored.
@@ -268,17 +274,15 @@ class Tuner:
                     "use; pass x and y, or a function that returns (train, validation)"
                 )
             if not exists:
-                return start(settings, directory, display=display, client=self._client)
-            return resume(
-                directory,
-                _changes(settings, given, self._things),
-                display=display,
+                assert self._asked, "a new study was asked for"
+                request = replace(self._asked, settings=settings.found_in(directory.path))
+                return start(request, directory, display=display, client=self._client)
+            changes = Changes(
+                settings=given,
                 accept_space=self._accept_space,
-                tries=settings.start_points,
                 retry_failed=self._retry_failed,
-                asked=(settings, given.keys()),
-                client=self._client,
             )
+            return resume(directory, changes, display=display, client=self._client)
 
     def _check_fit(self, x: Any, fit_arguments: Mapping[str, Any], epochs: int | None) -> None:
         check_fit_arguments(fit_arguments, self._code.hypermodel, given_to="fit()")
@@ -322,16 +326,15 @@ class Tuner:
                 "resume is True, but directory is not given; name the study to continue, such as "
                 f"directory='studies/{self._name}-1'"
             )
-        if self._accept_space and not self._resume:
-            raise UsageError(
-                "accept_space is True, but a new study has no search space yet; give resume=True "
-                "with it, and the study's directory"
-            )
-        if self._retry_failed and not self._resume:
-            raise UsageError(
-                "retry_failed is True, but a new study has no failed trials; give resume=True with "
-                "it, and the study's directory"
-            )
+        for name, is_given, lacks in (
+            ("accept_space", self._accept_space, "search space yet"),
+            ("retry_failed", self._retry_failed, "failed trials"),
+        ):
+            if is_given and not self._resume:
+                raise UsageError(
+                    f"{name} is True, but a new study has no {lacks}; give resume=True with it, "
+                    "and the study's directory"
+                )
         places = ("cluster", "connect", "slurm", "workers", "executor")
         sources = [name for name in places if name in settings]
         if self._client is not None and not hasattr(self._client, "scheduler_info"):
@@ -405,14 +408,6 @@ def _by_field(arguments: Mapping[str, Any]) -> dict[str, Any]:
         hint = f"did you mean {meant}?" if meant else "help(hptune.Tuner) lists its arguments"
         raise UsageError(f"Tuner has no argument {name!r}; {answer(name) or hint}")
     return {_SETTINGS[name].name: value for name, value in arguments.items()}
-
-
-def _changes(
-    settings: StudySettings, given: Collection[str], things: Collection[str]
-) -> dict[str, Any]:
-    """Return the given settings that a resumed study may change, and what may be corrected."""
-    names = [each.name for each in SETTINGS if each.resumable and each.name != "start_points"]
-    return {name: getattr(settings, name) for name in (*names, *things) if name in given}
 
 
 def _show_settings() -> None:

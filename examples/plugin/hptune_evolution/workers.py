@@ -1,6 +1,6 @@
 """A cluster of one's own: it starts a scheduler, and `hptune worker` processes that join it.
 
-    hptune run model.py --cluster processes --cluster-option count=2
+    hptune run model.py --cluster processes --option cluster.count=2
 
 In place of `subprocess`, submit jobs to your batch system, or ask your cloud for machines.
 """

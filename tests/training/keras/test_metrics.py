@@ -17,7 +17,7 @@ pytestmark = pytest.mark.keras
 
 
 def test_an_unknown_metric_lists_those_there_are(attempts: Attempts) -> None:
-    text = BUILD.replace('OBJECTIVE = "val_loss"', 'OBJECTIVE, DIRECTION = "val_auc", "max"')
+    text = BUILD.replace('OBJECTIVE = "val_loss"', 'OBJECTIVE = "val_auc:max"')
     # Without the callback, which may report it, no trial would start.
     result = attempts.run(text + DATA + "FIT = {'callbacks': [keras.callbacks.Callback()]}\n")
     assert result.ending.cause is Cause.UNKNOWN_METRIC
@@ -52,11 +52,11 @@ def test_a_misspelt_metric_is_told_of_before_the_first_trial(attempts: Attempts)
         resolve_goals(found, [], ["parms<2e6"])
     # A callback of the user's may report it.
     found = replace(found, reports_others=True)
-    _, notes = resolve_goals(found, ["val_mea"], [], Direction.MIN)
+    _, notes = resolve_goals(found, ["val_mea:min"])
     assert [note.partition("?")[0] for note in notes] == [
         "no metric of the model is called 'val_mea': did you mean val_mae"
     ]
-    _, notes = resolve_goals(found, ["quirk"], [], Direction.MIN)
+    _, notes = resolve_goals(found, ["quirk:min"])
     assert notes[0].startswith("'quirk' is not among the model's own metrics (loss, ")
     with pytest.raises(UsageError, match=r"did you mean val_mae.*If a callback reports it"):
         resolve_goals(found, ["val_mea"])

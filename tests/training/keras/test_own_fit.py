@@ -199,7 +199,7 @@ def fit(hp, model, data, callbacks, epochs):
 def test_a_fit_that_trains_no_keras_model(attempts: Attempts, built: str) -> None:
     result = attempts.run(
         f"""
-        OBJECTIVE, DIRECTION = "value", "max"
+        OBJECTIVE = "value:max"
 
         class Own:
             pass

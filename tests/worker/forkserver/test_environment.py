@@ -71,7 +71,7 @@ ALONE_IN_JOB = {
 MODEL = """
 import json, os, pathlib, hptune
 
-OBJECTIVE, DIRECTION = "loss", "min"
+OBJECTIVE = "loss:min"
 
 def objective(hp, trial):
     hp.Float("x", 0.0, 1.0)

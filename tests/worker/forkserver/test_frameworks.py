@@ -87,7 +87,7 @@ def test_keras_is_imported_once_for_a_file_that_trains_something_else(hptune: Hp
         """
         import sys
 
-        OBJECTIVE, DIRECTION = "value", "max"
+        OBJECTIVE = "value:max"
 
         class Model:
             def __init__(self, x):

@@ -46,7 +46,7 @@ def probe(attempts: Attempts) -> Any:
         (f"EPOCHS = 'three'\n{GOOD}", ["EPOCHS is 'three'", "a whole number"]),
         (f"EPOCHS = True\n{GOOD}", ["EPOCHS is True", "a whole number"]),
         (f"OBJECTIVE = 3\n{GOOD}", ["OBJECTIVE is 3", "name of a metric"]),
-        (f"DIRECTION = 1\n{GOOD}", ["DIRECTION is 1", "'max' or 'min'"]),
+        (f"DIRECTION = 'max'\n{GOOD}", ["DIRECTION is 'max'", "OBJECTIVE = 'value:max'"]),
         (f"HYPERPARAMETERS = 3\n{GOOD}", ["HYPERPARAMETERS is 3", "a dict of fixed values"]),
         (f"FIT = {{'batch_size': 3}}\n{GOOD}", ["FIT has no effect", "objective() trains"]),
         ("FIT = 3\ndef build_model(hp): pass", ["FIT is 3", "a dict of arguments"]),
@@ -142,7 +142,7 @@ def names(found: Found) -> set[str]:
 
 def test_an_objective_is_read_up_to_its_first_report(probe: Any) -> None:
     found = probe("""
-        EPOCHS, DIRECTION = 3, "max"
+        EPOCHS, OBJECTIVE = 3, "value:max"
 
         def objective(hp, trial):
             x = hp.Float("x", 0, 1)
@@ -153,7 +153,7 @@ def test_an_objective_is_read_up_to_its_first_report(probe: Any) -> None:
             raise SystemError("it trained")
     """)
     assert (found.is_keras, names(found)) == (False, {"x"})
-    assert dict(found.constants) == {"EPOCHS": 3, "DIRECTION": "max"}
+    assert dict(found.constants) == {"EPOCHS": 3, "OBJECTIVE": "value:max"}
 
 
 def test_an_objective_may_ask_whether_it_continues_before_it_declares_anything(probe: Any) -> None:
@@ -320,7 +320,7 @@ def test_reading_the_code_leaves_no_run_in_mlflow_or_weights_and_biases(
     text = f"""
     import os
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
-    OBJECTIVE, DIRECTION = "loss", "min"
+    OBJECTIVE = "loss:min"
     {of_module}
 
     def objective(hp, trial):

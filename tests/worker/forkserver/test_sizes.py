@@ -24,7 +24,7 @@ MODEL = """\
 import os
 from hptune import Resources
 
-OBJECTIVE, DIRECTION = "score", "max"
+OBJECTIVE = "score:max"
 RESOURCES = lambda hp: Resources(gpus=2 if hp["width"] > 512 else 0.5)
 
 def objective(hp, trial):

@@ -184,14 +184,16 @@ def settings_options(command: Command) -> Command:
 
 
 def resumable_options(command: Command) -> Command:
-    """Add the options of the settings that a resumed study may change; refuse the others."""
+    """Add the options of all settings; those that a resumed study cannot change are not shown."""
     command = _help_all(command)
     for setting in reversed(SETTINGS):
-        command = (_option if setting.resumable else _refused_option)(setting)(command)
+        command = _option(setting, hidden=not setting.resumable)(command)
     return command
 
 
-def _option(setting: Setting, *, default_text: str = "") -> Callable[[Command], Command]:
+def _option(
+    setting: Setting, *, default_text: str = "", hidden: bool = False
+) -> Callable[[Command], Command]:
     kind, text = setting.kind, setting.help
     shape: dict[str, Any] = {"metavar": kind.metavar, "multiple": kind.is_repeated}
     if kind.is_flag:
@@ -209,24 +211,5 @@ def _option(setting: Setting, *, default_text: str = "") -> Callable[[Command], 
             )
         return None if given in (None, ()) else setting.read(given)
 
-    shape |= {"callback": read, "is_rare": setting.is_rare, "help": text}
+    shape |= {"callback": read, "is_rare": setting.is_rare, "help": text, "hidden": hidden}
     return option_in(setting.section, setting.flag, setting.name, **shape)
-
-
-def _refused_option(setting: Setting) -> Callable[[Command], Command]:
-    def refuse(context: click.Context, _option: click.Parameter, given: object) -> None:
-        if not given:
-            return
-        flag, directory = setting.flag, context.params.get("directory", "DIR")
-        warm_start = f"--warm-start {directory}"
-        more = (
-            f"{warm_start} --warm-start …" if flag == "--warm-start" else f"{flag} … {warm_start}"
-        )
-        raise UsageError(
-            f"{flag} cannot be changed after a study has begun. Start a new study that learns "
-            f"from this one: `hptune run MODEL_FILE {more}`"
-        )
-
-    return click.option(
-        setting.flag, multiple=True, hidden=True, expose_value=False, callback=refuse
-    )

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from .output import INTERRUPTED, print_last
 
 if TYPE_CHECKING:
-    from ..config.settings import StudySettings
+    from ..config.asked import Asked
     from ..storage.directory import StudyDirectory
     from ..user_code.model_file import ObjectiveSource
 
@@ -67,9 +67,9 @@ def run_script(
 
 def program(
     model_file: Path | None, command: str | None, space: Path | None, given: dict[str, Any]
-) -> tuple[StudySettings, str, str]:
+) -> tuple[Asked, str, str]:
     """Return the settings, the model file that runs the user's program, and a name for it."""
-    from ..config.plugins import find_cluster
+    from ..config.asked import asked
     from ..config.settings import StudySettings
     from ..user_code import programs
 
@@ -95,7 +95,8 @@ def program(
             "as --objective val_loss"
         )
     arguments = programs.read_command(command)
-    settings = StudySettings(source=source_of_program(Path()), **given)
+    request = asked(StudySettings(source=source_of_program(Path()), **given))
+    settings = request.settings
     if settings.chooses_split:
         raise UsageError(
             f"{settings.splitting_option} is auto, which measures the training steps of a Keras "
@@ -106,9 +107,9 @@ def program(
             "--command runs one program for each trial; leave out --processes-per-trial and "
             "--nodes-per-trial, and let it start its processes, as torchrun does"
         )
-    if find_cluster(settings).is_local:
+    if request.cluster.is_local:
         programs.check_program(arguments)
-    return settings, programs.model_file(command, space), programs.name_of(arguments)
+    return request, programs.model_file(command, space), programs.name_of(arguments)
 
 
 def source_of_program(directory: Path) -> ObjectiveSource:

@@ -28,7 +28,7 @@ from .output import INTERRUPTED, echo, print_last
 from .programs import program, refuse_arguments, run_script, source_of_program, written
 
 if TYPE_CHECKING:
-    from ..config.settings import StudySettings
+    from ..config.asked import Asked
     from ..master.observers import RunDisplay
     from ..master.run import RunResult
     from ..storage.directory import StudyDirectory
@@ -141,6 +141,7 @@ def run(
 
     MODEL_FILE defines the hyperparameters and the training; see `hptune --help`.
     """
+    from ..config.asked import asked
     from ..config.settings import StudySettings
     from ..user_code.model_file import check_path
     from ..user_code.scripts import is_keras_tuner_script
@@ -162,16 +163,17 @@ def run(
             )
             return
         refuse_arguments(script_arguments, model_file.name)
-        settings = StudySettings(source=source, **given)
+        request = asked(StudySettings(source=source, **given))
         directory = _directory(study, model_file.stem)
-        _start(settings, directory, study=study, quiet=quiet, detach=detach)
+        _start(request, directory, study=study, quiet=quiet, detach=detach)
         return
     refuse_arguments(script_arguments, "--command")
-    settings, text, name = program(model_file, command, space, given)
+    request, text, name = program(model_file, command, space, given)
     directory = _directory(study, name)
     with written(directory, text):
-        settings = replace(settings, source=source_of_program(directory.path))
-        _start(settings, directory, study=study, quiet=quiet, detach=detach)
+        settings = replace(request.settings, source=source_of_program(directory.path))
+        request = replace(request, settings=settings)
+        _start(request, directory, study=study, quiet=quiet, detach=detach)
 
 
 def _directory(study: Path | None, name: str) -> StudyDirectory:
@@ -181,7 +183,7 @@ def _directory(study: Path | None, name: str) -> StudyDirectory:
 
 
 def _start(
-    settings: StudySettings,
+    request: Asked,
     directory: StudyDirectory,
     *,
     study: Path | None,
@@ -197,13 +199,13 @@ def _start(
             # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that no folder is left.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             if sys.stderr.isatty():  # it takes some seconds
-                _note(f"reading {Path(settings.source.path).name} and its data …")
+                _note(f"reading {Path(request.settings.source.path).name} and its data …")
             where = [] if study else ["--study", str(directory.path)]
-            echo(detach_new(settings, directory, _arguments(*where), notify=_note))
+            echo(detach_new(request, directory, _arguments(*where), notify=_note))
             return
         _run_and_close(
             directory,
-            lambda display: start(settings, directory, display=display),
+            lambda display: start(request, directory, display=display),
             quiet=quiet,
         )
     finally:
@@ -255,18 +257,19 @@ def resume(
     """
     from ..user_code.model_file import find_file
 
-    changes = _given(options)
+    settings = _given(options)
     asks_more = accept_space or retry_failed or detach or model_file is not None
-    if not changes and not asks_more and go_on(directory):
+    if not settings and not asks_more and go_on(directory):
         return
-    refuse_while_it_runs(directory, changes)
+    refuse_while_it_runs(directory, settings)
     if model_file is not None:
-        changes["source"] = find_file(model_file)  # its syntax is checked with the study's Python
+        settings["source"] = find_file(model_file)  # its syntax is checked with the study's Python
+    from ..master.resume_plan import Changes
     from ..master.run import resume as resume_study
     from ..storage.directory import StudyDirectory
 
     study = StudyDirectory(directory)
-    tries = changes.pop("start_points", ())
+    changes = Changes(settings=settings, accept_space=accept_space, retry_failed=retry_failed)
     if detach:
         from ..master.detached import detach_again
 
@@ -274,29 +277,10 @@ def resume(
         source = click.get_current_context().get_parameter_source("directory")
         is_named = source is not ParameterSource.DEFAULT
         arguments = _arguments(*([] if is_named else [str(study.path)]))
-        echo(
-            detach_again(
-                changes,
-                study,
-                arguments,
-                notify=_note,
-                accept_space=accept_space,
-                tries=tries,
-                retry_failed=retry_failed,
-            )
-        )
+        echo(detach_again(changes, study, arguments, notify=_note))
         return
     _run_and_close(
-        study,
-        lambda display: resume_study(
-            study,
-            changes,
-            display=display,
-            accept_space=accept_space,
-            tries=tries,
-            retry_failed=retry_failed,
-        ),
-        quiet=quiet,
+        study, lambda display: resume_study(study, changes, display=display), quiet=quiet
     )
 
 

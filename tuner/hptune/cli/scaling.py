@@ -31,7 +31,7 @@ from .options import (
 from .output import echo
 
 if TYPE_CHECKING:
-    from ..config.settings import StudySettings
+    from ..config.asked import Asked
     from ..master.scaling import ScalingRequest
     from ..scaling.curve import Mode, ScalingCurve
     from ..user_code.model_file import ObjectiveSource
@@ -211,7 +211,7 @@ def scaling(
     )
     requests = [
         ScalingRequest(
-            settings=_settings(source, backend, named, given),
+            asked=_asked(source, backend, named, given),
             plan=plan,
             in_one_process=in_one_process,
         )
@@ -278,27 +278,29 @@ def _pythons(given: Sequence[str], compare: Sequence[str] | None) -> Mapping[str
     return found
 
 
-def _settings(
+def _asked(
     source: ObjectiveSource, backend: str, pythons: Mapping[str, str], place: Mapping[str, Any]
-) -> StudySettings:
-    from ..config.plugins import find_cluster
+) -> Asked:
+    from ..config.asked import asked
     from ..config.settings import StudySettings
 
     python = pythons.get(backend, pythons.get("", ""))
-    settings = StudySettings(
-        source=replace(source, backend=backend),
-        working_directory=str(Path.cwd()),
-        python=python,
-        pack="off",
-        **place,
+    request = asked(
+        StudySettings(
+            source=replace(source, backend=backend),
+            working_directory=str(Path.cwd()),
+            python=python,
+            pack="off",
+            **place,
+        )
     )
-    is_here = not python and find_cluster(settings).is_local
+    is_here = not python and request.cluster.is_local
     if backend and is_here and importlib.util.find_spec(backend) is None:
         raise UsageError(
             f"--compare asks for {backend}, which is not installed: {how_to_install(backend)}; or "
             f"name an environment that has it: --python {backend}=PATH"
         )
-    return settings
+    return request
 
 
 def _show(notice: Notice) -> None:
@@ -307,7 +309,6 @@ def _show(notice: Notice) -> None:
 
 def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], object]) -> None:
     """Measure all backends; `keep` takes the curve of each as soon as it is known."""
-    from ..config.plugins import find_cluster
     from ..files.file_errors import storage_errors
     from ..master.scaling import measure
     from ..master.stop_requests import end_process, interrupt_on_signals
@@ -315,7 +316,7 @@ def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], 
     from ..worker.private_folder import NAME, create_folder
 
     # Workers on other machines see the folder of studies, but not this machine's /tmp.
-    parent = None if find_cluster(requests[0].settings).is_local else Path("studies")
+    parent = None if requests[0].asked.cluster.is_local else Path("studies")
     with storage_errors(parent or Path(tempfile.gettempdir())):
         scratch = create_folder(
             str(parent) if parent else None, prefix=f"{NAME}scaling-"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..config.plugins import cluster_options, find_cluster, made
-from ..config.settings import StudySettings
+from ..config.asked import Asked, cluster_options
+from ..config.plugins import made
 from .base import Cluster
 
 
-def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> Cluster:
+def choose_cluster(asked: Asked, study: Path, client: Any = None) -> Cluster:
     """Return the cluster that the user asked for; it is not open yet.
 
     Args:
-        settings: What the user asked for; it was checked (`config.plugins.check_place`).
+        asked: What the user asked for.
         study: The study's directory.
         client: A `distributed.Client` whose workers to use; None for the settings' choice.
 
@@ -26,7 +26,7 @@ def choose_cluster(settings: StudySettings, study: Path, client: Any = None) -> 
         from .existing import ClientWorkers
 
         return ClientWorkers(client)
-    row = find_cluster(settings)
+    row, settings = asked.cluster, asked.settings
     given = cluster_options(settings, row)
     cluster: Cluster = made(row, Cluster, settings, study, given=given)
     return cluster

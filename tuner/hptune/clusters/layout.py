@@ -7,14 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..config.asked import Asked
 from ..config.kinds import AUTO
-from ..config.plugins import find_executor
 from ..config.settings import StudySettings
 from ..core.budget import Device
 from ..core.resources import Amount, Capacity, Resources, size
 from ..errors import UsageError
 from ..registry import shown_name
 from ..text import plural
+
+UNREAD = object()
+"""Stands for the model file's RESOURCES before it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class WorkerLayout:
 
 
 def checked_trial(
-    settings: StudySettings,
+    asked: Asked,
     constants: Mapping[str, object],
     machine: Capacity,
     *,
@@ -68,8 +71,9 @@ def checked_trial(
     """Return what a trial holds, after checking that workers can have it.
 
     Args:
-        settings: What the user asked for.
-        constants: The model file's constants; RESOURCES applies where the settings say nothing.
+        asked: What the user asked for.
+        constants: The model file's constants; RESOURCES applies where the settings say nothing,
+            and is `UNREAD` before the file is read.
         machine: What the machine has.
         is_certain: Whether no worker can ever have more, so that asking for more is an error.
 
@@ -77,8 +81,8 @@ def checked_trial(
         UsageError: A trial asks for more than a worker has, or the budget counts a device that
             trials do not hold.
     """
-    declared = constants.get("RESOURCES")
-    resources = trial_resources(settings, declared, machine, is_certain=is_certain)
+    settings, declared = asked.settings, constants.get("RESOURCES")
+    resources = trial_resources(asked, declared, machine, is_certain=is_certain)
     budget = settings.device_budget
     if budget is not None and budget.device is Device.GPU:
         holds_none = resources.gpus == 0 or (is_certain and not machine.gpus)
@@ -93,7 +97,7 @@ def checked_trial(
             f"{plural(len(machine.cpus), 'core')}; allowed are at most {most}, which is "
             f"{_MOST_WORKERS_PER_CORE} for each"
         )
-    if resources.cpus < 1 and not find_executor(settings).shares_workers:
+    if resources.cpus < 1 and not asked.executor.shares_workers:
         raise UsageError(
             f"a trial asks for {resources.cpus:g} of a core, but the workers of --executor "
             f"{shown_name(settings.executor)} have whole ones; ask for 1, or leave the executor out"
@@ -102,7 +106,7 @@ def checked_trial(
 
 
 def resolve_layout(
-    settings: StudySettings,
+    asked: Asked,
     constants: Mapping[str, object],
     machine: Capacity,
     *,
@@ -114,8 +118,8 @@ def resolve_layout(
     alone, each worker runs one trial at a time with its share of the cores. The arguments and the
     errors are those of `checked_trial`.
     """
-    resources = checked_trial(settings, constants, machine, is_certain=is_certain)
-    executor = find_executor(settings)
+    resources = checked_trial(asked, constants, machine, is_certain=is_certain)
+    settings, executor = asked.settings, asked.executor
     cores = worker_cores(settings.workers, machine.cpus)
     if not executor.shares_workers:
         cores = _of_one_trial_each(resources, machine, [core for each in cores for core in each])
@@ -203,12 +207,12 @@ def _measured(settings: StudySettings, declared: object) -> tuple[Amount, ...]:
 
 
 def trial_resources(
-    settings: StudySettings, declared: object, machine: Capacity, *, is_certain: bool = True
+    asked: Asked, declared: object, machine: Capacity, *, is_certain: bool = True
 ) -> Resources:
     """Return what a trial holds.
 
     Args:
-        settings: What the user asked for.
+        asked: What the user asked for.
         declared: The model file's RESOURCES, which applies where the settings say nothing: a
             mapping of the fields of `Resources`, or anything else for nothing.
         machine: What the machine has.
@@ -218,6 +222,7 @@ def trial_resources(
         UsageError: It asks for more than a worker has, an amount is invalid, or its amounts cannot
             be divided among its processes.
     """
+    settings = asked.settings
     file = _checked(declared) if isinstance(declared, Mapping) else {}
     if settings.chooses_split:
         file = _on_one_device(file, keeps_to_cores=settings.gpus_per_trial != AUTO)
@@ -240,7 +245,10 @@ def trial_resources(
         )
     except ValueError as error:
         raise UsageError(f"of a trial, {error}") from error
-    _check_fits(resources, settings, machine, is_certain=is_certain)
+    _check_fits(resources, asked, machine, is_certain=is_certain)
+    is_read = declared is not UNREAD  # RESOURCES may say that a trial has no GPU
+    if is_read and is_certain and resources.gpus is None:
+        _check_gpus_of_processes(resources, machine)
     return resources
 
 
@@ -249,9 +257,8 @@ def _declared_cpus(file: Mapping[str, Any]) -> float:
     return 0 if file.get(_CPUS_LEFT_OPEN) else file.get("cpus") or 0
 
 
-def _check_fits(
-    wanted: Resources, settings: StudySettings, machine: Capacity, *, is_certain: bool
-) -> None:
+def _check_fits(wanted: Resources, asked: Asked, machine: Capacity, *, is_certain: bool) -> None:
+    settings = asked.settings
     if is_certain and wanted.nodes > 1:
         raise UsageError(
             f"a trial asks for {wanted.nodes} nodes, but all workers are on this machine; use "
@@ -271,7 +278,7 @@ def _check_fits(
             "--gpus-per-trial is auto, but this machine has no GPU (`hptune doctor` says where it "
             "looks); --processes-per-trial auto divides its cores"
         )
-    shares = len(cores) if find_executor(settings).shares_workers else 1
+    shares = len(cores) if asked.executor.shares_workers else 1
     most = -(-len(machine.gpus) // shares)
     if wanted.gpus and wanted.gpus > most:
         found = ", ".join(machine.gpus) or "none"
@@ -286,7 +293,10 @@ def _check_fits(
             f"a trial asks for {size(wanted.memory_bytes)} of memory, but this machine has "
             f"{size(machine.memory_bytes)}; ask for less"
         )
-    if wanted.gpus is None and 0 < len(machine.gpus) < wanted.processes:
+
+
+def _check_gpus_of_processes(wanted: Resources, machine: Capacity) -> None:
+    if 0 < len(machine.gpus) < wanted.processes:
         raise UsageError(
             f"each of a trial's {wanted.processes} processes takes a GPU where there are any, but "
             f"this machine's are: {', '.join(machine.gpus)}; ask for fewer processes, or train on "

@@ -10,13 +10,13 @@ from pathlib import Path
 from ..config.plugins import find_executor, made
 from ..config.settings import StudySettings
 from ..core.resources import Capacity
-from ..errors import StudyError, UsageError
+from ..errors import StudyError
 from ..executors.base import Executor, RunContext
 from ..registry import shown_name
 from ..worker import device_locks, devices
 from ..worker.dask.study_access import StudyAccess
 from .base import Cluster
-from .layout import WorkerLayout, checked_trial, worker_cores
+from .layout import WorkerLayout, worker_cores
 
 
 def here(settings: StudySettings, study: Path, *, insecure: bool = False) -> Cluster:
@@ -152,7 +152,11 @@ class LocalWorkers(Cluster):
             )
         self._machine = replace(has, gpus=free)
         self._notes += (f"{words}; this one has {', '.join(free)}",)
-        try:
-            checked_trial(self._settings, {}, self._machine)
-        except UsageError as error:
-            raise StudyError(f"{error.message}; {words}") from error
+        # Of a trial's number in the model file, the layout says whether the free ones hold it.
+        shares = (self._settings.workers or 1) if self._kind.shares_workers else 1
+        wanted, most = self._settings.fixed_gpus or 0, -(-len(free) // shares)
+        if wanted > most:
+            raise StudyError(
+                f"{words}, which leaves {most} for a trial that asks for {wanted:g}; wait for "
+                "them, or ask for fewer"
+            )

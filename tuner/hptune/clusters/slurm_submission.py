@@ -10,7 +10,7 @@ from hptune_jobqueue.cluster import job_kinds
 from hptune_jobqueue.config import SlurmConfig
 from hptune_jobqueue.master import MasterOrder, planned_master_script, submit_master
 
-from ..config.settings import StudySettings
+from ..config.asked import Asked
 from ..core.resources import Resources
 from ..errors import HptuneError, UsageError
 from ..files.file_errors import storage_errors
@@ -27,7 +27,7 @@ RETRY_FAILED = "--retry-failed"
 
 
 def submit(
-    settings: StudySettings,
+    asked: Asked,
     directory: StudyDirectory,
     arguments: Sequence[str],
     check: Callable[[], Mapping[str, object] | None],
@@ -36,7 +36,7 @@ def submit(
     """Submit the master of a study as a job; returns where to look, as text for the user.
 
     Args:
-        settings: What the user asked for.
+        asked: What the user asked for.
         directory: Where the study is, or is to be.
         arguments: The arguments of `hptune` for the same run in the foreground.
         check: Reads the user's code here, and returns its constants; None if its Python is only
@@ -48,12 +48,13 @@ def submit(
         UsageError: Slurm would refuse a job (in its words), or the job could not use the code.
             Nothing was submitted.
     """
+    settings = asked.settings
     assert settings.slurm, "the cluster was checked"
     jobs = order_of(Path(settings.slurm), directory.path, settings.max_jobs)
     with translated_errors(), storage_errors(directory.path):
         constants = _check_code(check, jobs.config, notify)
         declared = None if constants is None else constants.get("RESOURCES")
-        resources = trial_resources(settings, declared, UNLIMITED, is_certain=False)
+        resources = trial_resources(asked, declared, UNLIMITED, is_certain=False)
         check_jobs(jobs, resources, notify, is_certain=constants is not None)
         directory.make()
         order = _master_order(jobs.config, directory, arguments)

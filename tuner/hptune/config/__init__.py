@@ -4,7 +4,7 @@ The fields of `options.StudyOptions` are the table of all options: the command l
 `Tuner`, checks, help and `docs/reference-options.md` are made from it. Wrong values raise
 `UsageError`.
 
-Offers: `settings.StudySettings`, `settings.SETTINGS`, `plugins`, `resolved`, `reference`,
+Offers: `settings.StudySettings`, `settings.SETTINGS`, `asked`, `resolved`, `plugins`, `reference`,
 `objectives.resolve_goals`, `start_points.read_points`, `record_formats`.
 
 May import: `errors`, `core`, `samplers`, `pruners`, `registry`, `files`, `user_code`.

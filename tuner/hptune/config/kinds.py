@@ -264,23 +264,30 @@ def _shown_prior(prior: PriorSpec) -> str:
 
 
 def plug_in_options() -> Kind:
-    """Return the kind of options of a plug-in, by name."""
+    """Return the kind of options of plug-ins, each by its group and name."""
     value_kind = plain()
 
     def read(value: object) -> dict[str, Any]:
+        found: dict[Any, Any] = {}
         if isinstance(value, Mapping):
-            if all(isinstance(name, str) for name in value):
-                return {name: value_kind.read(each) for name, each in value.items()}
+            found = {name: value_kind.read(each) for name, each in value.items()}
         elif _is_list(given := [value] if isinstance(value, str) else value):
-            pairs = [str(each).partition("=") for each in given]
-            if all(name and equals for name, equals, _ in pairs):
-                return {
-                    name.replace("-", "_"): value_kind.read(_meant(each)) for name, _, each in pairs
-                }
+            for name, equals, each in (str(each).partition("=") for each in given):
+                found[name.replace("-", "_") if equals else ""] = value_kind.read(_meant(each))
+        else:
+            raise ValueError
+        if all(_OPTION.fullmatch(str(name)) for name in found):
+            return found
         raise ValueError
 
-    allowed = 'texts such as population=8 and, in Python, {"population": 8}'
-    return Kind("NAME=VALUE", allowed, read, _shown_options, is_repeated=True)
+    allowed = 'texts such as search.population=8 and, in Python, {"search.population": 8}, of the '
+    allowed += f"groups {', '.join(GROUPS)}"
+    return Kind("GROUP.NAME=VALUE", allowed, read, _shown_options, is_repeated=True)
+
+
+GROUPS = ("search", "pruner", "cluster", "executor")
+"""Settings that name something which may have options of its own."""
+_OPTION = re.compile(rf"({'|'.join(GROUPS)})\.\w+")
 
 
 def _meant(text: str) -> Any:

@@ -83,37 +83,21 @@ def read_constraint(text: str) -> Constraint:
     )
 
 
-def check_objectives(
-    objectives: Sequence[str], constraints: Sequence[str], direction: Direction | None
-) -> None:
-    """Check objectives, constraints and direction, without knowing the model.
+def check_objectives(objectives: Sequence[str], constraints: Sequence[str]) -> None:
+    """Check objectives and constraints, without knowing the model.
 
     Raises:
-        UsageError: One is not valid, or they contradict each other.
+        UsageError: One is not valid, or is named twice.
     """
-    read = [read_objective(objective) for objective in objectives]
-    metrics = [metric for metric, _ in read]
+    metrics = [read_objective(objective)[0] for objective in objectives]
     if len(set(metrics)) < len(metrics):
         raise UsageError(f"an objective is named twice: {', '.join(metrics)}; name each once")
-    if direction is not None and len(read) > 1:
-        each = ", ".join(f"{metric}:{own or direction}" for metric, own in read)
-        raise UsageError(
-            f"the direction {direction} is given for {len(read)} objectives; give each its own, "
-            f"such as {each}"
-        )
-    if direction is not None and read and read[0][1] not in (None, direction):
-        raise UsageError(
-            f"the objective is {objectives[0]!r}, but the direction is {direction}; give only one"
-        )
     for constraint in constraints:
         read_constraint(constraint)
 
 
 def resolve_goals(
-    found: Found,
-    objectives: Sequence[str] = (),
-    constraints: Sequence[str] = (),
-    direction: Direction | None = None,
+    found: Found, objectives: Sequence[str] = (), constraints: Sequence[str] = ()
 ) -> tuple[Goals, list[str]]:
     """Return the objectives and constraints: as asked for, as in the file, or a default.
 
@@ -121,7 +105,6 @@ def resolve_goals(
         found: Result of the probe. Its constants are used for what the user did not give.
         objectives: Objectives that the user gave.
         constraints: Constraints that the user gave.
-        direction: Direction of the only objective; None if not given.
 
     Returns:
         The goals, and a line for the user about each default.
@@ -129,21 +112,15 @@ def resolve_goals(
     Raises:
         UsageError: Something is not valid, or a direction is not known.
     """
-    constants = found.constants
-    of_the_file = not objectives or _is_of_the_file(objectives, constants)
-    named, conditions, direction = asked_goals(found, objectives, constraints, direction)
-    check_objectives(named, conditions, direction)
+    named, conditions = asked_goals(found, objectives, constraints)
+    check_objectives(named, conditions)
+    bounds = tuple(map(read_constraint, conditions))
     asked = [read_objective(each) for each in named]
-    asked += [(read_constraint(condition).metric, None) for condition in conditions]
-    unknown = unknown_metrics(asked, found)
+    unknown = unknown_metrics([*asked, *((bound.metric, None) for bound in bounds)], found)
     notes = list(unknown.values())
-    if not named:
-        chosen = [_default_goal(found, direction, notes)]
-    else:
-        other_way = _other_way(constants, of_the_file=of_the_file) if len(named) == 1 else ""
-        own = [read_objective(text)[0] for text in _texts(constants.get("OBJECTIVE"))]
-        chosen = [_goal(each, direction, other_way, unknown, own) for each in named]
-    goals = Goals(tuple(chosen), tuple(read_constraint(condition) for condition in conditions))
+    of_the_file = [read_objective(each)[0] for each in _texts(found.constants.get("OBJECTIVE"))]
+    chosen = [_goal(*each, unknown, of_the_file) for each in asked]
+    goals = Goals(tuple(chosen or [_default_goal(found, notes)]), bounds)
     if found.vector_metrics:
         names = ", ".join(found.vector_metrics)
         notes.append(f"left out, as they have several numbers for each epoch: {names}")
@@ -151,17 +128,12 @@ def resolve_goals(
 
 
 def asked_goals(
-    found: Found,
-    objectives: Sequence[str],
-    constraints: Sequence[str],
-    direction: Direction | None,
-) -> tuple[tuple[str, ...], tuple[str, ...], Direction | None]:
-    """Return objectives, constraints and direction: as the user gave them, else as in the file."""
+    found: Found, objectives: Sequence[str], constraints: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return objectives and constraints: as the user gave them, else as in the file."""
     constants = found.constants
-    if direction is None and (not objectives or _is_of_the_file(objectives, constants)):
-        direction = _read_direction(constants.get("DIRECTION"))
     named = tuple(objectives) or _texts(constants.get("OBJECTIVE"))
-    return named, tuple(constraints) or _texts(constants.get("CONSTRAINTS")), direction
+    return named, tuple(constraints) or _texts(constants.get("CONSTRAINTS"))
 
 
 def unknown_metrics(asked: Sequence[tuple[str, Direction | None]], found: Found) -> dict[str, str]:
@@ -220,90 +192,56 @@ def _training_notes(metric: str, found: Found) -> list[str]:
     return [f"{line}model that overfits looks best"]
 
 
-def _is_of_the_file(objectives: Sequence[str], constants: Mapping[str, object]) -> bool:
-    """Return whether the file's DIRECTION is about the objective that the user gave."""
-    own = _texts(constants.get("OBJECTIVE"))
-    metrics = [read_objective(each)[0] for each in own]
-    return len(objectives) == 1 and (not metrics or metrics == [read_objective(objectives[0])[0]])
-
-
 def _texts(given: Any) -> tuple[str, ...]:
     if given is None:
         return ()
     return (given,) if isinstance(given, str) else tuple(map(str, given))
 
 
-def _other_way(constants: Mapping[str, object], *, of_the_file: bool) -> str:
-    """Return how else than with its name the direction of the only objective can be given."""
-    way = ", or give --direction max or --direction min"
-    if of_the_file:
-        return f"{way} (or DIRECTION in the model file)"
-    if "DIRECTION" not in constants:
-        return way
-    own = ", ".join(_texts(constants["OBJECTIVE"]))
-    return f"{way} (DIRECTION in the model file is that of its own OBJECTIVE, {own})"
-
-
 def _goal(
-    text: str,
+    metric: str,
     direction: Direction | None,
-    other_way: str,
     unknown: Mapping[str, str],
     of_the_file: Sequence[str],
 ) -> Goal:
-    metric, own = read_objective(text)
-    known = own or direction or direction_of(metric)
-    if known is None and metric in unknown:
-        raise UsageError(
-            f"{unknown[metric]}. If a callback reports it, name the objective {metric}:max or "
-            f"{metric}:min"
-        )
-    if known is None:
-        meant = did_you_mean(metric, of_the_file)
-        raise UsageError(
-            f"the direction of {metric!r} is not known from its name; "
-            f"name the objective {metric}:max or {metric}:min{other_way}{meant and '.'}{meant}"
-        )
-    return Goal(metric, known)
+    if known := direction or direction_of(metric):
+        return Goal(metric, known)
+    names = f"name the objective {metric}:max or {metric}:min"
+    if metric in unknown:
+        raise UsageError(f"{unknown[metric]}. If a callback reports it, {names}")
+    meant = "" if metric in of_the_file else did_you_mean(metric, of_the_file)
+    raise UsageError(
+        f"the direction of {metric!r} is not known from its name; {names}{meant and '.'}{meant}"
+    )
 
 
-def _default_goal(found: Found, direction: Direction | None, notes: list[str]) -> Goal:
+def _default_goal(found: Found, notes: list[str]) -> Goal:
     if found.is_keras:
         metric = found.metric
         chosen = "what fit() returns, minimised" if metric == RETURNED else metric
         notes.append(
             f"the objective is {chosen} (to change it: --objective, or OBJECTIVE in the file)"
         )
-        return Goal(metric, direction or direction_of(metric) or Direction.MIN)
+        return Goal(metric, direction_of(metric) or Direction.MIN)
     if found.metrics and not found.reports_others and RETURNED_NUMBER not in found.metrics:
         raise UnknownMetricError(
             f"objective() returns {', '.join(found.metrics)}, and none is named to optimise. Name "
-            f"one, such as --objective {_example(found.metrics, direction)}, or OBJECTIVE in the "
-            "model file."
+            f"one, such as --objective {_example(found.metrics)}, or OBJECTIVE in the model file."
         )
-    if direction is None:
-        notes.append("minimising what objective() returns (DIRECTION = 'max' maximises it)")
-    return Goal(RETURNED_NUMBER, direction or Direction.MIN)
+    notes.append(
+        f"minimising what objective() returns (--objective {RETURNED_NUMBER}:max maximises it)"
+    )
+    return Goal(RETURNED_NUMBER, Direction.MIN)
 
 
-def _example(metrics: Sequence[str], direction: Direction | None) -> str:
-    """Return one of the metrics as an objective, if possible one whose name fits the direction.
+def _example(metrics: Sequence[str]) -> str:
+    """Return one of the metrics as an objective, if possible one that says which way is better.
 
-    >>> _example(["loss", "auc"], Direction.MAX), _example(["auc", "loss"], None)
-    ('auc:max', 'auc:max')
+    >>> _example(["length", "auc"]), _example(["length"])
+    ('auc:max', 'length:min')
     """
-    fitting = (each for each in metrics if direction_of(each) is direction is not None)
-    metric = next(fitting, metrics[0])
-    return f"{metric}:{direction or direction_of(metric) or Direction.MIN}"
-
-
-def _read_direction(given: object) -> Direction | None:
-    if given is None:
-        return None
-    try:
-        return Direction(str(given).lower()[:3])
-    except ValueError:
-        raise UsageError(f"DIRECTION is {given!r}; allowed are 'max' and 'min'") from None
+    metric = next(filter(direction_of, metrics), metrics[0])
+    return f"{metric}:{direction_of(metric) or Direction.MIN}"
 
 
 def direction_of(metric: str) -> Direction | None:

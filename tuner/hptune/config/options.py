@@ -13,7 +13,6 @@ from ..core.failure_policy import CAUSES, read_failure_rule
 from ..core.kinds import choice, whole_number
 from ..core.pruner import HalvingMode
 from ..core.table import Section, setting
-from ..core.trial import Direction
 from ..pruners.registry import PRUNERS
 from ..registry import own_option
 from ..samplers.registry import AUTO, SAMPLERS
@@ -26,22 +25,6 @@ if TYPE_CHECKING:  # it imports NumPy, which a command's help does not need
 
 DEFAULT_TRIALS = 50
 DEFAULT_REPEATS = 2
-
-
-def _plug_in_options(
-    owner: str, section: Section, what: str, *, such_as: str, resumable: bool = True
-) -> Any:
-    """Return a field for the options of a plug-in."""
-    return setting(
-        kinds.plug_in_options(),
-        section,
-        f"Option of {what} that is not built in, such as {such_as}.",
-        default={},
-        flag=f"--{owner}-option",
-        argument=f"{owner}_options",
-        resumable=resumable,
-        is_rare=True,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +51,6 @@ class StudyOptions:
         default_text="OBJECTIVE of the model file, or val_accuracy or val_loss of a Keras model",
         resumable=False,
     )
-    direction: Direction | None = setting(
-        choice(*Direction, make=Direction),
-        Section.GOAL,
-        "Whether a larger or a smaller value of the only objective is better.",
-        default=None,
-        default_text="what the metric's name says",
-        resumable=False,
-        is_rare=True,
-    )
     constraints: tuple[str, ...] = setting(
         kinds.texts("METRIC<NUMBER", "texts such as 'params<2e6', with <, <=, > or >="),
         Section.GOAL,
@@ -102,13 +76,6 @@ class StudyOptions:
         default_text=str(DEFAULT_REPEATS),
         is_rare=True,
     )
-    repeats: int = setting(
-        whole_number(1),
-        Section.GOAL,
-        "Train the configurations that could be the best again at the end, each up to N times in "
-        "all; the best mean of the repeats wins.",
-        default=1,
-    )
 
     search: str = setting(
         kinds.text("NAME", f"{', '.join(SAMPLERS.built_in)}, others installed, and module:Name"),
@@ -119,8 +86,15 @@ class StudyOptions:
         default=AUTO,
         resumable=False,
     )
-    search_options: Mapping[str, Any] = _plug_in_options(
-        "search", Section.SEARCH, "a search method", such_as="population=8", resumable=False
+    options: Mapping[str, Any] = setting(
+        kinds.plug_in_options(),
+        Section.SEARCH,
+        "Option of a search method, pruner, cluster or executor that is not built in, such as "
+        "search.population=8.",
+        default={},
+        flag="--option",
+        argument="options",
+        is_rare=True,
     )
     grid_resolution: int | None = own_option(
         "grid_resolution", SAMPLERS, Section.SEARCH, resumable=False
@@ -219,9 +193,6 @@ class StudyOptions:
         "--search. asha and hyperband also compare trials by several objectives.",
         default=None,
         default_text="none",
-    )
-    pruner_options: Mapping[str, Any] = _plug_in_options(
-        "pruner", Section.PRUNING, "a pruner", such_as="patience=3"
     )
     min_epochs: int | None = own_option("min_epochs", PRUNERS, Section.PRUNING, is_rare=False)
     reduction_factor: int | None = own_option("reduction_factor", PRUNERS, Section.PRUNING)
@@ -325,9 +296,6 @@ class StudyOptions:
         default=ANY_PLACE,
         is_rare=True,
     )
-    cluster_options: Mapping[str, Any] = _plug_in_options(
-        "cluster", Section.PLACE, "a cluster", such_as="nodes=4"
-    )
     connect: str | None = own_option(
         "connect", CLUSTERS, Section.PLACE, is_rare=False, stands_alone=True
     )
@@ -348,9 +316,6 @@ class StudyOptions:
         default="dask",
         resumable=False,
         is_rare=True,
-    )
-    executor_options: Mapping[str, Any] = _plug_in_options(
-        "executor", Section.PLACE, "an executor", such_as="nice=5", resumable=False
     )
     cache_data: bool | int | None = setting(
         kinds.switch_or_size(),

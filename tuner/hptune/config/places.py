@@ -70,9 +70,10 @@ class ClusterRow(Row):
         chosen_by: The option that it needs; empty for none. That of a built-in one chooses it.
         is_local: Whether its workers find the programs and files that this process finds.
         pauses: What becomes of its workers while the study is paused; empty if they stay.
-        detaches: Submits the master to where the workers come from: called with the settings, the
-            study's directory, the arguments of `hptune`, what reads the user's code here and raises
-            an error if it cannot be used, and what takes a line for the user; it returns a text for
+        detaches: Submits the master to where the workers come from: called with the settings
+            (`config.asked.Asked`), the study's directory, the arguments of `hptune`, what reads
+            the user's code here and raises an error if it cannot be used, and what takes a line
+            for the user; it returns a text for
             the user. None if there is no such place.
         queues: Whether workers may wait in a queue for any time.
         takes_over: Whether it uses the workers that an earlier master of the study has left.

@@ -19,7 +19,6 @@ from ..errors import without_passwords
 from ..pruners.registry import PRUNERS
 from ..registry import Registry
 from ..samplers.registry import SAMPLERS
-from ..user_code.source_checks import NO_DATA_IN_PYTHON, NO_LOAD_DATA
 from .places import CLUSTERS, EXECUTORS
 from .settings import SETTINGS, StudySettings
 
@@ -47,12 +46,15 @@ _OF_FILES = ("entry",)
 def in_python(message: str, function: str = "...") -> str:
     """Return a message with arguments for options, and calls of `Tuner` for commands.
 
+    In all messages a setting stands as its option, which is looked up in the table of settings.
     `function` is the model function's name.
 
     >>> in_python("--min-epochs is 0; or `hptune resume DIR --trials 9`; or --study")
     "min_epochs is 0; or `Tuner(..., directory='DIR', trials=9, resume=True).fit()`; or directory="
     >>> in_python("see `hptune status DIR`; use --min-epochs 6 or --pruner none")
     "see `hptune status DIR`; use min_epochs=6 or pruner='none'"
+    >>> in_python("train.py: error: --units is missing (--objective value:max)")
+    "train.py: error: --units is missing (objective='value:max')"
     """
 
     def argument(found: re.Match[str]) -> str:
@@ -62,18 +64,16 @@ def in_python(message: str, function: str = "...") -> str:
             return f"`Tuner({function}, directory={study!r}).fit()`"
         if command:
             return f"`{resume_call(command, function) or command}`"
-        name = _ARGUMENTS.get(flag) or flag.removeprefix("--").replace("-", "_")
+        name = _ARGUMENTS.get(flag) or _SWITCHES.get(flag)
+        if name is None:  # no setting: it may be of the user's own program
+            return found[0]
         return f"{name.removesuffix('=')}={_python_value(value)}" if value else name
 
-    message = message.replace(NO_LOAD_DATA, NO_DATA_IN_PYTHON)
-    message = re.sub(
-        r"\b(DIRECTION|OBJECTIVE|EPOCHS) = ", lambda each: each[1].lower() + "=", message
-    )
     return _OPTION.sub(argument, message)
 
 
-_OPTION = re.compile(r"`([^`]*)`|(--[a-z][a-z-]*[a-z])(?: (\d[\w.]*\b|none\b))?")
-"""A command, or an option with its value, if that is a number, an amount or none."""
+_OPTION = re.compile(r"`([^`]*)`|(--[a-z][a-z-]*[a-z])(?: (\d[\w.]*\b|none\b|\w+:m(?:in|ax)\b))?")
+"""A command, or an option with its value: a number, an amount, none, or an objective."""
 
 
 def _python_value(value: str) -> str:

@@ -1,26 +1,30 @@
-"""Values that follow from the settings and the model file together, such as the epochs."""
+"""The second moment: what settings and the user's code say together, such as goals and epochs."""
 
 from __future__ import annotations
 
 import operator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..core.goals import Goals
-from ..core.pruner import PrunerSettings
+from ..core.pruner import Pruner, PrunerSettings
+from ..core.sampler import Sampler
+from ..core.space.completion import completed_points
 from ..core.space.space import SearchSpace
+from ..core.space.user_priors import with_priors
 from ..core.spelling import plural
 from ..errors import UsageError
 from ..pruners.registry import PRUNERS, make_pruner
+from ..registry import shown_name
 from ..samplers.auto import choose
-from ..samplers.registry import AUTO, listed
-from ..user_code.model_file import Found, SourceKind
-from .plugins import check_own_options, find_pruner, find_sampler
+from ..samplers.registry import AUTO, SAMPLERS, listed
+from ..user_code.model_file import OF_EACH_TRIAL, Found, SourceKind
+from .asked import Asked, check_methods, check_priors
+from .objectives import resolve_goals
+from .parallel_trials import check_splits
+from .plugins import made
 from .settings import StudySettings
 
 DEFAULT_EPOCHS = 10
-
-PLENTY = 1_000_000
-"""More epochs than anybody trains; used while their number is unknown."""
 
 
 def possible_trials(settings: StudySettings, space: SearchSpace) -> int | None:
@@ -59,97 +63,142 @@ def epochs_notes(settings: StudySettings, found: Found) -> list[str]:
     return [f"--epochs is {asked}, but {trains}; {remedy}"]
 
 
-def with_entry(settings: StudySettings, found: Found) -> StudySettings:
-    """Return the settings with the entry point that was found, for all workers and later runs."""
-    is_file = settings.source.kind is SourceKind.FILE
-    return replace(settings, entry=found.entry) if is_file else settings
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """Settings and the user's code, which fit together.
+
+    Attributes:
+        asked: The settings, with the entry point that was found, for all workers and later runs.
+        code: What the user's code declares.
+        goals: What to optimise, and the constraints.
+        epochs: The full training of a trial; None if unknown.
+        space: The search space.
+        notes: Lines for the user.
+    """
+
+    asked: Asked
+    code: Found
+    goals: Goals
+    epochs: int | None
+    space: SearchSpace
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pruner(self) -> PrunerSettings:
+        """How the study prunes."""
+        return _pruner_settings(self.asked.settings, self.epochs)
 
 
-def with_search(
-    settings: StudySettings, space: SearchSpace, *, at_once: int
-) -> tuple[StudySettings, list[str]]:
-    """Return the settings with a search chosen for all of the study's runs, and a line on it."""
+def resolve(asked: Asked, code: Found) -> Resolved:
+    """Return what the settings of a new study and the user's code say together.
+
+    Raises:
+        UsageError: They contradict each other.
+    """
+    settings = asked.settings
+    goals, notes = resolve_goals(code, settings.objectives, settings.constraints)
+    space = SearchSpace.from_json(code.space)
+    completed_points(settings.start_points, space)
+    with_priors(space, settings.priors)
+    epochs = resolve_epochs(settings, code)
+    if settings.epochs is None or not settings.objectives:  # the options did not say all
+        check_methods(asked, [goal.direction for goal in goals.objectives], epochs)
+    asked = checked_code(asked, code)
+    return Resolved(
+        asked=asked, code=code, goals=goals, epochs=epochs, space=space, notes=tuple(notes)
+    )
+
+
+def checked_code(asked: Asked, code: Found) -> Asked:
+    """Return the settings with the entry point of the code, whose trials can run as asked for.
+
+    Raises:
+        UsageError: The code's trials cannot be divided, measured or sized as it is asked for.
+    """
+    settings = asked.settings
+    if code.constants.get("RESOURCES") == OF_EACH_TRIAL:
+        if not asked.executor.shares_workers:
+            raise UsageError(
+                "RESOURCES is a function, but the workers of --executor "
+                f"{shown_name(asked.executor.name)} are all of one size; give "
+                "hptune.Resources(…), or leave the executor out"
+            )
+        if settings.chooses_split:
+            raise UsageError(
+                "RESOURCES is a function, which says what each trial holds, but "
+                f"{settings.splitting_option} is auto, which chooses it; leave one of them out"
+            )
+    check_splits(code, settings)
+    if settings.source.kind is not SourceKind.FILE:
+        return asked
+    return replace(asked, settings=replace(settings, entry=code.entry))
+
+
+def with_search(found: Resolved, *, at_once: int) -> tuple[Asked, list[str]]:
+    """Return the settings with a search chosen for all of the study's runs, and a line on it.
+
+    Args:
+        found: What settings and code say.
+        at_once: How many trials can run at once.
+
+    Raises:
+        UsageError: That search ignores what was given.
+    """
+    asked, settings = found.asked, found.asked.settings
     if settings.search != AUTO:
-        return settings, []
-    choice = choose(space, trials=settings.budget_trials, parallel_trials=at_once)
-    chosen = replace(
+        return asked, []
+    choice = choose(found.space, trials=settings.budget_trials, parallel_trials=at_once)
+    sampler = SAMPLERS.built_in[choice.search]
+    check_priors(settings, sampler)
+    settings = replace(
         settings,
         search=choice.search,
         grid_resolution=choice.grid_resolution,
         trials=settings.budget_trials,
     )
-    return chosen, [f"--search auto takes {choice.search}: {choice.why}"]
+    line = f"--search auto takes {choice.search}: {choice.why}"
+    return replace(asked, settings=settings, sampler=sampler), [line]
 
 
-def check_search(settings: StudySettings, goals: Goals) -> None:
-    """Check that the search can be made.
-
-    Raises:
-        UsageError: There is no such search, or its options or the objectives do not permit it.
-    """
-    row = find_sampler(settings)
-    check_own_options(settings, row)
-    directions = tuple(goal.direction for goal in goals.objectives)
-    row.check(settings.own_options("search"), directions=directions)
-    if row.count is not None and settings.priors:
-        raise UsageError(
-            f"--search {row.name} tries every value and ignores priors; leave --prior out"
-        )
-
-
-def check_repeats(settings: StudySettings, goals: Goals) -> None:
-    """Check that configurations can race by these goals.
+def check_plug_ins(found: Resolved, *, seed: int) -> None:
+    """Make a sampler and a pruner of others once, before there is a study that needs them.
 
     Raises:
-        UsageError: They cannot.
+        UsageError: One of them cannot be made, such as because it refuses its options.
     """
-    if settings.repeats > 1 and len(goals.objectives) > 1:
-        raise UsageError(
-            f"--repeats is {settings.repeats}, but a race needs one objective, and there are "
-            f"{len(goals.objectives)}; --confirm trains the best of several objectives again"
-        )
+    sampler, pruner = found.asked.sampler, found.asked.pruner
+    directions = tuple(goal.direction for goal in found.goals.objectives)
+    if sampler.name not in SAMPLERS.built_in:
+        own = found.asked.settings.own_options(SAMPLERS.what)
+        made(sampler, Sampler, found.space, seed, given=own, directions=directions)
+    if pruner.name not in PRUNERS.built_in:
+        given = found.pruner.options
+        made(pruner, Pruner, given=given, directions=directions, epochs=found.epochs)
 
 
-def checked_pruner(settings: StudySettings, epochs: int | None, goals: Goals) -> PrunerSettings:
-    """Return how the study prunes.
-
-    Args:
-        settings: What the user asked for.
-        epochs: The full training of a trial; None if unknown.
-        goals: What to optimise.
-
-    Raises:
-        UsageError: Its options, epochs or objectives do not permit that pruner.
-    """
-    row = find_pruner(settings)
-    check_own_options(settings, row)
-    options = settings.own_options("pruner")
-    directions = tuple(goal.direction for goal in goals.objectives)
-    row.check(options, directions=directions, epochs=epochs)
-    return PrunerSettings(name=settings.pruner or "none", epochs=epochs, options=options)
+def _pruner_settings(settings: StudySettings, epochs: int | None) -> PrunerSettings:
+    name, options = settings.pruner or "none", settings.own_options(PRUNERS.what)
+    return PrunerSettings(name=name, epochs=epochs, options=options)
 
 
 def known_rungs(settings: StudySettings, epochs: int | None, goals: Goals) -> tuple[int, ...]:
     """Return the rungs of a built-in pruner. That of a plug-in is not loaded, so it has none here.
 
     Args:
-        settings: Settings that `checked_pruner` has accepted.
+        settings: The settings of a study.
         epochs: The full training of a trial; None if unknown.
         goals: What to optimise.
     """
-    name = settings.pruner or "none"
-    if name not in PRUNERS.built_in:
-        return ()
-    options = settings.own_options("pruner")
-    asked = PrunerSettings(name=name, epochs=epochs, options=options)
-    return make_pruner(asked, goals.objectives).rungs
+    asked = _pruner_settings(settings, epochs)
+    return make_pruner(asked, goals.objectives).rungs if asked.name in PRUNERS.built_in else ()
 
 
-def space_notes(settings: StudySettings, space: SearchSpace) -> list[str]:
+def space_notes(asked: Asked, space: SearchSpace) -> list[str]:
     """Return lines for the user on how many configurations there are, if it matters."""
     if not len(space):
         return ["the model declares no hyperparameters: it is trained once"]
-    own, options = settings.own_options("search"), find_sampler(settings).options
+    settings, options = asked.settings, asked.sampler.options
+    own = settings.own_options("search")
     size = listed(settings.search, space, own)
     if size is None:
         return []

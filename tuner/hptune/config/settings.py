@@ -9,20 +9,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..core.budget import DeviceBudget, read_budget
-from ..core.data_parallel import StrategyChoice
 from ..core.failure_policy import FailureRule, read_failure_rule
 from ..core.table import rows
-from ..errors import UsageError
 from ..pruners.registry import PRUNERS
-from ..registry import shown_name
 from ..samplers.registry import is_listed
 from ..user_code.model_file import ObjectiveSource, SourceKind
 from . import kinds
-from .objectives import check_objectives
 from .options import DEFAULT_REPEATS, DEFAULT_TRIALS, StudyOptions
-from .places import AUTO, CLUSTERS
+from .places import AUTO, CLUSTERS, EXECUTORS
 
-_SOURCES = tuple(each.chosen_by for each in CLUSTERS.built_in.values() if each.chosen_by)
+SOURCES = tuple(each.chosen_by for each in CLUSTERS.built_in.values() if each.chosen_by)
 """Options that choose the cluster."""
 
 
@@ -44,73 +40,8 @@ class StudySettings(StudyOptions):
             value = each.read(getattr(self, each.name))
             is_none = value == "" and each.owner == CLUSTERS.what
             object.__setattr__(self, each.name, None if is_none else value)
-        for name in ("entry", "python"):
-            if (value := getattr(self, name)) and self.source.kind is SourceKind.PICKLE:
-                raise UsageError(
-                    f"{option(name)} is {value!r}, but it needs a model file, and Tuner is given "
-                    "what to tune; leave it out"
-                )
         source = replace(self.source, entry=self.entry, python=self.python)
         object.__setattr__(self, "source", source)
-        check_objectives(self.objectives, self.constraints, self.direction)
-        if self.confirm_repeats is not None and not self.confirm:
-            raise UsageError(
-                f"--confirm-repeats is {self.confirm_repeats}, but --confirm is not given; say "
-                "with --confirm how many of the best configurations to train again"
-            )
-        if self.repeats > 1 and self.confirm:
-            raise UsageError(
-                f"--repeats is {self.repeats} and --confirm is {self.confirm}, but both choose "
-                "what is trained again at the end; leave one out (on resume, give --repeats 1 or "
-                "--confirm 0)"
-            )
-        self._check_worker_source()
-        self._check_split()
-
-    def _check_worker_source(self) -> None:
-        if self.certs and not self.connect:
-            raise UsageError(
-                f"--certs is {self.certs!r}, which is shown to a scheduler, but --connect is not "
-                "given; add it, or leave out --certs"
-            )
-        row = CLUSTERS.built_in.get(self.cluster)
-        given = [name for name in (*_SOURCES, "workers") if getattr(self, name)]
-        if self.cluster != AUTO:  # one of the user's own is checked when it is found
-            allowed = ("workers",) if row is None or row.is_local else (row.chosen_by,)
-            given = ["cluster", *(name for name in given if name not in allowed)]
-        if len(given) > 1:
-            raise UsageError(self.one_place(*given[:2]))
-
-    def one_place(self, one: str, other: str) -> str:
-        """Return why two settings do not fit together that both say where workers are."""
-        shown = []
-        for name in (one, other):
-            value = getattr(self, name)
-            shown_value = shown_name(value) if isinstance(value, str) else value
-            shown.append(f"{option(name)} is {shown_value!r}")
-        return f"{' and '.join(shown)}, but workers come from one place; give one of them"
-
-    def _check_split(self) -> None:
-        """Check that nothing else says how many devices a trial has if they are chosen."""
-        if not self.chooses_split:
-            return
-        others = ("gpus_per_trial", "processes_per_trial", "nodes_per_trial")
-        wrong = [each for each in others if getattr(self, each) not in (None, 0, kinds.AUTO)]
-        if self.cpus_per_trial is not None and self.cpus_per_trial < 1:
-            wrong.append("cpus_per_trial")
-        if self.strategy is StrategyChoice.NONE:
-            wrong.append("strategy")
-        if self.fixed_processes == 1:
-            raise UsageError(
-                "--gpus-per-trial is auto, which gives each GPU a process of its own, and "
-                "--processes-per-trial is 1; leave that out, or measure one process by `hptune "
-                "scaling --one-process` and give its number of GPUs"
-            )
-        if wrong:
-            raise UsageError(
-                f"{self.splitting_option} is auto, which chooses the devices of each trial, and "
-                f"{option(wrong[0])} is {getattr(self, wrong[0])}; leave one of them out"
-            )
 
     @property
     def chooses_split(self) -> bool:
@@ -146,26 +77,29 @@ class StudySettings(StudyOptions):
             name: BY_NAME[name].read(value) if name in BY_NAME else value
             for name, value in changes.items()
         }
-        source = next((n for n in ("workers", "cluster", *_SOURCES) if changes.get(n)), None)
+        replaced = set[str]()
+        source = next((n for n in ("workers", "cluster", *SOURCES) if changes.get(n)), None)
         if source is not None:
             reset = ("connect", "slurm", "certs", "insecure", "workers")
-            nothing: dict[str, Any] = {"cluster": AUTO, "cluster_options": {}}
-            changes = nothing | dict.fromkeys(reset) | dict(changes)
+            changes = {"cluster": AUTO, **dict.fromkeys(reset), **changes}
+            replaced.add(CLUSTERS.what)
             row = CLUSTERS.built_in.get(str(changes["cluster"]))
-            if source in _SOURCES or row is None or not row.is_local:
+            if source in SOURCES or row is None or not row.is_local:
                 changes = {"executor": BY_NAME["executor"].default} | changes
             if changes.get("executor", self.executor) != self.executor:
-                changes.setdefault("executor_options", {})
+                replaced.add(EXECUTORS.what)
         elif "connect" in changes:  # given as none
             changes.setdefault("certs", None)
         if (pruner := changes.get("pruner")) is not None:
-            others = {} if pruner != self.pruner else self.pruner_options
+            replaced |= {PRUNERS.what} if pruner != self.pruner else set()
             own = [each for each in SETTINGS if each.owner == PRUNERS.what]
             unused = [each.name for each in own if pruner not in each.owners]
-            changes = dict.fromkeys(unused) | {"pruner_options": others} | changes
+            changes = dict.fromkeys(unused) | changes
         if changes.get("confirm") == 0:
             changes.setdefault("confirm_repeats", None)
-        return replace(self, **changes)
+        kept = {n: v for n, v in self.options.items() if n.partition(".")[0] not in replaced}
+        kept |= changes.get("options") or {}
+        return replace(self, **{**changes, "options": kept})
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, for the ledger."""
@@ -220,10 +154,11 @@ class StudySettings(StudyOptions):
     def own_options(self, owner: str) -> dict[str, Any]:
         """Return the options given to what `owner` names, such as "search", as plain values."""
         given = {each.name: getattr(self, each.name) for each in SETTINGS if each.owner == owner}
-        others: Mapping[str, Any] = getattr(self, f"{owner}_options")
+        begin = f"{owner}."
+        others = {n.removeprefix(begin): v for n, v in self.options.items() if n.startswith(begin)}
         plain = {name: str(value) if isinstance(value, enum.Enum) else value
                  for name, value in given.items() if value is not None}  # fmt: skip
-        return plain | dict(others)
+        return plain | others
 
 
 SETTINGS = rows(StudySettings)

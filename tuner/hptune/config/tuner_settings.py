@@ -19,14 +19,12 @@ if TYPE_CHECKING:  # for type checkers alone
 class TunerSettings(TypedDict, total=False):
     """What `Tuner` takes besides its own arguments; `docs/reference-options.md` explains each."""
 
-    direction: Literal["min", "max"] | None
     constraints: str | Sequence[str]
     confirm: int
     confirm_repeats: int | None
-    repeats: int
 
     search: str | Callable[..., Sampler] | BaseSampler
-    search_options: str | Mapping[str, Any] | Sequence[str]
+    options: str | Mapping[str, Any] | Sequence[str]
     grid_points: int | None
     start_points: str | Mapping[str, object] | Sequence[str | Mapping[str, object]]
     priors: str | Mapping[str, PriorSpec] | Sequence[str]
@@ -40,7 +38,6 @@ class TunerSettings(TypedDict, total=False):
     trial_timeout: str | float | None
 
     pruner: str | Callable[..., Pruner] | None
-    pruner_options: str | Mapping[str, Any] | Sequence[str]
     min_epochs: int | None
     reduction_factor: int | None
     brackets: int | None
@@ -58,7 +55,6 @@ class TunerSettings(TypedDict, total=False):
     batch_rule: Literal["global", "linear", "sqrt"]
     warm_up_epochs: int
     cluster: str | Callable[..., Any]
-    cluster_options: str | Mapping[str, Any] | Sequence[str]
     connect: Text | None
     certs: Text | None
     insecure: bool | None
@@ -66,7 +62,6 @@ class TunerSettings(TypedDict, total=False):
     max_jobs: int | None
     min_workers: int | None
     executor: str | Callable[..., Any]
-    executor_options: str | Mapping[str, Any] | Sequence[str]
     cache_data: bool | int | str | None
     file_limit: str | int
 

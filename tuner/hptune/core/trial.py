@@ -130,9 +130,6 @@ ADDED = "start point (added)"
 CONFIRMS = "confirm of "
 """The start of the origin of a trial that trains another trial's configuration again."""
 
-RACES = "repeat of "
-"""The same for a repeat in a race, of which more may follow (`core.racing`)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -205,13 +202,6 @@ class Trial:
 
         >>> Trial(7, {"x": 1}, "confirm of 3", TrialState.WAITING).confirms
         3
-        >>> Trial(8, {"x": 1}, "repeat of 3", TrialState.WAITING).confirms
-        3
         """
-        named = self.origin.removeprefix(CONFIRMS).removeprefix(RACES)
+        named = self.origin.removeprefix(CONFIRMS)
         return int(named) if named != self.origin and named.isdecimal() else None
-
-    @property
-    def races(self) -> bool:
-        """Whether this trial is a repeat in a race."""
-        return self.confirms is not None and self.origin.startswith(RACES)

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..config.plugins import find_sampler
 from ..core.data_parallel import BatchRule
 from ..core.messages import DecideSplit, Event
 from ..core.notice import Notice, Notify
@@ -78,7 +77,7 @@ class ChosenSplit:
         else:
             curve = ScalingCurve.from_json(known)
         if curve is not None and (times := SplitTimes.of(curve, mode)).seconds:
-            learns = find_sampler(settings).learns
+            learns = self._run.plan.asked.sampler.learns
             self._splitter = Splitter(
                 times, curve.device, sizes=sizes, learns=learns, note=self._note
             )
@@ -103,7 +102,7 @@ class ChosenSplit:
             runner,
             run.directory,
             mode=mode,
-            backend=plan.backend,
+            backend=plan.resolved.code.backend,
             required_workers=cluster.required_workers,
             scale=lambda: cluster.scale_to(wanted, executor.workers),
             note=self._note,

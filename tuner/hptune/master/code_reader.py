@@ -10,15 +10,13 @@ from typing import Any
 
 from ..clusters.base import Cluster
 from ..clusters.layout import trial_resources
-from ..config.plugins import find_executor
-from ..config.settings import StudySettings
+from ..config.asked import Asked
 from ..core.resources import Resources
 from ..core.space.completion import completed
 from ..core.space.parameters.json_form import JsonEntry
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion
 from ..errors import UsageError
-from ..registry import shown_name
 from ..user_code.model_file import OF_EACH_TRIAL, Found, ObjectiveSource
 from ..worker.forkserver.client import ForkServer
 from ..worker.orders import ModelOrder, ProbeOrder, SizeOrder
@@ -49,14 +47,15 @@ class CodeReader:
             until the code is read.
 
     Args:
-        settings: What the user asked for.
+        asked: What the user asked for.
         fork_server: Runs the code.
         cluster: Limits what a trial can ask for.
     """
 
-    def __init__(self, settings: StudySettings, fork_server: ForkServer, cluster: Cluster) -> None:
+    def __init__(self, asked: Asked, fork_server: ForkServer, cluster: Cluster) -> None:
         self.is_sized = self.runs_elsewhere = False
-        self._settings = settings
+        self._asked = asked
+        self._settings = asked.settings
         self._fork_server = fork_server
         self._cluster = cluster
 
@@ -65,8 +64,6 @@ class CodeReader:
 
         Raises:
             ModelFileError: It cannot be used.
-            UsageError: It computes resources, but the executor's workers cannot differ, or the
-                settings leave the resources to hptune.
         """
         settings = self._settings
         order = ProbeOrder(
@@ -78,26 +75,18 @@ class CodeReader:
         )
         found = self._fork_server.probe(order)
         self.runs_elsewhere = found.runs_elsewhere
-        if found.constants.get("RESOURCES") != OF_EACH_TRIAL:
-            if not self._cluster.is_local:  # a login node need not hold a framework for a week
-                self._fork_server.suspend()
-            return found
-        if not find_executor(settings).shares_workers:
-            raise UsageError(
-                "RESOURCES is a function, but the workers of --executor "
-                f"{shown_name(settings.executor)} are all of one size; give hptune.Resources(…), "
-                "or leave the executor out"
-            )
-        if settings.chooses_split:
-            raise UsageError(
-                "RESOURCES is a function, which says what each trial holds, but "
-                f"{settings.splitting_option} is auto, which chooses it; leave one of them out"
-            )
-        # The study's usual trial asks for what the default configuration does.
-        self.is_sized = True
+        self.is_sized = found.constants.get("RESOURCES") == OF_EACH_TRIAL
+        if not self.is_sized and not self._cluster.is_local:
+            self._fork_server.suspend()  # a login node need not hold a framework for a week
+        return found
+
+    def usual(self, found: Found) -> Mapping[str, Any]:
+        """Return the constants of the code, with the resources of its default configuration."""
+        if not self.is_sized:
+            return found.constants
         space = SearchSpace.from_json(found.space)
         usual = self._declared(space, [completed(space, {})])[0]
-        return replace(found, constants={**found.constants, "RESOURCES": usual})
+        return {**found.constants, "RESOURCES": usual}
 
     def sized(self, space: SearchSpace, suggestions: Sequence[Suggestion]) -> list[Suggestion]:
         """Return the suggestions with the resources that they ask for; unchanged unless `is_sized`.
@@ -120,7 +109,7 @@ class CodeReader:
         declared = self._declared(space, configurations)
         for params, each in zip(configurations, declared, strict=True):
             try:
-                sizes.append(trial_resources(self._settings, each, capacity, is_certain=is_local))
+                sizes.append(trial_resources(self._asked, each, capacity, is_certain=is_local))
             except UsageError as error:
                 values = ", ".join(f"{name}={value!r}" for name, value in params.items())
                 raise UsageError(f"RESOURCES(hp) with {values}: {error.message}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config.plugins import find_sampler
 from ..core.data_parallel import DataParallel
 from ..core.engine.engine import Engine
 from ..core.messages import StudyOpened
@@ -72,7 +71,11 @@ def compose(
     """Return the loop that runs the study."""
     plan, workers = run.plan, run.workers
     make_sampler = sampler_maker(
-        plan.settings, goals=plan.goals, seed=plan.seed, studies=plan.studies
+        plan.asked.sampler,
+        plan.settings,
+        goals=plan.goals,
+        seed=plan.seed,
+        studies=plan.studies,
     )
     return StudyLoop(
         engine=run.engine,
@@ -105,17 +108,16 @@ def opened(plan: RunPlan, *, at: float, splits: bool) -> StudyOpened:
         seed=plan.seed,
         resources=plan.layout.resources,
         measured=plan.layout.measured,
-        learns=find_sampler(settings).learns,
+        learns=plan.asked.sampler.learns,
         splits=splits,
-        ask_ahead=ask_ahead(settings),
-        pruner=plan.pruner,
+        ask_ahead=ask_ahead(plan.asked.sampler),
+        pruner=plan.resolved.pruner,
         max_failures=settings.max_failures,
         same_failure_limit=settings.same_failure_limit,
         failure_rules=settings.failure_rules,
         budget=settings.device_budget,
         confirm=settings.confirm,
         confirm_repeats=settings.confirm_times,
-        repeats=settings.repeats,
         keep_checkpoints=settings.keep_checkpoints,
     )
     space = tuple(plan.space.to_json())
@@ -158,7 +160,6 @@ def _files(run: Run) -> StudyFiles:
         run.directory,
         plan.goals,
         keep_checkpoints=has_checkpoints,
-        keep_models=plan.settings.repeats > 1,
     )
     kept = engine.kept
     unneeded = {t.number for t in engine.trials if t.state.is_final and t.number not in kept}

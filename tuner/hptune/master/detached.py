@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ..config.asked import Asked
 from ..config.places import CLUSTERS
-from ..config.plugins import find_cluster
+from ..config.resolved import checked_code, resolve
 from ..config.settings import StudySettings
 from ..errors import UsageError
 from ..registry import loaded
@@ -19,9 +20,12 @@ from ..user_code.model_file import Found, SourceKind
 from ..user_code.source_checks import check_source, check_text
 from .code_reader import read_code
 
+if TYPE_CHECKING:
+    from .resume_plan import Changes
+
 
 def detach_new(
-    settings: StudySettings,
+    asked: Asked,
     directory: StudyDirectory,
     arguments: Sequence[str],
     *,
@@ -30,7 +34,7 @@ def detach_new(
     """Submit the master of a new study as a job; returns where to look, as text for the user.
 
     Args:
-        settings: What the user asked for.
+        asked: What the user asked for.
         directory: Where the study is to be; must not hold one yet.
         arguments: The arguments of `hptune` for the same run in the foreground.
         notify: Takes a line for the user, such as on a batch system that does not answer.
@@ -39,45 +43,40 @@ def detach_new(
         UsageError: The settings or the model file are wrong, there can be no study here, or the
             job would be refused. Nothing was submitted.
     """
-    from .plan import check_request, settle
+    from .plan import check_earlier
 
+    settings = asked.settings
     directory.check_place()
-    check_request(settings)
+    check_earlier(settings)
     source = Path(settings.source.path)
     check_text(source, has_entry=bool(settings.entry), python=settings.python)
 
     def check() -> Mapping[str, object] | None:
         if (found := _read(settings)) is None:
             return None
-        settle(settings, found)
+        resolve(asked, found)
         return found.constants
 
     try:
-        return _submit(settings, directory, arguments, check, notify)
+        return _submit(asked, directory, arguments, check, notify)
     finally:
         directory.give_up()  # if nothing was submitted
 
 
 def detach_again(
-    changes: Mapping[str, Any],
+    changes: Changes,
     directory: StudyDirectory,
     arguments: Sequence[str],
     *,
     notify: Callable[[str], None],
-    accept_space: bool = False,
-    tries: Sequence[Mapping[str, object]] = (),
-    retry_failed: bool = False,
 ) -> str:
     """Submit the master of a study that is resumed; returns as `detach_new` does.
 
     Args:
-        changes: Fields of `StudySettings` to change.
+        changes: What the user asks of the study.
         directory: Where the study is.
         arguments: As for `detach_new`.
         notify: As for `detach_new`.
-        accept_space: Whether the study may continue in another search space.
-        tries: Configurations, given in part, to try next.
-        retry_failed: Whether failed trials begin again.
 
     Raises:
         NoStudyError: There is no study.
@@ -86,23 +85,23 @@ def detach_again(
     """
     from ..storage.ledger import LedgerReader
     from .resume_checks import Past
-    from .resume_plan import ResumeRequest, check_code, check_resume
+    from .resume_plan import check_code, resume_request
 
     reader = LedgerReader(directory.open(Use.RUN))
     if owner := directory.owner():
         raise locked(directory.path, owner)
     past = Past.read(directory, reader.facts(), reader.events())
-    request = ResumeRequest(past.settings, changes, accept_space, tries, retry_failed)
-    check_resume(request, past)
+    request = resume_request(changes, past)
 
     def check() -> Mapping[str, object] | None:
-        if (found := _read(request.settings)) is None:
+        if (found := _read(request.asked.settings)) is None:
             return None
+        checked_code(request.asked, found)
         for line in check_code(request, past, found)[2]:
             notify(line)
         return found.constants
 
-    return _submit(request.settings, directory, arguments, check, notify)
+    return _submit(request.asked, directory, arguments, check, notify)
 
 
 def _read(settings: StudySettings) -> Found | None:
@@ -121,13 +120,13 @@ def _read(settings: StudySettings) -> Found | None:
 
 
 def _submit(
-    settings: StudySettings,
+    asked: Asked,
     directory: StudyDirectory,
     arguments: Sequence[str],
     check: Callable[[], Mapping[str, object] | None],
     notify: Callable[[str], None],
 ) -> str:
-    row = find_cluster(settings)
+    row = asked.cluster
     if row.detaches is None:
         able = [each for each in CLUSTERS.rows.values() if each.detaches is not None]
         names = " or ".join(each.choice for each in able)
@@ -135,5 +134,5 @@ def _submit(
             f"--detach submits the master to a batch system, and --cluster is {row.name}; give "
             f"{names}, or leave --detach out"
         )
-    text: str = loaded(row.detaches)(settings, directory, arguments, check, notify)
+    text: str = loaded(row.detaches)(asked, directory, arguments, check, notify)
     return text

@@ -1,4 +1,4 @@
-"""The plan of a run: all that is settled before its first trial."""
+"""The plan of a run, the third moment: settings and code with the machine, before a trial runs."""
 
 from __future__ import annotations
 
@@ -8,33 +8,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..clusters.layout import WorkerLayout
-from ..config.objectives import goals_to_json, resolve_goals
-from ..config.parallel_trials import carrier_of, check_splits
-from ..config.plugins import check_place
-from ..config.resolved import (
-    PLENTY,
-    check_repeats,
-    check_search,
-    checked_pruner,
-    epochs_notes,
-    resolve_epochs,
-    space_notes,
-    with_entry,
-    with_search,
-)
+from ..config.asked import Asked
+from ..config.objectives import goals_to_json
+from ..config.parallel_trials import Carrier, carrier_of
+from ..config.resolved import Resolved, epochs_notes, space_notes, with_search
 from ..config.settings import StudySettings
 from ..core.goals import Goals
-from ..core.pruner import PrunerSettings
-from ..core.space.completion import completed_points
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
-from ..core.space.user_priors import with_priors
-from ..core.trial import Direction, Goal, Suggestion
+from ..core.trial import Suggestion
 from ..files.access import is_file
 from ..registry import shown_name
 from ..reporting.terminal.progress import RunHeader
 from ..storage.directory import StudyDirectory
-from ..user_code.model_file import Found, SourceKind
+from ..user_code.model_file import SourceKind
 from .workforce import Workforce
 
 if TYPE_CHECKING:
@@ -46,42 +33,54 @@ class RunPlan:
     """All that is settled before the first trial.
 
     Attributes:
-        settings: What the user asked for, with a search chosen.
-        goals: What to optimise, and the constraints.
-        epochs: The full training of a trial; None if unknown.
-        pruner: How trials are pruned.
+        asked: What the user asked for, with a search chosen.
+        resolved: What settings and code say.
         go_on: Complete trials that are given more epochs.
         retried: Failed trials that begin again.
         retries_nodes: Whether nodes that failed are used again.
         was_handed_over: Whether the last master left on purpose, as its job was requeued.
         seed: The study's seed.
         declared: The search space as the user's code declares it now.
-        space: The search space, with the parameters that only trials declared.
         studies: Earlier studies to learn from.
         added: Configurations that the user wants tried next; of a resumed study only.
         layout: How cores are divided, and what a trial holds.
-        carrier: What trains on several devices, in words; empty for one device.
-        backend: Keras's backend; empty if the code builds no Keras models.
+        carrier: What trains on several devices.
         notes: Lines for the user before the first trial.
     """
 
-    settings: StudySettings
-    goals: Goals
-    epochs: int | None
-    pruner: PrunerSettings
-    go_on: tuple[int, ...]
-    retried: tuple[int, ...]
-    retries_nodes: bool
-    was_handed_over: bool
+    asked: Asked
+    resolved: Resolved
     seed: int
     declared: SearchSpace
-    space: SearchSpace
     studies: tuple[EarlierStudy, ...]
-    added: tuple[Suggestion, ...]
     layout: WorkerLayout
-    carrier: str
-    backend: str
+    carrier: Carrier
     notes: tuple[str, ...]
+    go_on: tuple[int, ...] = ()
+    retried: tuple[int, ...] = ()
+    retries_nodes: bool = False
+    was_handed_over: bool = False
+    added: tuple[Suggestion, ...] = ()
+
+    @property
+    def settings(self) -> StudySettings:
+        """What the user asked for, with a search chosen."""
+        return self.asked.settings
+
+    @property
+    def goals(self) -> Goals:
+        """What to optimise, and the constraints."""
+        return self.resolved.goals
+
+    @property
+    def epochs(self) -> int | None:
+        """The full training of a trial; None if unknown."""
+        return self.resolved.epochs
+
+    @property
+    def space(self) -> SearchSpace:
+        """The search space, with the parameters that only trials declared."""
+        return self.resolved.space
 
     def facts(self) -> dict[str, object]:
         """Return what the ledger keeps of the plan, where a resumed study may change it."""
@@ -91,7 +90,7 @@ class RunPlan:
             "space": self.space.to_json(),
             "declared_space": self.declared.to_json(),
             "ended": None,
-            "carrier": self.carrier,
+            "carrier": self.carrier.words,
         }
 
     def first_facts(self) -> dict[str, object]:
@@ -132,7 +131,6 @@ class RunPlan:
             epochs=self.epochs,
             confirm=settings.confirm,
             confirm_times=settings.confirm_times,
-            repeats=settings.repeats,
             budget="" if settings.device_budget is None else str(settings.device_budget),
             timeout_seconds=settings.timeout_seconds or None,
             trial_timeout_seconds=settings.trial_timeout_seconds or None,
@@ -142,21 +140,17 @@ class RunPlan:
         )
 
 
-def check_request(settings: StudySettings) -> None:
-    """Check the settings, before the seconds that reading the model takes.
+def check_earlier(settings: StudySettings) -> None:
+    """Check that the earlier studies of a new one are there, before its model is read.
 
     Raises:
-        UsageError: Something in them is wrong.
+        UsageError: One is not, or is of no known kind.
     """
     if settings.warm_start:
         from .earlier.sources import check_source
 
         for name in settings.warm_start:
             check_source(name)
-    check_place(settings)
-    anything = Goals((Goal("", Direction.MAX),))
-    check_search(settings, anything)
-    checked_pruner(settings, settings.epochs or PLENTY, anything)
 
 
 def _earlier_studies(settings: StudySettings, goals: Goals, space: SearchSpace) -> list[Earlier]:
@@ -177,69 +171,35 @@ def _notes_on_others(settings: StudySettings, directory: StudyDirectory) -> list
     others = directory.earlier()
     if settings.warm_start or settings.source.kind is not SourceKind.FILE or not others:
         return []
-    from .earlier.same_file import notes_on_last_study
+    from .earlier.sources import notes_on_last_study
 
     return notes_on_last_study(others, settings.source.path)
 
 
-def settle(
-    settings: StudySettings, found: Found
-) -> tuple[Goals, SearchSpace, int | None, list[str]]:
-    """Settle what needs no workers: the goals, the space, the epochs, and lines for the user.
-
-    Raises:
-        UsageError: The settings contradict what the user's code declares.
-    """
-    goals, notes = resolve_goals(
-        found, settings.objectives, settings.constraints, settings.direction
-    )
-    space = SearchSpace.from_json(found.space)
-    completed_points(settings.start_points, space)
-    with_priors(space, settings.priors)
-    return goals, space, resolve_epochs(settings, found), notes
-
-
-def plan_start(
-    settings: StudySettings, found: Found, workers: Workforce, directory: StudyDirectory
-) -> RunPlan:
+def plan_start(resolved: Resolved, workers: Workforce, directory: StudyDirectory) -> RunPlan:
     """Plan a new study, which is to be in a directory.
 
     Raises:
-        UsageError: The settings contradict what the user's code declares.
+        UsageError: The workers can never hold a trial as settings and code ask for it.
     """
-    goals, space, epochs, notes = settle(settings, found)
-    layout = layout_for(workers, found, goals)
-    at_once = workers.cluster.trials_at_once(layout)
-    settings, why = with_search(with_entry(settings, found), space, at_once=at_once)
-    check_search(settings, goals)
-    check_repeats(settings, goals)
-    check_splits(found, settings)
-    carrier = carrier_of(found, layout.resources, settings)
-    pruner = checked_pruner(settings, epochs, goals)
-    lines = [*epochs_notes(settings, found), *space_notes(settings, space)]
-    earlier = _earlier_studies(settings, goals, space)
+    layout, carrier = placed(resolved, workers)
+    asked, why = with_search(resolved, at_once=workers.cluster.trials_at_once(layout))
+    settings, code = asked.settings, resolved.code
+    earlier = _earlier_studies(settings, resolved.goals, resolved.space)
     return RunPlan(
-        settings=settings,
-        goals=goals,
-        epochs=epochs,
-        pruner=pruner,
-        go_on=(),
-        retried=(),
-        retries_nodes=False,
-        was_handed_over=False,
+        asked=asked,
+        resolved=resolved,
         seed=secrets.randbelow(2**31) if settings.seed is None else settings.seed,
-        declared=space,
-        space=space,
+        declared=resolved.space,
         studies=tuple(each.study for each in earlier),
-        added=(),
         layout=layout,
-        carrier=carrier.words,
-        backend=found.backend,
+        carrier=carrier,
         notes=(
-            *found.warnings,
-            *notes,
+            *code.warnings,
+            *resolved.notes,
             *why,
-            *lines,
+            *epochs_notes(settings, code),
+            *space_notes(asked, resolved.space),
             *carrier.notes,
             *(each.note for each in earlier),
             *_notes_on_others(settings, directory),
@@ -247,12 +207,16 @@ def plan_start(
     )
 
 
-def layout_for(workers: Workforce, found: Found, goals: Goals) -> WorkerLayout:
-    """Return how cores are divided; trials share no device if their times are compared.
+def placed(resolved: Resolved, workers: Workforce) -> tuple[WorkerLayout, Carrier]:
+    """Return how cores are divided, and what trains on several devices.
+
+    Trials share no device if their times are compared.
 
     Raises:
-        UsageError: The cluster can never hold such a trial.
+        UsageError: The cluster can never hold such a trial, or nothing can train it.
     """
-    layout = workers.layout(found.constants)
+    layout = workers.layout(workers.code.usual(resolved.code))
     workers.cluster.check_trial(layout.resources)
-    return layout.without_sharing() if "seconds_per_epoch" in goals.metrics else layout
+    if "seconds_per_epoch" in resolved.goals.metrics:
+        layout = layout.without_sharing()
+    return layout, carrier_of(resolved.code, layout.resources, resolved.asked.settings)

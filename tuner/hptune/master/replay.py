@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config.objectives import goals_of
-from ..config.plugins import pruner_maker
+from ..config.plugins import find_sampler, pruner_maker
 from ..config.settings import StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Ask, Command, GrowSpace, StudyOpened, Suggested, Tell
@@ -73,7 +73,7 @@ class Replayed:
         """Return text for the user."""
         found = self.difference
         if found is None:
-            ways = "--try, enqueue, --confirm or --repeats"
+            ways = "--try, enqueue or --confirm"
             others = f"{plural(self.others, 'other trial')} came from {ways}"
             return f"{self.same} suggestions, all equal" + (f"; {others}" if self.others else "")
         lines = [f"{self.same} suggestions are equal; trial {found.trial} differs:"]
@@ -172,6 +172,7 @@ class _Search:
 
 def _maker(settings: StudySettings, facts: StudyFacts) -> Callable[[SearchSpace], Sampler]:
     return sampler_maker(
+        find_sampler(settings),
         settings,
         goals=goals_of(facts),
         seed=operator.index(facts["seed"]),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .. import text
 from ..config.objectives import (
@@ -29,7 +30,7 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.trial import Trial
 from ..errors import HptuneError, ModelFileError, StudyError, UnknownMetricError, UsageError
 from ..files.access import exists
-from ..registry import shown_name
+from ..registry import STORED, shown_name
 from ..samplers.registry import AUTO
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import StudyFacts, damage_errors
@@ -140,60 +141,72 @@ def check_changes(settings: StudySettings, past: Past) -> None:
                 f"`hptune resume {directory} --model-file FILE`"
             )
         check_syntax(Path(source.path), settings.python)
-    _check_budget(settings, past)
-    _check_timeout(settings, past)
-    _check_device_budget(settings, past)
+    _check_totals(settings, past)
     _check_repeats(settings, past)
 
 
-def check_same(asked: StudySettings, given: Collection[str], past: Past) -> None:
-    """Check that settings of the whole study are asked for as they are.
+def changeable(given: Mapping[str, Any], past: Past) -> dict[str, Any]:
+    """Return the given settings without those of the whole study, which must be as they are.
 
-    `auto` is the same as any search: the search that it chose is stored in its place.
+    What Python gave as one of these, such as a class, replaces the one of that name: it may be
+    corrected. `auto` is the same as any search: the search that it chose is stored in its place.
 
     Args:
-        asked: What the user asks for now.
-        given: The settings that the user gave; the others are not compared.
+        given: The settings that the user gave.
         past: The study's past.
 
     Raises:
-        UsageError: One differs. The settings that a resumed study may change are not compared.
+        UsageError: A setting of the whole study differs.
     """
-    for name in given:
-        setting = BY_NAME[name]
-        value, before = getattr(asked, name), getattr(past.settings, name)
-        if setting.resumable or value in (None, (), {}) or _is_same(name, asked, past):
+    changes = {}
+    for name, value in given.items():
+        setting = BY_NAME.get(name)
+        if setting is None or setting.resumable:
+            changes[name] = value
             continue
+        if value in (None, (), {}):
+            continue
+        if _is_same(name, value, past):
+            changes |= {name: value} if STORED in str(value) else {}
+            continue
+        before = getattr(past.settings, name)
         was = f"with {setting.kind.show(before)}" if before else "without it"
-        if name in ("objectives", "direction", "constraints"):
+        if name in ("objectives", "constraints"):
             was = f"for {goals_of(past.facts)}"
-        raise UsageError(
-            f"{setting.flag} is {setting.kind.show(value)}, but the study in {past.directory} was "
-            f"begun {was}, which cannot be changed; leave {setting.flag} out, or start a new study "
-            f"that learns from this one, with --warm-start={str(past.directory)!r}"
-        )
+        raise _fixed(f"{setting.flag} is {setting.kind.show(value)}", was, setting.flag, past)
+    for name, value in changes.get("options", {}).items():
+        is_fixed = not BY_NAME[name.partition(".")[0]].resumable
+        if is_fixed and (before := past.settings.options.get(name)) != value:
+            was = "without it" if before is None else f"with {before!r}"
+            raise _fixed(f"--option {name} is {value!r}", was, "it", past)
+    return changes
 
 
-def _is_same(name: str, asked: StudySettings, past: Past) -> bool:
-    goals, stored = goals_of(past.facts), past.settings
+def _fixed(given: str, was: str, what: str, past: Past) -> UsageError:
+    return UsageError(
+        f"{given}, but the study in {past.directory} was begun {was}, which cannot be changed; "
+        f"leave {what} out, or start a new study that learns from this one, with "
+        f"--warm-start={str(past.directory)!r}"
+    )
+
+
+def _is_same(name: str, value: Any, past: Past) -> bool:
+    goals, before = goals_of(past.facts), getattr(past.settings, name)
     match name:
-        case "objectives" | "direction":
-            known = [(goal.metric, goal.direction) for goal in goals.objectives]
-            objectives = [read_objective(objective) for objective in asked.objectives]
-            wanted = objectives or [(metric, None) for metric, _ in known]
-            return len(known) == len(wanted) and all(
-                metric == other and (direction or asked.direction) in (None, way)
-                for (metric, direction), (other, way) in zip(wanted, known, strict=True)
+        case "objectives":
+            wanted = list(map(read_objective, value))
+            return len(goals.objectives) == len(wanted) and all(
+                metric == known.metric and direction in (None, known.direction)
+                for (metric, direction), known in zip(wanted, goals.objectives, strict=True)
             )
         case "constraints":
-            return set(map(read_constraint, asked.constraints)) == set(goals.constraints)
+            return set(map(read_constraint, value)) == set(goals.constraints)
         case "seed":
-            return bool(asked.seed == past.facts["seed"])
-        case "search":
-            return asked.search == AUTO or shown_name(asked.search) == shown_name(stored.search)
-        case "executor":  # one that Python gave may be corrected
-            return shown_name(asked.executor) == shown_name(stored.executor)
-    return bool(getattr(asked, name) == getattr(stored, name))
+            return bool(value == past.facts["seed"])
+        case "search" | "executor":
+            is_chosen = name == "search" and value == AUTO
+            return is_chosen or shown_name(value) == shown_name(before)
+    return bool(value == before)
 
 
 def check_constants(settings: StudySettings, past: Past, found: Found) -> list[str]:
@@ -214,14 +227,10 @@ def check_constants(settings: StudySettings, past: Past, found: Found) -> list[s
         UsageError: A constant contradicts the study, or trials cannot report its metrics.
     """
     kept, file = goals_of(past.facts), _code(settings)
-    objectives, constraints, direction = asked_goals(
-        found, settings.objectives, settings.constraints, settings.direction
-    )
-    named = replace(settings, objectives=objectives, constraints=constraints, direction=None)
+    objectives, constraints = asked_goals(found, settings.objectives, settings.constraints)
     differs = {
-        "OBJECTIVE": not _is_same("objectives", named, past),
-        "DIRECTION": not _is_same("objectives", replace(named, direction=direction), past),
-        "CONSTRAINTS": constraints and not _is_same("constraints", named, past),
+        "OBJECTIVE": objectives and not _is_same("objectives", objectives, past),
+        "CONSTRAINTS": constraints and not _is_same("constraints", constraints, past),
     }
     if (name := next((name for name in differs if differs[name]), None)) is not None:
         raise UsageError(
@@ -253,14 +262,12 @@ def _lines_on_goals(settings: StudySettings, kept: Goals, found: Found) -> list[
     """Return a line if a new study would have other goals, as the code says less than before."""
     new: Goals | None = None
     with contextlib.suppress(UsageError):  # without what is gone, they are not known
-        given = (settings.objectives, settings.constraints, settings.direction)
-        new = resolve_goals(found, *given)[0]
-    now, before = (new.objectives if new else ()), kept.objectives
-    if new and now == before and set(new.constraints) == set(kept.constraints):
+        new = resolve_goals(found, settings.objectives, settings.constraints)[0]
+    is_same = new is not None and new.objectives == kept.objectives
+    if new and is_same and set(new.constraints) == set(kept.constraints):
         return []
     asked = {
-        "OBJECTIVE": settings.objectives or [o.metric for o in now] == [b.metric for b in before],
-        "DIRECTION": settings.direction or now == before or len(before) > 1,
+        "OBJECTIVE": settings.objectives or is_same,
         "CONSTRAINTS": settings.constraints or not kept.constraints,
     }
     gone = [name for name in asked if not (asked[name] or name in found.constants)]
@@ -295,52 +302,29 @@ def check_room(settings: StudySettings, added: int, past: Past) -> None:
         )
 
 
-def _check_budget(settings: StudySettings, past: Past) -> None:
-    have = past.suggested
-    if settings.trials == past.facts["settings"]["trials"]:
-        return  # trials that users added may exceed the total
-    if settings.trials is not None and settings.trials < have:
-        raise UsageError(
-            f"{past.directory} has {text.plural(have, 'trial')} already, and --trials is the "
-            f"total, with those to be continued: allowed are {have} and more, {settings.trials} "
-            "was given"
-        )
-
-
-def _check_timeout(settings: StudySettings, past: Past) -> None:
-    """Refuse a new timeout that is used up; an old one ends the run as it did before."""
-    total, used = settings.timeout_seconds, past.engine.active_seconds
-    if not total or total == past.facts["settings"]["timeout_seconds"] or total > used:
-        return
-    raise UsageError(
-        f"{past.directory} has run for {text.duration(used)} already, and --timeout is the total; "
-        f"give more than that, {text.duration(total)} was given"
+def _check_totals(settings: StudySettings, past: Past) -> None:
+    """Refuse a new total that is used up; an old one ends the run as it did before."""
+    have, budget = past.suggested, settings.device_budget
+    seconds, most = past.engine.active_seconds, settings.timeout_seconds
+    used = past.engine.device_hours(budget.device) if budget else 0.0
+    spent = DeviceBudget(budget.device, float(f"{used:.3g}")) if budget else ""
+    totals = (
+        ("trials", f"has {text.plural(have, 'trial')}", (settings.trials or have) < have),
+        ("timeout_seconds", f"has run for {text.duration(seconds)}", 0 < (most or 0) <= seconds),
+        ("budget", f"has used {spent}", budget is not None and used >= budget.hours),
     )
-
-
-def _check_device_budget(settings: StudySettings, past: Past) -> None:
-    """Refuse a new budget that is spent; an old one ends the run as it did before."""
-    budget = settings.device_budget
-    if budget is None or settings.budget == past.facts["settings"]["budget"]:
-        return
-    used = past.engine.device_hours(budget.device)
-    if used >= budget.hours:
-        raise UsageError(
-            f"{past.directory} has used {DeviceBudget(budget.device, float(f'{used:.3g}'))} "
-            f"already, and --budget is the total; give more than that, {budget} was given"
-        )
+    for name, had, is_used_up in totals:
+        setting, given = BY_NAME[name], getattr(settings, name)
+        # Trials that users added may exceed the total.
+        if is_used_up and given != past.facts["settings"][name]:
+            raise UsageError(
+                f"{past.directory} {had} already, and {setting.flag} is the total; give more than "
+                f"that, {setting.kind.show(given)} was given"
+            )
 
 
 def _check_repeats(settings: StudySettings, past: Past) -> None:
     again = [trial for trial in past.trials if trial.confirms is not None]
-    if any(trial.races != (settings.repeats > 1) for trial in again) and (
-        settings.confirm or settings.repeats > 1
-    ):
-        had, new = ("--repeats", "--confirm") if again[0].races else ("--confirm", "--repeats")
-        raise UsageError(
-            f"configurations of this study were trained again by {had}, and means of these "
-            f"repeats cannot be compared with those of {new}; leave out {new}"
-        )
     # All repeats that confirm a configuration become trials at once.
     repeats = Counter(trial.confirms for trial in again)
     before = max(repeats.values(), default=settings.confirm_times)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import text
+from ..config.asked import Asked, asked
 from ..config.objectives import goals_of
-from ..config.parallel_trials import carrier_of, check_splits
 from ..config.places import AUTO
-from ..config.plugins import check_place
-from ..config.resolved import check_repeats, checked_pruner, with_entry
-from ..config.settings import SETTINGS, StudySettings
+from ..config.resolved import Resolved, checked_code
+from ..config.settings import BY_NAME, SETTINGS, StudySettings
 from ..core.engine.engine import Engine
 from ..core.messages import Finish, FinishReason, all_over
 from ..core.space.completion import completed_points, known_configurations
@@ -27,41 +26,49 @@ from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
 from ..user_code.code_copy import changed_constants
 from ..user_code.model_file import Found
-from .plan import RunPlan, layout_for
-from .resume_checks import Past, check_changes, check_constants, check_room
+from .plan import RunPlan, placed
+from .resume_checks import Past, changeable, check_changes, check_constants, check_room
 from .workforce import Workforce
 
 _MAKE_WORK = (Section.GOAL, Section.PRUNING, Section.CHECKPOINTS)
 """Sections whose settings, if they are changed, may give a study that has ended work to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeRequest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
     """What the user asks of a study that is resumed.
 
     Attributes:
-        stored: The settings of the last run.
-        changes: Fields of the settings to change, such as a larger `trials`.
+        settings: The settings that are given, by field of `StudySettings`. One that a resumed study
+            cannot change (`Setting.resumable`) must be as it is, and start points are tried next.
         accept_space: Whether the study may continue in another search space than before.
-        tries: Configurations, given in part, to try next unless they were tried before.
         retry_failed: Whether failed trials begin again, also on nodes that failed.
     """
 
-    stored: StudySettings
-    changes: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
     accept_space: bool = False
-    tries: Sequence[Mapping[str, object]] = ()
     retry_failed: bool = False
 
-    @property
-    def settings(self) -> StudySettings:
-        """The settings from now on."""
-        return self.stored.changed(self.changes)
 
-    @property
-    def epochs(self) -> int | None:
-        """The full training of a trial; None to leave it as it was."""
-        return self.changes.get("epochs")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequest:
+    """The changes, together with the study's past.
+
+    Attributes:
+        stored: The settings of the last run.
+        asked: The settings from now on.
+        epochs: The full training of a trial from now on; None if unknown.
+        tries: Configurations, given in part, to try next unless they were tried before.
+        accept_space: As in `Changes`.
+        retry_failed: As in `Changes`.
+    """
+
+    stored: StudySettings
+    asked: Asked
+    epochs: int | None
+    tries: Sequence[Mapping[str, object]]
+    accept_space: bool = False
+    retry_failed: bool = False
 
     def new_points(
         self, space: SearchSpace, trials: Sequence[Trial], added: Sequence[Params] = ()
@@ -91,20 +98,32 @@ class ResumeRequest:
         return tuple(found.values()), notes
 
 
-def check_resume(request: ResumeRequest, past: Past) -> None:
-    """Check what the user asks for, before the model is read; a new space is not checked here.
+def resume_request(changes: Changes, past: Past) -> ResumeRequest:
+    """Return what the user asks for, checked before the model is read, but for a new space.
 
     Raises:
         UsageError: The study cannot be resumed like this.
     """
-    facts, settings = past.facts, request.settings
+    given = {
+        name: BY_NAME[name].read(value) if name in BY_NAME else value
+        for name, value in changes.settings.items()
+    }
+    tries = given.pop("start_points", ())
+    facts, settings = past.facts, past.settings.changed(changeable(given, past))
     check_changes(settings, past)
-    check_place(settings)
-    checked_pruner(settings, request.epochs or facts["epochs"], goals_of(facts))
-    check_repeats(settings, goals_of(facts))
-    if not request.accept_space:
+    epochs = settings.epochs or facts["epochs"]
+    request = ResumeRequest(
+        stored=past.settings,
+        asked=asked(settings, goals=goals_of(facts), epochs=epochs),
+        epochs=epochs,
+        tries=tries,
+        accept_space=changes.accept_space,
+        retry_failed=changes.retry_failed,
+    )
+    if not changes.accept_space:
         added, _ = request.new_points(SearchSpace.from_json(facts["space"]), past.trials)
         check_room(settings, len(added), past)
+    return request
 
 
 def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workforce) -> RunPlan:
@@ -114,34 +133,28 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
         SpaceChangedError: The user's code declares another search space than before.
         UsageError: The study cannot be resumed like this.
     """
-    facts, engine, settings = past.facts, past.engine, request.settings
+    facts, engine, goals = past.facts, past.engine, goals_of(past.facts)
     declared, space, changed = check_code(request, past, found)
     added, known = request.new_points(space, past.trials, engine.added)
-    check_room(settings, len(added), past)
-    goals = goals_of(facts)
-    epochs = request.epochs or facts["epochs"]
+    check_room(request.asked.settings, len(added), past)
+    now, epochs = checked_code(request.asked, found), request.epochs
+    resolved = Resolved(asked=now, code=found, goals=goals, epochs=epochs, space=space)
+    layout, carrier = placed(resolved, workers)
     go_on = _that_train_on(engine, StudyFiles(past.directory, goals), epochs)
     retried = engine.able_to_retry if request.retry_failed else ()
-    layout = layout_for(workers, found, goals)
-    check_splits(found, settings)
-    carrier = carrier_of(found, layout.resources, settings)
     return RunPlan(
-        settings=with_entry(settings, found),
-        goals=goals,
-        epochs=epochs,
-        pruner=checked_pruner(settings, epochs, goals),
+        asked=now,
+        resolved=resolved,
         go_on=go_on,
         retried=retried,
         retries_nodes=request.retry_failed,
         was_handed_over=_left_on_purpose(facts["ended"]),
         seed=facts["seed"],
         declared=declared,
-        space=space,
         studies=tuple(map(EarlierStudy.from_json, facts["warm_start"])),
         added=tuple(workers.code.sized(space, added)),
         layout=layout,
-        carrier=carrier.words,
-        backend=found.backend,
+        carrier=carrier,
         notes=(
             *found.warnings,
             *_place_notes(request),
@@ -155,7 +168,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
 
 
 def _place_notes(request: ResumeRequest) -> list[str]:
-    before, now = request.stored.cluster, request.settings.cluster
+    before, now = request.stored.cluster, request.asked.settings.cluster
     if before in (now, AUTO):  # the options that choose it are in the command
         return []
     name = f"--cluster {shown_name(before)}"
@@ -177,7 +190,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     Raises:
         UsageError: A configuration to try lies outside the space.
     """
-    ended, settings = past.facts["ended"], request.settings
+    ended, settings = past.facts["ended"], request.asked.settings
     trials = past.trials
     if ended is None or not all(trial.state.is_final for trial in trials):
         return None
@@ -203,7 +216,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         return finish, [*known, f"nothing is left to do: {finish.reason}; {more}{again}"]
     searched, total = past.suggested, settings.budget_trials
     if finish.finish_reason is not FinishReason.DONE:
-        if settings.confirm or settings.repeats > 1:  # not all repeats may exist yet
+        if settings.confirm:  # not all repeats may exist yet
             return None
         finish = Finish(FinishReason.DONE, all_over(len(trials)))
     if total is None or searched < total:
@@ -232,7 +245,7 @@ def check_code(
         SpaceChangedError: It is another one than before, which `accept_space` does not allow.
         UsageError: The code's constants contradict the study.
     """
-    lines = check_constants(request.settings, past, found)
+    lines = check_constants(request.asked.settings, past, found)
     # The fact "space" is written after the event that grew it; a master may die in between.
     known = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
     before = SearchSpace.from_json(past.facts["declared_space"])
@@ -249,7 +262,7 @@ def check_code(
         line = f"the search space is another one: {'; '.join(differences)} (finished trials stay)"
         return declared, space, [*lines, line]
     raise SpaceChangedError(
-        f"the search space of {request.settings.source.shown} has changed since the study "
+        f"the search space of {request.asked.settings.source.shown} has changed since the study "
         f"began: {'; '.join(differences)}. Undo that, or continue in the new space with "
         f"`hptune resume {past.directory} --accept-space` (finished trials stay), or "
         "start a new study with `hptune run … --study OTHER`."

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clusters.choice import choose_cluster
-from ..config.plugins import check_plug_ins, find_cluster, pruner_maker
+from ..config.asked import Asked
+from ..config.plugins import pruner_maker
+from ..config.resolved import check_plug_ins, resolve
 from ..config.settings import StudySettings
 from ..core.clock import SystemClock
 from ..core.engine.engine import Engine
@@ -34,10 +36,10 @@ from ..worker.dask.versions import installed
 from .compose import Run, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import PackingLines, RunDisplay, RunObservers
-from .plan import check_request, plan_start
+from .plan import check_earlier, plan_start
 from .recovery import collect, discard_journals
-from .resume_checks import Past, check_same
-from .resume_plan import ResumeRequest, check_resume, nothing_left, plan_resume
+from .resume_checks import Past
+from .resume_plan import Changes, nothing_left, plan_resume, resume_request
 from .stop_requests import StopRequests, end_process
 from .user_requests import UserRequests
 from .workforce import Workforce
@@ -64,7 +66,7 @@ class RunResult:
 
 
 def start(
-    settings: StudySettings,
+    request: Asked,
     directory: StudyDirectory,
     *,
     display: RunDisplay,
@@ -73,7 +75,7 @@ def start(
     """Start a study and run it to its end.
 
     Args:
-        settings: What the user asked for.
+        request: What the user asked for.
         directory: Where to keep the study; must not hold one yet.
         display: Where the progress is shown.
         client: A `distributed.Client` whose workers to use; None for the settings' choice.
@@ -84,15 +86,14 @@ def start(
     """
     directory.check_place()
     try:
-        check_request(settings)
-        cluster = choose_cluster(settings, directory.path, client)
-        workers = Workforce(settings, cluster)
+        check_earlier(request.settings)
+        workers = Workforce(request, choose_cluster(request, directory.path, client))
         directory.create()
         # `hptune stop` finds this master, and waits for it, as soon as it has the lock.
         directory.requests.skip()
         with directory.acquire() as lock:
             try:
-                return _start(settings, directory, lock, workers, display)
+                return _start(request, directory, lock, workers, display)
             except UnknownMetricError as error:
                 if not directory.has_ledger:
                     raise  # it was known before the first trial
@@ -109,7 +110,7 @@ def start(
 
 
 def _start(
-    settings: StudySettings,
+    request: Asked,
     directory: StudyDirectory,
     lock: MasterLock,
     workforce: Workforce,
@@ -117,46 +118,34 @@ def _start(
 ) -> RunResult:
     with lock.beating():
         workforce.cluster.prepare(display.progress.note)
+    settings = request.settings
     _note_reading(settings, directory, display)
     with workforce as workers:
         with lock.beating():
-            found = workers.code.read(directory.path)
-            plan = plan_start(settings, found, workers, directory)
+            resolved = resolve(request, workers.code.read(directory.path))
+            plan = plan_start(resolved, workers, directory)
             facts = {
                 "hptune_version": installed().get("hptune", "unknown"),
                 "created_at": workers.clock.now(),
-                "is_keras": found.is_keras,
+                "is_keras": resolved.code.is_keras,
                 **plan.first_facts(),
             }
-            check_plug_ins(settings, plan.pruner, plan.goals, space=plan.space, seed=plan.seed)
+            check_plug_ins(resolved, seed=plan.seed)
         with Ledger.create(directory, facts, lock=lock, while_locked=_patience(display)) as ledger:
             run = Run(plan, workers, directory, lock, ledger, Engine(pruner_maker(settings)))
             return _run_and_stop(run, display)
 
 
 def resume(
-    directory: StudyDirectory,
-    changes: Mapping[str, Any],
-    *,
-    display: RunDisplay,
-    accept_space: bool = False,
-    tries: Sequence[Mapping[str, object]] = (),
-    retry_failed: bool = False,
-    client: Any = None,
-    asked: tuple[StudySettings, Collection[str]] | None = None,
+    directory: StudyDirectory, changes: Changes, *, display: RunDisplay, client: Any = None
 ) -> RunResult:
     """Continue a study where its last master left it.
 
     Args:
         directory: Where the study is.
-        changes: Fields of `StudySettings` to change, such as a larger `trials`.
+        changes: What the user asks of it.
         display: Where the progress is shown.
-        accept_space: Continue although the model file now declares another search space.
-        tries: Configurations, given in part, to try next unless they were tried before.
-        retry_failed: Let failed trials begin again.
         client: As for `start`.
-        asked: Settings, and the names of those that the user gave; if one is a setting of the
-            whole study, it must be the same as the study's. None for no check.
 
     Raises:
         NoStudyError: There is no study.
@@ -179,12 +168,9 @@ def resume(
         engine = past.engine
         engine.take_changes()
         ledger.check(engine.trials)
-        request = ResumeRequest(past.settings, changes, accept_space, tries, retry_failed)
-        settings = request.settings
         # Checked before attempts of the last master, which may still run, are told to stop.
-        check_resume(request, past)
-        if asked is not None:
-            check_same(*asked, past)
+        request = resume_request(changes, past)
+        settings = request.asked.settings
         _recover(ledger, past)
         if (over := nothing_left(request, past)) is not None:
             finish, lines = over
@@ -192,7 +178,7 @@ def resume(
             for line in lines:
                 display.note(line)
             return RunResult(finish)
-        if not find_cluster(settings).takes_over:
+        if not request.asked.cluster.takes_over:
             try:
                 _cancel_left_jobs(directory, display)
             except StudyError as error:  # a study may continue where there is no Slurm
@@ -200,7 +186,7 @@ def resume(
                     f"Slurm jobs of an earlier run may be left ({error.__cause__ or error}); they "
                     "end by themselves, as they find no master"
                 )
-        workforce = Workforce(settings, choose_cluster(settings, directory.path, client))
+        workforce = Workforce(request.asked, choose_cluster(request.asked, directory.path, client))
         with lock.beating():
             workforce.cluster.prepare(display.progress.note)
         _note_reading(settings, directory, display)
@@ -335,7 +321,7 @@ def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> Run
         workers_are_known=run.workers.cluster.is_local,
         memory_bytes=plan.layout.resources.memory_bytes,
         has_checkpoint=StudyFiles(run.directory, plan.goals).can_continue,
-        pruner=shown_name(plan.pruner.name),
+        pruner=shown_name(plan.asked.pruner.name),
         objectives=[goal.metric for goal in plan.goals.objectives],
         epochs=None if has_own_epochs else plan.epochs,
         step_word=step_word(plan.epochs),

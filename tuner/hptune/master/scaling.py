@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ..clusters.base import Cluster
 from ..clusters.choice import choose_cluster
-from ..config.plugins import find_cluster
-from ..config.settings import StudySettings
+from ..config.asked import Asked
 from ..core.attempt import Cause, Ending
 from ..core.notice import Notice, Notify
 from ..core.resources import Resources
@@ -43,12 +42,12 @@ class ScalingRequest:
     """What to measure for one backend.
 
     Attributes:
-        settings: The user's code and its workers; `source.backend` names the backend.
+        asked: The user's code and its workers; `source.backend` names the backend.
         plan: What to measure; its time counts from when the workers are there.
         in_one_process: Whether one process has all devices, instead of one process for each.
     """
 
-    settings: StudySettings
+    asked: Asked
     plan: MeasuringPlan
     in_one_process: bool = False
 
@@ -65,12 +64,12 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) ->
         UsageError: The request does not fit the model or the machine; nothing was trained.
         StudyError: There are no workers.
     """
-    settings, devices = request.settings, request.plan.devices[-1]
-    cluster = choose_cluster(settings, directory.path)
+    settings, devices = request.asked.settings, request.plan.devices[-1]
+    cluster = choose_cluster(request.asked, directory.path)
     _check_devices(devices, cluster)
     cluster.prepare(note)
     directory.create()
-    with directory.acquire() as lock, lock.beating(), Workforce(settings, cluster) as workers:
+    with directory.acquire() as lock, lock.beating(), Workforce(request.asked, cluster) as workers:
         note(Notice(f"reading {Path(settings.source.path).name} and its data …"))
         found = workers.code.read(directory.path)
         check_code(found, request)
@@ -108,7 +107,7 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) ->
 
 def _join_seconds(request: ScalingRequest, cluster: Cluster) -> float:
     """Return how long to wait for workers, which may wait in a queue for any time."""
-    if find_cluster(request.settings).queues:
+    if request.asked.cluster.queues:
         return math.inf
     return _JOIN_SECONDS if cluster.is_local else min(_JOIN_SECONDS, request.plan.seconds)
 
@@ -176,7 +175,7 @@ def check_code(found: Found, request: ScalingRequest) -> None:
     Raises:
         UsageError: They cannot.
     """
-    wanted = request.settings.source.backend
+    wanted = request.asked.settings.source.backend
     if not found.is_keras:
         raise UsageError(
             f"{found.entry}(hp, trial) trains with a loop of its own, whose steps hptune cannot "

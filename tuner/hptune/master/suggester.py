@@ -12,7 +12,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 
-from ..config.plugins import find_sampler
 from ..config.settings import StudySettings
 from ..core.clock import Clock
 from ..core.goals import Goals
@@ -22,14 +21,19 @@ from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.trial import Suggestion, Trial
 from ..errors import HptuneError, StudyError
-from ..samplers.registry import SamplerOptions, make_sampler
+from ..samplers.registry import SamplerOptions, SamplerRow, make_sampler
 
 ASK_AHEAD = 0.125
 """Share of the running attempts for which a slow search keeps suggestions ready."""
 
 
 def sampler_maker(
-    settings: StudySettings, *, goals: Goals, seed: int, studies: Sequence[EarlierStudy] = ()
+    row: SamplerRow,
+    settings: StudySettings,
+    *,
+    goals: Goals,
+    seed: int,
+    studies: Sequence[EarlierStudy] = (),
 ) -> Callable[[SearchSpace], Sampler]:
     """Return what makes the study's sampler for a space; it is the same after each resume."""
 
@@ -43,7 +47,7 @@ def sampler_maker(
             studies=studies,
             priors=settings.priors,
         )
-        return make_sampler(find_sampler(settings), options)
+        return make_sampler(row, options)
 
     return make
 
@@ -72,9 +76,9 @@ class _SizedSampler(Sampler):
         return [*self._add_resources(self._space, self._sampler.ask(numbers))]
 
 
-def ask_ahead(settings: StudySettings) -> float:
+def ask_ahead(sampler: SamplerRow) -> float:
     """Return how many suggestions to keep ready, as a share of the running attempts."""
-    return ASK_AHEAD if find_sampler(settings).takes_seconds else 0.0
+    return ASK_AHEAD if sampler.takes_seconds else 0.0
 
 
 class InformedSampler:

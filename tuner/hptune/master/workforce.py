@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Self
 
 from ..clusters.base import Cluster
-from ..clusters.layout import WorkerLayout, checked_trial, resolve_layout
-from ..config.settings import StudySettings
+from ..clusters.layout import UNREAD, WorkerLayout, checked_trial, resolve_layout
+from ..config.asked import Asked
 from ..core.clock import SystemClock
 from ..core.messages import NodeExcluded
 from ..core.notice import Notice
@@ -29,17 +29,18 @@ UNLIMITED_TRIALS = 1_000_000
 """The number of trials to run at once where a study ends only when its space is exhausted."""
 
 
-def check_workers(settings: StudySettings, cluster: Cluster) -> None:
-    """Check the settings and the user's file, before the seconds that reading the model takes.
+def check_workers(asked: Asked, cluster: Cluster) -> None:
+    """Check the trial and the user's file, before the seconds that reading the model takes.
 
     Args:
-        settings: What the user asked for.
+        asked: What the user asked for.
         cluster: Where the workers come from; it is not open yet.
 
     Raises:
         UsageError: The cluster can never hold a trial, or the file cannot be used.
     """
-    checked_trial(settings, {}, cluster.capacity, is_certain=cluster.is_local)
+    settings = asked.settings
+    checked_trial(asked, {"RESOURCES": UNREAD}, cluster.capacity, is_certain=cluster.is_local)
     if settings.source.kind is SourceKind.FILE:
         check_source(
             Path(settings.source.path), has_entry=bool(settings.entry), python=settings.python
@@ -56,34 +57,34 @@ class Workforce:
         code: Reads what the user's code declares.
 
     Args:
-        settings: What the user asked for.
+        asked: What the user asked for.
         cluster: Where the workers come from; it is not open yet.
 
     Raises:
-        UsageError: The cluster can never hold a trial.
+        UsageError: As for `check_workers`.
     """
 
-    def __init__(self, settings: StudySettings, cluster: Cluster) -> None:
+    def __init__(self, asked: Asked, cluster: Cluster) -> None:
         self.name = f"hptune-{uuid.uuid4().hex[:12]}"
         self.clock = SystemClock()
         self.cluster = cluster
-        self._settings = settings
+        self._asked = asked
         self._stack = contextlib.ExitStack()
-        check_workers(settings, cluster)
+        check_workers(asked, cluster)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             # Started first: it imports a framework, which takes seconds, while the cluster opens.
-            source, stays = self._settings.source, is_notebook()
+            source, stays = self._asked.settings.source, is_notebook()
             # The next study of a notebook need not wait for the import again.
             fork_server = (ForkServer.resting(source) if stays else None) or ForkServer(source)
             stack.callback(fork_server.rest if stays else fork_server.close)
-            self.code = CodeReader(self._settings, fork_server, self.cluster)
+            self.code = CodeReader(self._asked, fork_server, self.cluster)
             stack.callback(self.cluster.close)
             self.cluster.open(
                 RunContext(
                     name=self.name,
-                    source=self._settings.source,
+                    source=source,
                     clock=self.clock,
                     fork_server=fork_server.address,
                 )
@@ -116,7 +117,7 @@ class Workforce:
         """
         cluster = self.cluster
         layout = resolve_layout(
-            self._settings, constants, cluster.capacity, is_certain=cluster.is_local
+            self._asked, constants, cluster.capacity, is_certain=cluster.is_local
         )
         if self.code.is_sized:  # the user's code states the cores and GPUs of each trial
             layout = layout.without_sharing()

@@ -47,8 +47,6 @@ class StudyFiles:
         directory: The study's directory.
         goals: The goals and constraints.
         keep_checkpoints: Whether to keep the checkpoints of a trial whose model was moved.
-        keep_models: Whether to keep its model in the trial's directory too, as it may become the
-            best again after it is none.
     """
 
     def __init__(
@@ -57,12 +55,10 @@ class StudyFiles:
         goals: Goals,
         *,
         keep_checkpoints: bool = False,
-        keep_models: bool = False,
     ) -> None:
         self._directory = directory
         self._goals = goals
         self._keep_checkpoints = keep_checkpoints
-        self._keep_models = keep_models
 
     def keep_best(self, trials: Sequence[Trial]) -> None:
         """Make these trials' models the study's best, the first one above all. May be repeated.
@@ -89,7 +85,7 @@ class StudyFiles:
                         _remove_tree(path)
             for trial in moved:
                 source = sources[trial.number]
-                for name in () if self._keep_models else MODEL_FILES:
+                for name in MODEL_FILES:
                     with contextlib.suppress(OSError):
                         (source / name).unlink(missing_ok=True)
                 if not self._keep_checkpoints:

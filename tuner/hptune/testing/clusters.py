@@ -22,6 +22,7 @@ import pytest
 
 from ..clusters.base import Cluster
 from ..clusters.layout import WorkerLayout, resolve_layout
+from ..config.asked import asked
 from ..config.settings import StudySettings
 from ..core.attempt import Cause
 from ..core.notice import Notice
@@ -83,7 +84,7 @@ class ClusterSuite(abc.ABC):
         study = stage.folder / "study"
         study.mkdir(exist_ok=True)
         cluster = self.cluster(settings, study)
-        layout = resolve_layout(settings, {}, cluster.capacity, is_certain=cluster.is_local)
+        layout = resolve_layout(asked(settings), {}, cluster.capacity, is_certain=cluster.is_local)
         notes: list[Notice] = []
         cluster.prepare(notes.append)
         try:

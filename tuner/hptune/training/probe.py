@@ -28,7 +28,6 @@ from ..core.trial import ParamValue
 from ..errors import ModelFileError, SpaceError
 from ..user_code.fit_results import RETURNED, FitResult
 from ..user_code.model_file import Found, UserCode
-from ..user_code.source_checks import NO_LOAD_DATA
 from .context import StandInTrial, explains_its_call, stated_cause
 from .function_objective import read_result
 from .hyperparameters import HyperParameters, make_hyperparameters
@@ -368,7 +367,7 @@ def _probe_fit(
         given = [*arguments, keywords.get("x")]
         has_data = any(each is not None and not isinstance(each, keras.Model) for each in given)
         if code.load_data is None and not has_data:
-            raise ModelFileError(f"fit() calls model.fit without data, and {NO_LOAD_DATA}")
+            raise ModelFileError(f"fit() calls model.fit without data, and {code.no_data}")
         raise _TrainingBegins
 
     class NoTraining(keras.callbacks.Callback):

@@ -25,8 +25,8 @@ from ..errors import ModelFileError
 from ..files.access import exists
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, check_helpers, find_entry_point
 from .fit_results import FitResult, result_of
-from .foreign_searches import refuse_foreign_searches
 from .pickling import StoredData, pickled, read_head, read_pickle, write_pickle
+from .scripts import refuse_search_at_import
 from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
 from .source_checks import check_syntax, syntax_error
 from .user_errors import is_installed
@@ -35,7 +35,11 @@ OF_EACH_TRIAL = "of each trial"
 """Stands for a RESOURCES that is a function of the hyperparameters."""
 _FRAMEWORKS = ("tensorflow", "torch", "jax", "keras", "keras_tuner")
 _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:import|from)\s+({'|'.join(_FRAMEWORKS)})\b", re.MULTILINE)
-CONSTANTS = ("OBJECTIVE", "DIRECTION", "CONSTRAINTS", "EPOCHS", "RESOURCES", "CACHE_DATA")
+NO_LOAD_DATA = (
+    "the model file has no load_data(); define load_data() (or load_data(hp)) returning "
+    "(train, validation), for example ((x, y), (x_val, y_val))"
+)
+CONSTANTS = ("OBJECTIVE", "CONSTRAINTS", "EPOCHS", "RESOURCES", "CACHE_DATA")
 
 
 class SourceKind(enum.StrEnum):
@@ -91,6 +95,7 @@ class UserCode:
         constants: The file's values of `CONSTANTS`, by name.
         entry: Name of the function, class or instance that is tuned.
         notes: Lines for the user about the choice of the entry point.
+        no_data: What is said where there are no data, and how the user gives some.
     """
 
     hypermodel: Any = None
@@ -105,6 +110,9 @@ class UserCode:
     constants: Mapping[str, Any] = field(default_factory=dict)
     entry: str = "build_model"
     notes: tuple[str, ...] = ()
+    no_data: str = (
+        "Tuner.fit got no data; pass x and y, or a function that returns (train, validation)"
+    )
 
     @property
     def function(self) -> Callable[..., Any] | None:
@@ -238,6 +246,7 @@ def load(source: ObjectiveSource) -> UserCode:
         _add_to_main(code)
         return code
     path, read = Path(source.path), Path(source.copy or source.path)
+    refuse_search_at_import(check_syntax(read), path.name)
     module = _import(path, read)
     return _code_of_file(find_entry_point(module, read, source.entry), vars(module))
 
@@ -348,8 +357,7 @@ def _import(path: Path, read: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with refuse_foreign_searches():
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, SyntaxError) and (message := syntax_error(error)):
@@ -377,6 +385,11 @@ def user_code(entry: EntryPoint, fit: Callable[..., Any] | None = None) -> UserC
 
 
 def _code_of_file(entry: EntryPoint, names: Mapping[str, Any]) -> UserCode:
+    if "DIRECTION" in names:  # it was a constant, and without it a value may be minimised
+        raise ModelFileError(
+            f"DIRECTION is {names['DIRECTION']!r}, but OBJECTIVE says which values are better; "
+            "write for example OBJECTIVE = 'value:max', and leave DIRECTION out"
+        )
     constants = {name: names[name] for name in CONSTANTS if name in names}
     if "OBJECTIVE" in constants:
         constants["OBJECTIVE"] = objective_texts(constants["OBJECTIVE"])
@@ -389,6 +402,7 @@ def _code_of_file(entry: EntryPoint, names: Mapping[str, Any]) -> UserCode:
         hyperparameters=declared,
         tune_new_entries=bool(names.get("TUNE_NEW_ENTRIES", True)),
         constants=constants,
+        no_data=NO_LOAD_DATA,
     )
 
 

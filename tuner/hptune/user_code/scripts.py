@@ -84,15 +84,32 @@ def is_keras_tuner_script(tree: ast.Module) -> bool:
     its own, and calls `search`.
     A file with `load_data` or `objective` is one only if it searches when it is imported.
     """
-    imported = {name.partition(".")[0] for name in _imported(tree)}
     names = set(_called(tree))
     derives = {base for each in ast.walk(tree) for base in _bases(each)}
     makes = any(name.endswith(_TUNERS) for name in names | derives)
-    if not (imported & {"keras_tuner", "kerastuner"} and makes and ".search" in names):
+    if not (_libraries(tree) & {"keras_tuner", "kerastuner"} and makes and ".search" in names):
         return False
     defined = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
     has_entry = bool(defined & {"load_data", "objective"})
     return not has_entry or ".search" in set(_called(_run_at_import(tree)))
+
+
+def refuse_search_at_import(tree: ast.Module, file: str) -> None:
+    """Raise the error for a file that would search with another tuner each time it is imported.
+
+    Raises:
+        ModelFileError: It would.
+    """
+    called, method, more = set(_called(_run_at_import(tree))), "", ""
+    if is_keras_tuner_script(tree) and ".search" in called:
+        method, more = ".search", "`hptune run` runs a whole script of KerasTuner as it is"
+    elif "optuna" in _libraries(tree) and {".create_study", ".optimize"} <= called:
+        method, more = ".optimize", "`hptune help from-optuna` has the rest"
+    if method:
+        raise ModelFileError(
+            f"{file} runs a search when it is imported; put the line with {method}(…), and what "
+            f'follows from it, under `if __name__ == "__main__":`; {more}'
+        )
 
 
 def refuse_other_searches(tree: ast.Module, file: str) -> None:
@@ -103,7 +120,7 @@ def refuse_other_searches(tree: ast.Module, file: str) -> None:
     """
     if any(_takes_hp(each) for each in ast.walk(tree)):
         return
-    imported = {name.partition(".")[0] for name in _imported(tree)}
+    imported = _libraries(tree)
     called = {name.removeprefix(".") for name in _called(tree)}
     for library, searches in _SEARCHES.items():
         if library in imported and called & set(searches):
@@ -158,6 +175,10 @@ def _takes_hp(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef | ast.Lambda) and any(
         arg.arg.strip("_").startswith("hp") for arg in node.args.args
     )
+
+
+def _libraries(tree: ast.AST) -> set[str]:
+    return {name.partition(".")[0] for name in _imported(tree)}
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

@@ -15,13 +15,6 @@ from ..errors import ModelFileError, UsageError, own_source
 from .scripts import refuse_other_searches, refuse_programs
 from .user_errors import is_installed
 
-NO_LOAD_DATA = (
-    "the model file has no load_data(); define load_data() (or load_data(hp)) returning "
-    "(train, validation), for example ((x, y), (x_val, y_val))"
-)
-NO_DATA_IN_PYTHON = (
-    "Tuner.fit got no data; pass x and y, or a function that returns (train, validation)"
-)
 _VERSION = "import hptune, importlib.metadata as m; print(m.version('hptune'))"
 
 

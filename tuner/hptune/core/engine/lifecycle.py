@@ -11,7 +11,7 @@ from ..messages import Command, Continue, Finish, KeepBest, Start, Stop, StudyOp
 from ..pruner import Decision, PrunerMaker
 from ..resources import Placement
 from ..seeds import training_seed
-from ..trial import CONFIRMS, RACES, Params, Suggestion, Trial, TrialState
+from ..trial import CONFIRMS, Params, Suggestion, Trial, TrialState
 from .early_stopping import EarlyStopping
 from .records import AttemptRecord, TrialEvent, TrialRecord, TrialRecords
 from .retention import Retention
@@ -94,28 +94,19 @@ class Lifecycle:
             self.retention.ranking.expect(trial)
         return [Tell(trial) for trial in trials]
 
-    def train_again(self, room: int) -> list[Command]:
-        """Create the next repeats of the best configurations, once the search is over.
-
-        Those of a race come in rounds, each when the last one is over.
-
-        Args:
-            room: How many trials of a race can run at once.
-        """
-        origin = RACES if self.config.repeats > 1 else CONFIRMS
+    def train_again(self) -> list[Command]:
+        """Create the repeats that confirm the best configurations, once the search is over."""
         return self.add(
             Suggestion(
-                trial.params, f"{origin}{trial.number}", self.records[trial.number].resources
+                trial.params, f"{CONFIRMS}{trial.number}", self.records[trial.number].resources
             )
-            for trial in self.to_repeat(room)
+            for trial in self.to_confirm()
         )
 
-    def to_repeat(self, room: int) -> list[Trial]:
-        """Return the trials to train again now, in a race or to confirm them."""
-        ranking, config = self.retention.ranking, self.config
-        if config.repeats > 1:
-            return ranking.to_race(config.repeats, room)
-        return ranking.to_confirm(config.confirm, config.confirm_repeats)
+    def to_confirm(self) -> list[Trial]:
+        """Return the trials to train again now, each once for every missing repeat."""
+        config = self.config
+        return self.retention.ranking.to_confirm(config.confirm, config.confirm_repeats)
 
     def drew(self, name: AttemptId, params: Params, unused: tuple[str, ...]) -> list[Command]:
         """Record that an attempt drew other hyperparameters than were suggested, or fewer."""

@@ -14,21 +14,26 @@ from ...core.attempt import (
 )
 
 
-def remarks_on(attempts: Iterable[Attempt]) -> dict[str, str]:
-    """Return one line for each kind of remark, on the first attempt that gives a reason for it."""
+def remarks_on(attempts: Iterable[Attempt], pruner: str = "") -> dict[str, str]:
+    """Return one line for each kind of remark, on the first attempt that gives a reason for it.
+
+    Args:
+        attempts: The attempts.
+        pruner: The name of the study's pruner, if it is known.
+    """
     found: dict[str, str] = {}
     for attempt in attempts:
-        for kind, line in _remarks(attempt).items():
+        for kind, line in _remarks(attempt, f"--pruner {pruner}".strip()).items():
             found.setdefault(kind, line)
     return found
 
 
-def _remarks(attempt: Attempt) -> dict[str, str]:
+def _remarks(attempt: Attempt, pruner: str) -> dict[str, str]:
     trial, reason, outcome = f"trial {attempt.id.trial}", attempt.reason, attempt.outcome
     found = {}
     if NEVER_ASKED in reason:
         found["pruner"] = (
-            f"--pruner stops nothing: {trial} trained to its end, and {NEVER_ASKED}. Add after "
+            f"{pruner} stops nothing: {trial} trained to its end, and {NEVER_ASKED}. Add after "
             "each trial.report: if trial.should_stop(): return"
         )
     if MISNAMED in reason and outcome is Outcome.FINISHED:

@@ -243,9 +243,7 @@ class StudyView:
         searched = text.progress(self.ended - confirmed, self.budget_trials)
         if not self.confirmations:
             return searched
-        races = any(trial.races for trial in self.trials)
-        word = "repeats" if races else "confirmations"
-        return f"{searched} and {confirmed}/{self.confirmations} {word}"
+        return f"{searched} and {confirmed}/{self.confirmations} confirmations"
 
     @property
     def short_progress(self) -> str:

@@ -115,8 +115,9 @@ class Notifications:
             if attempt.cause is Cause.RELEASED and attempt.outcome is Outcome.RELEASED:
                 self._released[attempt.id] = attempt.placement.workers
         died = self._observe_events(events, attempts)
-        for kind, line in remarks_on(each for each in attempts if each.outcome).items():
-            self._show_once(kind, line.replace("--pruner", f"--pruner {self._pruner}"))
+        over = (each for each in attempts if each.outcome)
+        for kind, line in remarks_on(over, self._pruner).items():
+            self._show_once(kind, line)
         ended = {each.attempt: each.ending for each in events if isinstance(each, AttemptEnded)}
         for attempt in attempts:
             self._observe_retry(attempt, ended.get(attempt.id), died)

@@ -15,7 +15,6 @@ from ...errors import ModelFileError
 from ...user_code.fit_results import RETURNED, FitResult
 from ...user_code.model_file import UserCode
 from ...user_code.search_arguments import has_own_fit
-from ...user_code.source_checks import NO_LOAD_DATA
 from ..context import TrialContext, UnknownMetric, as_metrics
 from ..data_cache.data_cache import call_load_data
 from ..results import metrics_of
@@ -23,8 +22,7 @@ from ..resume.callback_lists import extended_callback_lists
 from ..resume.checkpoint import NoRoom, room_needed
 from ..resume.randomness import seed_after_loading
 from .given_data import fit_arguments
-from .measured import measure
-from .recorder import Recorder
+from .recorder import Recorder, measure
 
 if TYPE_CHECKING:  # a trial on one device does not need it
     from ..strategies.base import Strategy
@@ -285,7 +283,7 @@ def load_data(code: UserCode, hp: Any) -> Any:
     if code.load_data is None and code.owns_fit:
         return None if code.fit is not None else ((), None)
     if code.load_data is None:
-        raise ModelFileError(NO_LOAD_DATA)
+        raise ModelFileError(code.no_data)
     return call_load_data(code.load_data, hp)
 
 

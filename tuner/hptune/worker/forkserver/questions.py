@@ -127,7 +127,6 @@ def _plain_constants(code: UserCode) -> dict[str, object]:
     allowed = {
         "OBJECTIVE": (str, "the name of a metric, or a list of them"),
         "CONSTRAINTS": (str, "a text such as 'params<2e6', or a list of them"),
-        "DIRECTION": (str, "'max' or 'min'"),
         "EPOCHS": (int, "a whole number from 1 on"),
         "CACHE_DATA": (bool, "True or False"),
     }
