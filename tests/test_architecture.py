@@ -341,6 +341,7 @@ def test_dask_is_known_to_those_who_need_it() -> None:
         "hptune.worker.dask.calls",
         "hptune.worker.dask.plugin",
         "hptune.worker.dask.worker",
+        "hptune.worker.dask.worker_server",
         "hptune.doctor.workers",
     }
 

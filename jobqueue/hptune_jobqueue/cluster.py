@@ -21,6 +21,7 @@ from .errors import (
 )
 from .image import check_image
 from .job_kinds import JobKind, JobKinds, size_suffix
+from .job_messages import Demand
 from .job_reports import remove_jobs
 from .jobs import Jobs
 from .master import master_shape
@@ -316,13 +317,15 @@ class SlurmCluster:
         refused: dict[str, str] = {}
         for worker in self._scheduler.workers():
             job, why = job_of(worker.name), workers.get(worker.address)
-            if job is not None and why == "":
+            if job is None or why is None:
+                continue
+            if why:
+                refused[job] = why
+            else:
                 # A job is useful if any of its workers is.
                 useful[job] = useful.get(job, False) or worker.is_busy
-            elif job is not None and why:
-                refused[job] = why
         refused = {job: why for job, why in refused.items() if job not in useful}
-        self.jobs.set_demand(trials, useful, refused, others)
+        self.jobs.set_demand(Demand(trials, useful, refused, dict(others)))
 
     def drained(self) -> list[str]:
         """Return the addresses of the workers that must take no more trials."""

@@ -64,8 +64,8 @@ _CLOSED_FOR_NOW = re.compile(
 user (such as QOSMaxSubmitJobPerUserLimit)."""
 
 _MEMORY_ADVICE = (
-    ". If the site takes memory by core only, give memory = 0 and directives = "
-    '["--mem-per-cpu=4G"] in the slurm.toml'
+    '. If the site takes memory by core only, give directives = ["--mem-per-cpu=4G"] in the '
+    "slurm.toml, without memory"
 )
 """What follows refusals that name the memory."""
 
@@ -415,7 +415,7 @@ class Slurm:
         done = self._run(list(command), timeout_seconds=timeout_seconds)
         if done.returncode:
             # The last line has the error; those before it lead to it.
-            words = _message(done.stderr).rpartition("; ")[2].rstrip(".")
+            words = _message(done.stderr).rpartition("; ")[2]
             kind = NoSlurmError if words.startswith("fatal") else SlurmUnavailableError
             kind = NoAccountingError if _NO_ACCOUNTING in words else kind
             raise kind(f"{command[0]} failed: {words}")
@@ -499,4 +499,4 @@ def _place_of(script: str) -> str:
 
 def _message(stderr: str) -> str:
     lines = [re.sub(r"^\w+: (error: )?", "", line) for line in stderr.strip().splitlines()]
-    return "; ".join(lines) or "it does not say why"
+    return "; ".join(lines).rstrip(".") or "it does not say why"

@@ -342,16 +342,30 @@ def _values(plain: Mapping[str, Any], allowed: Sequence[str], where: str = "") -
 
 
 def _config(given: _Tables, site: _Tables) -> SlurmConfig:
-    shapes = [
-        _shape(_completed({**given.top, **entry}, site.top), i if len(given.shapes) > 1 else None)
-        for i, entry in enumerate(given.shapes, start=1)
-    ]
+    shapes = []
+    for number, entry in enumerate(given.shapes, start=1):
+        own = {**given.top, **entry}
+        values = _with_memory(_completed(own, site.top), own)
+        shapes.append(_shape(values, number if len(given.shapes) > 1 else None))
     names = [shape.name for shape in shapes]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two shapes are called {name!r}; each needs its own name")
     master = {**_shared(site.top), **site.master, **_shared(given.top), **given.master}
-    return SlurmConfig(tuple(shapes), master)
+    return SlurmConfig(tuple(shapes), _with_memory(master, given.master))
+
+
+_ASKS_MEMORY = re.compile(r"--mem(-per-cpu|-per-gpu)?[=\s]")
+
+
+def _with_memory(values: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave the memory of a job to a directive that asks for it."""
+    asks = next(filter(_ASKS_MEMORY.match, values.get("directives", ())), "")
+    if asks and own.get("memory"):
+        raise _WrongKeyError(
+            "memory", f"memory is given, and directives has {asks!r}; leave one of them out"
+        )
+    return {**values, "memory": 0} if asks else values
 
 
 def _shared(top: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,16 +382,16 @@ def _completed(given: Mapping[str, Any], site: Mapping[str, Any]) -> dict[str, A
     return {**{key: site[key] for key in site if key not in left_out}, **given}
 
 
-def _shape(values: dict[str, Any], number: int | None) -> Shape:
+def _shape(values: Mapping[str, Any], number: int | None) -> Shape:
     """Return one kind of job; `number` is its position among several."""
     for key, example in (("partition", "gpu"), ("walltime", "04:00:00")):
         if key not in values:
             where = "" if number is None else f"shape {values.get('name', number)}: "
             raise ConfigError(f'{where}{key!r} is missing; add it, as in {key} = "{example}"')
-    name = values.setdefault("name", "workers" if number is None else f"shape{number}")
+    name = values.get("name", "workers" if number is None else f"shape{number}")
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
         raise ConfigError(f"name is {name!r}; allowed are letters, digits, '_', '-' and '.'")
-    shape = Shape(**values)
+    shape = Shape(**{**values, "name": name})
     if shape.image and shape.launcher:
         raise ConfigError(
             "`image` is given with `launcher`, which it is short for; leave one of them out"

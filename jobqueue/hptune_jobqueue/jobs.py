@@ -23,7 +23,6 @@ from .job_kinds import JobKinds
 from .job_messages import Cancel, Demand, Exclude, Instruction, Submit, Tell, Write
 from .job_reports import ShownJobs, read_output, write_jobs
 from .jobs_state import JobsState
-from .sizing import Need
 
 T = TypeVar("T")
 
@@ -118,14 +117,8 @@ class Jobs:
         self._thread = threading.Thread(target=self._run, name="slurm-jobs", daemon=True)
         self._thread.start()
 
-    def set_demand(
-        self,
-        trials: int,
-        workers: Mapping[str, bool],
-        refused: Mapping[str, str] | None = None,
-        others: Mapping[Need, int] | None = None,
-    ) -> None:
-        """Set how many trials there are, and which jobs are useful; as `Demand` has them.
+    def set_demand(self, demand: Demand) -> None:
+        """Set how many trials there are, and which jobs are useful; returns at once.
 
         Raises:
             ShapesFailError: Jobs of every shape end again and again without having been useful.
@@ -133,7 +126,6 @@ class Jobs:
         """
         if self._failure is not None:
             raise self._failure
-        demand = Demand(trials, dict(workers), dict(refused or {}), dict(others or {}))
         self._carry_out(lambda now: self._state.demanded(demand, now))
 
     def exclude_node(self, node: str, why: str) -> None:
@@ -151,9 +143,9 @@ class Jobs:
             return self._state.take_found()
 
     def shown(self) -> ShownJobs:
-        """Return the jobs as Slurm last showed them, and why there are no others."""
+        """Return the jobs as Slurm last showed them while open, and why there are no others."""
         with self._lock:
-            return self._state.shown_jobs()
+            return self._state.shown_jobs() if self.is_open else ShownJobs(0.0, ())
 
     def drained(self) -> frozenset[str]:
         """Return the ids of the jobs whose workers must take no more trials."""
@@ -181,12 +173,13 @@ class Jobs:
             except SlurmUnavailableError as error:
                 self.left = _left_text(self.kinds, str(error))
             return
+        known = [job.id for job in self.shown().jobs if job.id not in leaving]
         self._stop()
         if self._thread is None:
             return
         # Cancel the known jobs first: the thread may wait a minute for Slurm.
         with contextlib.suppress(SlurmUnavailableError):
-            self._slurm.cancel([job.id for job in self.shown().jobs if job.id not in leaving])
+            self._slurm.cancel(known)
         self._thread.join()
         with contextlib.suppress(SlurmUnavailableError):
             _wait_for_end(self._slurm, self.kinds, leaving)

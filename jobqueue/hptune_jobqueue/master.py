@@ -58,9 +58,13 @@ class MasterOrder:
         return self.directory / "master.log"
 
 
+_ENDING = ".master"
+"""End of the name of a master's job, which so lacks the prefix of the workers' names."""
+
+
 def master_name(study: str) -> str:
-    """Return the name of a master's job, which lacks the prefix of the workers' names."""
-    return f"{study}.master"
+    """Return the name of a master's job."""
+    return f"{study}{_ENDING}"
 
 
 def master_shape(config: SlurmConfig, partitions: Sequence[Partition]) -> Shape:
@@ -117,7 +121,7 @@ def submit_master(order: MasterOrder) -> Job:
     """
     slurm = Slurm()
     shape = master_shape(order.config, slurm.partitions())
-    if there := find_master(order.study):
+    if there := find_masters().get(order.study):
         raise ConfigError(f"the study has a master already: Slurm job {there.id}")
     script = _script(order, shape)
     slurm.check(script, what=_WHAT)
@@ -128,14 +132,17 @@ def submit_master(order: MasterOrder) -> Job:
     return Job(job_id, name, JobState.PENDING, "PENDING", partition=shape.partition)
 
 
-def find_master(study: str) -> Job | None:
-    """Return the job of a study's master while it waits or runs, else None.
+def find_masters() -> Mapping[str, Job]:
+    """Return the masters' jobs that wait or run, by the prefix of the names of the study's jobs.
 
     Raises:
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
-    shown = Slurm().jobs([master_name(study)])
-    return next((job for job in shown if job.state is not JobState.OVER), None)
+    return {
+        job.name.removesuffix(_ENDING): job
+        for job in Slurm().jobs(None)
+        if job.name.endswith(_ENDING) and job.state is not JobState.OVER
+    }
 
 
 def cancel_study(study: str, *, is_master: bool = False) -> int:

@@ -60,29 +60,24 @@ def test_a_program_is_tuned_and_its_study_is_like_any_other(cli: InProcess) -> N
     assert len(trials(study)) == 6
 
 
-@pytest.mark.parametrize(
-    ("command", "options", "pack"),
-    [
-        ("srun sh go.sh {lr} {kind} {depth}", (), "off"),
-        ("sh -c 'exec srun sh go.sh \"$@\"' sh {lr} {kind} {depth}", (), "off"),
-        ("srun sh go.sh {lr} {kind} {depth}", ("--pack", "auto"), "auto"),
-        ("./go.sh {lr} srun {kind} {depth}", (), "auto"),
-    ],
-    ids=["srun", "in a shell", "the user decides", "an argument"],
-)
+@pytest.mark.parametrize(("runner", "is_packed"), [("srun", False), ("env", True)])
 def test_what_runs_under_a_daemon_is_not_packed_by_the_little_that_is_measured(
-    cli: InProcess, commands: Commands, command: str, options: tuple[str, ...], pack: str
+    cli: InProcess, commands: Commands, *, runner: str, is_packed: bool
 ) -> None:
     commands.make("srun", 'exec "$@"')
-    (cli.directory / "space.toml").write_text(SPACE)
-    program = cli.directory / "go.sh"
-    program.write_text("#!/bin/sh\necho '{\"loss\": 1}'")
-    program.chmod(0o755)
-    arguments = ("--command", command, "--space", "space.toml", "--objective", "loss:min", *options)
+    model = cli.file(
+        "model.py",
+        f"""
+        import hptune
+
+        def objective(hp, trial):
+            hp.Float("lr", 0.0, 1.0)
+            return hptune.run_program([{runner!r}, "echo", '{{{{"loss": {{lr}}}}}}'], trial, hp)
+        """,
+    )
     # Whether the trial finds this srun depends on where the fork server was started.
-    cli("run", *arguments, "--trials", "1", "--executor", "joblib", "--study", "s")
-    (row,) = rows(cli.directory / "s", "SELECT value FROM study WHERE key = 'settings'")
-    assert f'"pack":"{pack}"' in row["value"]
+    ended = cli("run", model, "--objective", "loss:min", "--trials", "1", "--study", "s")
+    assert ("to begin with, 1 core each (dask)" in ended.err) is is_packed, ended
 
 
 @pytest.mark.parametrize(

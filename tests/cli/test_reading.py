@@ -23,7 +23,7 @@ from hptune.cli import main
 from hptune.config.objectives import goals_to_json
 from hptune.core.attempt import Outcome
 from hptune.core.goals import Comparison, Constraint, Goals
-from hptune.core.messages import Event, StudyOpened, WorkerJoined
+from hptune.core.messages import Event, StudyClosed, StudyOpened, WorkerJoined
 from hptune.core.resources import Capacity
 from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Direction, Goal, Trial, TrialState
@@ -316,6 +316,24 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
         assert state_in(cli("status", "study").out).endswith(measures)
         with pytest.raises(StudyError, match="still measures training steps"):
             ask(directory, UserAction.PAUSE, tool="hptune pause", wait_seconds=0.0)
+
+
+def test_a_status_says_that_the_next_master_still_reads_the_model(cli: InProcess) -> None:
+    """Jobs of the last master may wait for it meanwhile."""
+    directory = typical(cli.directory / "study")
+    opened = StudyOpened(1.0, StudyConfig(trials=10, goals=GOALS, seed=1))
+    joined = WorkerJoined(2.0, "old", "n1", Capacity(cpus=(0,)))
+    with Ledger.open(directory) as ledger:
+        ledger.append([opened, joined])
+        with directory.acquire():
+            reads = "; it still reads the model, so no trial runs"
+            assert state_in(cli("status", "study").out).endswith(reads)
+            ledger.append([StudyClosed(time.time())])  # what workers have done meanwhile is read
+            assert state_in(cli("status", "study").out).endswith(reads)
+            # The time of this event is that of the command, and its workers come later.
+            ledger.append([replace(opened, at=3.0)])
+            waits = "; it has no worker, so no trial runs"
+            assert state_in(cli("status", "study").out).endswith(waits)
 
 
 def test_the_dashboard_waits_for_a_study_that_begins(

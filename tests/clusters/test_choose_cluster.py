@@ -13,7 +13,7 @@ from hptune.clusters.existing import ClientWorkers, ExistingScheduler
 from hptune.clusters.jobs import JobQueueCluster, JobWorkers, translated_errors
 from hptune.clusters.layout import WorkerLayout, resolve_layout
 from hptune.clusters.local import LocalWorkers
-from hptune.clusters.slurm_jobs import SlurmWorkers, check_jobs
+from hptune.clusters.slurm_jobs import SlurmWorkers, check_jobs, order_of
 from hptune.clusters.slurm_submission import script_texts
 from hptune.config.settings import StudySettings
 from hptune.core.resources import Resources
@@ -57,7 +57,8 @@ def test_what_the_model_file_may_say_is_refused_when_it_is_read(
     slurm = tmp_path / "slurm.toml"
     slurm.write_text('partition = "main"\nwalltime = "10"')
     told: list[str] = []
-    check_jobs(slurm, tmp_path, None, Resources(8), notify=told.append, is_certain=False)
+    order = order_of(slurm, tmp_path)
+    check_jobs(order, Resources(8), told.append, is_certain=False)
     assert "Only its nodes without GPUs hold a trial" in told[0]
     assert "This is submitted nevertheless" in told[0]
     for resources, said in (
@@ -65,8 +66,8 @@ def test_what_the_model_file_may_say_is_refused_when_it_is_read(
         (Resources(8, gpus=1), "a trial needs 8 cores and 1 GPU"),
     ):
         with pytest.raises(UsageError, match=said):
-            check_jobs(slurm, tmp_path, None, resources, notify=pytest.fail, is_certain=True)
-    check_jobs(slurm, tmp_path, None, Resources(8, gpus=0), notify=pytest.fail, is_certain=True)
+            check_jobs(order, resources, pytest.fail, is_certain=True)
+    check_jobs(order, Resources(8, gpus=0), pytest.fail, is_certain=True)
 
 
 def test_a_job_asks_for_no_more_cores_than_the_user_gives_its_trials(

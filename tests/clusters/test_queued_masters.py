@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from commands import Commands
 from hptune.clusters.jobs import jobs_name
-from hptune.clusters.slurm_master import handover
+from hptune.clusters.slurm_master import Masters, handover
+from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.html.report import head_lines
-from hptune.study import Study
+from hptune.study import Study, listed
 from hptune_jobqueue.commands import Job, JobState
 from hptune_jobqueue.job_reports import ShownJobs, write_jobs
 from hptune_jobqueue.script import MASTER_NOTICE
@@ -46,6 +49,104 @@ def handed_over(cli: InProcess) -> Path:
 
 def state_in(status: str) -> str:
     return status.partition("state    ")[2].partition("\n")[0]
+
+
+STOPPED = {"finish_reason": "interrupted", "reason": "stopped by ada"}
+
+
+def in_list(cli: InProcess) -> str:
+    (study,) = json.loads(cli("list", ".", "--json").out)["studies"]
+    return str(study["state"])
+
+
+def in_status(cli: InProcess) -> str:
+    return str(json.loads(cli("status", "study", "--json").out)["state"])
+
+
+def in_page_of_folder(cli: InProcess) -> str:
+    (row,) = json.loads(folder_page_of(cli.study()).state({}))["rows"]
+    return str(row["state"])
+
+
+def folder_page_of(study: Path) -> FolderPage:
+    masters = Masters()
+    folder = Folder(
+        str(study.parent),
+        lambda: [study],
+        stamp=lambda _: "the ledger stays as it is",
+        listed=lambda path: listed(path, masters.job_of),
+        facts=lambda _: {},
+        live=Mock(),
+    )
+    return FolderPage(folder)
+
+
+@pytest.mark.parametrize("look", [in_list, in_status, in_page_of_folder])
+@pytest.mark.parametrize(
+    ("ended", "slurm_shows", "state"),
+    [
+        (HANDED_OVER, "PENDING", "queued"),
+        (HANDED_OVER, "RUNNING", "queued"),  # it reads the model now
+        (HANDED_OVER, "", "master gone"),
+        (STOPPED, "PENDING", "queued"),  # after `hptune resume --detach`
+        (STOPPED, "", "stopped"),
+        (None, "PENDING", "queued"),  # after its node failed
+        (None, "", "master gone"),
+        (HANDED_OVER, None, "queued"),
+        (STOPPED, None, "stopped"),
+    ],
+)
+def test_every_look_has_what_slurm_shows_of_the_master(
+    cli: InProcess,
+    commands: Commands,
+    look: Callable[[InProcess], str],
+    *,
+    ended: Mapping[str, str] | None,
+    slurm_shows: str | None,
+    state: str,
+) -> None:
+    typical(detached(cli), ended=ended)
+    if slurm_shows is None:
+        commands.make("squeue", "exit 1")
+    else:
+        shown(commands, cli.study(), slurm_shows)
+    assert look(cli) == state
+
+
+def test_slurm_is_asked_once_for_all_studies(cli: InProcess, commands: Commands) -> None:
+    for name in ("one", "two", "three"):
+        study = cli.directory / "studies" / name
+        (study / "jobs").mkdir(parents=True)
+        (study / "jobs" / "master.sbatch").touch()
+        typical(study, ended=HANDED_OVER)
+    commands.make("squeue", f"echo asked >> {commands.folder}/asked")
+    assert cli("list").out.count("master gone") == 3
+    assert (commands.folder / "asked").read_text() == "asked\n"
+
+
+def test_an_open_page_sees_that_a_waiting_master_was_cancelled(
+    cli: InProcess, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hptune.clusters.slurm_master._SELDOM_SECONDS", 0.0)
+    monkeypatch.setattr("hptune.reporting.html.folder._SECONDS", 0.0)
+    study = handed_over(cli)
+    shown(commands, study, "PENDING")
+    page = folder_page_of(study)
+    assert [row["state"] for row in json.loads(page.state({}))["rows"]] == ["queued"]
+    shown(commands, study)
+    wait_for(
+        lambda: json.loads(page.state({}))["rows"][0]["state"] == "master gone", "what Slurm shows"
+    )
+
+
+def test_slurm_is_not_asked_for_the_master_of_another_user(
+    cli: InProcess, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A squeue shows nobody else's jobs, which says nothing of them."""
+    study = handed_over(cli)
+    shown(commands, study)
+    monkeypatch.setattr("os.getuid", lambda: study.stat().st_uid + 1)
+    assert in_list(cli) == "queued"
 
 
 def test_a_study_whose_master_is_requeued_needs_nothing(cli: InProcess, commands: Commands) -> None:

@@ -1,32 +1,71 @@
-"""A Dask cluster on this machine that cannot be started, or not be used."""
+"""A Dask cluster on this machine: its processes, killed or hanging, and one that cannot start."""
 
 from __future__ import annotations
 
-import errno
+import os
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import psutil
 import pytest
+from distributed import Client
 
 from hptune.core.clock import SystemClock
 from hptune.errors import StudyError
 from hptune.executors import local_cluster
 from hptune.executors.base import RunContext
 from hptune.executors.dask import DaskExecutor
+from hptune.executors.local_cluster import own_cluster
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.worker.dask.worker_server import SERVER_NAME, WORKER_NAME
+from real_runs import is_alive, wait_for
 
 
-def test_full_shared_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(**_: object) -> NoReturn:
-        try:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        except OSError as error:
-            raise RuntimeError("_Nanny failed to start.") from error
+def children_of(pid: int, name: str) -> list[psutil.Process]:
+    found = psutil.Process(pid).children()
+    return [each for each in found if each.name() == name and is_alive(each.pid)]
 
-    monkeypatch.setattr(local_cluster, "LocalCluster", start)
-    monkeypatch.setattr(local_cluster, "_SHARED_MEMORY", "/proc")  # it never has space
-    with pytest.raises(StudyError, match="cannot be started: /proc is full; remove files"):
-        local_cluster.start_cluster([(0,)], (), tmp_path)
+
+def test_workers_and_what_forks_them_start_again_when_killed(tmp_path: Path) -> None:
+    with own_cluster([(0,), (0,)], (), tmp_path) as cluster, Client(cluster) as client:
+
+        def pids() -> set[int]:
+            client.wait_for_workers(2, timeout=60)
+            return set(client.run(os.getpid, on_error="ignore").values())
+
+        (server,) = children_of(os.getpid(), SERVER_NAME)
+        first = pids()
+        assert first == {each.pid for each in children_of(server.pid, WORKER_NAME)}
+        killed = first.pop()
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: len(pids() - {killed}) == 2, "another worker")
+        second = pids()
+        assert first < second
+        server.kill()
+        wait_for(lambda: len(pids() - second) == 2, "other workers")
+        assert not any(is_alive(each) for each in second)
+        (another,) = children_of(os.getpid(), SERVER_NAME)
+        third = pids()
+    assert not is_alive(another.pid)
+    wait_for(lambda: not any(is_alive(each) for each in third), "its workers' end")
+
+
+def test_a_worker_that_hangs_is_ended_with_its_cluster(tmp_path: Path) -> None:
+    with own_cluster([(0,)], (), tmp_path) as cluster:
+        with Client(cluster) as client:
+            (pid,) = client.run(os.getpid).values()
+        os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: not is_alive(pid), "its end")
+
+
+def test_why_a_worker_does_not_start_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    starts = own_cluster([(0,)], (), tmp_path / "file")
+    with pytest.raises(StudyError, match=r"cannot be started: .*Not a directory"), starts:
+        pass
+    assert not children_of(os.getpid(), SERVER_NAME)
 
 
 def test_a_cluster_without_a_client_is_closed(
@@ -35,13 +74,15 @@ def test_a_cluster_without_a_client_is_closed(
     closed: list[Any] = []
 
     class Cluster:
+        scheduler = SimpleNamespace(listeners=())
+
         def close(self, *, timeout: float) -> None:
             closed.append(timeout)
 
     def connect(*_: object, **__: object) -> NoReturn:
         raise OSError("the scheduler is gone")
 
-    monkeypatch.setattr(local_cluster, "start_cluster", lambda *_: Cluster())
+    monkeypatch.setattr(local_cluster, "_cluster", lambda *_: Cluster())
     monkeypatch.setattr(local_cluster, "Client", connect)
     run = RunContext(
         name="study",

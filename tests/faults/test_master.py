@@ -21,6 +21,7 @@ from hptune.storage.asking import send
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
 from hptune.storage.lock import MasterLock
+from hptune.worker.dask.worker_server import SERVER_NAME, WORKER_NAME
 from in_process import InProcess
 from interrupted_runs import (
     GATED,
@@ -139,7 +140,8 @@ def test_a_dead_fork_server_and_a_dead_worker_are_replaced(hptune: Hptune) -> No
         found = []
         for child in psutil.Process(of).children():
             with contextlib.suppress(psutil.Error):  # it has ended since
-                if is_alive(child.pid) and any(what in argument for argument in child.cmdline()):
+                words = (child.name(), *child.cmdline())
+                if is_alive(child.pid) and any(what in each for each in words):
                     found.append(child.pid)
         return found
 
@@ -158,7 +160,8 @@ def test_a_dead_fork_server_and_a_dead_worker_are_replaced(hptune: Hptune) -> No
     wait_for(lambda: running(1), "the trials' second attempts")
     assert not any(is_alive(pid) for pid in trial_processes)
 
-    (worker,) = children(started.pid, "spawn_main")
+    (server,) = children(started.pid, SERVER_NAME)
+    (worker,) = children(server, WORKER_NAME)
     os.kill(worker, signal.SIGKILL)
     wait_for(lambda: running(2), "the trials' third attempts")
 

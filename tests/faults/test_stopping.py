@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from hptune.core.clock import SystemClock
+from hptune.worker.dask.worker_server import WORKER_NAME
 from in_process import InProcess
 from interrupted_runs import (
     GATED,
@@ -124,10 +125,10 @@ def test_it_stops_and_is_resumed(hptune: Hptune, cli: InProcess, how: str) -> No
     ("instant", "how"),
     [
         ("forkserver.server", "Ctrl-C twice"),
-        ("spawn_main", "SIGTERM"),
-        ("spawn_main", "hang-up"),
+        (WORKER_NAME, "SIGTERM"),
+        (WORKER_NAME, "hang-up"),
         pytest.param("forkserver.server", "SIGTERM", marks=pytest.mark.slow),
-        pytest.param("spawn_main", "Ctrl-C twice", marks=pytest.mark.slow),
+        pytest.param(WORKER_NAME, "Ctrl-C twice", marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> None:

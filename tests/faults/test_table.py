@@ -27,7 +27,7 @@ MANNERS = {
     "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM)",
     "SIGSTOP": "stop_for(0.5)",
     "out of memory": "raise MemoryError()",
-    "lost worker": "end_above('spawn_main'); time.sleep(60)",
+    "lost worker": "end_above('hptune-worker'); time.sleep(60)",
     "lost fork server": "end_above('forkserver.server'); time.sleep(60)",
     "lost master": "kill_master(); time.sleep(60)",
 }
@@ -53,7 +53,7 @@ def end_above(word):
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             ours = os.environ["HPTUNE_TEST_MARK"].encode() in (entry / "environ").read_bytes()
-            if ours and word.encode() in (entry / "cmdline").read_bytes():
+            if ours and word in (entry / "comm").read_text() + (entry / "cmdline").read_text():
                 if word == "forkserver.server" and int(entry.name) != os.getppid():
                     continue
                 if int(entry.name) != os.getpid():

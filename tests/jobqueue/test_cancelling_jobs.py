@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hptune_jobqueue.errors import SlurmUnavailableError
+from hptune_jobqueue.job_messages import Demand
 from job_queue import Queue, drive, in_turn, jobs_of, pending_for, quick_queue, running
 
 
@@ -92,6 +93,6 @@ def test_the_next_master_is_left_the_jobs_on_which_trials_run(queue: Queue, tmp_
     jobs = jobs_of(queue, tmp_path, max_jobs=3)
     jobs.open(3)
     busy, idle, _ = sorted(queue.alive)
-    jobs.set_demand(3, {busy: True, idle: False})
+    jobs.set_demand(Demand(3, {busy: True, idle: False}))
     jobs.hand_over()
     assert queue.alive == {busy}

@@ -39,6 +39,18 @@ def test_directives_do_not_replace_what_jobs_are_managed_by(directive: str) -> N
     assert parse_config(f"{THREE_LINES}directives = ['--wait-all-nodes=1']")
 
 
+@pytest.mark.parametrize(
+    ("directive", "memory"),
+    [("--mem=8G", 0), ("--mem-per-cpu=4G", 0), ("--mem-per-gpu 4G", 0), ("--mem-bind=local", None)],
+)
+def test_memory_is_left_to_a_directive_that_asks_for_it(directive: str, memory: int | None) -> None:
+    asked = f"directives = [{directive!r}]\n"
+    config = parse_config(f"{THREE_LINES}{asked}[master]\n{asked}")
+    assert (config.shapes[0].memory, config.master.get("memory")) == (memory, memory)
+    of_shape = parse_config(f"{THREE_LINES}{asked}[[shape]]\nname = 'a'\n")
+    assert of_shape.shapes[0].memory == memory
+
+
 def test_what_stands_at_the_top_holds_for_every_shape() -> None:
     config = parse_config(
         """
@@ -124,6 +136,10 @@ def test_what_stands_at_the_top_holds_for_every_shape() -> None:
         (THREE_LINES + 'gpus = "2"', "allowed are whole numbers from 0 on, without quotes"),
         (THREE_LINES + "memory = 64", "memory is 64; allowed are sizes with their units"),
         (THREE_LINES + "memory = false", "memory is False; allowed are sizes with their units"),
+        (THREE_LINES + 'memory = "8GB"\ndirectives = ["--mem-per-gpu=4G"]',
+         "line 4: memory is given, and directives has '--mem-per-gpu=4G'; leave one of them out"),
+        (THREE_LINES + 'directives = ["--mem=4G"]\n[[shape]]\nmemory = "8GB"',
+         "line 6: memory is given, and directives has '--mem=4G'; leave one of them out"),
         ('partition = "gpu"\nwalltime = "01:00"', '"04:00:00" is four hours, "04:00" four minutes'),
         ('partition = "gpu"\nwalltime = 04:00:00', "walltime is 04:00:00; allowed are Slurm"),
         ("partition =", "no TOML"),

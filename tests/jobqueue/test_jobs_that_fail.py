@@ -12,6 +12,7 @@ from hptune_jobqueue.errors import (
     SlurmUnavailableError,
     SubmissionError,
 )
+from hptune_jobqueue.job_messages import Demand
 from job_queue import (
     Queue,
     drive,
@@ -96,7 +97,7 @@ def test_pending_jobs_avoid_a_node_that_is_excluded_after_their_submission(
     try:
         jobs.exclude_node("n1", "three attempts were lost there")
         while len(queue.changed) < 2:
-            jobs.set_demand(2, {})
+            jobs.set_demand(Demand(2, {}))
             queue.wait_for_a_look()
     finally:
         jobs.close()

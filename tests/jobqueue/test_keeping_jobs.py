@@ -12,6 +12,7 @@ import pytest
 from hptune_jobqueue import jobs as shell
 from hptune_jobqueue.commands import JobState
 from hptune_jobqueue.errors import ClosedForNowError
+from hptune_jobqueue.job_messages import Demand
 from hptune_jobqueue.job_reports import read_jobs
 from job_queue import Queue, ended, jobs_of, quick_queue, running
 
@@ -58,7 +59,7 @@ def test_slurm_is_asked_seldom_but_soon_after_a_submission(
         while queue.looks < 2:
             queue.wait_for_a_look()
         for wanted in range(2, 9):  # changes of the demand do not make it ask more often
-            jobs.set_demand(wanted, {"1_0": True})
+            jobs.set_demand(Demand(wanted, {"1_0": True}))
             queue.wait_for_a_look()
         looks.append(queue.looks)
     finally:
@@ -76,7 +77,7 @@ def test_a_job_whose_worker_takes_trials_is_shown_running_before_slurm_is_asked_
         shown = read_jobs(tmp_path)
         assert shown is not None
         assert [job.state for job in shown.jobs] == [JobState.PENDING]
-        jobs.set_demand(1, {"1_0": True})
+        jobs.set_demand(Demand(1, {"1_0": True}))
         again = read_jobs(tmp_path)
         assert again is not None
         assert [job.state for job in again.jobs] == [JobState.RUNNING]
@@ -101,9 +102,9 @@ def test_the_end_of_all_jobs_is_waited_for_with_short_pauses(
     jobs = jobs_of(queue, tmp_path, max_jobs=2)
     try:
         jobs.open(9)
-        jobs.set_demand(9, {"1_0": True, "1_1": True})
+        jobs.set_demand(Demand(9, {"1_0": True, "1_1": True}))
         queue.before_answer = fail
-        jobs.set_demand(9, {})
+        jobs.set_demand(Demand(9, {}))
         for _ in range(40):
             queue.wait_for_a_look()
         assert queue.looks > 9
@@ -123,7 +124,7 @@ def test_a_study_that_has_called_slurm_often_pauses(
         while queue.looks < 3:
             queue.wait_for_a_look()
         for wanted in range(2, 6):
-            jobs.set_demand(wanted, {"1_0": True})
+            jobs.set_demand(Demand(wanted, {"1_0": True}))
             queue.wait_for_a_look()
         assert queue.looks == 3
     finally:

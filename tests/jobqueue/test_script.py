@@ -13,8 +13,9 @@ import pytest
 from hptune_jobqueue.commands import JobState, parse_squeue
 from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.job_reports import Output
+from hptune_jobqueue.nodes import NodeShape
 from hptune_jobqueue.script import WorkerCommand, job_script
-from hptune_jobqueue.sizing import WorkerShape
+from hptune_jobqueue.sizing import Need, WorkerShape, size_worker
 
 GIBIBYTE = 2**30
 
@@ -202,6 +203,14 @@ def test_a_configuration_of_dask_jobqueue_changes_neither_size_nor_output(tmp_pa
     assert str(tmp_path) not in script
     assert not list(tmp_path.iterdir()), "dask-jobqueue makes the folder"
     assert "#SBATCH -A site\n" in script
+
+
+def test_a_job_asks_for_memory_once() -> None:
+    text = 'partition = "gpu"\nwalltime = "04:00:00"\ndirectives = ["--mem=8G"]'
+    (shape,) = parse_config(text).shapes
+    worker = size_worker(NodeShape(8, 64 * GIBIBYTE, (("", 2),)), Need(gpus=1), shape)
+    script = job_script(shape, worker, WorkerCommand(address="f"), job_name="a", logs=Path("/logs"))
+    assert [line for line in script.splitlines() if "#SBATCH --mem" in line] == ["#SBATCH --mem=8G"]
 
 
 def test_gpus_of_a_type_a_launcher_and_another_python() -> None:

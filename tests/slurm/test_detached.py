@@ -180,7 +180,7 @@ def test_what_slurm_would_refuse_is_said_before_anything_is_submitted(
     ended = hptune("run", "model.py", "--study", "study", "--detach")
     assert (
         ended.code,
-        "give one of --slurm, or leave --detach out" in " ".join(ended.err.split()),
+        "give --slurm, or leave --detach out" in " ".join(ended.err.split()),
     ) == (
         2,
         True,

@@ -19,6 +19,7 @@ from hptune_jobqueue.commands import JobState, Slurm
 from hptune_jobqueue.config import parse_config
 from hptune_jobqueue.errors import JobsFailError, SubmissionError
 from hptune_jobqueue.job_kinds import JobKind, JobKinds
+from hptune_jobqueue.job_messages import Demand
 from hptune_jobqueue.jobs import Jobs
 from hptune_jobqueue.script import WorkerCommand, job_of, job_script
 from hptune_jobqueue.sizing import Need, choose_worker
@@ -91,7 +92,7 @@ def names(client: Any) -> dict[str, str]:
 def wanting_for(jobs: Jobs, *, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        jobs.set_demand(1, {})
+        jobs.set_demand(Demand(1, {}))
         time.sleep(0.1)
 
 
@@ -120,7 +121,7 @@ def test_slices_each_see_a_gpu_of_their_own_and_are_replaced_when_lost(
     wait_until(lambda: len(set(names(client)) - {lost}) == 3, "another worker")
     wait_until(lambda: any(f"job {lost} on g" in line for line in notes), "its end")
     assert any("ended: CANCELLED" in line for line in notes)
-    jobs.set_demand(0, dict.fromkeys(names(client), False))
+    jobs.set_demand(Demand(0, dict.fromkeys(names(client), False)))
     wait_until(lambda: not slurm.jobs(), "an empty queue")
 
 
@@ -260,7 +261,7 @@ def test_jobs_that_a_failing_prolog_keeps_from_starting_go_to_another_node(
         jobs.open(1)
         # Until Slurm tries g1; where it chooses g2 first, that is taken away.
         slurm.run("scontrol", "update", "NodeName=g2", "State=DRAIN", "Reason=busy")
-        jobs.set_demand(2, {})
+        jobs.set_demand(Demand(2, {}))
         wait_until(lambda: any("node g1 is excluded" in line for line in notes), "the broken node")
         slurm.run("scontrol", "update", "NodeName=g2", "State=RESUME")
         wait_until(lambda: bool(names(client)), "a worker on the other node")

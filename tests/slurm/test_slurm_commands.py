@@ -137,7 +137,7 @@ def test_what_slurm_refuses_of_another_job_is_accepted_of_the_real_one(
             check_scripts(pairs, check(pairs), Need(gpus=1))
     finally:
         slurm.run("scontrol", "update", "PartitionName=gpu", "MinNodes=0")
-    of_gpus = order("memory = 0", 'directives = ["--mem-per-gpu=500"]')
+    of_gpus = order('directives = ["--mem-per-gpu=500"]')
     check_scripts(of_gpus, check(of_gpus), Need(gpus=1))
     with pytest.raises(SubmissionError):
         check_scripts(of_gpus, check(of_gpus), Need())

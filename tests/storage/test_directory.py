@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hptune.clusters.slurm_master import master_job
+from hptune.clusters.slurm_master import Masters
 from hptune.core.user_requests import UserAction, UserRequest
 from hptune.errors import NoStudyError, StorageFullError, StudyExistsError, UsageError
 from hptune.storage.directory import StudyDirectory
@@ -151,7 +151,7 @@ def test_another_users_study(monkeypatch: pytest.MonkeyPatch) -> None:
         os.seteuid(65534)
         try:
             within = StudyDirectory(theirs.path / "one")
-            for door in (theirs.open, lambda: master_job(theirs), within.check_place):
+            for door in (theirs.open, lambda: Masters().job_of(theirs), within.check_place):
                 with pytest.raises(StorageFullError, match=r"may not read \S+a\. Have its owner"):
                     door()
             assert StudyDirectory.newest().path == mine.path

@@ -15,6 +15,7 @@ from hptune_jobqueue import jobs_state
 from hptune_jobqueue.commands import Job, JobState, Slurm
 from hptune_jobqueue.config import Shape, parse_config
 from hptune_jobqueue.job_kinds import JobKind, JobKinds
+from hptune_jobqueue.job_messages import Demand
 from hptune_jobqueue.jobs import Jobs
 from hptune_jobqueue.sizing import WorkerShape
 
@@ -163,7 +164,7 @@ def drive(
         end = queue.looks + looks
         asked = 0
         while queue.looks < end or asked < looks:
-            jobs.set_demand(wanted, useful(queue), refused(queue))
+            jobs.set_demand(Demand(wanted, useful(queue), refused(queue)))
             queue.wait_for_a_look()
             asked += 1
     finally:

@@ -196,7 +196,10 @@ class Hptune:
         return self.directory / name
 
     def processes(self) -> dict[int, str]:
-        """Return all living processes of this test's commands, also in other process groups."""
+        """Return the names and commands of all living processes of this test.
+
+        Those in other process groups are among them.
+        """
         wanted = f"{MARK}={self._mark}".encode()
         found = {}
         for entry in Path("/proc").iterdir():
@@ -205,8 +208,9 @@ class Hptune:
             with contextlib.suppress(OSError):
                 if wanted in (entry / "environ").read_bytes().split(b"\0"):
                     command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                    words = (entry / "comm").read_bytes() + command
                     if is_alive(int(entry.name)):
-                        found[int(entry.name)] = command.decode(errors="replace")
+                        found[int(entry.name)] = words.decode(errors="replace")
         return found
 
     def leftovers(self) -> list[str]:

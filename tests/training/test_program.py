@@ -12,6 +12,7 @@ import pytest
 
 from attempts import Attempts, Result
 from hptune.core.attempt import Cause, Halt
+from hptune.core.space.space import SearchSpace
 
 MODEL = """
 import hptune
@@ -233,3 +234,21 @@ def test_what_a_program_leaves_behind_ends_with_it(attempts: Attempts, tmp_path:
     ending = run(attempts, *shell(script)).ending
     assert ending.cause is Cause.RETURNED
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "is_elsewhere"),
+    [
+        (("srun", "train", "{lr}"), True),
+        (("sh", "-c", "exec /usr/bin/srun train"), True),
+        (("docker", "run", "image"), True),
+        (("./train", "srun"), False),
+        (("python", "train.py", "{lr}"), False),
+    ],
+)
+def test_what_runs_under_a_daemon_is_found_before_the_first_trial(
+    attempts: Attempts, command: tuple[str, ...], *, is_elsewhere: bool
+) -> None:
+    found = attempts.probe(MODEL.format(command=list(command)))
+    assert [each.name for each in SearchSpace.from_json(found.space)] == ["lr", "mode", "depth"]
+    assert found.runs_elsewhere is is_elsewhere

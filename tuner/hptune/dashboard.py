@@ -17,7 +17,7 @@ from .config.plugins import pause_text
 from .core.attempt import ReportedValue
 from .core.user_requests import UserAction
 from .errors import HptuneError, StudyError
-from .files.access import open_plain
+from .files.access import exists, open_plain
 from .reporting.html.folder import Folder, FolderPage
 from .reporting.html.live import LivePage, LiveStudy
 from .reporting.html.live_server import PageServer
@@ -147,11 +147,12 @@ def _live(study: Reports, jobs: JobsText) -> LiveStudy:
 
 
 def _stamp(path: Path) -> object:
-    """Return a value that changes whenever a study's ledger does, or whether it has a master."""
-    directory = StudyDirectory(path)
+    """Return a value that changes with a study's ledger, its master, and its master's job."""
+    directory, script = StudyDirectory(path), path / "jobs" / "master.sbatch"
     try:
         found = directory.database.stat()
-        return found.st_mtime_ns, found.st_size, directory.owner() is not None
+        submitted = script.stat().st_mtime_ns if exists(script) else 0
+        return found.st_mtime_ns, found.st_size, directory.owner() is not None, submitted
     except (OSError, HptuneError):
         return None
 

@@ -36,7 +36,7 @@ from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory
 from .storage.ledger import FollowedReports, LedgerReader
 from .storage.whose import Use
-from .study_view import ViewReading, judged, settings_of
+from .study_view import MasterJobOf, ViewReading, judged, settings_of
 from .text import moment, path, printable
 from .training.hyperparameters import ChosenHyperparameters
 from .user_code.code_copy import as_trained
@@ -75,10 +75,12 @@ class Study(Reports, Exports):
         directory: str | os.PathLike[str] | StudyDirectory,
         *,
         _reader: LedgerReader | None = None,
+        _job_of: MasterJobOf = lambda _: None,
     ) -> None:
         given = directory if isinstance(directory, StudyDirectory) else StudyDirectory(directory)
         self._directory = given
         self._reader = _reader or LedgerReader(self._directory)
+        self._job_of = _job_of
         self._best_at: tuple[int, tuple[Trial, ...]] = (-1, ())
 
     def read(self, what: Callable[[Study], _Found]) -> _Found:
@@ -86,7 +88,9 @@ class Study(Reports, Exports):
 
         A study that runs changes between two reads of it, but not within this call.
         """
-        return self._reader.snapshot(lambda now: what(Study(self._directory, _reader=now)))
+        return self._reader.snapshot(
+            lambda now: what(Study(self._directory, _reader=now, _job_of=self._job_of))
+        )
 
     if not TYPE_CHECKING:  # type checkers know the attributes
 
@@ -409,7 +413,7 @@ class Study(Reports, Exports):
         return self._reader.snapshot(reading.view)
 
     def _view_reading(self) -> ViewReading:
-        return ViewReading(self._directory, self.goals)
+        return ViewReading(self._directory, self.goals, self._job_of)
 
     @property
     def best_fault(self) -> str:
@@ -437,15 +441,22 @@ _FOLDERS_DEEP = 3
 """How deep `find_studies` looks: below `studies`, and in folders of experiments."""
 
 
-def find_studies(folder: str | os.PathLike[str]) -> list[ListedStudy]:
-    """Return the studies in and below a folder, at most three levels deep, in any order."""
-    return list(map(listed, find_directories(folder)))
+def find_studies(
+    folder: str | os.PathLike[str], job_of: MasterJobOf = lambda _: None
+) -> list[ListedStudy]:
+    """Return the studies in and below a folder, at most three levels deep, in any order.
+
+    Args:
+        folder: The folder.
+        job_of: Asks Slurm for their masters.
+    """
+    return [listed(directory, job_of) for directory in find_directories(folder)]
 
 
-def listed(directory: Path) -> ListedStudy:
-    """Return a study that was found, or why it cannot be read."""
+def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy:
+    """Return a study that was found, or why it cannot be read; arguments as of `find_studies`."""
     try:
-        return ListedStudy(str(directory), Study(directory).view())
+        return ListedStudy(str(directory), Study(directory, _job_of=job_of).view())
     except HptuneError as error:
         return ListedStudy(str(directory), None, error.message)
 

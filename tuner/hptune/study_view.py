@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from .config.reference import in_python
 from .config.resolved import known_rungs, possible_trials
@@ -18,6 +19,22 @@ from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory
 from .storage.ledger import LedgerReader, StudyFacts, damage_errors
 from .user_code.model_file import SourceKind
+
+
+class MasterJob(Protocol):
+    """What Slurm shows of the last job that was a study's master."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether Slurm has no such job any more."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits to start."""
+
+
+MasterJobOf = Callable[[StudyDirectory], MasterJob | None]
+"""Returns what Slurm shows of a study's master; None if its master was no job, or if unknown."""
 
 
 def settings_of(directory: StudyDirectory, facts: StudyFacts) -> StudySettings:
@@ -48,15 +65,24 @@ class ViewReading:
     """What reads the view of a study. It looks at the files first, then at the ledger.
 
     So the ledger has the trials that the files are of.
+
+    Args:
+        directory: The study's directory.
+        goals: Its goals.
+        job_of: Asks Slurm for its master.
     """
 
-    def __init__(self, directory: StudyDirectory, goals: Goals) -> None:
+    def __init__(
+        self, directory: StudyDirectory, goals: Goals, job_of: MasterJobOf = lambda _: None
+    ) -> None:
         self._directory = directory
         self._goals = goals
         files = StudyFiles(directory, goals)
         self._models = {number: str(path) for number, path in files.models().items()}
         self._best = files.best_number()
         self._master = directory.owner()
+        # Before the ledger is read: nobody can write to it then, and Slurm may not answer at once.
+        self._job = job_of(directory) if self._master is None else None
 
     def view(self, now: LedgerReader) -> StudyView:
         """Return the view, all of it of one state if the reader is that of a snapshot."""
@@ -66,6 +92,9 @@ class ViewReading:
         rungs = known_rungs(settings, facts["epochs"], goals)
         trials = _with_rungs(now, judged(directory, goals, now.trials()), rungs, goals)
         run = now.run_state()
+        last = None
+        if ended is not None:
+            last = Finish(FinishReason(ended["finish_reason"]), ended["reason"])
         # Not asked only then: a master that ends now would count as killed.
         master = self._master or directory.owner()
         return StudyView(
@@ -83,11 +112,12 @@ class ViewReading:
             space=space,
             device_budget=settings.device_budget,
             timeout_seconds=settings.timeout_seconds or None,
-            last_finish=None
-            if ended is None
-            else Finish(FinishReason(ended["finish_reason"]), ended["reason"]),
+            last_finish=last if master is not None else _with_job(last, self._job),
             model_loader=tried["loader"] if tried and tried["trial"] == self._best else "study",
             workers=None if master is None else run.workers,
+            # The first event of a run has the time of its command, before it was the master.
+            is_beginning=master is not None
+            and (run.is_closed or run.began_at < run.last_event_at < master.since),
             is_measuring=master is not None and bool(facts.get("measuring")),
             paused_by="" if master is None else run.paused_by,
             notes=run.notes,
@@ -99,6 +129,17 @@ class ViewReading:
             rungs=rungs,
             last_values=_last_values(now, trials, goals),
         )
+
+
+def _with_job(last: Finish | None, master: MasterJob | None) -> Finish | None:
+    """Return how the last run ended, with what Slurm shows of its master's job, which is newer."""
+    was_handed_over = last is not None and last.finish_reason is FinishReason.HANDED_OVER
+    if master is not None and master.is_gone and was_handed_over:
+        return None
+    if master is not None and master.waits and not was_handed_over:
+        reason = "the master's job waits in Slurm, and it continues the study by itself"
+        return Finish(FinishReason.HANDED_OVER, reason)
+    return last
 
 
 def _last_values(

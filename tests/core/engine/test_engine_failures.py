@@ -10,8 +10,7 @@ import pytest
 from engine_driver import FIRST, SEED, EngineDriver, returned, states
 from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Outcome
 from hptune.core.engine.retry_policy import (
-    MAX_RELEASES_AT_BEGIN,
-    MAX_RELEASES_WITHOUT_REPORT,
+    MAX_RELEASES_WITHOUT_PROGRESS,
     MAX_RETRIES,
 )
 from hptune.core.failure_policy import CAUSES, Action, FailureRule
@@ -183,12 +182,29 @@ def test_a_trial_that_never_comes_further_before_its_worker_goes_fails_in_the_en
 ) -> None:
     driver.go(1)
     driver.end(FIRST, Ending(Cause.RELEASED))  # it had not begun: that does not count
-    for number in range(1, MAX_RELEASES_WITHOUT_REPORT + 1):
+    for number in range(1, MAX_RELEASES_WITHOUT_PROGRESS + 1):
         assert states(driver) == [TrialState.RUNNING]
         driver.started(AttemptId(0, number))
         driver.end(AttemptId(0, number), Ending(Cause.RELEASED))
     assert states(driver) == [TrialState.FAILED]
     assert "a longer walltime" in driver.trial(0).reason
+
+
+def test_releases_before_a_report_and_at_the_first_step_count_together(
+    driver: EngineDriver,
+) -> None:
+    driver.go(1)
+    release(driver, 1, 2)
+    release(driver)
+    release(driver, 1)
+    assert states(driver) == [TrialState.RUNNING]
+    release(driver)
+    assert states(driver) == [TrialState.FAILED]
+    assert driver.trial(0).reason == (
+        "the worker had to leave 4 times in a row, the last time before a report; use workers that "
+        "live longer (a longer walltime), or report sooner"
+    )
+    driver.check_replay()
 
 
 def release(driver: EngineDriver, *steps: int) -> None:
@@ -206,7 +222,7 @@ def test_a_trial_that_begins_again_in_each_job_says_what_helps_and_fails_in_the_
     driver: EngineDriver, first: int
 ) -> None:
     driver.go(1, pruner=PrunerSettings(epochs=first + 19))
-    for number in range(MAX_RELEASES_AT_BEGIN):
+    for number in range(MAX_RELEASES_WITHOUT_PROGRESS):
         assert states(driver) == [TrialState.RUNNING]
         release(driver, first, first + 9)
         reason = driver.attempt(AttemptId(0, number)).reason

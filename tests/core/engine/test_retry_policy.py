@@ -16,8 +16,7 @@ from hptune.core.engine.records import (
     TrialRecords,
 )
 from hptune.core.engine.retry_policy import (
-    MAX_RELEASES_AT_BEGIN,
-    MAX_RELEASES_WITHOUT_REPORT,
+    MAX_RELEASES_WITHOUT_PROGRESS,
     MAX_RETRIES,
     OUTCOMES,
     checked,
@@ -32,6 +31,7 @@ from hptune.errors import InvalidTransition
 RETRY, FAIL, PRUNE = TrialEvent.RETRY, TrialEvent.FAIL, TrialEvent.PRUNE
 LOST, ERRORED, RELEASED = Outcome.LOST, Outcome.ERRORED, Outcome.RELEASED
 FULL = 99
+FIRST_STEP = 1
 """More losses than any cause allows."""
 TWICE = FailureRule(Cause.EXCEPTION, Action.RETRY, 2)
 ONCE_KILLED = FailureRule(Cause.KILLED, Action.RETRY, 1)
@@ -117,32 +117,37 @@ def test_every_cause_has_an_outcome_and_only_losses_are_counted(cause: Cause) ->
 
 
 @pytest.mark.parametrize(
-    ("before", "started", "reported", "cause", "after"),
+    ("before", "started", "first", "cause", "after"),
     [
-        (0, True, False, Cause.RELEASED, 1),
-        (3, True, False, Cause.RELEASED, 4),
-        (3, False, False, Cause.RELEASED, 3),
-        (3, True, True, Cause.RELEASED, 0),
-        (3, True, False, Cause.KILLED, 3),
-        (4, True, False, Cause.RELEASED, 5),
+        (0, True, None, Cause.RELEASED, 1),
+        (2, True, None, Cause.RELEASED, 3),
+        (2, False, None, Cause.RELEASED, 2),
+        (2, True, FIRST_STEP, Cause.RELEASED, 3),
+        (2, True, FIRST_STEP + 1, Cause.RELEASED, 0),
+        (2, True, None, Cause.KILLED, 2),
+        (3, True, None, Cause.RELEASED, 4),
+        (3, True, FIRST_STEP, Cause.RELEASED, 4),
     ],
 )
-def test_releases_without_a_report(
-    before: int, started: bool, reported: bool, cause: Cause, after: int
+def test_releases_without_progress(
+    *, before: int, started: bool, first: int | None, cause: Cause, after: int
 ) -> None:
-    run = attempt(started=started, reported=reported)
-    decision = decide(trial(releases_without_report=before), run, Ending(cause), ())
-    assert decision.releases_without_report == after
-    fails = after >= MAX_RELEASES_WITHOUT_REPORT
+    run = attempt(started=started, reported=first is not None)
+    run.first_step = first
+    record = trial(releases_without_progress=before, first_step=FIRST_STEP)
+    decision = decide(record, run, Ending(cause), ())
+    assert decision.releases_without_progress == after
+    fails = after >= MAX_RELEASES_WITHOUT_PROGRESS
     assert decision.event is (FAIL if fails else RETRY)
-    assert ("walltime" in decision.ending.reason) is fails
+    begins_again = first == FIRST_STEP and after >= 2
+    assert ("walltime" in decision.ending.reason) is (fails or begins_again)
 
 
 @pytest.mark.parametrize("cause", [each for each in Cause if each is not Cause.RELEASED])
 def test_an_end_of_its_own_keeps_its_reason_after_releases(cause: Cause) -> None:
     run = attempt(reported=True)
     run.first_step = 1
-    record = trial(releases_at_begin=MAX_RELEASES_AT_BEGIN - 1, first_step=1)
+    record = trial(releases_without_progress=MAX_RELEASES_WITHOUT_PROGRESS - 1, first_step=1)
     assert decide(record, run, Ending(cause, reason="its own"), ()).ending.reason == "its own"
 
 
@@ -153,7 +158,7 @@ def test_a_trial_that_was_to_stop_does_not_fail_because_its_worker_leaves(
 ) -> None:
     run = attempt(halt, reported=reported)
     run.first_step = 1 if reported else None
-    record = trial(releases_without_report=9, releases_at_begin=9, first_step=1)
+    record = trial(releases_without_progress=9, first_step=1)
     decision = decide(record, run, Ending(Cause.RELEASED, reason="stopped by ann"), ())
     assert (decision.outcome, decision.event) == (RELEASED, event)
     assert decision.ending.reason == "stopped by ann"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +33,25 @@ def test_a_follower_reads_each_report_of_its_metric_once(tmp_path: Path) -> None
     rest, end = reader.reports_after(last, metric="val_loss", most=2)
     assert [row.trial for row in (*first, *rest)] == [0, 0, 1]
     assert reader.reports_after(end, metric="val_loss") == ([], end)
+
+
+def test_a_follower_of_two_requests_at_once_reads_each_report_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = LedgerReader(stored(tmp_path / "study", events=curve(0, [0.5, 0.6])))
+    read, both = LedgerReader.reports_after, threading.Barrier(2)
+
+    def at_once(*given: Any, **named: Any) -> Any:
+        found = read(*given, **named)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        return found
+
+    monkeypatch.setattr(LedgerReader, "reports_after", at_once)
+    followed = FollowedReports("val_accuracy")
+    with ThreadPoolExecutor(2) as threads:
+        for rows in threads.map(followed.rows, [reader, reader]):
+            assert [(row.step, row.value) for row in rows] == [(1, 0.5), (2, 0.6)]
 
 
 def test_the_last_report_of_each_attempt_of_trials_in_some_states(tmp_path: Path) -> None:

@@ -48,22 +48,29 @@ def dashboard(
     ADDRESS is that of a scheduler, or its file: the page shows the study that runs there.
     """
     from ..clusters.shown_jobs import watched_jobs_text
+    from ..clusters.slurm_master import Masters
     from ..dashboard import folder_server, study_server
     from ..study import Study, find_directories, listed
     from ..worker.addresses import tunnel
 
     directory = _directory(place, certs or "", insecure=insecure)
-    is_folder = _is_folder(directory)
+    is_folder, job_of = _is_folder(directory), Masters().job_of
 
     def jobs(path: Path) -> str:
         return watched_jobs_text(path, now=time.time())
 
     try:
         if is_folder:
-            find = partial(find_directories, directory)
-            page = folder_server(directory, port, find=find, listed=listed, opened=Study, jobs=jobs)
+            page = folder_server(
+                directory,
+                port,
+                find=partial(find_directories, directory),
+                listed=partial(listed, job_of=job_of),
+                opened=partial(Study, _job_of=job_of),
+                jobs=jobs,
+            )
         else:
-            study = Study(_begun(directory))
+            study = Study(_begun(directory), _job_of=job_of)
             study.view()  # an error of the study comes now, not in the browser
             page = study_server(study, port, jobs=jobs)
     except OSError as error:

@@ -95,8 +95,6 @@ def program(
             "as --objective val_loss"
         )
     arguments = programs.read_command(command)
-    if programs.runs_elsewhere(arguments):
-        given = {"pack": "off", **given}
     settings = StudySettings(source=source_of_program(Path()), **given)
     if settings.chooses_split:
         raise UsageError(

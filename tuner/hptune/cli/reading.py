@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,18 +28,13 @@ from .options import (
 from .output import echo, output_errors, terminal_width
 
 if TYPE_CHECKING:
-    from ..clusters.slurm_master import MasterJob
+    from ..clusters.slurm_master import MasterJob, Masters
     from ..core.attempt import ReportedValue
     from ..core.trial import Trial
     from ..reporting.results.view import StudyView
     from ..reporting.terminal.watch import Watched
     from ..storage.directory import StudyDirectory
     from ..study import Study
-
-_Answer = TypeVar("_Answer")
-
-_SLURM_SECONDS = 20.0
-"""Shortest time between two questions to Slurm, whose commands may burden a whole site."""
 
 
 @click.command(short_help="Show the state of a study, also while it runs.")
@@ -50,10 +45,10 @@ _SLURM_SECONDS = 20.0
 @as_json
 def status(directory: Path, *, as_json: bool, watches: bool) -> None:
     """Show the state of the study in DIR, which may be running."""
-    from ..clusters.slurm_master import master_job
+    from ..clusters.slurm_master import Masters
     from ..storage.directory import StudyDirectory
 
-    found = StudyDirectory(directory)
+    found, masters = StudyDirectory(directory), Masters()
     if as_json and watches:
         raise UsageError(
             "--watch and --json are given, but a program reads the state once; leave "
@@ -62,24 +57,10 @@ def status(directory: Path, *, as_json: bool, watches: bool) -> None:
     if watches:
         from ..reporting.terminal.watch import watch
 
-        seldom = _seldom(lambda: master_job(found))
         with output_errors():
-            watch(lambda: _begun(found) or _watched(found, seldom()), sys.stdout)
+            watch(lambda: _begun(found) or _watched(found, masters), sys.stdout)
         return
-    echo(_status_json(found) if as_json else _watched(found, master_job(found)).text)
-
-
-def _seldom(ask: Callable[[], _Answer]) -> Callable[[], _Answer]:
-    """Return a function that asks Slurm, and repeats the answer for some time."""
-    answers: list[tuple[float, _Answer]] = []
-
-    def answer() -> _Answer:
-        now = time.monotonic()
-        if not answers or now - answers[0][0] > _SLURM_SECONDS:
-            answers[:] = [(now, ask())]
-        return answers[0][1]
-
-    return answer
+    echo(_status_json(found, masters) if as_json else _watched(found, masters).text)
 
 
 def _begun(found: StudyDirectory) -> Watched | None:
@@ -92,7 +73,7 @@ def _begun(found: StudyDirectory) -> Watched | None:
     return Watched(words, is_over=False)
 
 
-def _watched(found: StudyDirectory, master: MasterJob | None) -> Watched:
+def _watched(found: StudyDirectory, masters: Masters) -> Watched:
     """Return the state of a study, which may also wait in Slurm's queue."""
     from ..clusters.shown_jobs import jobs_text, watched_jobs_text
     from ..reporting.results.summary import status_text
@@ -100,13 +81,14 @@ def _watched(found: StudyDirectory, master: MasterJob | None) -> Watched:
     from ..reporting.terminal.watch import Watched
     from ..study import Study
 
+    master = masters.job_of(found)
     has_job = master is not None and master.job is not None
     if master is not None and not found.has_ledger:
         return Watched(f"state    {_state_before(master)}\n{master.text()}", not has_job)
     # Asked first: a run that ends now is shown once more.
     is_over = found.owner() is None and not has_job
     now = time.time()
-    view = _with_master_job(Study(found).view(), master)
+    view = Study(found, _job_of=masters.job_of).view()
     jobs = jobs_text(found.path, now=now)
     if jobs and view.state is StudyState.MASTER_GONE:
         jobs += (
@@ -129,36 +111,19 @@ def _state_before(master: MasterJob) -> str:
     return "starting: the master reads the model and makes the study"
 
 
-def _status_json(found: StudyDirectory) -> dict[str, object]:
+def _status_json(found: StudyDirectory, masters: Masters) -> dict[str, object]:
     from ..clusters.shown_jobs import jobs_json
-    from ..clusters.slurm_master import master_job
     from ..reporting.results.summary import status_json
     from ..study import Study
 
-    master = master_job(found)
+    master = masters.job_of(found)
     jobs: dict[str, object] = {} if master is None else {"master_job": master.to_json()}
     if master is not None and not found.has_ledger:
         return {"study": str(found.path), **jobs}
     if (shown := jobs_json(found.path)) is not None:
         jobs["slurm_jobs"] = shown
-    view = _with_master_job(Study(found).view(), master)
+    view = Study(found, _job_of=masters.job_of).view()
     return status_json(view, now=time.time()) | jobs
-
-
-def _with_master_job(view: StudyView, master: MasterJob | None) -> StudyView:
-    """Return a study's state with what Slurm shows of its master's job, which may be newer."""
-    from ..core.messages import Finish, FinishReason
-
-    last = view.last_finish
-    was_handed_over = last is not None and last.finish_reason is FinishReason.HANDED_OVER
-    if view.master is not None or master is None:
-        return view
-    if master.job is None and was_handed_over:
-        return replace(view, last_finish=None)
-    if master.waits and not was_handed_over:
-        reason = "the master's job waits in Slurm, and it continues the study by itself"
-        return replace(view, last_finish=Finish(FinishReason.HANDED_OVER, reason))
-    return view
 
 
 @click.command(short_help="Show the best trial and its model.")
@@ -333,12 +298,13 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
 @as_json
 def list_studies(folder: Path | None, as_json: bool) -> None:
     """List the studies in and below DIR (studies, if not given), the newest first."""
+    from ..clusters.slurm_master import Masters
     from ..reporting.results.listing import list_json, list_text
     from ..study import find_studies
 
     others = "`hptune list FOLDER` lists the studies in another folder"
     place = Path("studies") if folder is None else folder
-    found = find_studies(place)
+    found = find_studies(place, Masters().job_of)
     if not found and not as_json:
         where = f"no study is in {place} or in the three levels of folders below it"
         raise UsageError(where if folder else f"{where}; {others}")

@@ -230,32 +230,23 @@ def slurm_toml(account: str | None) -> str:
 
 
 def check_jobs(
-    config: Path,
-    study: Path,
-    max_jobs: int | None,
-    resources: Resources,
-    notify: Callable[[str], None],
-    *,
-    is_certain: bool,
+    order: ClusterOrder, resources: Resources, notify: Callable[[str], None], *, is_certain: bool
 ) -> None:
     """Check the jobs beside that of a master, and wait while Slurm does not answer.
 
     Nothing is submitted.
 
     Args:
-        config: The slurm.toml.
-        study: The study's directory.
-        max_jobs: How many jobs there may be at once.
+        order: What the cluster consists of.
         resources: What a trial holds.
         notify: Takes a line for the user if Slurm does not answer, or if it would refuse such a
             job and trials may hold something else.
         is_certain: Whether trials hold just this. If not, the model file may say otherwise.
 
     Raises:
-        UsageError: The slurm.toml is wrong, no job holds a trial, or Slurm would refuse a job (in
-            its words).
+        UsageError: No job holds a trial, or Slurm would refuse a job (in its words).
     """
-    order = replace(order_of(config, study, max_jobs), has_master_job=True)
+    order = replace(order, has_master_job=True)
     with translated_errors():
         partitions = answer_of(lambda: check(order), notify=notify, seconds=_PATIENCE_SECONDS)
         try:

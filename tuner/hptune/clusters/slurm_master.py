@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import shlex
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,9 @@ _MARGIN_SECONDS = 10.0
 
 _KILL_SECONDS = 20.0
 """How long after the signal a cancelled master leaves: Slurm's KillWait is 30 s by default."""
+
+_SELDOM_SECONDS = 20.0
+"""Shortest time between two questions to Slurm, whose commands may burden a whole site."""
 
 _HANDOVER_LINES = {
     True: "this job ends; Slurm starts it again, and it then continues the study",
@@ -57,6 +62,11 @@ class MasterJob:
         return f"The master is Slurm job {self.job.id} ({words}); it writes into {log}."
 
     @property
+    def is_gone(self) -> bool:
+        """Whether Slurm has no such job any more."""
+        return self.job is None
+
+    @property
     def waits(self) -> bool:
         """Whether the job waits to start."""
         return self.job is not None and self.job.state is JobState.PENDING
@@ -74,18 +84,30 @@ class MasterJob:
         }
 
 
-def master_job(directory: StudyDirectory) -> MasterJob | None:
-    """Return the state of a detached master's job; None if there was none, or if unknown."""
-    from hptune_jobqueue.master import find_master
+class Masters:
+    """The masters that are this user's jobs. Slurm is asked seldom, and for all of them at once."""
 
-    folder = directory.path / "jobs"
-    with storage_errors(directory.path):
-        if not exists(folder / "master.sbatch"):
+    def __init__(self) -> None:
+        self._asked_at = -math.inf
+        self._jobs: Mapping[str, Job] | None = None
+
+    def job_of(self, directory: StudyDirectory) -> MasterJob | None:
+        """Return the state of a detached master's job; None if there was none, or if unknown."""
+        from hptune_jobqueue.master import find_masters
+
+        folder = directory.path / "jobs"
+        script = folder / "master.sbatch"
+        with storage_errors(directory.path):
+            if not exists(script) or script.stat().st_uid != os.getuid():
+                return None
+        if time.monotonic() - self._asked_at > _SELDOM_SECONDS:
+            self._jobs = None
+            with contextlib.suppress(SlurmUnavailableError):
+                self._jobs = find_masters()
+            self._asked_at = time.monotonic()
+        if self._jobs is None:
             return None
-    try:
-        return MasterJob(find_master(jobs_name(directory.path)), folder / "master.log")
-    except SlurmUnavailableError:
-        return None
+        return MasterJob(self._jobs.get(jobs_name(directory.path)), folder / "master.log")
 
 
 def refuse_second_master(directory: StudyDirectory) -> None:
@@ -94,7 +116,7 @@ def refuse_second_master(directory: StudyDirectory) -> None:
     Raises:
         StudyLockedError: One does; the message says what to do.
     """
-    found = master_job(directory)
+    found = Masters().job_of(directory)
     if found is None or found.job is None or not found.waits:
         return
     words = job_text(found.job, now=time.time())

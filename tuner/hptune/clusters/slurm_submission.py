@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hptune_jobqueue.cluster import job_kinds
-from hptune_jobqueue.config import SlurmConfig, read_config
+from hptune_jobqueue.config import SlurmConfig
 from hptune_jobqueue.master import MasterOrder, planned_master_script, submit_master
 
 from ..config.settings import StudySettings
@@ -49,21 +49,14 @@ def submit(
             Nothing was submitted.
     """
     assert settings.slurm, "the cluster was checked"
-    path = Path(settings.slurm)
+    jobs = order_of(Path(settings.slurm), directory.path, settings.max_jobs)
     with translated_errors(), storage_errors(directory.path):
-        config = read_config(path)
-        constants = _check_code(check, config, notify)
+        constants = _check_code(check, jobs.config, notify)
         declared = None if constants is None else constants.get("RESOURCES")
-        check_jobs(
-            path,
-            directory.path,
-            settings.max_jobs,
-            trial_resources(settings, declared, UNLIMITED, is_certain=False),
-            notify,
-            is_certain=constants is not None,
-        )
+        resources = trial_resources(settings, declared, UNLIMITED, is_certain=False)
+        check_jobs(jobs, resources, notify, is_certain=constants is not None)
         directory.make()
-        order = _master_order(config, directory, arguments)
+        order = _master_order(jobs.config, directory, arguments)
         job = submit_master(order)
     log = shlex.quote(str(order.log_file))
     return (

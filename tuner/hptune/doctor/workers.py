@@ -19,7 +19,7 @@ from ..clusters.jobs import certificates_folder
 from ..core.resources import size
 from ..errors import HptuneError
 from ..executors.dask_client import connect
-from ..executors.local_cluster import start_cluster
+from ..executors.local_cluster import own_cluster
 from ..security.certificates import ENDING_DAYS, default_folder, file_of, read
 from ..text import plural
 from ..worker import devices
@@ -112,8 +112,8 @@ def _client(subject: Subject, stack: contextlib.ExitStack) -> Any:
         there = ExistingScheduler(subject.connect, certs=subject.certs, insecure=subject.insecure)
         client = connect(there.address, name="hptune-doctor", identity=there.identity())
         return stack.enter_context(client)
-    cluster = start_cluster([(0,)], (), stack.enter_context(dask_folder()))
-    return stack.enter_context(Client(stack.enter_context(cluster)))
+    cluster = stack.enter_context(own_cluster([(0,)], (), stack.enter_context(dask_folder())))
+    return stack.enter_context(Client(cluster))
 
 
 def _round_trip(client: Any, addresses: list[str]) -> Finding:

@@ -7,28 +7,31 @@ import contextlib
 import logging
 import os
 import signal
-import sys
-import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from multiprocessing import resource_tracker
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from distributed import Client, LocalCluster, Nanny, Status, Worker, WorkerPlugin
+import dask
+from distributed import Client, LocalCluster, Status
+from distributed.deploy.spec import ProcessInterface
 
-from ..errors import DISK_FULL, StudyError
+from ..errors import StudyError
 from ..security.certificates import in_memory
 from ..worker.dask.connection_limit import limit_connections
 from ..worker.dask.dask_settings import quiet_servers, silence
 from ..worker.dask.encryption import security
+from ..worker.dask.worker_server import WorkerOrder, WorkerServer
+from ..worker.forkserver.channel import Channel
 from ..worker.gpus.machine import GIVEN
 from ..worker.private_folder import dask_folder
 from .dask_client import tried
 
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is only looked at
-_STAY_SECONDS = 120.0
-"""How long a worker that received SIGTERM waits for its master, which stops the trials first."""
+_CLOSE_SECONDS = 5.0
+"""How long a worker may take to end."""
+
+_AGAIN_SECONDS = 1.0
+"""Seconds until a worker that could not be started again is tried once more."""
 
 
 @contextlib.contextmanager
@@ -38,8 +41,8 @@ def own_client(
     """Start a cluster and connect to it; both end with the context.
 
     Args:
-        cores: As for `start_cluster`.
-        gpus: As for `start_cluster`.
+        cores: As for `own_cluster`.
+        gpus: As for `own_cluster`.
         folder: Where to put the folder of Dask's files; None for the temporary directory.
 
     Raises:
@@ -47,8 +50,8 @@ def own_client(
     """
     with contextlib.ExitStack() as stack:
         with _interrupts_held_back():
-            cluster = start_cluster(cores, gpus, stack.enter_context(dask_folder(folder)))
-            stack.callback(tried, cluster.close, timeout=20)
+            scratch = stack.enter_context(dask_folder(folder))
+            cluster = stack.enter_context(own_cluster(cores, gpus, scratch))
             try:
                 client = Client(cluster, set_as_default=False)
             except OSError as error:  # a TimeoutError is one, too
@@ -57,10 +60,11 @@ def own_client(
         yield client
 
 
-def start_cluster(
+@contextlib.contextmanager
+def own_cluster(
     cores: Sequence[tuple[int, ...]], gpus: Sequence[str], scratch: Path
-) -> LocalCluster:
-    """Start a cluster with one worker for each tuple of cores; the caller closes it.
+) -> Iterator[LocalCluster]:
+    """Start a cluster with one worker for each tuple of cores; it ends with the context.
 
     Args:
         cores: The ids of each worker's cores.
@@ -71,87 +75,124 @@ def start_cluster(
         StudyError: It cannot be started.
     """
     silence()
-    try:
-        with quiet_servers(scratch):
-            cluster = LocalCluster(
-                n_workers=len(cores),
-                threads_per_worker=len(cores[0]),
-                processes=True,
-                worker_class=_Nanny,
-                host="127.0.0.1",
-                # Every user of this machine reaches the ports, but not this certificate.
-                security=security(in_memory()),
-                dashboard_address="127.0.0.1:0",
-                scheduler_kwargs={"dashboard": False},  # whose import takes a second and 20 MB
-                # Trials are separate processes, which Dask's limit does not measure.
-                memory_limit=0,
-                silence_logs=logging.CRITICAL,
-                plugins=(_OfMaster(),),
-                # Other studies on this machine may use other GPUs.
-                env={GIVEN: ",".join(gpus)} if gpus else {},
-            )
-    except (OSError, RuntimeError, TimeoutError) as error:
-        raise StudyError(f"the Dask cluster cannot be started: {_cause(error)}") from error
-    for each in (cluster.scheduler, *cluster.workers.values()):
-        limit_connections(each)
-    return cluster
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(contextlib.closing(WorkerServer()))
+            with quiet_servers(scratch):
+                cluster = _cluster(cores, gpus, server)
+        except (OSError, RuntimeError, TimeoutError) as error:
+            raise StudyError(f"the Dask cluster cannot be started: {_cause(error)}") from error
+        stack.callback(tried, cluster.close, timeout=20)
+        limit_connections(cluster.scheduler)
+        yield cluster
+
+
+def _cluster(
+    cores: Sequence[tuple[int, ...]], gpus: Sequence[str], server: WorkerServer
+) -> LocalCluster:
+    return LocalCluster(
+        n_workers=len(cores),
+        threads_per_worker=len(cores[0]),
+        processes=True,
+        worker_class=_OwnWorker,
+        host="127.0.0.1",
+        # Every user of this machine reaches the ports, but not this certificate.
+        security=security(in_memory()),
+        dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False},  # whose import takes a second and 20 MB
+        # Trials are separate processes, which Dask's limit does not measure.
+        memory_limit=0,
+        silence_logs=logging.CRITICAL,
+        server=server,
+        # Other studies on this machine may use other GPUs.
+        env={GIVEN: ",".join(gpus)} if gpus else {},
+    )
 
 
 def _cause(error: BaseException) -> str:
     """Return what made the cluster fail; Dask's own error says only which part of it did."""
     while cause := error.__cause__ or error.__context__:
         error = cause
-    if getattr(error, "errno", None) not in DISK_FULL:
-        return str(error) or type(error).__name__
-    # Semaphores between processes are files in shared memory.
-    places = {each: os.statvfs(each) for each in (_SHARED_MEMORY, tempfile.gettempdir())}
-    full = [each for each, found in places.items() if not (found.f_bavail and found.f_favail)]
-    return f"{' and '.join(full) or error} is full; remove files there that are not in use"
+    return str(error) or type(error).__name__
 
 
-class _Nanny(Nanny):
-    """Nanny that starts (and restarts) a worker without running the user's script in it.
+class _OwnWorker(ProcessInterface):
+    """A worker of a cluster of our own, for as long as the cluster wants it.
 
-    A process that Python spawns imports the script that is running. A worker does not need the
-    script, and its imports, perhaps a framework, would cost time and memory. A script without
-    `if __name__ == "__main__":` would start the whole study again.
+    Args:
+        scheduler: The address of the scheduler.
+        server: What forks its process.
+        env: Variables that it has besides those of this process.
+        options: The other arguments of Dask's class.
     """
 
-    _script: ClassVar[dict[str, Any]] = {}
-    _starting: ClassVar[int] = 0
+    def __init__(
+        self, scheduler: str, *, server: WorkerServer, env: Mapping[str, str], **options: Any
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._server = server
+        self._order = WorkerOrder(scheduler, options, dict(dask.config.config), env)
+        self._channel: Channel
+        self._pid: int | None = None
+        self._life: asyncio.Task[None]
+        self._is_closing = False
 
-    async def instantiate(self) -> Status:
-        main = vars(sys.modules["__main__"])
-        if not _Nanny._starting:
-            _Nanny._script = {name: main.get(name) for name in ("__file__", "__spec__")}
-        _Nanny._starting += 1
-        main.pop("__file__", None)
-        main["__spec__"] = None
+    async def start(self) -> None:
+        """Start the worker; it starts again whenever it dies."""
         try:
-            return await super().instantiate()
+            await self._start()
+        except BaseException:
+            self.status = Status.failed
+            raise
+        self._life = asyncio.create_task(self._live())
+        await super().start()  # type: ignore[no-untyped-call]
+
+    async def close(self) -> None:
+        """End the worker, after some seconds by force."""
+        if self.status is Status.running:
+            self._is_closing = True
+            with contextlib.suppress(OSError):
+                self._channel.send(None)
+            await asyncio.wait([self._life], timeout=_CLOSE_SECONDS)
+            self._life.cancel()
+            if self._pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)
+                self._channel.close()
+        await super().close()  # type: ignore[no-untyped-call]
+
+    async def _start(self) -> None:
+        self._channel = self._server.fork(self._order)
+        try:
+            answer = await self._next_message()
+        except EOFError:
+            raise OSError("the process of a worker was killed as it started") from None
+        if isinstance(answer, Exception):
+            raise answer
+        self._pid, self.address = answer
+
+    async def _live(self) -> None:
+        """Wait for the worker's end, and start it again, until it is to end."""
+        while True:
+            with contextlib.suppress(EOFError, OSError):
+                await self._next_message()
+            self._pid = None
+            self._channel.close()
+            if self._is_closing:
+                return
+            try:
+                await self._start()
+            except Exception:  # no memory, say; the study waits for a worker
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _next_message(self) -> Any:
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._channel, ready.set)
+        try:
+            await ready.wait()
         finally:
-            _Nanny._starting -= 1
-            if not _Nanny._starting:
-                main.update({k: v for k, v in _Nanny._script.items() if v or k == "__spec__"})
-
-
-class _OfMaster(WorkerPlugin):
-    """Plugin of a master's own workers, which strangers cannot flood, and which ignore SIGTERM.
-
-    `timeout` sends SIGTERM to all processes. The master handles it: it tells the trials to write
-    checkpoints, and then its workers to leave.
-    """
-
-    name = "hptune-of-master"
-
-    def setup(self, worker: Worker) -> None:
-        """Leave only if the master has not stopped the worker long after the signal."""
-        limit_connections(worker)
-        silence()
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(
-            signal.SIGTERM, lambda: loop.call_later(_STAY_SECONDS, os._exit, 128 + signal.SIGTERM)
-        )
+            loop.remove_reader(self._channel)
+        return self._channel.recv()
 
 
 @contextlib.contextmanager
@@ -165,15 +206,9 @@ def _interrupts_held_back() -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
     before: dict[int, Any] = {}
     if is_main:
-        # The resource tracker ignores the other two signals by itself.
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # Starting the resource tracker lifts the mask, so it must run before.
-    resource_tracker.ensure_running()
-    if is_main:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if before.get(each) is not signal.SIG_IGN:
-                earlier = signal.signal(each, lambda number, _: received.append(number))
-                before.setdefault(each, earlier)
+            if signal.getsignal(each) is not signal.SIG_IGN:
+                before[each] = signal.signal(each, lambda number, _: received.append(number))
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield

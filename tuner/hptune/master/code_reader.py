@@ -45,6 +45,8 @@ class CodeReader:
     Attributes:
         is_sized: Whether the code computes the resources of each configuration (RESOURCES is a
             function). False until the code is read.
+        runs_elsewhere: Whether trials work where their use of the machine is not measured. False
+            until the code is read.
 
     Args:
         settings: What the user asked for.
@@ -53,7 +55,7 @@ class CodeReader:
     """
 
     def __init__(self, settings: StudySettings, fork_server: ForkServer, cluster: Cluster) -> None:
-        self.is_sized = False
+        self.is_sized = self.runs_elsewhere = False
         self._settings = settings
         self._fork_server = fork_server
         self._cluster = cluster
@@ -75,6 +77,7 @@ class CodeReader:
             wants_cache=settings.wants_cache,
         )
         found = self._fork_server.probe(order)
+        self.runs_elsewhere = found.runs_elsewhere
         if found.constants.get("RESOURCES") != OF_EACH_TRIAL:
             if not self._cluster.is_local:  # a login node need not hold a framework for a week
                 self._fork_server.suspend()

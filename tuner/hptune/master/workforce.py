@@ -6,6 +6,7 @@ import contextlib
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -119,7 +120,7 @@ class Workforce:
         )
         if self.code.is_sized:  # the user's code states the cores and GPUs of each trial
             layout = layout.without_sharing()
-        return layout
+        return replace(layout, measured=()) if self.code.runs_elsewhere else layout
 
     def scale_to(self, snapshot: StudySnapshot, executor: Executor) -> Sequence[Notice]:
         """Start or stop workers as the study needs them; returns lines for the user.

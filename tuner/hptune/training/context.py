@@ -139,6 +139,9 @@ class UnknownMetric(Exception):
 class _Trial(OtherTuners):
     """What a trial has, whether a study runs or not."""
 
+    runs_elsewhere = False
+    """Whether the work is done where its use of the machine is not measured."""
+
     @property
     def port(self) -> int:
         """A port for the trial's own processes, which no other trial of the node has.

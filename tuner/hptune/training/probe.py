@@ -140,7 +140,12 @@ def _probe_objective(
     findings.add(may_train=True)
 
     def call() -> Any:
-        return objective(hp, _ProbeTrial(hp.values))
+        trial = _ProbeTrial(hp.values)
+        try:
+            return objective(hp, trial)
+        finally:
+            if trial.runs_elsewhere:
+                findings.add(runs_elsewhere=True)
 
     began = time.monotonic()
     try:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from ..errors import ProgramFailed
-from ..user_code.programs import filled_in
+from ..user_code.programs import filled_in, runs_elsewhere
 from .context import TrialContext, as_metrics
 
 STEP_NAMES = ("step", "epoch")
@@ -85,6 +85,7 @@ def run_program(
             f"{trial.world_size} processes; leave out --processes-per-trial and --nodes-per-trial, "
             "and let the program start its processes"
         )
+    trial.runs_elsewhere = runs_elsewhere(command)
     trial.should_stop()  # the search for hyperparameters ends here, before anything is started
     facts = _facts(trial)
     Path(facts["params_file"]).write_text(json.dumps(dict(hp.values), indent=1))

@@ -149,6 +149,7 @@ class Found:
             it trains as many as it is told, or if that is unknown.
         normalises_parts: Whether a layer normalises by the statistics of a batch, and on several
             devices by those of each one's part.
+        runs_elsewhere: Whether trials work where their use of the machine is not measured.
     """
 
     is_keras: bool
@@ -167,6 +168,7 @@ class Found:
     calls_fit: bool = True
     own_epochs: int | None = None
     normalises_parts: bool = False
+    runs_elsewhere: bool = False
 
 
 class BuildFunction:

@@ -1,16 +1,22 @@
-"""Processes: when they began, their children, and the trial that they are of."""
+"""Processes: their names and parents, when they began, and the trial that they are of."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
+import signal
 from pathlib import Path
 
 from ..storage.lease import boot_id
 
 RLIMIT_LOCKS = 10
 """The limit of file locks, which Python does not name. Linux has not enforced it since 2.4.25."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
 
 _SOFT_LIMIT = re.compile(rb"^Max file locks +(\d+)", re.MULTILINE)
 
@@ -57,3 +63,23 @@ def parent_of(pid: int) -> int | None:
     """Return the parent of a process; None if it has ended."""
     fields = stat_of(pid)
     return int(fields[1]) if fields else None
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def set_name(name: str) -> None:
+    """Set the name, of at most 15 characters, that the system shows for this process."""
+    _prctl(_PR_SET_NAME, name.encode())
+
+
+def adopt_orphans() -> None:
+    """Become the parent of the orphans among this process's descendants."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int | bytes) -> None:
+    with contextlib.suppress(OSError, AttributeError):  # not on this system
+        ctypes.CDLL(None).prctl(option, value)

@@ -59,7 +59,7 @@ class Lifecycle:
         config = self.config = opened.config
         if not opened.was_handed_over:
             for record in self.records:
-                record.releases_at_begin = 0  # the user may have asked for longer jobs
+                record.releases_without_progress = 0  # the user may have asked for longer jobs
         front = self.retention.ranking.best
         self._failures = FailureTally(
             max_failures=config.max_failures,
@@ -275,8 +275,7 @@ class Lifecycle:
         )
         if decision.is_charged:
             record.losses[ending.cause] = record.losses.get(ending.cause, 0) + 1
-        record.releases_without_report = decision.releases_without_report
-        record.releases_at_begin = decision.releases_at_begin
+        record.releases_without_progress = decision.releases_without_progress
         self.records.end(name, at, decision.outcome, decision.ending)
         record.raise_memory(run.attempt, ending.cause)
         commands, finish = self._apply(decision, record, run)

@@ -78,9 +78,9 @@ class TrialRecord:
         before: The complete trial, while it trains on.
         resources: What its configuration needs, if the user said so of it alone.
         memory_bytes: Host memory to grant at least, as the trial ran out of it before; else 0.
-        releases_without_report: How often in a row its worker had to leave before a report.
         first_step: The step of its first report ever; None before it.
-        releases_at_begin: How often in a row its worker had to leave an attempt that began there.
+        releases_without_progress: How often in a row its worker had to leave an attempt that began
+            there, or that had reported nothing.
         lost_on: The node where its last attempt was killed or lost although the worker stayed;
             empty if it was not.
         ran_out_on_gpu: Whether it ran out of memory on a GPU, and needs a whole one.
@@ -100,9 +100,8 @@ class TrialRecord:
     before: Trial | None = None
     resources: Resources | None = None
     memory_bytes: int = 0
-    releases_without_report: int = 0
     first_step: int | None = None
-    releases_at_begin: int = 0
+    releases_without_progress: int = 0
     lost_on: str = ""
     ran_out_on_gpu: bool = False
     seconds: float = 0.0
@@ -336,7 +335,7 @@ class TrialRecords:
         record.improvements.clear()
         record.last_step, record.compared_step = 0, 0
         record.best = record.best_report = None
-        record.releases_without_report = record.releases_at_begin = 0
+        record.releases_without_progress = 0
         self.put(record, replace(record.trial, rungs={}, reason="", detail=""))
         self.wait(record, TrialEvent.RETRY)
 
@@ -349,7 +348,7 @@ class TrialRecords:
         before, record.before, now = record.before, None, record.trial
         if before is None:
             raise InvalidTransition(f"trial {now.number} was not complete before", record.story)
-        record.releases_without_report = record.releases_at_begin = 0
+        record.releases_without_progress = 0
         result = replace(before, state=now.state, attempts=now.attempts)
         self.put(record, replace(result, params=now.params, rungs=now.rungs))
         self.move(record, TrialEvent.RESTORE)

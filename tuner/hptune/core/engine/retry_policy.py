@@ -49,11 +49,9 @@ MAX_RETRIES: Mapping[Cause, int] = {
 The ends of a lost worker or a killed process count from the trial's last progress.
 """
 
-MAX_RELEASES_WITHOUT_REPORT = 5
-"""A trial fails if its worker had to leave this often in a row before the trial's first report."""
-
-MAX_RELEASES_AT_BEGIN = 4
-"""A trial fails if this many attempts in a row began at its first step, and their workers left."""
+MAX_RELEASES_WITHOUT_PROGRESS = 4
+"""A trial fails if the workers of this many attempts in a row had to leave, and each had reported
+nothing or had begun at the trial's first step again."""
 
 _TOLD_FROM = 2
 """The number of them from which on their reason says what helps."""
@@ -78,9 +76,8 @@ class EndDecision:
         outcome: The attempt's outcome.
         event: What happens to the trial.
         is_charged: Whether the end counts towards the trial's limit for its cause.
-        releases_without_report: How often in a row the trial's worker had to leave before a report.
-        releases_at_begin: How often in a row it had to leave an attempt that began at the first
-            step.
+        releases_without_progress: How often in a row the trial's worker had to leave an attempt
+            that had reported nothing, or began at the first step.
         finish: Why the study stops; None if it continues.
     """
 
@@ -88,8 +85,7 @@ class EndDecision:
     outcome: Outcome
     event: TrialEvent
     is_charged: bool
-    releases_without_report: int
-    releases_at_begin: int
+    releases_without_progress: int
     finish: Finish | None
 
 
@@ -119,15 +115,13 @@ def decide(
     has_retries = trial.losses.get(cause, 0) < max_retries
     # So attempts end when the whole command is killed, and not its master alone.
     ends_with_study = halt is Halt.STOP and cause in FROM_OUTSIDE
-    releases = _releases_without_report(trial, attempt, cause)
-    at_begin = _releases_at_begin(trial, attempt, cause)
+    releases = _releases_without_progress(trial, attempt, cause)
     goes_on = cause is Cause.RELEASED and halt not in _EVENTS_AFTER_HALT
-    is_late = goes_on and releases >= MAX_RELEASES_WITHOUT_REPORT
-    is_fruitless = is_late or (goes_on and at_begin >= MAX_RELEASES_AT_BEGIN)
+    is_too_often = goes_on and releases >= MAX_RELEASES_WITHOUT_PROGRESS
     usual = Outcome.LOST if action is Action.RETRY else OUTCOMES[cause]
     # The first row that applies decides.
     table = (
-        (is_fruitless, Outcome.ERRORED),
+        (is_too_often, Outcome.ERRORED),
         (ends_with_study, Outcome.LOST),
         (action is Action.PRUNE, Outcome.PRUNED),
         (action in (Action.FAIL, Action.STOP), Outcome.ERRORED),
@@ -135,15 +129,15 @@ def decide(
         (True, usual),
     )
     outcome = next(outcome for applies, outcome in table if applies)
-    if is_late:
+    if is_too_often and attempt.first_step is None:
         reason = (
-            f"the worker had to leave {releases} times before the trial's first report; use "
-            "workers that live longer (a longer walltime), or report sooner"
+            f"the worker had to leave {releases} times in a row, the last time before a report; "
+            "use workers that live longer (a longer walltime), or report sooner"
         )
         ending = replace(ending, reason=reason)
-    elif goes_on and at_begin >= _TOLD_FROM:
+    elif goes_on and attempt.first_step is not None and releases >= _TOLD_FROM:
         seconds = attempt.attempt.seconds(at) or 0.0
-        ending = replace(ending, reason=_begins_again(attempt, at_begin, seconds, epochs))
+        ending = replace(ending, reason=_begins_again(attempt, releases, seconds, epochs))
     # A decision to stop the trial stands, however its attempt ended.
     event = _EVENTS.get(outcome) or _EVENTS_AFTER_HALT.get(halt, TrialEvent.RETRY)
     finish = None
@@ -160,26 +154,17 @@ def decide(
         outcome=outcome,
         event=event,
         is_charged=not ends_with_study,
-        releases_without_report=releases,
-        releases_at_begin=at_begin,
+        releases_without_progress=releases,
         finish=finish,
     )
 
 
-def _releases_without_report(trial: TrialRecord, attempt: AttemptRecord, cause: Cause) -> int:
+def _releases_without_progress(trial: TrialRecord, attempt: AttemptRecord, cause: Cause) -> int:
     if attempt.attempt.started_at is None:
-        return trial.releases_without_report
-    if attempt.latest is not None:
-        return 0
-    return trial.releases_without_report + (cause is Cause.RELEASED)
-
-
-def _releases_at_begin(trial: TrialRecord, attempt: AttemptRecord, cause: Cause) -> int:
-    if attempt.first_step is None:
-        return trial.releases_at_begin
-    if attempt.first_step != trial.first_step:
+        return trial.releases_without_progress
+    if attempt.first_step not in (None, trial.first_step):
         return 0  # it has continued from a checkpoint
-    return trial.releases_at_begin + (cause is Cause.RELEASED)
+    return trial.releases_without_progress + (cause is Cause.RELEASED)
 
 
 def _begins_again(attempt: AttemptRecord, times: int, seconds: float, epochs: int | None) -> str:

@@ -26,7 +26,7 @@ from ...errors import UsageError
 from ..results.best import values_text
 from ..results.costs import costs_of_study
 from ..results.listing import ListedStudy
-from ..results.view import StudyView
+from ..results.view import StudyState, StudyView
 from .comparison import MOST_COMPARED, comparison, shared_goal
 from .live import LivePage, LiveStudy
 from .live_server import Answer
@@ -220,7 +220,8 @@ def _next(began: float) -> float:
 
 def _rests(study: ListedStudy) -> bool:
     """Return whether only a new stamp can change what was read: no time passes for it."""
-    return study.view is not None and study.view.master is None
+    view = study.view
+    return view is not None and view.state not in (StudyState.RUNNING, StudyState.QUEUED)
 
 
 def _began(study: ListedStudy) -> float:

@@ -328,6 +328,8 @@ def state_text(view: StudyView, now: float) -> str:
         words += f" for {ago}, since {text.moment(master.since)}"
     if view.is_measuring:
         return f"{words}; it measures training steps, to choose the devices of each trial"
+    if view.is_beginning:
+        return f"{words}; it still reads the model, so no trial runs"
     if view.paused_by:
         by = text.clean(view.paused_by)
         return f"{words}; paused by {by}: no trial starts until hptune resume {_directory(view)}"

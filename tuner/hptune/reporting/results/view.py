@@ -109,6 +109,7 @@ class StudyView:
         last_finish: How the last run ended; None while one runs, and if it was killed.
         model_loader: What loads the best model: "keras", "study" (`Study.best_model`), "nothing".
         workers: How many workers the study has; None if unknown.
+        is_beginning: Whether its master still reads the model, as after `hptune resume`.
         is_measuring: Whether the study measures training steps before its trials start.
         created_at: When it was created, in seconds since the epoch; 0 if unknown.
         carrier: What trains a trial on several devices, in words; empty for one device.
@@ -141,6 +142,7 @@ class StudyView:
     last_finish: Finish | None = None
     model_loader: str = "study"
     workers: int | None = None
+    is_beginning: bool = False
     is_measuring: bool = False
     created_at: float = 0.0
     carrier: str = ""

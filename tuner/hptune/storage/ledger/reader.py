@@ -6,6 +6,7 @@ import itertools
 import math
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ class RunState:
         run_seconds: How long each run took, from its command's start to its last event, the first
             run first.
         last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
+        began_at: When the command of the last run was started; 0 if there was none.
+        is_closed: Whether the next master has read what the last run left, and has yet to begin.
     """
 
     workers: int
@@ -60,6 +63,8 @@ class RunState:
     notes: Sequence[UserRequested] = ()
     run_seconds: Sequence[float] = ()
     last_event_at: float = 0.0
+    began_at: float = 0.0
+    is_closed: bool = False
 
 
 class LedgerReader:
@@ -195,12 +200,14 @@ class LedgerReader:
 
     def _run_state(self) -> RunState:
         joined: set[str] = set()
-        paused_by = ""
+        paused_by, is_closed = "", False
         notes: list[UserRequested] = []
         for event in self._events(_OF_RUN):
             match event:
                 case StudyOpened():
-                    joined, paused_by = set(), ""
+                    joined, paused_by, is_closed = set(), "", False
+                case StudyClosed():
+                    is_closed = True
                 case WorkerJoined():
                     joined.add(event.worker)
                 case WorkerLeft():
@@ -213,10 +220,10 @@ class LedgerReader:
                     notes.append(event)
                 case _:
                     pass
-        return RunState(len(joined), paused_by, notes, *self._runs())
+        return RunState(len(joined), paused_by, notes, *self._runs(), is_closed)
 
-    def _runs(self) -> tuple[list[float], float]:
-        """Return how long each run took, and when the last event was.
+    def _runs(self) -> tuple[list[float], float, float]:
+        """Return how long each run took, when the last event was, and when the last run began.
 
         Users' requests do not count: a note may be written while no master runs.
         """
@@ -226,13 +233,13 @@ class LedgerReader:
             SELECT seq, max(time) FROM (SELECT seq, time FROM events WHERE seq >= ? AND seq < ?
             AND kind != ? ORDER BY seq DESC LIMIT ?)
         """
-        seconds, last = [], 0.0
+        seconds, last, began = [], 0.0, 0.0
         for (seq, began), (after, _) in itertools.pairwise([*opened, (sys.maxsize, 0.0)]):
             values = (seq, after, UserRequested.__name__, _LATE_EVENTS)
             ((_, last),) = self._rows(query, *values, read=_number_and_value)
             seconds.append(last - began)
         # A clock that was put back takes no time.
-        return [each for each in seconds if each > 0.0], last
+        return [each for each in seconds if each > 0.0], last, began
 
     def user_requests(self) -> list[UserRequested]:
         """Return the answers to users' requests, in the order of the answers."""
@@ -265,7 +272,7 @@ _OPENING = (StudyOpened.__name__, StudyClosed.__name__)
 _LATE_EVENTS = 100
 """Events that may be later than one that was written after them."""
 
-_OF_RUN = (StudyOpened, WorkerJoined, WorkerLeft, UserRequested)
+_OF_RUN = (StudyOpened, StudyClosed, WorkerJoined, WorkerLeft, UserRequested)
 
 
 def _report_row(row: tuple[Any, ...]) -> ReportedValue:
@@ -283,16 +290,18 @@ def _number_and_value(row: tuple[Any, ...]) -> tuple[int, float]:
 
 
 class FollowedReports:
-    """The reports of one metric, of which each is read once."""
+    """The reports of one metric, of which each is read once; for any number of threads."""
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
         self._rows: list[ReportedValue] = []
         self._last = 0
+        self._lock = threading.Lock()
 
     def rows(self, reader: LedgerReader) -> Sequence[ReportedValue]:
         """Return all reports of the reader's study up to now, in the order of their arrival."""
-        return reader.snapshot(self._up_to)
+        with self._lock:
+            return reader.snapshot(self._up_to)
 
     def _up_to(self, now: LedgerReader) -> Sequence[ReportedValue]:
         while True:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -16,11 +15,10 @@ from typing import NoReturn
 
 from .. import devices
 from ..orders import AttemptOrder, Order
+from ..process_ids import die_with_parent
 from . import attempt, orphans, questions
 from .call_depth import with_ample_stack
 from .channel import Channel
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(order: Order, channel: Channel) -> NoReturn:
@@ -48,9 +46,7 @@ def _leave_the_parent() -> None:
     os.setsid()
     orphans.tag()
     parent = os.getppid()
-    with contextlib.suppress(OSError, AttributeError):
-        # A trial process must never outlive its fork server.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()  # a trial process must never outlive its fork server
     if os.getppid() != parent:
         os._exit(1)
     signal.set_wakeup_fd(-1)

@@ -1,6 +1,6 @@
 """The processes that trials start, killed with them, whatever session or group they made.
 
-- The fork server adopts the orphans of its trials (`adopt`), and waits for them, so that none stays
+- The fork server adopts the orphans of its trials, and waits for them, so that none stays
   as a zombie. Each process of a trial, direct child or not, has the trial's process id as a limit
   of file locks (`tag`), which Linux stores, hands on and never enforces. The fork server kills an
   orphan whose trial has ended (`trial_of`).
@@ -18,7 +18,6 @@ data that they share.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
@@ -26,20 +25,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ..process_ids import RLIMIT_LOCKS, began, children_of, place, trial_of
+from ..process_ids import RLIMIT_LOCKS, adopt_orphans, began, children_of, place, trial_of
 
 _MARK = "HPTUNE_FORK_SERVER"
-_PR_SET_CHILD_SUBREAPER = 36
 END_SECONDS = 5.0
 """Seconds to wait for killed processes, of which one may hang in the file system."""
 
 _POLL_SECONDS = 0.02
-
-
-def adopt() -> None:
-    """Become the parent of the orphans among this process's descendants."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def tag() -> None:
@@ -50,7 +42,7 @@ def tag() -> None:
         resource.setrlimit(RLIMIT_LOCKS, (own, hard))
     # A sandbox with its own kernel may store no such limit, or not show it in /proc.
     if trial_of(own) != own:
-        adopt()  # then its orphans end with it, and are zombies until then
+        adopt_orphans()  # then its orphans end with it, and are zombies until then
 
 
 def children() -> set[int]:

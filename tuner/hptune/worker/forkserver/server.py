@@ -37,7 +37,7 @@ from ...training.data_cache import data_cache
 from ...user_code.model_file import ObjectiveSource, SourceKind, frameworks, load
 from .. import devices
 from ..orders import AttemptOrder, Order, ProbeOrder, StudyBrief
-from ..process_ids import trial_of
+from ..process_ids import adopt_orphans, trial_of
 from . import child as trial_process
 from . import imports_without_gpu, orphans
 from .attempt import DUMP_STACKS
@@ -99,7 +99,7 @@ class _Server:
         for end in (awake, waker):
             end.settimeout(0)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        orphans.adopt()
+        adopt_orphans()
         # The user's file may have started some when it was imported.
         self._not_of_trials = orphans.children()
         if devices.is_slurm_job():
