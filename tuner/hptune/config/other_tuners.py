@@ -24,8 +24,7 @@ _NAMES = {
     "study_name": "directory",
 }
 _ANSWERS = {
-    "executions_per_trial": "--confirm trains the best configurations again with other seeds, and "
-    "--repeats those that could be the best",
+    "executions_per_trial": "--confirm trains the best configurations again with other seeds",
     "load_if_exists": "resume continues a study",
     "overwrite": "a study is never overwritten; name another directory, or none for a new one",
 }

@@ -97,19 +97,6 @@ def check_search(settings: StudySettings, goals: Goals) -> None:
         )
 
 
-def check_repeats(settings: StudySettings, goals: Goals) -> None:
-    """Check that configurations can race by these goals.
-
-    Raises:
-        UsageError: They cannot.
-    """
-    if settings.repeats > 1 and len(goals.objectives) > 1:
-        raise UsageError(
-            f"--repeats is {settings.repeats}, but a race needs one objective, and there are "
-            f"{len(goals.objectives)}; --confirm trains the best of several objectives again"
-        )
-
-
 def checked_pruner(settings: StudySettings, epochs: int | None, goals: Goals) -> PrunerSettings:
     """Return how the study prunes.
 

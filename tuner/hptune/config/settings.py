@@ -58,12 +58,6 @@ class StudySettings(StudyOptions):
                 f"--confirm-repeats is {self.confirm_repeats}, but --confirm is not given; say "
                 "with --confirm how many of the best configurations to train again"
             )
-        if self.repeats > 1 and self.confirm:
-            raise UsageError(
-                f"--repeats is {self.repeats} and --confirm is {self.confirm}, but both choose "
-                "what is trained again at the end; leave one out (on resume, give --repeats 1 or "
-                "--confirm 0)"
-            )
         self._check_worker_source()
         self._check_split()
 

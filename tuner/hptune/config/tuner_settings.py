@@ -23,7 +23,6 @@ class TunerSettings(TypedDict, total=False):
     constraints: str | Sequence[str]
     confirm: int
     confirm_repeats: int | None
-    repeats: int
 
     search: str | Callable[..., Sampler] | BaseSampler
     search_options: str | Mapping[str, Any] | Sequence[str]

@@ -13,7 +13,6 @@ from ..config.parallel_trials import carrier_of, check_splits
 from ..config.plugins import check_place
 from ..config.resolved import (
     PLENTY,
-    check_repeats,
     check_search,
     checked_pruner,
     epochs_notes,
@@ -132,7 +131,6 @@ class RunPlan:
             epochs=self.epochs,
             confirm=settings.confirm,
             confirm_times=settings.confirm_times,
-            repeats=settings.repeats,
             budget="" if settings.device_budget is None else str(settings.device_budget),
             timeout_seconds=settings.timeout_seconds or None,
             trial_timeout_seconds=settings.trial_timeout_seconds or None,
@@ -177,7 +175,7 @@ def _notes_on_others(settings: StudySettings, directory: StudyDirectory) -> list
     others = directory.earlier()
     if settings.warm_start or settings.source.kind is not SourceKind.FILE or not others:
         return []
-    from .earlier.same_file import notes_on_last_study
+    from .earlier.sources import notes_on_last_study
 
     return notes_on_last_study(others, settings.source.path)
 
@@ -212,7 +210,6 @@ def plan_start(
     at_once = workers.cluster.trials_at_once(layout)
     settings, why = with_search(with_entry(settings, found), space, at_once=at_once)
     check_search(settings, goals)
-    check_repeats(settings, goals)
     check_splits(found, settings)
     carrier = carrier_of(found, layout.resources, settings)
     pruner = checked_pruner(settings, epochs, goals)

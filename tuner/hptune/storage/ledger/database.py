@@ -28,7 +28,7 @@ from .codec import decode_event, loads
 from .errors import BUSY_SECONDS, damage_errors, damaged, dot_lock, sqlite_errors
 from .facts import StudyFacts, facts_of
 
-FORMAT = 4
+FORMAT = 5
 """The number of this ledger format. A study of any other format is refused.
 
 It is raised when events change, and when the engine decides otherwise on the same events: replayed,
@@ -60,8 +60,8 @@ _SCHEMA = """
 CREATE TABLE study (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE trials (
     number INTEGER PRIMARY KEY, state TEXT NOT NULL, params TEXT NOT NULL, value REAL,
-    step INTEGER, metrics TEXT NOT NULL, origin TEXT NOT NULL, attempts INTEGER NOT NULL,
-    reason TEXT NOT NULL, detail TEXT NOT NULL);
+    step INTEGER, metrics TEXT NOT NULL, origin TEXT NOT NULL, epochs INTEGER, unused TEXT NOT NULL,
+    attempts INTEGER NOT NULL, reason TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE TABLE attempts (
     trial INTEGER NOT NULL, number INTEGER NOT NULL, outcome TEXT, worker TEXT NOT NULL,
     node TEXT NOT NULL, devices TEXT NOT NULL, placed REAL NOT NULL, started REAL, ended REAL,
