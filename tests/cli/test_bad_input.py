@@ -87,6 +87,8 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--search", "tpe", "--option", "search.a=1"], ["is tpe; it has no options"]),
         ([*RUN, "--option", "search.a"], ["--option is ('search.a',)", "search.population=8"]),
         ([*RUN, "--option", "a=1"], ["--option is ('a=1',)", "search, pruner, cluster"]),
+        ([*RUN, "--pruner", "asha", "--option", "pruner.min_epochs=2"], ["give --min-epochs inst"]),
+        ([*RUN, "--cluster", "sge", "--option", "cluster.max_jobs=2"], ["give --max-jobs instead"]),
         ([*RUN, "--grid-points", "3"], ["--search is auto; --grid-points is for grid"]),
         ([*RUN, "--prior", "x"], ["'x' is not NAME~PRIOR"]),
         ([*RUN, "--search", "grid", "--prior", "x~normal(1,1)"], ["ignores priors"]),
