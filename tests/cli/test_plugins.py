@@ -141,6 +141,8 @@ def test_a_pruner_of_a_file_is_used_and_changed(cli: InProcess) -> None:
     pruner = ("--pruner", "pruners_of_mine:Own", "--option", "pruner.limit=3")
     ended = cli("run", "model.py", *pruner, "--trials", 2, *FAST)
     assert ended.code == 0, ended.err
+    ended = cli("resume", "study", "--option", "pruner.limit=4")
+    assert "nothing is left to do" not in ended.err, "the option is kept for the next run"
     ended = cli("resume", "study", "--pruner", "median", "--epochs", 9, "--trials", 3, "-q")
     assert ended.code == 0, ended.err
     ended = cli("run", "model.py", "--pruner", "pruners_of_mine:Own", "--option", "pruner.l=3")

@@ -201,7 +201,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         getattr(settings, each.name) != getattr(request.stored, each.name)
         for each in SETTINGS
         if each.section in _MAKE_WORK
-    )
+    ) or settings.own_options("pruner") != request.stored.own_options("pruner")
     if is_changed or (request.epochs or 0) > (past.facts["epochs"] or 0):
         return None
     space = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
