@@ -180,6 +180,18 @@ def test_one_that_refuses_its_options_leaves_no_study(cli: InProcess, what: str)
     assert not cli.study().exists()
 
 
+def test_one_that_refuses_its_options_leaves_a_resumed_study_as_it_is(cli: InProcess) -> None:
+    cli.file("model.py", MODEL)
+    strict = "if limit > 2:\n            raise ValueError('no')\n        self.limit"
+    cli.file("strict_again.py", PRUNER.replace("self.limit", strict))
+    assert cli("run", "model.py", "--trials", 2, *FAST).code == 0
+    pruner = ("--pruner", "strict_again:Own", "--option", "pruner.limit=3")
+    ended = cli("resume", "study", *pruner, "--trials", 3)
+    assert ended.code == 2
+    assert "--pruner is strict_again:Own, which failed: ValueError: no" in ended.err
+    assert '"finish_reason": "done"' in cli("status", "study", "--json").out
+
+
 def test_the_example_of_the_guide_runs(cli: InProcess) -> None:
     page = (Path(__file__).parents[2] / "docs/guide/plugins.md").read_text()
     code, command = re.findall(r"^```(?:python|sh)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[:2]

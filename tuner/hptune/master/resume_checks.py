@@ -318,8 +318,8 @@ def _check_totals(settings: StudySettings, past: Past) -> None:
         # Trials that users added may exceed the total.
         if is_used_up and given != past.facts["settings"][name]:
             raise UsageError(
-                f"{past.directory} {had} already, and {setting.flag} is the total; give more than "
-                f"that, {setting.kind.show(given)} was given"
+                f"{past.directory} {had} already, and {setting.flag} is the total, so "
+                f"{setting.kind.show(given)} is not enough; give more"
             )
 
 
