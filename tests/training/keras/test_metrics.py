@@ -54,7 +54,7 @@ def test_a_misspelt_metric_is_told_of_before_the_first_trial(attempts: Attempts)
     found = replace(found, reports_others=True)
     _, notes = resolve_goals(found, ["val_mea:min"])
     assert [note.partition("?")[0] for note in notes] == [
-        "no metric of the model is called 'val_mea': did you mean val_mae"
+        "no metric of the model is called 'val_mea': did you mean val_mae:min"
     ]
     _, notes = resolve_goals(found, ["quirk:min"])
     assert notes[0].startswith("'quirk' is not among the model's own metrics (loss, ")
