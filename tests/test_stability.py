@@ -37,6 +37,8 @@ def test_each_public_name_is_kept_or_said_not_to_be() -> None:
     kept, others = names("Of `Study`:"), names("as the commands alone use them:")
     assert not set(kept) & set(others)
     assert set(kept) | set(others) == public(Study)
+    shown = {name for name in Study.__dir__(Study.__new__(Study)) if not name.startswith("_")}
+    assert shown == set(kept), "what completion in a notebook shows"
 
 
 def test_the_commands() -> None:

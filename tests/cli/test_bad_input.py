@@ -78,11 +78,6 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--confirm", "-1"], ["--confirm is -1"]),
         ([*RUN, "--confirm-repeats", "0"], ["--confirm-repeats is 0", "from 1 on"]),
         ([*RUN, "--confirm-repeats", "3"], ["--confirm-repeats is 3", "say"]),
-        ([*RUN, "--repeats", "0"], ["--repeats is 0", "from 1 on"]),
-        (
-            [*RUN, "--repeats", "3", "--confirm", "2"],
-            ["--repeats is 3 and --confirm is 2", "leave one out"],
-        ),
         ([*RUN, "--warm-start", "nowhere"], ["no study", "nowhere", "allowed are .csv, .json"]),
         ([*RUN, "--warm-start", "empty"], ["no study in empty", "For --warm-start, allowed are"]),
         ([*RUN, "--search", "optuna:TPE"], ["'optuna:TPE'", "'optuna:TPESampler'?"]),

@@ -83,6 +83,9 @@ def test_help_shows_pages_of_the_guide_and_commands() -> None:
         assert "<!--" not in shown
     assert "Show the best trial" in CliRunner().invoke(main, ["help", "best"]).output
     assert "'troubleshooting'?" in CliRunner().invoke(main, ["help", "trubleshooting"]).stderr
+    asha = CliRunner().invoke(main, ["help", "asha"]).stderr
+    assert "lists the pages. These have the word: `hptune help early-stopping`" in asha
+    assert CliRunner().invoke(main, ["help", "qwertz"]).stderr.endswith("lists the pages.\n")
 
 
 def test_a_shell_completes_the_names_of_pages() -> None:

@@ -44,9 +44,7 @@ def test_limits_pruners_and_spaces_that_do_not_fit(cli: InProcess) -> None:
     assert "limits   5 core hours for all trials\n" in ended.err
     assert "the search space is another one: " in ended.err
     assert "finished trials stay" in ended.err
-    said = (
-        "5 suggestions, all equal; 1 other trial came from --try, enqueue, --confirm or --repeats\n"
-    )
+    said = "5 suggestions, all equal; 1 other trial came from --try, enqueue or --confirm\n"
     assert cli("replay", "study").out == said
 
 
@@ -66,6 +64,8 @@ def test_epochs_that_were_lowered_and_are_raised_again(cli: InProcess) -> None:
     ended = cli("resume", "study", "--epochs", "5", "--keep-checkpoints", "0")
     assert steps(cli, 0) == [1, 2, 3, 4, 5]
     ended = cli("resume", "study", "--epochs", "6")
+    # Each trial was trained for as many epochs as were asked for then.
+    assert "from epoch 5/5\n" in cli("best", "study").out.replace(")", "")
     stay = "the 3 complete trials stay as they are (trained at most 5 epochs), as no checkpoint"
     assert f"6 epochs instead of 5: {stay} of theirs is kept\n" in ended.err
 

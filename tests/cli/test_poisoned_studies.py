@@ -60,13 +60,17 @@ IN_A_CELL = {
     "deep": f"'{DEEP}'",
 }
 COLUMNS = {
-    "trials": "number state params value step metrics origin attempts reason detail",
+    "trials": "number state params value step metrics origin epochs unused attempts reason detail",
     "attempts": "trial number outcome worker node devices placed started ended reason cause "
     "peak_memory_bytes peak_gpu_memory_bytes cpu_seconds seconds seconds_per_step starved_seconds",
     "reports": "trial attempt step metric value time",
     "events": "seq time kind payload",
 }
-JSON_CELLS = {"trials": ("params", "metrics"), "attempts": ("devices",), "events": ("payload",)}
+JSON_CELLS = {
+    "trials": ("params", "metrics", "unused"),
+    "attempts": ("devices",),
+    "events": ("payload",),
+}
 WHERE = {"trials": "number = 2", "attempts": "trial = 2 AND number = 1", "reports": "trial = 2"}
 COMMANDS = (
     "list .",

@@ -23,17 +23,26 @@ from hptune.cli import main
 from hptune.config.objectives import goals_to_json
 from hptune.core.attempt import Outcome
 from hptune.core.goals import Comparison, Constraint, Goals
-from hptune.core.messages import Event, StudyClosed, StudyOpened, WorkerJoined
+from hptune.core.messages import (
+    Event,
+    FinishReason,
+    StopRequested,
+    StudyClosed,
+    StudyOpened,
+    UserRequested,
+    WorkerJoined,
+)
 from hptune.core.resources import Capacity
 from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Direction, Goal, Trial, TrialState
 from hptune.core.user_requests import UserAction
-from hptune.errors import StudyError
+from hptune.errors import HptuneError, StudyError
+from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.results.trials import ranked, trials_text
 from hptune.storage.asking import ask
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
-from hptune.study import Study
+from hptune.study import Study, find_directories, listed
 from hptune.text import NOTHING
 from in_process import InProcess
 from real_runs import Hptune, wait_for
@@ -163,21 +172,49 @@ def test_one_trial_is_shown_with_its_curve_its_attempts_and_its_log(two: InProce
 def test_studies_below_a_directory_are_listed_and_a_damaged_one_is_named(two: InProcess) -> None:
     (two.directory / "studies/c/d").mkdir(parents=True)
     (two.directory / "studies/c/d/study.db").write_text("no database")
-    listed = two("list")
-    assert listed.err == f"{OTHERS}\n"
+    shown = two("list")
+    assert shown.err == f"{OTHERS}\n"
     assert (two("list", "studies").err, two("list", "--json").err) == ("", "")
-    rows = listed.out.splitlines()
+    rows = shown.out.splitlines()
     assert [row.split("  ")[0] for row in rows] == [
         *("study", "studies/b-1", "studies/a-1", "studies/c/d")
     ]
     assert "master gone" in rows[1]
-    assert "4/10" in rows[1]
+    assert "5/11, 1 failed" in rows[1]
     assert "0.8800  val" in rows[1]  # one repeat has no spread
     assert "damaged or no study" in rows[3]
     found = json.loads(two("list", ".", "--json").out)["studies"]
     assert [Path(each["study"]).name for each in found] == ["b-1", "a-1", "d"]
     assert found[0]["best"]["trial"] == 2
     assert two("list", "studies/b-1/best").code == 2
+
+
+def test_a_list_and_the_page_of_the_folder_say_the_same_of_a_study(cli: InProcess) -> None:
+    opened = StudyOpened(1000.0, StudyConfig(trials=10, goals=GOALS, seed=1))
+    pause = UserRequested(1001.0, "r", UserAction.PAUSE, "ada (hptune pause)")
+    paused = typical(cli.directory / "paused")
+    exhausted = {"finish_reason": "exhausted", "reason": "the only configuration was tried"}
+    stored(cli.directory / "tried", [trial(0, value=0.8)], ended=exhausted, created_at=500.0)
+    with Ledger.open(paused) as ledger, paused.acquire():
+        ledger.append([opened, pause])
+        rows = cli("list", ".").out.splitlines()[1:]
+        assert [row.split()[1] for row in rows] == ["paused", "done"]
+        assert "  5/11, 1 failed  " in rows[0]
+        assert re.search(r" 1/1 ", rows[1])
+        page = FolderPage(
+            Folder(
+                str(cli.directory),
+                lambda: find_directories(cli.directory),
+                stamp=str,
+                listed=listed,
+                facts=lambda _: {},
+                live=lambda _: pytest.fail("no page of one study is asked for"),
+            )
+        )
+        found = json.loads(page.state({}))["rows"]
+        assert [each["state"] for each in found] == ["paused", "done"]
+        assert [each["trials"] for each in found] == ["5/11, 1 failed", "1/1"]
+        assert json.loads(cli("status", "paused", "--json").out)["state"] == "paused"
 
 
 def test_where_there_are_no_studies_another_folder_may_have_some(cli: InProcess) -> None:
@@ -318,6 +355,21 @@ def test_a_status_says_how_a_study_ended_and_that_it_has_no_workers(cli: InProce
             ask(directory, UserAction.PAUSE, tool="hptune pause", wait_seconds=0.0)
 
 
+def test_a_run_that_a_second_ctrl_c_ended_names_the_first(cli: InProcess) -> None:
+    opened = StudyOpened(1.0, StudyConfig(trials=10, goals=GOALS, seed=1))
+    stop = StopRequested(2.0, FinishReason.INTERRUPTED, "interrupted by Ctrl-C")
+    directory = typical(cli.directory / "study")
+    with Ledger.open(directory) as ledger:
+        ledger.append([opened, stop])
+        with directory.acquire():
+            assert state_in(cli("status", "study").out).startswith("running on ")
+        again = "not running: interrupted by Ctrl-C; continue with: hptune resume study"
+        assert state_in(cli("status", "study").out) == again
+        assert "stopped" in cli("list", ".").out
+        ledger.append([replace(opened, at=3.0)])
+    assert "the master is gone" in state_in(cli("status", "study").out), "of the run after it"
+
+
 def test_a_status_says_that_the_next_master_still_reads_the_model(cli: InProcess) -> None:
     """Jobs of the last master may wait for it meanwhile."""
     directory = typical(cli.directory / "study")
@@ -361,6 +413,16 @@ def test_the_dashboard_of_a_directory_takes_no_certificates(
     assert (ended.code, f"{given[0]} is for a scheduler, but study is" in ended.err) == (2, True), (
         ended
     )
+
+
+@pytest.mark.parametrize("number", [-1, 6, 2**63, -(2**70), 1.5])
+def test_a_number_of_no_trial_is_told_so(cli: InProcess, number: float) -> None:
+    typical(cli.study())
+    study = Study(cli.study())
+    for ask_for in (study.trial, study.log_path, study.trial_model):
+        with pytest.raises(HptuneError):
+            ask_for(number)  # type: ignore[arg-type]
+    assert study.reports(2**70) == []
 
 
 def test_within_a_study_it_need_not_be_named(

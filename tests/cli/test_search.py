@@ -240,9 +240,7 @@ def test_a_start_point_can_be_added_to_a_study_that_is_resumed(cli: InProcess) -
     assert found[3]["origin"] == "start point (added)"
     assert len(found) == len(set(tried(cli))) == 6
     ended = cli("replay", cli.study())
-    said = (
-        "5 suggestions, all equal; 1 other trial came from --try, enqueue, --confirm or --repeats"
-    )
+    said = "5 suggestions, all equal; 1 other trial came from --try, enqueue or --confirm"
     assert (ended.code, ended.out.strip()) == (0, said)
 
     # Without the seconds of starting workers.

@@ -205,39 +205,6 @@ def test_the_best_are_confirmed_also_across_an_interruption(hptune: Hptune, cli:
     assert "--confirm-repeats 2" in refused.err
 
 
-def test_those_that_could_be_the_best_race(cli: InProcess) -> None:
-    cli.file("model.py", NOISY.replace("trial.number > 8", "False"))
-    ended = cli("run", "model.py", *LIGHT, "--trials", "8", "--repeats", "3", "--workers", "1")
-    assert ended.code == 0, ended.err
-    assert "up to 3 trainings of those that could be the best" in ended.out + ended.err
-    found = trials(cli.study())
-    raced: dict[int, list[float]] = {}
-    for trial in found[8:]:
-        raced.setdefault(int(trial["origin"].removeprefix("repeat of ")), []).append(trial["value"])
-    assert 2 <= len(found) - 8 <= 6
-    assert all(len(values) <= 2 for values in raced.values())
-    means = {number: sum(values) / len(values) for number, values in raced.items()}
-    data = json.loads(cli("best", "study", "--json").out)
-    winner = max(means, key=lambda number: means[number])
-    assert data["best"]["confirmed"]["trial"] == winner
-    assert abs(data["best"]["confirmed"]["means"][0] - means[winner]) < 1e-12
-    assert weights(cli.study() / "best") == str(data["best"]["trial"])
-    before = len(found)
-    assert cli("resume", "study", "--trials", "9", "--quiet").code == 0
-    assert len(trials(cli.study())) > before
-    refused = cli("resume", "study", "--repeats", "1", "--confirm", "2")
-    assert refused.code == 2
-    assert "trained again by --repeats" in refused.err
-
-
-def test_a_race_needs_one_objective(cli: InProcess) -> None:
-    cli.file("model.py", TWO)
-    goals = ("--objective", "quality:max", "--objective", "params:min")
-    refused = cli("run", "model.py", *LIGHT, *goals, "--trials", "3", "--repeats", "2")
-    assert refused.code == 2
-    assert "a race needs one objective, and there are 2" in refused.err
-
-
 def test_workers_are_asked_for_by_all_trials_that_are_left(
     cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -207,17 +206,6 @@ def test_the_model_that_is_kept_stays_where_its_configuration_wins() -> None:
     ranking = ranked(ONE, *SEARCHED, repeat(4, 1, 0.95), repeat(5, 1, 0.85))
     assert numbers(ranking) == [1]
     assert ranking.kept == {1}
-
-
-def test_each_repeat_of_a_race_counts_at_once() -> None:
-    pair = (repeat(4, 2, 0.7), repeat(5, 2, 0.8))
-    first, second = (replace(each, origin="repeat of 2") for each in pair)
-    at_once, in_rounds = ranked(ONE, *SEARCHED, first, second), Ranking(ONE)
-    for trial in (*SEARCHED, first, second):
-        in_rounds.expect(trial)
-        in_rounds.ended(trial)
-    assert numbers(at_once) == numbers(in_rounds) == [4]
-    assert at_once.kept == in_rounds.kept == {4, 5}
 
 
 def test_the_mean_of_large_values_is_finite() -> None:

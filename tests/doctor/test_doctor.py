@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -72,8 +71,7 @@ def test_all_checks_pass_here(hptune: Hptune) -> None:
     assert all(each["advice"] for each in findings.values() if each["status"] != "pass")
     assert {
         *("Python", "packages", "cores", "memory", "GPUs", "study directory", "room", "locks"),
-        *("SQLite", "network", "workers", "same versions"),
-        *("clocks", "files", "framework", "one batch"),
+        *("SQLite", "network", "workers", "clocks", "files", "framework", "one batch"),
     } <= set(findings)
     assert "up to its first report" in findings["one batch"]["found"]
     assert [path.name for path in hptune.directory.iterdir()] == ["model.py"]
@@ -187,10 +185,6 @@ def test_gpus_of_amd_and_what_is_set_against_them(
     ways = "ROCR_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES"
     assert seen.found == f"2 available: amd:2, amd:3 (AMD, by {ways})"
     assert (against.status, against.found[: len(ways)]) == (Status.WARN, ways)
-    (finding, *_) = [
-        f for f in check_machine(Subject(study="s", gpus_per_trial=3)) if f.name == "GPUs"
-    ]
-    assert "check the driver (rocm-smi)" in finding.advice
 
 
 @pytest.mark.parametrize(
@@ -307,9 +301,6 @@ def test_the_workers_of_a_scheduler(hptune: Hptune) -> None:
     assert {each.status for each in found.values()} == {Status.PASS}
     offer = found["worker resources"].found
     assert offer.startswith("2 workers, each 1 core, no GPU, 2 GB of memory, on "), offer
-    asked = examined(replace(subject, gpus_per_trial=2), "a worker")
-    assert asked["GPUs"].status is Status.FAIL
-    assert asked["GPUs"].found == "no worker has more than 0, and --gpus-per-trial is 2"
     here = examined(subject, "machine")
     assert list(here) == ["this machine"]
     assert [path.name for path in hptune.directory.iterdir()] == ["scheduler.json"]
@@ -376,13 +367,8 @@ def test_a_check_that_breaks_down_takes_nothing_with_it(
     assert [each.name for each in found[1:]] == ["Python", "packages"]
 
 
-def test_fewer_gpus_than_a_trial_is_to_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_without_gpus_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    found = examined(Subject(study=str(tmp_path), gpus_per_trial=2), "machine")
-    assert found["GPUs"].status is Status.FAIL
-    assert found["GPUs"].found == "none available, and --gpus-per-trial is 2"
     found = examined(Subject(study=str(tmp_path), gpus_per_trial=0), "machine")
     assert found["GPUs"].status is Status.PASS
 

@@ -162,6 +162,7 @@ def test_a_dead_fork_server_and_a_dead_worker_are_replaced(hptune: Hptune) -> No
 
     (server,) = children(started.pid, SERVER_NAME)
     (worker,) = children(server, WORKER_NAME)
+    assert "run" in psutil.Process(worker).cmdline(), "it was forked, and imported nothing again"
     os.kill(worker, signal.SIGKILL)
     wait_for(lambda: running(2), "the trials' third attempts")
 

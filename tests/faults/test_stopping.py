@@ -197,6 +197,7 @@ def test_twice_means_at_once(hptune: Hptune) -> None:
     assert f"Stopped at once; continue with: hptune resume {hptune.study().name}" in ended.err
     assert "leaked semaphore" not in ended.err
     hptune.assert_nothing_left()
+    assert "not running: interrupted by Ctrl-C; " in hptune("status", hptune.study()).out
 
     hptune.file("model.py", QUICK)
     assert hptune("resume", hptune.study()).code == 0

@@ -105,6 +105,25 @@ def test_while_a_study_is_paused_its_jobs_are_wanted_for_running_trials_only(
     assert jobs.wanted == [wanted, {large: 1}, {}, wanted]
 
 
+def test_packing_that_grows_in_steps_takes_one_line(tmp_path: Path) -> None:
+    screen = Screen()
+    observer = observers(tmp_path, Jobs(), screen)
+
+    def lines() -> list[str]:
+        return [each.text for each in screen.notes if each.subject is Subject.PACKING]
+
+    steps = ["", "up to 2 trials per core", "up to 4 trials per core", "up to 8 trials per core"]
+    for second, packing in enumerate(steps):
+        observer.update(replace(snapshot(), packing=packing), (), float(second))
+    assert lines() == []
+    for at in (5.0, 20.0, 30.0):
+        observer.update(replace(snapshot(), packing=steps[-1]), (), at)
+    assert lines() == steps[-1:]
+    with observer.until_stopped():
+        observer.update(replace(snapshot(), packing="1 trial per core"), (), 31.0)
+    assert lines() == [steps[-1], "1 trial per core"], "at the end of the run"
+
+
 def test_the_jobs_are_part_of_the_state_and_lines_on_them_say_so(tmp_path: Path) -> None:
     screen = Screen()
     observers(tmp_path, Jobs(), screen).update(snapshot(), (), 1.0)

@@ -92,26 +92,6 @@ def test_confirming_less_or_more_configurations_is_allowed(
     confirm(tmp_path, **changes)
 
 
-def test_a_study_that_confirmed_does_not_race(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="trained again by --confirm, and means of these"):
-        confirm(tmp_path, confirm=0, repeats=3)
-
-
-def test_more_trainings_of_a_configuration_may_race(tmp_path: Path) -> None:
-    new = StudySettings(source=of_file(tmp_path), working_directory=str(tmp_path))
-    stored = new.changed({"repeats": 2})
-    driver = EngineDriver()
-    driver.go(2, cores=2, repeats=2)
-    for number in (0, 1):
-        driver.end(AttemptId(number, 0), returned(1.0))
-    past = Past(StudyDirectory(tmp_path / "study"), facts_with(stored), stored, driver.engine)
-    assert {trial.races for trial in past.trials} == {False, True}
-    for repeats in (1, 3):
-        check_changes(stored.changed({"repeats": repeats}), past)
-    with pytest.raises(UsageError, match="trained again by --repeats, and means of these"):
-        check_changes(stored.changed({"repeats": 1, "confirm": 1}), past)
-
-
 def test_a_new_budget_that_is_spent_is_refused(tmp_path: Path) -> None:
     stored = StudySettings(source=of_file(tmp_path), working_directory=str(tmp_path))
     driver = EngineDriver()

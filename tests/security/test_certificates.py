@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from authority import Authority
-from hptune.doctor.findings import Status, Subject
-from hptune.doctor.workers import certificate_findings
 from hptune.errors import StudyError, UsageError
 from hptune.security.certificates import VALID_DAYS, Identity, ensure, in_memory, read
 from hptune.security.handshake import identity_for, why_refused
@@ -140,22 +138,6 @@ def test_the_command_shows_copies_and_renews(
     made = tmp_path / "study" / "jobs" / "certs"
     ensure(made)
     assert str(made / "worker.pem") in cli("certs", "study").out
-
-
-def test_the_doctor_tells_when_they_end(tmp_path: Path) -> None:
-    def found(days: int) -> tuple[Status, str]:
-        file = Authority().write(tmp_path / f"{days}.pem", days=days)
-        subject = Subject(study=str(tmp_path / "study"), connect="tls://n:1", certs=str(file))
-        (finding,) = certificate_findings(subject)
-        return finding.status, finding.found
-
-    assert found(90)[0] is Status.PASS
-    status, words = found(12)
-    assert (status, "(11 days)" in words) == (Status.WARN, True)
-    status, words = found(-2)
-    assert (status, "was valid until" in words) == (Status.FAIL, True)
-    subject = Subject(study=str(tmp_path), certs=str(tmp_path / "90.pem"), insecure=True)
-    assert [each.status for each in certificate_findings(subject)] == [Status.PASS, Status.WARN]
 
 
 @contextmanager

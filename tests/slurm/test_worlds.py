@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from private_slurm import PrivateSlurm
-from real_runs import Hptune, rows, trials
+from real_runs import Hptune, rows, trials, wait_for
 from requirements import require
-from slurm_studies import GPUS, WALLTIME, start
+from slurm_studies import GPUS, WALLTIME, job_ids, reached, start
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "torchrun"
 
 PAIR = GPUS + "nodes = 2\ntrials_per_job = 1\n"
 
@@ -68,3 +72,31 @@ def test_a_command_may_call_srun_which_shares_what_its_worker_holds(
     )  # fmt: skip
     assert ended.code == 0, ended.err
     assert [each["tasks"] for each in measured(hptune)] == [1, 1, 1]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.slow  # nine processes import PyTorch, twice
+def test_programs_of_torchrun_that_share_a_node_continue_when_job_and_master_are_killed(
+    hptune: Hptune, slurm: PrivateSlurm
+) -> None:
+    require("torch")
+    hptune.file("slurm.toml", GPUS + "nodes = 2\ntrials_per_job = 2\n")
+    torchrun = f"{Path(sys.executable).with_name('torchrun')} --nproc-per-node 2"
+    options = "--lr {lr} --width {width} --weight-decay {weight_decay}"
+    program = f"{torchrun} {EXAMPLES / 'fsdp_digits.py'} {options}"
+    run = hptune.start(
+        "run", "--command", program, "--space", EXAMPLES / "space.toml",
+        "--objective", "val_loss", "--epochs", 12, "--gpus-per-trial", 0,
+        "--slurm", "slurm.toml", "--max-jobs", 1, "--trials", 3, "--seed", 1, "--study", "study",
+    )  # fmt: skip
+    study = hptune.study()
+    wait_for(lambda: reached(study, 3, count=3), "three trials at once", seconds=300)
+    run.kill()
+    slurm.run("scancel", *job_ids(slurm))
+    ended = hptune("resume", "study", seconds=300)
+    assert ended.code == 0, ended.err
+    assert [trial["state"] for trial in trials(study)] == ["COMPLETE"] * 3
+    first = "SELECT trial, min(step) AS step FROM reports WHERE attempt > 0 GROUP BY trial"
+    assert all(row["step"] > 1 for row in rows(study, first)), "from its checkpoint"
+    shards = {path.name for path in (study / "best" / "checkpoint" / "epoch-0").glob("*.distcp")}
+    assert shards == {"__0_0.distcp", "__1_0.distcp"}, "one of each rank"

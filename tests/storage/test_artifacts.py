@@ -73,15 +73,6 @@ def test_a_better_trial_without_a_model_leaves_no_others(
     assert (kept(directory), files.model_path()) == ({}, None)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_was_the_best_can_be_the_best_again(directory: StudyDirectory, kind: str) -> None:
-    files = StudyFiles(directory, GOALS, keep_models=True)
-    one, other = (trial(directory, number, kind) for number in (0, 1))
-    for best in (one, other, one):
-        files.keep_best([best])
-        assert kept(directory) == {kind: f"of trial {best.number}"}
-
-
 def test_nothing_half_put_is_left_of_a_front(directory: StudyDirectory) -> None:
     goals = Goals((Goal("val_loss", Direction.MIN), Goal("other", Direction.MIN)))
     files = StudyFiles(directory, goals)

@@ -57,7 +57,7 @@ def _check_lifecycle(lifecycle: Lifecycle, *, is_done: bool) -> None:
     _check_front(lifecycle.retention, records)
     if is_done:
         assert not records.count(TrialState.PAUSED), "all is done, and trials are paused"
-        assert not lifecycle.to_repeat(1), "all is done, and trials are not repeated"
+        assert not lifecycle.to_confirm(), "all is done, and trials are not repeated"
 
 
 def _check_records(records: TrialRecords) -> None:

@@ -133,7 +133,7 @@ class PrivateSlurm:
             (here / f"spool.{node}").mkdir()
         ports = free_ports(1 + len(NODES))
         (here / "slurm.conf").write_text(
-            CONFIGURATION.format(
+            self._configuration().format(
                 host=socket.gethostname().partition(".")[0],
                 here=here,
                 user=_user(),
@@ -157,10 +157,18 @@ class PrivateSlurm:
             f"--seed-file={here / 'munged.seed'}",
         )
         wait_until((here / "munge.socket").exists, "munge's socket")
+        self._before_controller()
         self._start("slurmctld", "-D", "-i")
         for node in NODES:
             self.start_node(node)
         self.wait_until_idle(seconds=200)
+
+    def _configuration(self) -> str:
+        """Return the template of the slurm.conf."""
+        return CONFIGURATION
+
+    def _before_controller(self) -> None:
+        """Start what the controller needs beside munge."""
 
     def wait_until_idle(self, *, seconds: float) -> None:
         """Wait until all nodes are there and have nothing to do.

@@ -149,7 +149,6 @@ WINGS = {
             "hptune.master.earlier",
             "hptune.samplers.adapters",
             "hptune.samplers.wrappers.warm_start",
-            "hptune.user_code.foreign_searches",
             "hptune.user_code.scripts",
         ),
         doors={
@@ -195,10 +194,8 @@ WINGS = {
     "search methods": Wing(
         (
             "hptune.samplers.common.encoding",
-            "hptune.samplers.common.fidelities",
-            "hptune.samplers.common.initial_design",
-            "hptune.samplers.common.learning",
             "hptune.samplers.common.observations",
+            "hptune.samplers.common.learning",
             "hptune.samplers.common.one_thread",
             "hptune.samplers.common.pareto",
             "hptune.samplers.gp",

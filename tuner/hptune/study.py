@@ -92,10 +92,14 @@ class Study(Reports, Exports):
             lambda now: what(Study(self._directory, _reader=now, _job_of=self._job_of))
         )
 
+    def __dir__(self) -> list[str]:
+        """Return what a release keeps, for completion in notebooks."""
+        return [name for name in super().__dir__() if name not in _NOT_KEPT]
+
     if not TYPE_CHECKING:  # type checkers know the attributes
 
         def __getattr__(self, name: str) -> Any:
-            meant = result_meant(name, [each for each in dir(type(self)) if each[0] != "_"])
+            meant = result_meant(name, [each for each in dir(self) if each[0] != "_"])
             raise AttributeError(f"a Study has no attribute {name!r}.{meant}", name=name, obj=self)
 
     def __repr__(self) -> str:
@@ -146,8 +150,7 @@ class Study(Reports, Exports):
         Raises:
             UsageError: There is no trial of this number.
         """
-        is_number = hasattr(number, "__index__") and number <= _MOST_TRIALS
-        found = self._reader.trial(int(number)) if is_number else None
+        found = self._reader.trial(int(number)) if hasattr(number, "__index__") else None
         if found is None:
             count = len(self._reader.trials())
             there = f"0 to {count - 1}" if count else "none yet"
@@ -434,8 +437,11 @@ class Study(Reports, Exports):
 _OF_TRIAL = {"--entry", "--objective", "--epochs", "--strategy", "--python"}
 """Options that the command for one trial has."""
 
-_MOST_TRIALS = 2**63 - 1
-"""Largest number that SQLite holds."""
+_NOT_KEPT = {
+    *("best_fault", "exported", "read", "report_contents", "report_html", "report_markdown"),
+    *("reports", "setup", "study_trials", "view"),
+}
+"""Names that hptune's own modules use; see docs/stability.md."""
 
 _FOLDERS_DEEP = 3
 """How deep `find_studies` looks: below `studies`, and in folders of experiments."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from .config.reference import in_python
 from .config.resolved import known_rungs, possible_trials
 from .config.settings import StudySettings
 from .core.goals import Goals
-from .core.messages import Finish, FinishReason
+from .core.messages import Finish, FinishReason, StopRequested
 from .core.space.space import SearchSpace
 from .core.trial import Trial, TrialState
 from .registry import shown_name
@@ -18,6 +18,7 @@ from .reporting.results.view import TO_CONTINUE, StudyView
 from .storage.artifacts import StudyFiles
 from .storage.directory import StudyDirectory
 from .storage.ledger import LedgerReader, StudyFacts, damage_errors
+from .text import step_word
 from .user_code.model_file import SourceKind
 
 
@@ -88,15 +89,13 @@ class ViewReading:
         """Return the view, all of it of one state if the reader is that of a snapshot."""
         directory, goals, facts = self._directory, self._goals, now.facts()
         settings, space = settings_of(directory, facts), SearchSpace.from_json(facts["space"])
-        ended, tried = facts["ended"], facts.get("model_loader", {})
+        tried = facts.get("model_loader", {})
         rungs = known_rungs(settings, facts["epochs"], goals)
         trials = _with_rungs(now, judged(directory, goals, now.trials()), rungs, goals)
         run = now.run_state()
-        last = None
-        if ended is not None:
-            last = Finish(FinishReason(ended["finish_reason"]), ended["reason"])
         # Not asked only then: a master that ends now would count as killed.
         master = self._master or directory.owner()
+        last = _last_finish(facts["ended"], None if master else run.stopping)
         return StudyView(
             directory=str(directory.path),
             search=shown_name(settings.search),
@@ -123,12 +122,26 @@ class ViewReading:
             notes=run.notes,
             run_seconds=run.run_seconds,
             last_event_at=run.last_event_at,
+            remarks=_remarks(now, facts, settings, goals, trials),
+            run_began_at=run.began_at,
             worded=in_python if settings.source.kind is SourceKind.PICKLE else str,
             created_at=facts["created_at"],
             carrier=facts.get("carrier", ""),
             rungs=rungs,
             last_values=_last_values(now, trials, goals),
         )
+
+
+def _last_finish(ended: Mapping[str, str] | None, stopping: StopRequested | None) -> Finish | None:
+    """Return how the last run ended; None if it was killed for no reason that the ledger has.
+
+    Args:
+        ended: What it recorded at its end.
+        stopping: What had asked it to stop; it may be killed before all its trials have.
+    """
+    if ended is not None:
+        return Finish(FinishReason(ended["finish_reason"]), ended["reason"])
+    return None if stopping is None else Finish(stopping.finish_reason, stopping.reason)
 
 
 def _with_job(last: Finish | None, master: MasterJob | None) -> Finish | None:
@@ -156,6 +169,29 @@ def _last_values(
         by_step = {row.step: row.value for row in rows}  # a later attempt repeats steps
         found[trial.number] = [by_step[step] for step in sorted(by_step)[-LAST_VALUES:]]
     return found
+
+
+def _remarks(
+    now: LedgerReader,
+    facts: StudyFacts,
+    settings: StudySettings,
+    goals: Goals,
+    trials: Sequence[Trial],
+) -> list[str]:
+    """Return what the reports of the first trial that has any say of the user's code."""
+    from .reporting.terminal.report_checks import ReportChecks
+
+    first = next((trial for trial in trials if trial.step is not None), None)
+    if first is None:
+        return []
+    epochs = facts["epochs"]
+    checks = ReportChecks(
+        pruner=shown_name(settings.pruner or "none"),
+        objectives=[goal.metric for goal in goals.objectives],
+        epochs=None if "epochs" in first.params else epochs,
+        word=step_word(epochs),
+    )
+    return checks.observe_stored(now.reports(first.number))
 
 
 def _with_rungs(

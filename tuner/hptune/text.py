@@ -227,6 +227,11 @@ def distinct(words: Sequence[str]) -> list[str]:
     return found
 
 
+def shown_params(trial: Trial) -> Params:
+    """Return a trial's configuration, with a dash for each value that its code never asked for."""
+    return {name: NOTHING if name in trial.unused else v for name, v in trial.params.items()}
+
+
 def params(of: Params) -> dict[str, str]:
     """Return the values of a configuration as texts, by name."""
     return {name: param(value) for name, value in of.items()}
@@ -311,15 +316,18 @@ def step_word(epochs: int | None) -> str:
 def value_step(trial: Trial, epochs: int | None) -> str:
     """Return which of its steps a trial's value is from; empty if no step is known.
 
-    That of a complete trial is mostly its best one, which need not be its last.
+    That of a complete trial is mostly its best one, which need not be its last. The study's
+    `epochs` count for a trial that began with an unknown number.
 
+    >>> from dataclasses import replace
     >>> trial = Trial(0, {}, "random", TrialState.COMPLETE, value=0.5, step=6)
-    >>> value_step(trial, 9), value_step(trial, None)
-    ('from epoch 6/9', 'from step 6')
+    >>> value_step(trial, 9), value_step(trial, None), value_step(replace(trial, epochs=7), 9)
+    ('from epoch 6/9', 'from step 6', 'from epoch 6/7')
     """
     if trial.step is None:
         return ""
-    return f"from {step_word(epochs)} {steps_of(trial.step, trial.params, epochs)}"
+    of = epochs if trial.epochs is None else trial.epochs
+    return f"from {step_word(of)} {steps_of(trial.step, trial.params, of)}"
 
 
 def steps_of(step: int, params: Params, epochs: int | None) -> str:
@@ -392,7 +400,7 @@ def again(trial: Trial) -> str:
     """Return which trial's configuration a trial trains again, in words; else ""."""
     if trial.confirms is None:
         return ""
-    return f"{'repeats' if trial.races else 'confirms'} trial {trial.confirms}"
+    return f"confirms trial {trial.confirms}"
 
 
 def failure(trial: Trial) -> str:

@@ -11,7 +11,6 @@ from hptune.core.attempt import AttemptId, Cause, Ending
 from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import Ask, Command, Discard, Finish, FinishReason, KeepBest, Start, Tell
 from hptune.core.pruner import PrunerSettings
-from hptune.core.racing import LEAST
 from hptune.core.ranking import Ranking
 from hptune.core.trial import Direction, Goal, Score, TrialState
 from hptune.core.user_requests import UserAction
@@ -207,92 +206,6 @@ def test_no_pruner_stops_what_is_to_be_measured(driver: EngineDriver) -> None:
     assert driver.finish is not None
 
 
-# --- racing -----------------------------------------------------------------------------------
-
-
-def raced(driver: EngineDriver, *scores: float, repeats: int = 3, cores: int = 1) -> None:
-    """Search with one trial for each score; then the race begins."""
-    driver.open(len(scores), repeats=repeats)
-    driver.join(cores=cores)
-    for number, score in enumerate(scores):
-        if driver.ask is not None:
-            driver.suggest()
-        driver.end(first(number), returned(score))
-
-
-def origins(driver: EngineDriver) -> list[str]:
-    return [trial.origin for trial in driver.engine.trials if trial.confirms is not None]
-
-
-def test_what_could_be_the_best_is_trained_again_one_after_the_other(driver: EngineDriver) -> None:
-    raced(driver, 0.5, 0.9, 0.8)
-    assert origins(driver) == ["repeat of 1"]
-    assert files(driver.end(first(3), returned(0.2))) == []
-    assert driver.engine.snapshot.best == driver.trial(1), "the only one that was repeated"
-    assert origins(driver) == ["repeat of 1", "repeat of 2"], "it has the best mean now"
-    assert files(driver.end(first(4), returned(0.7))) == [[4], 1]
-    assert driver.engine.snapshot.budget_trials == 6
-    while driver.running:
-        name = next(iter(driver.running))
-        driver.end(name, returned(0.75 if driver.trial(name.trial).confirms == 2 else 0.3))
-    assert driver.finish is not None
-    assert driver.finish.finish_reason is FinishReason.DONE
-    assert driver.engine.front[0].confirms == 2
-    assert max(map(origins(driver).count, origins(driver))) == 2, "3 trainings of each at most"
-    driver.check_replay()
-
-
-def test_a_model_is_there_where_the_best_configuration_changes_back(driver: EngineDriver) -> None:
-    raced(driver, 0.90, 0.89, 0.1, repeats=9)
-    best = []
-    for number, score in enumerate([0.80, 0.89, 0.2, 0.99, 0.1], start=3):
-        of = driver.trial(number).confirms
-        driver.end(first(number), returned(score))
-        leader = driver.engine.front[0]
-        best.append((of, leader.number if leader.confirms is None else leader.confirms))
-    # The driver checks with each command that a model that becomes the best is not discarded.
-    assert len({each for _, each in best}) > 1
-    driver.check_replay()
-
-
-def test_repeats_of_a_race_fill_the_free_places(driver: EngineDriver) -> None:
-    raced(driver, 0.5, 0.9, 0.8, cores=3)
-    assert sorted(origins(driver)) == ["repeat of 1", "repeat of 1", "repeat of 2"]
-    assert len(driver.running) == 3
-
-
-def test_another_master_goes_on_with_the_race(driver: EngineDriver) -> None:
-    raced(driver, 0.5, 0.9, 0.8)
-    driver.open(3, repeats=3)
-    commands = driver.join()
-    assert [each.attempt for each in commands if isinstance(each, Start)] == [first(3, 1)]
-    while driver.running:
-        driver.end(next(iter(driver.running)), returned(0.8))
-    assert driver.finish is not None
-    driver.check_replay()
-
-
-def test_a_configuration_whose_repeat_fails_leaves_the_race(driver: EngineDriver) -> None:
-    raced(driver, 0.5, 0.9, 0.8)
-    driver.end(first(3), Ending(Cause.EXCEPTION, reason="ValueError"))
-    while driver.running:
-        driver.end(next(iter(driver.running)), returned(0.6))
-    assert origins(driver).count("repeat of 1") == 1
-    assert driver.engine.front[0].confirms in (0, 2)
-    driver.check_replay()
-
-
-def test_a_configuration_that_breaks_a_constraint_does_not_race(driver: EngineDriver) -> None:
-    driver.open(3, goals=SMALL, repeats=3)
-    driver.join()
-    for number, size in enumerate([99.0, 1.0, 1.0]):
-        driver.suggest()
-        driver.end(first(number), returned(0.9 - number / 10, size=size))
-    while driver.running:
-        driver.end(next(iter(driver.running)), returned(0.6, size=1.0))
-    assert set(origins(driver)) == {"repeat of 1", "repeat of 2"}
-
-
 def readers_front(driver: EngineDriver) -> list[int]:
     goals = driver.engine.snapshot.goals
     return [best.number for best in Ranking.of(goals, driver.engine.trials, driver.attempts).best]
@@ -300,11 +213,11 @@ def readers_front(driver: EngineDriver) -> list[int]:
 
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_reader_of_the_ledger_finds_the_same_best_during_a_race(
+def test_a_reader_of_the_ledger_finds_the_same_best_while_it_confirms(
     driver: EngineDriver, cores: int, seed: int
 ) -> None:
     rng = random.Random(seed)
-    driver.open(8, repeats=4)
+    driver.open(8, confirm=3)
     driver.join(cores=cores)
     while driver.finish is None:
         if driver.ask is not None:
@@ -326,42 +239,3 @@ def test_a_repeat_that_is_stopped_before_it_began_is_failed_for_readers_too(
     driver.end(first(2), returned(0.7))
     of = Ranking.of(driver.engine.snapshot.goals, driver.engine.trials, driver.attempts)
     assert [of.confirmed[number].failed for number in (0, 1)] == [0, 1]
-
-
-def test_a_trial_after_a_race_can_win_another_one(driver: EngineDriver) -> None:
-    raced(driver, 0.5, 0.6, 0.4, repeats=9)
-    while driver.running:
-        driver.end(next(iter(driver.running)), returned(0.5))
-    assert len(origins(driver)) == LEAST
-    driver.open(4, repeats=9)
-    driver.join()
-    driver.suggest()
-    new = max(trial.number for trial in driver.engine.trials)
-    while driver.running:
-        driver.end(next(iter(driver.running)), returned(0.9))
-    assert driver.engine.front[0].confirms == new
-    assert LEAST < len(origins(driver)) <= 2 * LEAST
-    driver.check_replay()
-
-
-def test_failed_repeats_count_within_the_limit_of_a_race(driver: EngineDriver) -> None:
-    raced(driver, *(0.5 + number / 100 for number in range(16)))
-    while driver.running:
-        driver.end(next(iter(driver.running)), Ending(Cause.EXCEPTION, reason="ValueError"))
-    assert len(origins(driver)) == LEAST
-    assert driver.finish is not None
-
-
-def test_no_pruner_stops_a_repeat_of_a_race(driver: EngineDriver) -> None:
-    pruner = PrunerSettings(name="asha", epochs=9, options={"reduction_factor": 3})
-    driver.open(2, pruner=pruner, repeats=2)
-    driver.join()
-    for number in (0, 1):
-        driver.suggest()
-        driver.end(first(number), returned(0.9))
-    while driver.running:
-        name = next(iter(driver.running))
-        assert driver.report(name, 1, score=0.0) == []
-        driver.end(name, returned(0.0))
-    assert {trial.state for trial in driver.engine.trials} == {TrialState.COMPLETE}
-    assert len(origins(driver)) == 2

@@ -142,7 +142,6 @@ class EngineMachine(RuleBasedStateMachine):
         goals=GOALS,
         pruner=PRUNERS,
         repeats=st.integers(1, 2),
-        races=st.booleans(),
     )
     def first_opening(
         self,
@@ -151,10 +150,8 @@ class EngineMachine(RuleBasedStateMachine):
         goals: Goals,
         pruner: PrunerSettings,
         repeats: int,
-        races: bool,
     ) -> None:
         self.goals, self.repeats = goals, repeats
-        self.races = races and len(goals.objectives) == 1
         self.open(opening, pruner, 0)
 
     @property
@@ -205,9 +202,8 @@ class EngineMachine(RuleBasedStateMachine):
         able = self.driver.engine.able_to_go_on
         go_on = able[: min(more, opening["keep_checkpoints"])]
         self.went_on.update(go_on)
-        again = {"confirm": 0, "repeats": 1 + opening["confirm"]} if self.races else {}
         self.driver.open(
-            **{**opening, **again},
+            **opening,
             goals=self.goals,
             pruner=pruner,
             confirm_repeats=self.repeats,

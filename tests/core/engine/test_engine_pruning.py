@@ -96,6 +96,29 @@ def test_a_result_that_comes_in_spite_of_the_order_counts(driver: EngineDriver) 
     assert driver.trial(1).state is TrialState.COMPLETE
 
 
+def test_an_order_is_taken_back_if_reports_that_came_before_it_left_change_it(
+    driver: EngineDriver,
+) -> None:
+    driver.go(3, cores=3, pruner=STOPS)
+    driver.report(name(0), 1, score=0.5)
+    assert Stop(name(1), Halt.PRUNE) in driver.report(name(1), 1, score=0.4)
+    assert driver.report(name(1), 2, score=0.45) == [], "still worse: the order holds"
+    assert driver.report(name(1), 2, score=0.6) == [], "of a step that was reported before"
+    on = driver.report(name(1), 4, score=0.6)[-1]
+    assert on == Continue(name(1), 4)
+    driver.report(name(0), 3, score=0.7)
+    assert Stop(name(1), Halt.PRUNE) not in driver.report(name(1), 5, score=0.8)
+    driver.check_replay()
+    # The order may have left all the same; what it did counts.
+    driver.end(name(1), PRUNED)
+    assert states(driver)[1] is TrialState.PRUNED
+    # What a user asked for is not taken back.
+    driver.user(UserAction.STOP_TRIAL, trial=2)
+    assert driver.report(name(2), 1, score=0.9)[1:] == []
+    driver.end(name(2), PRUNED)
+    assert states(driver)[2] is TrialState.PRUNED
+
+
 @pytest.mark.parametrize(
     "ending",
     [PRUNED, Ending(Cause.KILLED), Ending(Cause.WORKER_LOST), Ending(Cause.STOPPED)],

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from engine_driver import EngineDriver
@@ -86,6 +87,24 @@ def test_memory_is_estimated_for_each_trial_from_its_hyperparameters() -> None:
         needs = memory(site.driver.trial(each.id.trial).params)
         assert needs <= each.placement.memory_bytes < 1.4 * needs
     assert "depending on units" in site.driver.engine.snapshot.packing
+
+
+@pytest.mark.parametrize(
+    ("share", "noise", "said"),
+    [(0.2, 0.0, "; about "), (0.2, 0.05, "; about "), (0.002, 0.5, "")],
+)
+def test_memory_that_is_small_or_hardly_varies_is_not_said_to_depend(
+    share: float, noise: float, said: str
+) -> None:
+    def memory(params: Params) -> float:
+        return 40 * GB * share * (1 + noise * float(params["units"] or 0) / 256)
+
+    site = Site(cores(4, 40 * GB), busy=lambda params: 0.1, memory=memory, trials=40)
+    site.run()
+    packing = site.driver.engine.snapshot.packing
+    assert packing.startswith("up to ")
+    assert said in packing
+    assert ("of memory" in packing, "depending on" in packing) == (bool(said), False)
 
 
 def test_what_a_running_trial_comes_to_hold_is_counted() -> None:

@@ -18,8 +18,10 @@ from axe_playwright_python.sync_playwright import Axe
 
 from browser import browser
 from fake_study import GOALS, attempt, trial
+from hptune.config.objectives import goals_to_json
 from hptune.core.attempt import Attempt, Outcome
 from hptune.core.goals import Goals
+from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Trial, TrialState
 from hptune.dashboard import folder_server
 from hptune.reporting.html.comparison import comparison
@@ -31,9 +33,10 @@ from hptune.reporting.results.view import StudyView
 from hptune.study import Study, find_directories, listed
 from hptune.text import NOTHING
 from real_runs import wait_for
-from stored_study import stored, typical
+from stored_study import SPACE, stored, typical
 
 HOUR = 3600.0
+MIN = Direction.MIN
 
 
 @contextmanager
@@ -98,6 +101,35 @@ def test_studies_are_found_opened_and_compared(tmp_path: Path) -> None:
         wait_for(lambda: rows.count() == 5, "the folder")
         assert window.complaints == []
         assert server.answer("GET", f"{server.folder}study/../one/") is None
+
+
+def test_studies_of_another_model_are_not_compared_at_first(tmp_path: Path) -> None:
+    other = SearchSpace((FloatParameter("dropout", 0.0, 1.0),)).to_json()
+    for number, space in enumerate([SPACE.to_json(), other, SPACE.to_json()]):
+        typical(tmp_path / str(number), created_at=1000.0 + number, space=space)
+    folder = Folder(
+        str(tmp_path), lambda: find_directories(tmp_path), str, listed, lambda _: {}, Mock()
+    )
+    state = json.loads(FolderPage(folder).state({}))
+    names = {row["id"]: row["name"] for row in state["rows"]}
+    assert [names[each] for each in state["chosen"]] == ["2", "0"]
+
+
+def test_a_phone_holds_two_objectives_and_long_names(tmp_path: Path) -> None:
+    goals = Goals((Goal("val_sparse_categorical_accuracy", Direction.MAX), Goal("size", MIN)))
+    best = replace(trial(0, value=0.9, step=3), extra_values=(123456789.0,))
+    metrics = {"val_sparse_categorical_accuracy": 0.9, "size": 123456789.0}
+    best = replace(best, metrics=metrics)
+    stored(tmp_path / ("long-name-" * 6), [best], goals=goals_to_json(goals))
+    with served(tmp_path) as server, browser(width=390) as window:
+        window.page.goto(server.address)
+        row = window.page.locator("#rows tr")
+        wait_for(lambda: row.count() == 1, "the study")
+        cells = row.locator("td").evaluate_all(
+            "all => all.map(each => Math.ceil(each.getBoundingClientRect().right))"
+        )
+        assert max(cells) <= 390
+        assert window.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_study_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> None:

@@ -255,6 +255,13 @@ def test_why_a_trial_was_stopped_counts_those_that_were_there_before() -> None:
         4: f"{where}2 of the 4 trials before it did better",
     }
     assert why_stopped(view, reports) == expected
+    # The order came at epoch 7, when trial 4 was the best at the rung of epoch 6.
+    late = replace(view, trials=[*trials[:4], replace(trials[4], step=7)])
+    more = [ReportedValue(4, 0, step, "val_accuracy", 0.99, 110.0 + step) for step in (6, 7)]
+    others = [ReportedValue(0, 0, 6, "val_accuracy", 0.9, 101.0)]
+    assert why_stopped(late, [*reports, *others, *more])[4] == (
+        f"{expected[4]}; the order reached it at epoch 7"
+    )
     first = replace(trials[1], state=TrialState.PRUNED)
     alone = replace(view, trials=[trials[0], first])
     assert why_stopped(alone, reports) == {}, "later trials were better"

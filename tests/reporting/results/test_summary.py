@@ -96,9 +96,17 @@ def test_status_shows_the_last_packing_decision() -> None:
     alone = replace(alone, id=AttemptId(3, 0), ended_at=1e9 - 1.0)
     packed = replace(VIEW, attempts=(alone, last))
     assert "packed" not in status_text(packed, now=1100.0), "no two trials shared anything"
-    both = replace(packed, attempts=(replace(alone, ended_at=1e9 + 1.0), last))
-    count = len(VIEW.trials)
-    assert f"\npacked   {why}; 2 of {count} trials shared one\n" in status_text(both, now=1100.0)
+    shared = (replace(alone, ended_at=1e9 + 1.0), last)
+    both = replace(packed, attempts=shared)
+    assert f"\npacked   {why}; 2 of 2 trials shared one\n" in status_text(both, now=1100.0)
+    # Those of an earlier run, and its decision, say nothing of this one.
+    again = replace(both, run_began_at=2e9)
+    assert "packed" not in status_text(again, now=1100.0)
+    assert status_json(again, now=1100.0)["packed"] is None
+    later = [replace(each, placed_at=each.placed_at + 2e9) for each in shared]
+    later = [replace(each, id=AttemptId(each.id.trial, 1), ended_at=None) for each in later]
+    again = replace(again, attempts=(*shared, *later))
+    assert f"\npacked   {why}; 2 of 2 trials shared one\n" in status_text(again, now=1100.0)
     assert status_json(packed, now=1100.0)["packed"] == why
     assert status_json(VIEW, now=1100.0)["packed"] is None
 
@@ -138,16 +146,12 @@ def test_large_amounts_are_written_out() -> None:
     assert "--timeout 1s" in status_text(short, now=2000.0)
 
 
-@pytest.mark.parametrize(
-    ("origin", "said", "counted"),
-    [("confirm", "confirms", "confirmations"), ("repeat", "repeats", "repeats")],
-)
-def test_status_marks_what_is_trained_again(origin: str, said: str, counted: str) -> None:
-    again = [*VIEW.trials[:5], trial(5, TrialState.RUNNING, origin=f"{origin} of 0")]
+def test_status_marks_what_is_trained_again() -> None:
+    again = [*VIEW.trials[:5], trial(5, TrialState.RUNNING, origin="confirm of 0")]
     view = replace(VIEW, trials=again)
     shown = status_text(view, now=1100.0)
-    assert f"      5    3/5        0.8000  1m30s  node01 GPU 0, {said} trial 0\n" in shown
-    assert view.progress.endswith(f" and 0/1 {counted}")
+    assert "      5    3/5        0.8000  1m30s  node01 GPU 0, confirms trial 0\n" in shown
+    assert view.progress.endswith(" and 0/1 confirmations")
 
 
 def test_a_trial_has_its_own_number_of_epochs() -> None:

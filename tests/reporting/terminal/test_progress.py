@@ -186,9 +186,6 @@ def test_the_time_left_is_unknown_while_the_study_waits_for_workers() -> None:
 def test_the_header_says_what_follows_the_trials() -> None:
     header = replace(HEADER, confirm=2, confirm_times=2)
     assert header.lines()[0].endswith("10 trials, then the best 2 twice more")
-    header = replace(HEADER, repeats=5)
-    said = "10 trials, then up to 5 trainings of those that could be the best"
-    assert header.lines()[0].endswith(said)
 
 
 def test_a_long_configuration_and_many_running_trials_stay_one_short_line() -> None:

@@ -14,8 +14,7 @@ from hptune.core.sampler import Sampler
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Suggestion, Trial, TrialState
 from hptune.samplers.common.encoding import Encoding
-from hptune.samplers.common.fidelities import Fidelities
-from hptune.samplers.common.observations import History, Observations, Tier
+from hptune.samplers.common.observations import Fidelities, History, Observations, Tier
 from hptune.samplers.gp.sampler import BayesianSampler
 from hptune.samplers.tpe.sampler import TpeSampler
 

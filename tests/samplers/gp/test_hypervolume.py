@@ -179,3 +179,22 @@ def test_suggestions_do_not_depend_on_the_order_of_the_results() -> None:
             sampler.tell(trial)
         suggestions.append(sampler.ask(range(20, 23)))
     assert suggestions[0] == suggestions[1]
+
+
+CORNERS = ((0.2, 0.2), (0.2, 0.8), (0.8, 0.2), (0.8, 0.8))
+
+
+def test_four_objectives_lead_to_the_configurations_that_are_good_in_some() -> None:
+    """Each objective is the distance from a corner of a square; the square is the front."""
+    square = SearchSpace((FloatParameter("x", -5.0, 6.0), FloatParameter("y", -5.0, 6.0)))
+    sampler = BayesianSampler(square, 0, directions=(Direction.MIN,) * 4)
+    inside = 0
+    for number in range(30):
+        (suggestion,) = sampler.ask([number])
+        x, y = (float(str(suggestion.params[name])) for name in ("x", "y"))
+        first, *more = (math.dist((x, y), corner) for corner in CORNERS)
+        state = TrialState.COMPLETE
+        ended = Trial(number, suggestion.params, "test", state, first, extra_values=tuple(more))
+        sampler.tell(ended)
+        inside += number >= 10 and max(abs(x - 0.5), abs(y - 0.5)) < 0.8
+    assert inside > 10  # of 20; 2 % of the space

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hptune.core.space.space import Condition, FloatParameter, IntParameter, Scale, SearchSpace
 from hptune.samplers.common.encoding import Encoding, Floats
-from hptune.samplers.common.initial_design import Halton
+from hptune.samplers.common.learning import Halton
 from hptune.samplers.tpe.parzen_estimator import ParzenEstimator, Smoothing
 from hptune.testing.spaces import FINITE, SPACES
 

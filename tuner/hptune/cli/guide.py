@@ -16,6 +16,12 @@ _GUIDE = Path(__file__).parents[1] / "guide"
 """In a checkout a link to docs/guide; a package has the files."""
 
 
+_LIKENESS = 0.75
+"""Of a topic and a name that was perhaps meant; "asha" and "dashboard" have 0.6."""
+
+_PAGES_NAMED = 3
+
+
 def _topics() -> list[str]:
     return sorted(page.stem for page in _GUIDE.glob("*.md"))
 
@@ -47,10 +53,23 @@ def guide(ctx: click.Context, topic: str) -> None:
         _show("\n".join(("# hptune help TOPIC", "", start, "", *rows, "")))
     else:
         known = (*_topics(), *above.command.commands)
+        near = did_you_mean(topic, known, likeness=_LIKENESS)
+        pages = "" if near else _pages_with(topic)
         raise UsageError(
             f"there is no page and no command {topic!r}; `hptune help` lists the pages."
-            f"{did_you_mean(topic, known)}"
+            f"{near}{pages}"
         )
+
+
+def _pages_with(word: str) -> str:
+    """Return a sentence with the pages that have a word most often; empty if none has it."""
+    counts = {
+        topic: len(re.findall(rf"\b{re.escape(word)}\b", _text(topic), re.IGNORECASE))
+        for topic in _topics()
+    }
+    found = sorted(filter(counts.get, counts), key=lambda topic: -counts[topic])
+    pages = ", ".join(f"`hptune help {each}`" for each in found[:_PAGES_NAMED])
+    return f" These have the word: {pages}" if pages else ""
 
 
 def _text(topic: str) -> str:

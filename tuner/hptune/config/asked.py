@@ -63,7 +63,7 @@ def asked(
     """
     _check_source(settings)
     check_objectives(settings.objectives, settings.constraints)
-    _check_repeats(settings)
+    _check_confirm(settings)
     _check_place(settings)
     _check_split(settings)
     found = Asked(
@@ -86,18 +86,13 @@ def asked(
 
 
 def check_methods(asked: Asked, directions: Sequence[Direction], epochs: int | None) -> None:
-    """Check that search, pruner and race can work with these objectives and epochs.
+    """Check that search and pruner can work with these objectives and epochs.
 
     Raises:
         UsageError: One cannot.
     """
     settings = asked.settings
     asked.sampler.check(settings.own_options(SAMPLERS.what), directions=tuple(directions))
-    if settings.repeats > 1 and len(directions) > 1:
-        raise UsageError(
-            f"--repeats is {settings.repeats}, but a race needs one objective, and there are "
-            f"{len(directions)}; --confirm trains the best of several objectives again"
-        )
     own = settings.own_options(PRUNERS.what)
     asked.pruner.check(own, directions=tuple(directions), epochs=epochs)
 
@@ -130,17 +125,11 @@ def _check_source(settings: StudySettings) -> None:
             )
 
 
-def _check_repeats(settings: StudySettings) -> None:
+def _check_confirm(settings: StudySettings) -> None:
     if settings.confirm_repeats is not None and not settings.confirm:
         raise UsageError(
             f"--confirm-repeats is {settings.confirm_repeats}, but --confirm is not given; say "
             "with --confirm how many of the best configurations to train again"
-        )
-    if settings.repeats > 1 and settings.confirm:
-        raise UsageError(
-            f"--repeats is {settings.repeats} and --confirm is {settings.confirm}, but both choose "
-            "what is trained again at the end; leave one out (on resume, give --repeats 1 or "
-            "--confirm 0)"
         )
 
 

@@ -76,13 +76,6 @@ class StudyOptions:
         default_text=str(DEFAULT_REPEATS),
         is_rare=True,
     )
-    repeats: int = setting(
-        whole_number(1),
-        Section.GOAL,
-        "Train the configurations that could be the best again at the end, each up to N times in "
-        "all; the best mean of the repeats wins.",
-        default=1,
-    )
 
     search: str = setting(
         kinds.text("NAME", f"{', '.join(SAMPLERS.built_in)}, others installed, and module:Name"),

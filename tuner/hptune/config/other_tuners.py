@@ -25,8 +25,7 @@ _NAMES = {
 }
 _ANSWERS = {
     "direction": "the objective says it, such as --objective val_loss:min",
-    "executions_per_trial": "--confirm trains the best configurations again with other seeds, and "
-    "--repeats those that could be the best",
+    "executions_per_trial": "--confirm trains the best configurations again with other seeds",
     "load_if_exists": "resume continues a study",
     "overwrite": "a study is never overwritten; name another directory, or none for a new one",
 }

@@ -22,7 +22,6 @@ class TunerSettings(TypedDict, total=False):
     constraints: str | Sequence[str]
     confirm: int
     confirm_repeats: int | None
-    repeats: int
 
     search: str | Callable[..., Sampler] | BaseSampler
     options: str | Mapping[str, Any] | Sequence[str]

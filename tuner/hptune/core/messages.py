@@ -162,17 +162,19 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True)
 class ParametersUsed:
-    """The objective drew more hyperparameters than were suggested.
+    """The objective drew more hyperparameters than were suggested, or did not ask for some.
 
     Attributes:
         declared: Declarations of those that the space lacks, in its JSON form.
         values: The values that were suggested, and those of the others.
+        unused: The names of those that were suggested, but never asked for.
     """
 
     at: float
     attempt: AttemptId
     declared: tuple[Mapping[str, object], ...]
     values: Params
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +404,8 @@ class Stop:
 @dataclass(frozen=True, slots=True)
 class Continue:
     """Tell a running attempt that it may train beyond a rung.
+
+    It takes back a `Stop` that has not left.
 
     The attempt waits for this, or for `Stop`, for a short time; so it need not arrive.
 

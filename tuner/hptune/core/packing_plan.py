@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .resources import Amount
@@ -29,6 +29,9 @@ _FULL_CORE = 1.2
 
 They do not all wait at the same time: with a sum of 1, a quarter of the core stays unused.
 """
+
+_NOTABLE = math.log(1.2)
+"""Difference of logarithms that is worth a word to the user; less may be noise."""
 
 _MIN_MARGIN = 1.05
 _MAX_BEYOND = 4.0
@@ -148,6 +151,14 @@ class Estimate:
         """The hyperparameters that matter, the most telling one first."""
         return tuple(dict.fromkeys(term.name for term in self.terms))
 
+    def varies_with(self, configurations: Sequence[Params]) -> tuple[str, ...]:
+        """Return those of them by which the quantity differs by a fifth among configurations."""
+        found: dict[str, float] = dict.fromkeys(self.depends_on, 0.0)
+        for term in self.terms:
+            parts = [term.weight * term.feature(params) for params in configurations]
+            found[term.name] += max(parts) - min(parts)
+        return tuple(name for name, spread in found.items() if spread > _NOTABLE)
+
     def _limited(self, logarithm: float) -> float:
         least, most = math.log(self.smallest / _MAX_BEYOND), math.log(_MAX_BEYOND * self.largest)
         return math.exp(min(max(logarithm, least), most))
@@ -262,6 +273,7 @@ class PackingEvidence:
         settled: For each kind of device, how many trials were placed under the plan in force and
             were seen to train.
         limit: The number of trials that may share a device, whatever they use.
+        most_memory_bytes: The memory of the largest worker; 0 if unknown.
     """
 
     plan: PackingPlan
@@ -269,3 +281,4 @@ class PackingEvidence:
     observations: tuple[Observation, ...]
     settled: Mapping[Amount, int]
     limit: int
+    most_memory_bytes: int = 0

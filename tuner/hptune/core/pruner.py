@@ -110,6 +110,9 @@ class Pruner(abc.ABC):
     def decide(self, trial: int) -> Decision:
         """Return what a running trial is to do, by all that is known now.
 
+        A trial that is to stop may report until the order reaches it. It is asked for again then,
+        and CONTINUE takes the order back.
+
         Never STOP for the trial that has the best value of all; with several objectives, for a
         trial that no other one beats by the latest results of both. Of trials with equal values, no
         more are stopped than of trials that differ.

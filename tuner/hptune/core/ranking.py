@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from .attempt import NO_BETTER, Attempt, Outcome
 from .goals import Goals
-from .racing import to_repeat
 from .trial import Score, Trial, TrialState
 
 
@@ -49,9 +48,6 @@ class Ranking:
     ones the first to end; with several the Pareto front. Once configurations are confirmed
     (trained again, see `to_confirm`), they are ranked by the means of the repeats, as the value
     that they were chosen by may be luck. Configurations with failed repeats come last.
-
-    In a race (`to_race`), the best configuration may change with each repeat, and change back. So a
-    model of each that was repeated is kept.
     """
 
     def __init__(self, goals: Goals) -> None:
@@ -116,8 +112,7 @@ class Ranking:
         repeats.append(trial)
         if trial.state is TrialState.COMPLETE:
             self._pending.add(trial.number)
-        # A round of a race cannot be told from the next one in a ledger, so each repeat counts.
-        if not trial.races and len(repeats) < len(self._expected.get(of, ())):
+        if len(repeats) < len(self._expected.get(of, ())):
             return
         measured = [repeat for repeat in repeats if repeat.state is TrialState.COMPLETE]
         self._confirmed[of] = _confirmation(
@@ -125,8 +120,6 @@ class Ranking:
         )
         kept = self.kept
         self._pending.difference_update(repeat.number for repeat in repeats)
-        if measured and trial.races:
-            self._pending.add(self._first_of(measured).number)
         if not self._is_by_means:
             return  # no repeat is complete yet
         means = [each for each in self._confirmed.values() if len(each.trials) > 1]
@@ -208,27 +201,6 @@ class Ranking:
             best = [trial for trial in best if not trial.violation]
         missing = {t.number: repeats - len(self._expected.get(t.number, ())) for t in best}
         return [trial for trial in best for _ in range(missing[trial.number])]
-
-    def to_race(self, most: int, room: int) -> list[Trial]:
-        """Return the trials to repeat next in a race, while no repeat is unfinished.
-
-        A trial may be in it several times. Configurations that break a constraint, or of which a
-        repeat did not complete, do not take part.
-
-        Args:
-            most: Largest number of trainings of a configuration.
-            room: How many can be trained at the same time.
-        """
-        losses = {}
-        # Trials that were added after a race have one of their own, or they could never win.
-        last = max(self._complete, default=-1)
-        made = sum(t.number > last for repeats in self._repeats.values() for t in repeats)
-        for number, first in self._complete.items():
-            repeats = self._repeats.get(number, [])
-            if all(t.state is TrialState.COMPLETE and not t.violation for t in [first, *repeats]):
-                losses[number] = [self._goals.first_goal_key(t.score) for t in [first, *repeats]]
-        chosen = to_repeat(losses, most=most, room=room, made=made)
-        return [self._complete[number] for number in chosen]
 
 
 def _with_its_result(trial: Trial) -> Trial:

@@ -36,7 +36,6 @@ class StudyConfig:
         budget: How long cores or GPUs may be held by all attempts together; None for no limit.
         confirm: How many of the best configurations are trained again at the end.
         confirm_repeats: How often each of them is trained again.
-        repeats: How often a configuration may be trained, in a race at the end; 1 for no race.
         keep_checkpoints: How many of the best complete trials keep their last checkpoint.
     """
 
@@ -55,5 +54,4 @@ class StudyConfig:
     budget: DeviceBudget | None = None
     confirm: int = 0
     confirm_repeats: int = 2
-    repeats: int = 1
     keep_checkpoints: int = 0

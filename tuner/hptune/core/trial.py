@@ -130,9 +130,6 @@ ADDED = "start point (added)"
 CONFIRMS = "confirm of "
 """The start of the origin of a trial that trains another trial's configuration again."""
 
-RACES = "repeat of "
-"""The same for a repeat in a race, of which more may follow (`core.racing`)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -152,6 +149,9 @@ class Trial:
             values in the best epoch by then that breaks no constraint. Empty without a pruner.
         extra_values: The values of the objectives after the first, in their order.
         violation: By how much it breaks the constraints; 0 if it keeps them all.
+        epochs: The full training in epochs when its last attempt began, which a later run may
+            change; None if unknown.
+        unused: The hyperparameters that the user's code never asked for.
         attempts: Number of attempts so far.
         reason: Why it failed, or who stopped it before it ran (again), in one line.
         detail: The failure's traceback.
@@ -167,6 +167,8 @@ class Trial:
     rungs: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     extra_values: tuple[float, ...] = ()
     violation: float = 0.0
+    epochs: int | None = None
+    unused: tuple[str, ...] = ()
     attempts: int = 0
     reason: str = ""
     detail: str = ""
@@ -200,13 +202,6 @@ class Trial:
 
         >>> Trial(7, {"x": 1}, "confirm of 3", TrialState.WAITING).confirms
         3
-        >>> Trial(8, {"x": 1}, "repeat of 3", TrialState.WAITING).confirms
-        3
         """
-        named = self.origin.removeprefix(CONFIRMS).removeprefix(RACES)
+        named = self.origin.removeprefix(CONFIRMS)
         return int(named) if named != self.origin and named.isdecimal() else None
-
-    @property
-    def races(self) -> bool:
-        """Whether this trial is a repeat in a race."""
-        return self.confirms is not None and self.origin.startswith(RACES)

@@ -4,6 +4,6 @@ Each check runs in a process of its own with a time limit.
 
 Offers: `examination.examine`, `slurm_jobs.examine_jobs`, `report.DoctorReport`, `findings.Finding`.
 
-May import: `errors`, `text`, `core`, `files`, `user_code`, `security`, `storage`, `training`,
+May import: `errors`, `text`, `core`, `files`, `user_code`, `storage`, `training`,
 `worker`, `executors`, `clusters`.
 """

@@ -1,4 +1,4 @@
-"""Checks of workers: certificates, response time, versions, clocks, the study directory."""
+"""Checks of workers: response time, resources, clocks, the study directory."""
 
 from __future__ import annotations
 
@@ -15,22 +15,18 @@ from typing import Any
 from distributed import Client
 
 from ..clusters.existing import ExistingScheduler
-from ..clusters.jobs import certificates_folder
 from ..core.resources import size
 from ..errors import HptuneError
 from ..executors.dask_client import connect
 from ..executors.local_cluster import own_cluster
-from ..security.certificates import ENDING_DAYS, default_folder, file_of, read
 from ..text import plural
 from ..worker import devices
 from ..worker.addresses import outward
-from ..worker.dask import versions
 from ..worker.dask.offer import granted_by
 from ..worker.private_folder import dask_folder
-from .findings import Finding, Subject, failed, passed, warned
+from .findings import Finding, Status, Subject, failed, passed, warned
 from .storage import folder_for
 
-_CERTIFICATES = "certificates"
 _CALLS = 10
 _NAMED = 3
 _SLOW_SECONDS = 0.5
@@ -42,7 +38,6 @@ _MOST_SKEW_SECONDS = 2.0
 
 def check_workers(subject: Subject) -> Iterator[Finding]:
     """Check a worker on this machine, or all workers of a scheduler."""
-    yield from certificate_findings(subject)
     interface = outward() or "none"
     yield passed("network", f"{socket.gethostname()}, outgoing interface {interface}")
     with contextlib.ExitStack() as stack:
@@ -67,44 +62,11 @@ def check_workers(subject: Subject) -> Iterator[Finding]:
             )
             return
         yield _round_trip(client, addresses)
-        same = _versions(client, addresses)
-        yield same
-        if "not installed" not in same.found:
-            if subject.connect:
-                yield from _resources(client, addresses, subject)
-            yield _clocks(client, addresses)
+        offers = [*_resources(client, addresses)] if subject.connect else []
+        yield from offers
+        yield _clocks(client, addresses)
+        if not any(offer.status is Status.FAIL for offer in offers):
             yield _files(client, addresses, subject)
-
-
-def certificate_findings(subject: Subject) -> Iterator[Finding]:
-    """Yield the state of the certificates on this machine; nothing if there are none."""
-    own = Path(subject.certs) if subject.certs else default_folder()
-    places = [(own, "`hptune certs --renew`, then copy worker.pem to the workers again")]
-    jobs = certificates_folder(Path(subject.study))
-    places.append((jobs, "the next `hptune resume` makes new ones"))
-    for place, advice in places:
-        if file_of(place).exists() or str(place) == subject.certs:
-            yield _certificate(place, advice)
-    if subject.insecure:
-        yield warned(
-            _CERTIFICATES,
-            "--insecure: anyone who reaches the scheduler or a worker can run code as you",
-            "leave it out, and use the tls:// address that `hptune scheduler` prints",
-        )
-
-
-def _certificate(place: Path, advice: str) -> Finding:
-    try:
-        found = read(place)
-    except HptuneError as error:
-        return failed(_CERTIFICATES, error.message, "`hptune certs` shows and makes certificates")
-    days = int(found.days_left)
-    if found.days_left < 0:
-        return failed(_CERTIFICATES, f"{found.path} was valid until {found.last_day}", advice)
-    words = f"{found.path} is valid until {found.last_day} ({plural(days, 'day')})"
-    return (
-        passed(_CERTIFICATES, words) if days > ENDING_DAYS else warned(_CERTIFICATES, words, advice)
-    )
 
 
 def _client(subject: Subject, stack: contextlib.ExitStack) -> Any:
@@ -129,29 +91,9 @@ def _round_trip(client: Any, addresses: list[str]) -> Finding:
     return passed("workers", words)
 
 
-def _versions(client: Any, addresses: list[str]) -> Finding:
-    name, advice = "same versions", "use one environment on all machines"
-    here = versions.installed()
-    there = client.run(versions.installed, workers=addresses, on_error="return")
-    wrong, frameworks = [], {}
-    needed = (*versions.OF_MASTER_AND_WORKER, *versions.OF_PICKLED_CODE)
-    for address, found in there.items():
-        if isinstance(found, Exception):
-            return failed(name, f"hptune is not installed at {address}: {found}", advice)
-        if different := versions.differences(here, found, needed):
-            wrong.append(versions.text(different, here="this machine", there=address))
-        frameworks[tuple(found.get(framework) for framework in versions.OF_FRAMEWORKS)] = address
-    if wrong:
-        return failed(name, "; ".join(wrong[:_NAMED]), advice)
-    if len(frameworks) > 1:
-        found = f"Keras or its backend differ between {' and '.join([*frameworks.values()][:2])}"
-        return warned(name, found, f"results of trials are not comparable: {advice}")
-    return passed(name, "hptune, Python, Dask and the framework are the same everywhere")
-
-
-def _resources(client: Any, addresses: list[str], subject: Subject) -> Iterator[Finding]:
+def _resources(client: Any, addresses: list[str]) -> Iterator[Finding]:
     """Yield what the workers give to studies, one line for all that give the same."""
-    name, most_gpus = "worker resources", 0
+    name = "worker resources"
     nodes_with: dict[str, list[str]] = {}
     answers = client.run(_resources_here, workers=addresses, on_error="return")
     for address in addresses:
@@ -159,32 +101,21 @@ def _resources(client: Any, addresses: list[str], subject: Subject) -> Iterator[
         if isinstance(answer, Exception):
             yield failed(name, f"no answer from {address}: {answer!r}", "see the worker's output")
         else:
-            node, resources, gpus = answer
-            most_gpus = max(most_gpus, gpus)
+            node, resources = answer
             nodes_with.setdefault(resources, []).append(node)
     for resources, nodes in sorted(nodes_with.items(), key=lambda each: -len(each[1])):
         named = sorted(set(nodes))
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
         count = f"{len(nodes)} workers, each " if len(nodes) > 1 else ""
         yield passed(name, f"{count}{resources}, on {', '.join(named[:_NAMED])}{more}")
-    if (asked := subject.gpus_per_trial or 0) > most_gpus:
-        yield failed(
-            "GPUs",
-            f"no worker has more than {most_gpus}, and --gpus-per-trial is {asked:g}",
-            "ask for fewer, or start workers that have as many",
-        )
 
 
-def _resources_here(dask_worker: Any = None) -> tuple[str, str, int]:
-    """Return this worker's machine, what studies may use of it in words, and how many GPUs."""
+def _resources_here(dask_worker: Any = None) -> tuple[str, str]:
+    """Return this worker's machine, and what studies may use of it in words."""
     granted = granted_by(dask_worker)
     gpus = plural(len(granted.gpus), "GPU") if granted.gpus else "no GPU"
     memory = f"{size(granted.memory_bytes)} of memory"
-    return (
-        devices.node(),
-        f"{plural(len(granted.cpus), 'core')}, {gpus}, {memory}",
-        len(granted.gpus),
-    )
+    return devices.node(), f"{plural(len(granted.cpus), 'core')}, {gpus}, {memory}"
 
 
 def _clocks(client: Any, addresses: list[str]) -> Finding:

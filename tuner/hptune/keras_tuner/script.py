@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import runpy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .. import keras_tuner as tuners
 from ..errors import HptuneError, ModelFileError, StudyError
-from ..user_code.foreign_searches import replaced_on_import
 from ..user_code.user_errors import one_line, user_traceback
 
 
@@ -31,7 +34,8 @@ def run_script(path: Path, settings: Mapping[str, Any], arguments: Sequence[str]
     tuners.script_settings.update(settings)
     before = len(tuners.searched)
     try:
-        with _as_main(path, arguments), replaced_on_import(_ours):
+        sys.meta_path.insert(0, _InPlaceOfKerasTuners())
+        with _as_main(path, arguments):
             runpy.run_path(str(path), run_name="__main__")
     except HptuneError:
         raise
@@ -57,10 +61,25 @@ def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
         sys.argv, sys.path[:] = own, folders
 
 
-def _ours(modules: Mapping[str, Any]) -> list[tuple[Any, str, Any]]:
-    """Return what replaces KerasTuner's tuners, once it is imported."""
-    if not all(hasattr(modules.get("keras_tuner"), name) for name in tuners.__all__):
-        return []
-    ours = {name: getattr(tuners, name) for name in tuners.__all__}
-    modules_of = (modules["keras_tuner"], modules["keras_tuner.tuners"])
-    return [(module, name, tuner) for module in modules_of for name, tuner in ours.items()]
+class _InPlaceOfKerasTuners(MetaPathFinder):
+    """Puts these tuners in place of KerasTuner's, as soon as a script imports it.
+
+    It is not imported here: what a script does before that, such as setting KERAS_BACKEND, counts.
+    """
+
+    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
+        """Return where KerasTuner is, with the replacement after its import; called by Python."""
+        if name != "keras_tuner":
+            return None
+        sys.meta_path.remove(self)
+        if (spec := importlib.util.find_spec(name)) is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def run_and_replace(module: ModuleType) -> None:
+            run(module)
+            for each in (module, sys.modules["keras_tuner.tuners"]):
+                vars(each).update({name: getattr(tuners, name) for name in tuners.__all__})
+
+        spec.loader.exec_module = run_and_replace  # type: ignore[method-assign]
+        return spec

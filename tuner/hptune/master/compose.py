@@ -118,7 +118,6 @@ def opened(plan: RunPlan, *, at: float, splits: bool) -> StudyOpened:
         budget=settings.device_budget,
         confirm=settings.confirm,
         confirm_repeats=settings.confirm_times,
-        repeats=settings.repeats,
         keep_checkpoints=settings.keep_checkpoints,
     )
     space = tuple(plan.space.to_json())
@@ -161,7 +160,6 @@ def _files(run: Run) -> StudyFiles:
         run.directory,
         plan.goals,
         keep_checkpoints=has_checkpoints,
-        keep_models=plan.settings.repeats > 1,
     )
     kept = engine.kept
     unneeded = {t.number for t in engine.trials if t.state.is_final and t.number not in kept}

@@ -60,6 +60,12 @@ _OF_POOL = (WorkerJoined, WorkerLeaving, WorkerLeft)
 SplitChooser = Callable[[DecideSplit], tuple[Resources, str]]
 
 
+def _without_withdrawn(commands: Sequence[Command]) -> list[Command]:
+    """Return commands without the orders to stop that a later `Continue` takes back."""
+    last = {each.attempt: each for each in commands if isinstance(each, Stop | Continue)}
+    return [each for each in commands if not isinstance(each, Stop) or last[each.attempt] is each]
+
+
 class EventRecorder(Protocol):
     """The part of the ledger that the loop writes."""
 
@@ -184,7 +190,7 @@ class StudyLoop:
         trials, attempts = self._engine.take_changes()
         self._recorder.append(events, trials=trials, attempts=attempts)
         self._ended.extend(trial for trial in trials if trial.state.is_final)
-        for command in commands:
+        for command in _without_withdrawn(commands):
             self._carry_out(command)
 
     def _decided(self, events: Sequence[Event]) -> tuple[list[Event], list[Command]]:

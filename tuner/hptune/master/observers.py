@@ -14,7 +14,7 @@ from ..core.notice import Notice, Subject
 from ..core.snapshot import StudySnapshot
 from ..core.trial import Trial
 from ..executors.base import Executor
-from ..reporting.terminal.notifications import Notifications
+from ..reporting.terminal.notifications import QUIET_SECONDS, Notifications
 from ..reporting.terminal.progress import Progress
 from ..storage.ledger import Ledger
 from .stop_requests import raise_interrupt
@@ -48,6 +48,33 @@ class RunDisplay:
         self.progress.note(Notice(line))
 
 
+class PackingLines:
+    """The lines on how trials share devices, which change in steps: the last one is shown.
+
+    Args:
+        known: The lines that held before this run.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._shown = set(known)
+        self._new: tuple[str, ...] = ()
+        self._since = 0.0
+
+    def observe(self, lines: Sequence[str], now: float) -> None:
+        """Take in the lines that hold now."""
+        new = tuple(line for line in lines if line and line not in self._shown)
+        if new != self._new:
+            self._new, self._since = new, now
+
+    def settled(self, now: float) -> str:
+        """Return what is new and did not change for a while, once; empty for nothing."""
+        if not self._new or now - self._since < QUIET_SECONDS:
+            return ""
+        new, self._new = self._new, ()
+        self._shown.update(new)
+        return "; ".join(new)
+
+
 @dataclass(frozen=True, slots=True)
 class RunObservers:
     """The loop's observer: shows the progress, and adjusts the workers to the trials.
@@ -57,14 +84,14 @@ class RunObservers:
         notifications: What the user should know of attempts and workers.
         workers: The run's workers.
         executor: Knows which of them take trials.
-        shown: The lines on packing that were shown, or that held before this run.
+        packing: The lines on packing.
     """
 
     display: RunDisplay
     notifications: Notifications
     workers: Workforce
     executor: Executor
-    shown: set[str] = field(default_factory=set)
+    packing: PackingLines = field(default_factory=PackingLines)
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Observe the study's present state."""
@@ -73,14 +100,16 @@ class RunObservers:
         progress.update(replace(snapshot, jobs=cluster.jobs_text(now)), ended, now)
         self.notifications.observe_ended(ended)
         if not (snapshot.stopping or self.display.is_quiet) and snapshot.may_begin_more:
-            lines = (snapshot.packing, snapshot.packing_advice)
-            if new := [line for line in lines if line and line not in self.shown]:
-                self.shown.update(new)
-                progress.note(Notice("; ".join(new), Subject.PACKING))
+            self.packing.observe((snapshot.packing, snapshot.packing_advice), now)
+        self._show_packing(now)
         workers = self.workers.scale_to(snapshot, self.executor)
         own = map(Notice, self.notifications.lines(now))
         for notice in (*own, *workers, *self.executor.notices()):
             progress.note(notice)
+
+    def _show_packing(self, now: float) -> None:
+        if line := self.packing.settled(now):
+            self.display.progress.note(Notice(line, Subject.PACKING))
 
     @contextlib.contextmanager
     def until_stopped(self) -> Iterator[None]:
@@ -90,6 +119,7 @@ class RunObservers:
         finally:
             for line in self.notifications.lines(math.inf):
                 self.display.note(line)
+            self._show_packing(math.inf)
             self.display.progress.stop()
 
     def end_at_once(self) -> None:

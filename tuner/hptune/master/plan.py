@@ -131,7 +131,6 @@ class RunPlan:
             epochs=self.epochs,
             confirm=settings.confirm,
             confirm_times=settings.confirm_times,
-            repeats=settings.repeats,
             budget="" if settings.device_budget is None else str(settings.device_budget),
             timeout_seconds=settings.timeout_seconds or None,
             trial_timeout_seconds=settings.trial_timeout_seconds or None,
@@ -172,7 +171,7 @@ def _notes_on_others(settings: StudySettings, directory: StudyDirectory) -> list
     others = directory.earlier()
     if settings.warm_start or settings.source.kind is not SourceKind.FILE or not others:
         return []
-    from .earlier.same_file import notes_on_last_study
+    from .earlier.sources import notes_on_last_study
 
     return notes_on_last_study(others, settings.source.path)
 

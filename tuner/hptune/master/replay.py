@@ -73,7 +73,7 @@ class Replayed:
         """Return text for the user."""
         found = self.difference
         if found is None:
-            ways = "--try, enqueue, --confirm or --repeats"
+            ways = "--try, enqueue or --confirm"
             others = f"{plural(self.others, 'other trial')} came from {ways}"
             return f"{self.same} suggestions, all equal" + (f"; {others}" if self.others else "")
         lines = [f"{self.same} suggestions are equal; trial {found.trial} differs:"]

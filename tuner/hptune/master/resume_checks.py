@@ -325,14 +325,6 @@ def _check_totals(settings: StudySettings, past: Past) -> None:
 
 def _check_repeats(settings: StudySettings, past: Past) -> None:
     again = [trial for trial in past.trials if trial.confirms is not None]
-    if any(trial.races != (settings.repeats > 1) for trial in again) and (
-        settings.confirm or settings.repeats > 1
-    ):
-        had, new = ("--repeats", "--confirm") if again[0].races else ("--confirm", "--repeats")
-        raise UsageError(
-            f"configurations of this study were trained again by {had}, and means of these "
-            f"repeats cannot be compared with those of {new}; leave out {new}"
-        )
     # All repeats that confirm a configuration become trials at once.
     repeats = Counter(trial.confirms for trial in again)
     before = max(repeats.values(), default=settings.confirm_times)

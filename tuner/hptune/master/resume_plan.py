@@ -24,6 +24,7 @@ from ..core.trial import ADDED, Params, Suggestion, Trial, TrialState
 from ..errors import SpaceChangedError, SpaceError
 from ..registry import shown_name
 from ..storage.artifacts import StudyFiles
+from ..user_code.code_copy import changed_constants
 from ..user_code.model_file import Found
 from .plan import RunPlan, placed
 from .resume_checks import Past, changeable, check_changes, check_constants, check_room
@@ -160,7 +161,7 @@ def plan_resume(request: ResumeRequest, past: Past, found: Found, workers: Workf
             *_resume_notes(engine, retried),
             *changed,
             *known,
-            *_epoch_notes(engine, go_on, epochs),
+            *_epoch_notes(engine, go_on, epochs, writes_own=not facts["is_keras"]),
             *carrier.notes,
         ),
     )
@@ -207,6 +208,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
     added, known = request.new_points(space, trials)
     if added or past.engine.added:
         return None
+    known = [*_unread(settings, past), *known]
     finish = Finish(FinishReason(ended["finish_reason"]), ended["reason"])
     again = "; --retry-failed runs failed trials again" if able_to_retry else ""
     if finish.finish_reason is FinishReason.EXHAUSTED:
@@ -214,13 +216,24 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         return finish, [*known, f"nothing is left to do: {finish.reason}; {more}{again}"]
     searched, total = past.suggested, settings.budget_trials
     if finish.finish_reason is not FinishReason.DONE:
-        if settings.confirm or settings.repeats > 1:  # not all repeats may exist yet
+        if settings.confirm:  # not all repeats may exist yet
             return None
         finish = Finish(FinishReason.DONE, all_over(len(trials)))
     if total is None or searched < total:
         return None
     more = f"a larger --trials or --epochs, or --try, asks for more{again}"
     return finish, [*known, f"nothing is left to do: {searched} of {total} trials are over; {more}"]
+
+
+def _unread(settings: StudySettings, past: Past) -> list[str]:
+    """Return a line on the constants that have changed in a model file that is not read."""
+    source = settings.source
+    names = changed_constants(source, past.directory.path)
+    if not names:
+        return []
+    have = "has" if len(names) == 1 else "have"
+    words = f"{' and '.join(names)} in {text.path(source.path)} {have} changed, and"
+    return [f"{words} the file is read only if there is something to do"]
 
 
 def check_code(
@@ -264,7 +277,17 @@ def _that_train_on(engine: Engine, files: StudyFiles, epochs: int | None) -> tup
     return tuple(number for number in able if files.can_continue(number))
 
 
-def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> list[str]:
+def _epoch_notes(
+    engine: Engine, go_on: tuple[int, ...], epochs: int | None, *, writes_own: bool
+) -> list[str]:
+    """Return what other epochs mean for the trials that are complete.
+
+    Args:
+        engine: The study's past.
+        go_on: The trials that train on.
+        epochs: The full training from now on.
+        writes_own: Whether the user's code writes the checkpoints.
+    """
     before = engine.epochs
     complete = {t.number for t in engine.trials if t.state is TrialState.COMPLETE}
     if before == epochs or not complete:
@@ -288,6 +311,11 @@ def _epoch_notes(engine: Engine, go_on: tuple[int, ...], epochs: int | None) -> 
         most = max(map(engine.last_step, complete.difference(go_on)))
         limit = f" (trained at most {text.plural(most, 'epoch')})" if most else ""
         why = ", as no checkpoint of theirs is kept" if is_longer else ""
+        if why and writes_own and engine.able_to_go_on and not go_on:
+            why = (
+                ", as they have no checkpoint: objective() writes its own, to "
+                "trial.checkpoint_dir (`hptune help checkpoints`)"
+            )
         lines.append(f"{trials}{limit}{why}")
     change = text.plural(epochs or 0, "epoch") + (f" instead of {before}" if before else "")
     return [f"{change}: {'; '.join(lines)}"]

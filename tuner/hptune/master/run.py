@@ -35,7 +35,7 @@ from ..user_code.model_file import SourceKind
 from ..worker.dask.versions import installed
 from .compose import Run, compose, opened, study_access
 from .exit_errors import raise_finish
-from .observers import RunDisplay, RunObservers
+from .observers import PackingLines, RunDisplay, RunObservers
 from .plan import check_earlier, plan_start
 from .recovery import collect, discard_journals
 from .resume_checks import Past
@@ -327,8 +327,8 @@ def _observers(run: Run, executor: ParallelExecutor, display: RunDisplay) -> Run
         step_word=step_word(plan.epochs),
         unnamed=plan.goals.goal == Goal(RETURNED_NUMBER, Direction.MIN),
     )
-    shown = {known.packing, known.packing_advice}
-    return RunObservers(display, notifications, run.workers, executor, shown)
+    packing = PackingLines((known.packing, known.packing_advice))
+    return RunObservers(display, notifications, run.workers, executor, packing)
 
 
 def _patience(display: RunDisplay) -> Callable[[float, str], None]:

@@ -43,7 +43,9 @@ def choose(space: SearchSpace, *, trials: int | None, parallel_trials: int) -> C
     """Choose a search."""
     size = space.size()
     if size is not None and trials is not None and size <= trials:
-        return Choice("grid", f"{trials} trials cover all {size} configurations", _whole(space))
+        whole = "the only configuration" if size == 1 else f"all {size} configurations"
+        cover = "trial covers" if trials == 1 else "trials cover"
+        return Choice("grid", f"{trials} {cover} {whole}", _whole(space))
     if trials == 1:
         return Choice("sobol", "a single trial has no results to learn from")
     if trials is not None and trials <= parallel_trials:

@@ -18,7 +18,7 @@ from .. import text
 from ..core.goals import Goals
 from ..core.trial import Trial
 from ..errors import NotAFileError
-from ..files.access import atomic_write, exists, is_file, read_whole, replacing
+from ..files.access import atomic_write, exists, open_plain, read_whole, replacing
 from ..files.file_errors import storage_errors
 from .attempt_journal import JOURNAL_FOLDER
 from .directory import StudyDirectory
@@ -47,8 +47,6 @@ class StudyFiles:
         directory: The study's directory.
         goals: The goals and constraints.
         keep_checkpoints: Whether to keep the checkpoints of a trial whose model was moved.
-        keep_models: Whether to keep its model in the trial's directory too, as it may become the
-            best again after it is none.
     """
 
     def __init__(
@@ -57,12 +55,10 @@ class StudyFiles:
         goals: Goals,
         *,
         keep_checkpoints: bool = False,
-        keep_models: bool = False,
     ) -> None:
         self._directory = directory
         self._goals = goals
         self._keep_checkpoints = keep_checkpoints
-        self._keep_models = keep_models
 
     def keep_best(self, trials: Sequence[Trial]) -> None:
         """Make these trials' models the study's best, the first one above all. May be repeated.
@@ -89,7 +85,7 @@ class StudyFiles:
                         _remove_tree(path)
             for trial in moved:
                 source = sources[trial.number]
-                for name in () if self._keep_models else MODEL_FILES:
+                for name in MODEL_FILES:
                     with contextlib.suppress(OSError):
                         (source / name).unlink(missing_ok=True)
                 if not self._keep_checkpoints:
@@ -247,15 +243,16 @@ def _model_in(folder: Path) -> str | None:
 
 def _is_whole(model: Path) -> bool:
     """Return whether a model is there, and whole by its first and last bytes."""
-    if model.suffix and not is_file(model):
-        return False  # a pipe, say, which would be waited for
-    if model.suffix == ".keras":
-        return zipfile.is_zipfile(model)
-    if model.suffix == ".h5":
-        with contextlib.suppress(OSError), model.open("rb") as file:
-            return file.read(8) == b"\x89HDF\r\n\x1a\n"
-        return False
-    return exists(model)
+    if not model.suffix:
+        return exists(model)
+    with (
+        contextlib.suppress(OSError, NotAFileError),  # a pipe, say, which would be waited for
+        os.fdopen(open_plain(model.resolve(), os.O_RDONLY), "rb") as file,
+    ):
+        if model.suffix == ".keras":
+            return zipfile.is_zipfile(file)
+        return model.suffix != ".h5" or file.read(8) == b"\x89HDF\r\n\x1a\n"
+    return False
 
 
 def _is_file(path: Path) -> bool:
@@ -341,8 +338,8 @@ def _remove_tree(path: Path) -> bool:
 def _copy_file(source: str, target: Path) -> bool:
     """Copy a regular file; return False if it cannot be opened."""
     try:
-        file = os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
-    except OSError:
+        file = os.fdopen(open_plain(Path(source), os.O_RDONLY), "rb")
+    except (OSError, NotAFileError):
         return False
     with file, target.open("xb") as copy:
         shutil.copyfileobj(file, copy, _CHUNK_BYTES)
@@ -396,7 +393,7 @@ def _put(source: Path, target: Path) -> None:
 def _sync(path: Path) -> None:
     """Write a file's contents to disk: the trial's own copy, and its checkpoints, go afterwards."""
     with contextlib.suppress(PermissionError):  # the trial has forbidden to read it
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = open_plain(path, os.O_RDONLY)
         try:
             os.fsync(file)
         finally:

@@ -109,15 +109,14 @@ class AttemptJournal:
 
 def read_journal(path: Path) -> list[Event]:
     """Return an attempt's events in order, up to the first damaged line."""
-    from ..errors import StudyError
+    from ..errors import NotAFileError, StudyError
+    from ..files.access import read_whole
     from .ledger.codec import decode_event
 
     events: list[Event] = []
     try:
-        if not path.is_file():  # a trial can write here too
-            return []
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
+        lines = read_whole(path).split(b"\n")
+    except (OSError, NotAFileError):  # a trial can write here too
         return []
     for line in lines[:-1]:
         try:

@@ -156,7 +156,7 @@ class TrialContext(_Trial):
 
     Attributes:
         number: The trial's number, from 0.
-        params: The configuration.
+        has_read_params: Whether the configuration was asked for as a whole, by `params`.
         seed: The trial's seed, which follows from the study's. Python's `random`, NumPy and the
             framework are already seeded with it.
         goals: What the study optimises.
@@ -189,7 +189,8 @@ class TrialContext(_Trial):
         send: Callable[[Event], None],
     ) -> None:
         self.number = attempt.trial
-        self.params = params
+        self.has_read_params = False
+        self._params = params
         self.seed = seed
         self.goals = goals
         self.metric = (goals.trained or goals.goal).metric
@@ -259,6 +260,12 @@ class TrialContext(_Trial):
             if not math.isfinite(value):
                 word = "step" if self.epochs is None else "epoch"
                 raise NonFiniteMetric(f"{name} is {value} at {word} {step}")
+
+    @property
+    def params(self) -> Params:
+        """The configuration."""
+        self.has_read_params = True
+        return self._params
 
     def keep_reports(self) -> None:
         """Keep reports on disk too, and repeat those of earlier attempts that the ledger lacks.

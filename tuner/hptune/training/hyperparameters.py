@@ -44,7 +44,8 @@ class HyperParameters(OtherTuners):
     `ensure_active_values`, `to_proto`, `from_proto`).
 
     Attributes:
-        values: The values of the active hyperparameters.
+        asked: The names of the hyperparameters whose values were asked for, one by one.
+        asks_all: Whether all were asked for at once.
         active_scopes: Conditions of each `conditional_scope` whose code ran while all of them held.
         inactive_scopes: Conditions of each scope whose code ran while one of them did not hold.
         on_declaration: Function to call after each new declaration; None for no call.
@@ -56,7 +57,9 @@ class HyperParameters(OtherTuners):
     _title = "HyperParameters"
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
+        self._values: Any = {}
+        self.asked: set[str] = set()
+        self.asks_all = False
         self.active_scopes: list[list[Condition]] = []
         self.inactive_scopes: list[list[Condition]] = []
         self.on_declaration: Callable[[], None] | None = None
@@ -222,6 +225,21 @@ class HyperParameters(OtherTuners):
 
     # --- values -------------------------------------------------------------------------------
 
+    @property
+    def values(self) -> Any:
+        """The values of the active hyperparameters."""
+        self.asks_all = True
+        return self._values
+
+    @values.setter
+    def values(self, values: Any) -> None:
+        self._values = values
+
+    @property
+    def known_values(self) -> Any:
+        """The same for hptune itself: reading them does not count as asking for them."""
+        return self._values
+
     def get(self, name: str) -> Any:
         """Return the value of an active hyperparameter.
 
@@ -229,9 +247,9 @@ class HyperParameters(OtherTuners):
             ValueError: The hyperparameter is not active.
             KeyError: There is no hyperparameter of this name.
         """
-        name = self._full_name(name)
-        if name in self.values:
-            return self.values[name]
+        name = self._ask(self._full_name(name))
+        if name in self._values:
+            return self._values[name]
         if any(parameter.name == name for parameter in self.space):
             raise ValueError(f"{name} is currently inactive.")
         raise KeyError(
@@ -243,7 +261,7 @@ class HyperParameters(OtherTuners):
         return self.get(name)
 
     def __contains__(self, name: object) -> bool:
-        return self._full_name(name) in self.values
+        return self._ask(self._full_name(name)) in self._values
 
     def is_active(self, hyperparameter: object) -> bool:
         """Return whether all conditions hold of a declaration, or of any one of this name."""
@@ -260,7 +278,7 @@ class HyperParameters(OtherTuners):
         """Return declarations and values in KerasTuner's JSON form."""
         return {
             "space": [parameter_to_json(parameter) for parameter in self.space],
-            "values": dict(self.values),
+            "values": dict(self._values),
         }
 
     @classmethod
@@ -279,6 +297,7 @@ class HyperParameters(OtherTuners):
 
     def copy(self) -> Self:
         """Return an independent object with the same declarations and values."""
+        self.asks_all = True
         return self.from_config(self.get_config())
 
     def __reduce__(self) -> Any:
@@ -325,13 +344,18 @@ class HyperParameters(OtherTuners):
                 )
             value = None
             if self._hold(conditions):
-                value = self.values.setdefault(name, parameter.default)
+                value = self._values.setdefault(self._ask(name), parameter.default)
             if is_new and self.on_declaration is not None:
                 self.on_declaration()
             return value
 
+    def _ask(self, name: str) -> str:
+        self.asked.add(name)
+        return name
+
     def _hold(self, conditions: Sequence[Condition]) -> bool:
-        return all(condition.holds(self.values) for condition in conditions)
+        self.asked.update(condition.name for condition in conditions)
+        return all(condition.holds(self._values) for condition in conditions)
 
     def _full_name(self, name: object) -> str:
         return "/".join((*self._name_scopes, str(name)))
@@ -344,7 +368,7 @@ class ChosenHyperparameters(dict[str, Any], HyperParameters):
     dict.
     """
 
-    values: Any
+    values = HyperParameters.values
     __contains__ = HyperParameters.__contains__
 
     def __init__(self, values: Mapping[str, Any] = MappingProxyType({})) -> None:

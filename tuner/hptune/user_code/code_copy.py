@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import ModelFileError
 from ..files.access import replacing
-from .model_file import ObjectiveSource, SourceKind, module_digests, sha256
+from .model_file import CONSTANTS, ObjectiveSource, SourceKind, module_digests, sha256
 
 CODE = "code"
 """The folder of the study's directory with copies of the model file and its local modules."""
@@ -98,6 +98,24 @@ def as_trained(source: ObjectiveSource, directory: Path) -> tuple[ObjectiveSourc
         return source, ""
     words = f"{source.path} changed since the study ran; {copy} is used instead"
     return replace(source, copy=str(copy)), words
+
+
+def changed_constants(source: ObjectiveSource, directory: Path) -> list[str]:
+    """Return which constants of a model file have changed since the last run, as far as written."""
+    if source.kind is not SourceKind.FILE:
+        return []
+    now, before = _constants(Path(source.path)), _constants(copy_of(source, directory))
+    return [name for name in CONSTANTS if now.get(name) != before.get(name)]
+
+
+def _constants(file: Path) -> dict[str, str]:
+    """Return what a model file writes for its constants; empty if that cannot be read."""
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    assigned = [each for each in body if isinstance(each, ast.Assign)]
+    return {ast.unparse(each.targets[0]): ast.unparse(each.value) for each in assigned}
 
 
 def _local_modules(model: Path) -> list[Path]:

@@ -1,10 +1,10 @@
 """The entry point of a model file: the function, class or object that is tuned.
 
-The first of these kinds is taken, and of several of one kind the last in the file:
-`objective(hp, trial)` (a function of this name before others of this form), a HyperModel,
-`build_model(hp)`, another function whose only argument is `hp`. Functions whose names begin with an
-underscore are helpers, and so are the base classes of HyperModels. What the file imports is taken
-only if the file itself has nothing.
+The first of these kinds is taken: `objective(hp, trial)` or another function of these two, a
+HyperModel, `build_model(hp)`, another function whose only argument is `hp`. If a file has several
+of one kind, `objective` is taken, and else the user says which one. Functions whose names begin
+with an underscore are helpers, and so are the base classes of HyperModels. What the file imports is
+taken only if the file itself has nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import contextlib
 import enum
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -66,83 +66,46 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
         ModelFileError: There is nothing to tune, or it cannot be called as it is.
     """
     names, file = vars(module), path.name
-    own = [name for name in _defined(path) if name in names]
+    imported = _imported(path)
+    own = [name for name in names if name not in imported]
     if asked:
         if asked not in names:
-            others = ", ".join(_kinds([each for each in names if _is_users(names[each])], names))
+            others = ", ".join(_kinds(names, names))
             has = f"; it has {others}" if others else ""
             raise ModelFileError(f"--entry is {asked!r}, but {file} has no {asked}{has}")
         return EntryPoint(asked, *read_entry(asked, names[asked]), _unused(own, names))
     kinds = _kinds(own, names)
     if not kinds:
-        _explain(own, names, path)
-        kinds = _kinds([each for each in names if _is_users(names[each])], names)
+        _explain(own, names, file)
+        kinds = _kinds(names, names)
     if not kinds:
-        found = [name for name in own if inspect.isroutine(names[name])]
-        what = "found no function"
-        if found:
-            calls = (f"{n}({', '.join(_signature(names[n]).parameters)})" for n in sorted(found))
-            what = f"found the functions {', '.join(calls)}"
         raise ModelFileError(
-            f"{path} has no entry point: {what}; looked for {ENTRY_POINTS} (--entry NAME)."
+            f"{path} has no entry point: {_functions(own, names)}; looked for {ENTRY_POINTS} "
+            "(--entry NAME)."
         )
     first = min(kinds.values())
     of_kind = [name for name, kind in kinds.items() if kind is first]
-    notes: list[str] = []
-    name = OBJECTIVE if OBJECTIVE in of_kind else of_kind[-1]
-    used = _used_by(name, path) - {name}
-    if len(apart := [each for each in kinds if each not in used]) > 1:
-        notes.append(
-            f"{file} has {len(apart)} entry points ({', '.join(apart)}); {name} is tuned "
-            "(--entry NAME takes another)"
+    name = OBJECTIVE if OBJECTIVE in of_kind else of_kind[0]
+    if len(of_kind) > 1 and name != OBJECTIVE:
+        raise ModelFileError(
+            f"{file} has {len(of_kind)} entry points ({', '.join(of_kind)}); say with --entry NAME "
+            "which one is tuned, and begin the names of helpers with an underscore"
         )
-    return EntryPoint(name, first, _made(names[name]), (*notes, *_unused(own, names)))
+    return EntryPoint(name, first, _made(names[name]), _unused(own, names))
 
 
-def _defined(path: Path) -> list[str]:
-    """Return the names that the file itself binds at its top level, in order, without imports."""
-    found: dict[str, None] = {}
-    for node in _top_level(ast.parse(path.read_bytes()).body):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            bound = [node.name]
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            bound = [
-                each.id for one in targets for each in ast.walk(one) if isinstance(each, ast.Name)
-            ]
-        else:
-            continue
-        for name in bound:
-            found.pop(name, None)
-            found[name] = None
-    return list(found)
+def _imported(path: Path) -> set[str]:
+    """Return the names that a file imports, but for those of `import *`."""
+    imports = (ast.Import, ast.ImportFrom)
+    nodes = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, imports)]
+    return {alias.asname or alias.name for node in nodes for alias in node.names}
 
 
-def _top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    for statement in statements:
-        yield statement
-        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            for block in ("body", "handlers", "orelse", "finalbody"):
-                yield from _top_level(getattr(statement, block, ()))
-
-
-def _used_by(name: str, path: Path) -> set[str]:
-    """Return the names that the definition of a name mentions, and the definitions of those."""
-    mentioned: dict[str, set[str]] = {}
-    for node in _top_level(ast.parse(path.read_bytes()).body):
-        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            mentioned[node.name] = names
-        elif isinstance(node, ast.Assign):
-            mentioned |= {
-                target.id: names for target in node.targets if isinstance(target, ast.Name)
-            }
-    found, left = {name}, [name]
-    while left:
-        new = mentioned.get(left.pop(), set()) - found
-        found |= new
-        left += new
-    return found
+def _functions(own: Iterable[str], names: Mapping[str, Any]) -> str:
+    """Return which functions a file has, and what they take."""
+    functions = sorted(name for name in own if inspect.isroutine(names[name]))
+    calls = [f"{name}({', '.join(_signature(names[name]).parameters)})" for name in functions]
+    return f"found the functions {', '.join(calls)}" if calls else "found no function"
 
 
 # --- candidates ---------------------------------------------------------------------------------
@@ -150,10 +113,8 @@ def _used_by(name: str, path: Path) -> set[str]:
 
 def _kinds(candidates: Iterable[str], names: Mapping[str, Any]) -> dict[str, EntryKind]:
     """Return the candidates with their kinds."""
-    kinds = {}
-    for name in candidates:
-        if (kind := _kind(name, names[name])) is not None:
-            kinds[name] = kind
+    candidates = [name for name in candidates if _is_users(names[name])]
+    kinds = {name: kind for name in candidates if (kind := _kind(name, names[name])) is not None}
     if not kinds and BUILD in candidates and _takes(names[BUILD], 1):
         return {BUILD: EntryKind.BUILD_MODEL}
     values = [names[name] for name in kinds]
@@ -271,9 +232,8 @@ def _needs_arguments(name: str, required: Iterable[str]) -> str:
     )
 
 
-def _explain(own: Sequence[str], names: Mapping[str, Any], path: Path) -> None:
+def _explain(own: Sequence[str], names: Mapping[str, Any], file: str) -> None:
     """Raise the error for what looks like an entry point and cannot be called as one."""
-    file = path.name
     for name in reversed(own):
         value = names[name]
         if inspect.isclass(value) and _is_hypermodel(value) and (required := _required(value)):
@@ -282,21 +242,6 @@ def _explain(own: Sequence[str], names: Mapping[str, Any], path: Path) -> None:
             raise ModelFileError(f"{file} has no entry point, and {RUN_TRIAL.format(name)}")
         _refuse_other_objective(name, value)
         _refuse_more_arguments(name, value)
-    for outer in _top_level(ast.parse(path.read_bytes()).body):
-        if isinstance(outer, ast.FunctionDef):
-            _refuse_inner(outer, file)
-
-
-def _refuse_inner(outer: ast.FunctionDef, file: str) -> None:
-    """Raise the error for a function that would be an entry point outside of another one."""
-    for inner in ast.walk(outer):
-        if isinstance(inner, ast.FunctionDef) and inner is not outer and inner.args.args:
-            arguments = [arg.arg for arg in inner.args.args]
-            if arguments[0] in _HP:
-                raise ModelFileError(
-                    f"{file} has {inner.name}({', '.join(arguments)}) inside of {outer.name}(), "
-                    "where hptune does not see it; move it out of the function"
-                )
 
 
 def _refuse_more_arguments(name: str, value: Any) -> None:

@@ -25,8 +25,8 @@ from ..errors import ModelFileError
 from ..files.access import exists
 from .entry_points import ENTRY_POINTS, EntryKind, EntryPoint, check_helpers, find_entry_point
 from .fit_results import FitResult, result_of
-from .foreign_searches import refuse_foreign_searches
 from .pickling import StoredData, pickled, read_head, read_pickle, write_pickle
+from .scripts import refuse_search_at_import
 from .search_arguments import check_fit_arguments, has_own_fit, read_hyperparameters
 from .source_checks import check_syntax, syntax_error
 from .user_errors import is_installed
@@ -246,6 +246,7 @@ def load(source: ObjectiveSource) -> UserCode:
         _add_to_main(code)
         return code
     path, read = Path(source.path), Path(source.copy or source.path)
+    refuse_search_at_import(check_syntax(read), path.name)
     module = _import(path, read)
     return _code_of_file(find_entry_point(module, read, source.entry), vars(module))
 
@@ -356,8 +357,7 @@ def _import(path: Path, read: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with refuse_foreign_searches():
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, SyntaxError) and (message := syntax_error(error)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import ModelFileError
@@ -65,6 +66,9 @@ _THEIRS: Mapping[str, Sequence[str]] = {
 }
 """How a script begins, gets a value, returns its result, and searches."""
 
+_OPTIONS_NAMED = 2
+"""Options of a program that a message repeats."""
+
 _OURS = (
     "def objective(hp, trial):",
     'lr = hp.Float("lr", 1e-4, 1e-1, sampling="log")',
@@ -80,15 +84,32 @@ def is_keras_tuner_script(tree: ast.Module) -> bool:
     its own, and calls `search`.
     A file with `load_data` or `objective` is one only if it searches when it is imported.
     """
-    imported = {name.partition(".")[0] for name in _imported(tree)}
     names = set(_called(tree))
     derives = {base for each in ast.walk(tree) for base in _bases(each)}
     makes = any(name.endswith(_TUNERS) for name in names | derives)
-    if not (imported & {"keras_tuner", "kerastuner"} and makes and ".search" in names):
+    if not (_libraries(tree) & {"keras_tuner", "kerastuner"} and makes and ".search" in names):
         return False
     defined = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
     has_entry = bool(defined & {"load_data", "objective"})
     return not has_entry or ".search" in set(_called(_run_at_import(tree)))
+
+
+def refuse_search_at_import(tree: ast.Module, file: str) -> None:
+    """Raise the error for a file that would search with another tuner each time it is imported.
+
+    Raises:
+        ModelFileError: It would.
+    """
+    called, method, more = set(_called(_run_at_import(tree))), "", ""
+    if is_keras_tuner_script(tree) and ".search" in called:
+        method, more = ".search", "`hptune run` runs a whole script of KerasTuner as it is"
+    elif "optuna" in _libraries(tree) and {".create_study", ".optimize"} <= called:
+        method, more = ".optimize", "`hptune help from-optuna` has the rest"
+    if method:
+        raise ModelFileError(
+            f"{file} runs a search when it is imported; put the line with {method}(…), and what "
+            f'follows from it, under `if __name__ == "__main__":`; {more}'
+        )
 
 
 def refuse_other_searches(tree: ast.Module, file: str) -> None:
@@ -99,7 +120,7 @@ def refuse_other_searches(tree: ast.Module, file: str) -> None:
     """
     if any(_takes_hp(each) for each in ast.walk(tree)):
         return
-    imported = {name.partition(".")[0] for name in _imported(tree)}
+    imported = _libraries(tree)
     called = {name.removeprefix(".") for name in _called(tree)}
     for library, searches in _SEARCHES.items():
         if library in imported and called & set(searches):
@@ -118,11 +139,46 @@ def refuse_other_searches(tree: ast.Module, file: str) -> None:
             )
 
 
+def refuse_programs(tree: ast.Module, file: str) -> None:
+    """Raise the error for a program with arguments that has nothing that hptune can tune.
+
+    Raises:
+        ModelFileError: It is one; with the command that tunes it as it is.
+    """
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+    if any(_takes_hp(each) or each.name == "objective" for each in functions):
+        return
+    if not {"ArgumentParser", "parse_args"} & set(_called(tree)):
+        return
+    options = list(itertools.islice(_number_options(tree), _OPTIONS_NAMED)) or ["--lr"]
+    arguments = " ".join(f"{each} {{{each.strip('-').replace('-', '_')}}}" for each in options)
+    raise ModelFileError(
+        f"{file} is a program with arguments, and has no objective(hp, trial). To tune it as it "
+        f"is: hptune run --command 'python {file} {arguments}' --space space.toml. It prints its "
+        "metrics as lines of JSON (`hptune help programs`)"
+    )
+
+
+def _number_options(tree: ast.Module) -> Iterator[str]:
+    """Yield the options of a program that take a number."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "add_argument":
+            kinds = {ast.unparse(word.value) for word in each.keywords if word.arg == "type"}
+            names = [name.value for name in each.args if isinstance(name, ast.Constant)]
+            long = [name for name in names if isinstance(name, str) and name.startswith("--")]
+            if kinds & {"float", "int"}:
+                yield from long[:1]
+
+
 def _takes_hp(node: ast.AST) -> bool:
     """Return whether this is a function for hptune: of `hp`, or a HyperModel's `build`."""
     return isinstance(node, ast.FunctionDef | ast.Lambda) and any(
         arg.arg.strip("_").startswith("hp") for arg in node.args.args
     )
+
+
+def _libraries(tree: ast.AST) -> set[str]:
+    return {name.partition(".")[0] for name in _imported(tree)}
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..errors import ModelFileError, UsageError, own_source
-from .scripts import refuse_other_searches
+from .scripts import refuse_other_searches, refuse_programs
 from .user_errors import is_installed
 
 _VERSION = "import hptune, importlib.metadata as m; print(m.version('hptune'))"
@@ -86,6 +86,7 @@ def check_text(path: Path, *, has_entry: bool, python: str = "") -> None:
     _refuse_own_name(tree, path)
     if not has_entry:
         refuse_other_searches(tree, path.name)
+        refuse_programs(tree, path.name)
 
 
 def _refuse_own_name(tree: ast.Module, path: Path) -> None:

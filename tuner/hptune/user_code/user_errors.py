@@ -27,6 +27,10 @@ _ARGUMENT_CHARACTERS = 60
 _NO_INPUT = (
     "nobody can answer input() in a trial: read the value from a file or an environment variable"
 )
+_NO_EPOCHS = (
+    "trial.epochs is None where no number of epochs is given: add --epochs, or EPOCHS = 10 to the "
+    "model file"
+)
 _PROGRAM = (
     "sys.exit was called: put what runs the file as a program under `if __name__ == '__main__':`, "
     "and raise an exception where a configuration is wrong"
@@ -92,6 +96,8 @@ def one_line(error: BaseException) -> str:
         return f"{line}; {_PROGRAM}"
     if isinstance(error, EOFError) and text == "EOF when reading a line":
         return f"{line}; {_NO_INPUT}"
+    if isinstance(error, TypeError) and "NoneType" in text and ".epochs" in _last_line(error):
+        return f"{line}; {_NO_EPOCHS}"
     if isinstance(error, ImportError) and text.startswith("attempted relative import"):
         return f"{line}; the file is in no package: {_ABSOLUTE}"
     if not isinstance(error, ModuleNotFoundError) or not error.name:
@@ -99,6 +105,12 @@ def one_line(error: BaseException) -> str:
     if remedy := how_to_install(error.name):
         return f"{line}; install it with: {remedy}"
     return f"{line}; install it in this environment ({sys.prefix}), or correct the name"
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the line of the user's code that raised an error; empty if it is not known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return frames[-1].line or "" if frames else ""
 
 
 def _without_nodes(message: str) -> str:

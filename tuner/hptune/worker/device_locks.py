@@ -153,7 +153,9 @@ def _lock(name: str, identity: str, owner: object) -> bool:
         return _has(owner, name)
     for _ in range(_TRIES):
         if _bind(name, identity, owner):
-            threading.Thread(target=_answer, args=(_held[name].socket,), daemon=True).start()
+            threading.Thread(
+                target=_answer, args=(_held[name].socket,), name="hptune-lock", daemon=True
+            ).start()
             return True
         if (who := _holder(identity)) is None:
             return False

@@ -140,7 +140,8 @@ class Dispatch:
 
     def packing_questions(self) -> list[Command]:
         """Return the question for the next packing plan, if enough is new."""
-        evidence = self._packing.take_evidence()
+        most = self.cluster_state.most_memory_bytes
+        evidence = self._packing.take_evidence(most_memory_bytes=most)
         return [] if evidence is None else [DecidePacking(evidence)]
 
     def packing_decided(self, plan: PackingPlan, *, at: float) -> None:

@@ -29,7 +29,6 @@ its own training seed::
     AttemptEnded(49.0, …)     -> [Tell(COMPLETE), Discard(49),
                                   Tell(50, "confirm of 12"), …, Start(attempt 50.0), …]
 
-So is a repeat in a race (`core.racing`). They come in rounds, each when the last one is over.
 """
 
 from __future__ import annotations
@@ -295,7 +294,7 @@ class Engine:
             if event.declared:
                 self._requests.space_grew()
                 commands.append(GrowSpace(event.declared))
-            commands += self._lifecycle.drew(event.attempt, event.values)
+            commands += self._lifecycle.drew(event.attempt, event.values, event.unused)
         return commands
 
     def _end_attempt(self, at: float, name: AttemptId, ending: Ending) -> list[Command]:
@@ -369,8 +368,7 @@ class Engine:
             more = self._lifecycle.promote(is_last=True)
             if not more:
                 commands += self._lifecycle.prune_paused()
-                room = dispatch.slots_for_more(len(records), at=self._latest_at)
-                more = self._lifecycle.train_again(max(1, room))
+                more = self._lifecycle.train_again()
             if more:
                 commands += [*more, *dispatch.place(at, others_come=False)]
                 if records.running or dispatch.is_affordable:

@@ -11,7 +11,7 @@ from ..messages import Command, Continue, Finish, KeepBest, Start, Stop, StudyOp
 from ..pruner import Decision, PrunerMaker
 from ..resources import Placement
 from ..seeds import training_seed
-from ..trial import CONFIRMS, RACES, Params, Suggestion, Trial, TrialState
+from ..trial import CONFIRMS, Params, Suggestion, Trial, TrialState
 from .early_stopping import EarlyStopping
 from .records import AttemptRecord, TrialEvent, TrialRecord, TrialRecords
 from .retention import Retention
@@ -94,34 +94,26 @@ class Lifecycle:
             self.retention.ranking.expect(trial)
         return [Tell(trial) for trial in trials]
 
-    def train_again(self, room: int) -> list[Command]:
-        """Create the next repeats of the best configurations, once the search is over.
-
-        Those of a race come in rounds, each when the last one is over.
-
-        Args:
-            room: How many trials of a race can run at once.
-        """
-        origin = RACES if self.config.repeats > 1 else CONFIRMS
+    def train_again(self) -> list[Command]:
+        """Create the repeats that confirm the best configurations, once the search is over."""
         return self.add(
             Suggestion(
-                trial.params, f"{origin}{trial.number}", self.records[trial.number].resources
+                trial.params, f"{CONFIRMS}{trial.number}", self.records[trial.number].resources
             )
-            for trial in self.to_repeat(room)
+            for trial in self.to_confirm()
         )
 
-    def to_repeat(self, room: int) -> list[Trial]:
-        """Return the trials to train again now, in a race or to confirm them."""
-        ranking, config = self.retention.ranking, self.config
-        if config.repeats > 1:
-            return ranking.to_race(config.repeats, room)
-        return ranking.to_confirm(config.confirm, config.confirm_repeats)
+    def to_confirm(self) -> list[Trial]:
+        """Return the trials to train again now, each once for every missing repeat."""
+        config = self.config
+        return self.retention.ranking.to_confirm(config.confirm, config.confirm_repeats)
 
-    def drew(self, name: AttemptId, params: Params) -> list[Command]:
-        """Record that an attempt drew other hyperparameters than were suggested."""
+    def drew(self, name: AttemptId, params: Params, unused: tuple[str, ...]) -> list[Command]:
+        """Record that an attempt drew other hyperparameters than were suggested, or fewer."""
         record = self.records[name.trial]
-        self.records.put(record, replace(record.trial, params=dict(params)))
-        return [Tell(record.trial)]
+        is_known = params == record.trial.params
+        self.records.put(record, replace(record.trial, params=dict(params), unused=unused))
+        return [] if is_known else [Tell(record.trial)]
 
     def start(
         self, number: int, placement: Placement, *, nodes: tuple[str, ...], at: float, why: str
@@ -135,7 +127,8 @@ class Lifecycle:
             at: The present time, in seconds since the epoch.
             why: Why it is granted this much; empty if that is what was asked for.
         """
-        run = self.records.start(number, placement, nodes=nodes, at=at, why=why)
+        epochs = self.config.pruner.epochs
+        run = self.records.start(number, placement, nodes=nodes, at=at, why=why, epochs=epochs)
         record = self.records[number]
         confirms = record.trial.confirms is not None
         return Start(
@@ -168,16 +161,32 @@ class Lifecycle:
             rungs = {**record.trial.rungs, **dict.fromkeys(reached, record.best)}
             self.records.put(record, replace(record.trial, rungs=rungs))
             commands.append(Tell(record.trial))
-        if run.halt is None:
-            match self._early_stopping.decide(record.trial):
-                case Decision.CONTINUE:
-                    if reached:
-                        commands.append(Continue(name, report.step))
-                case Decision.PAUSE:
-                    commands.append(self._stop(run, Halt.PAUSE))
-                case Decision.STOP:
-                    commands.append(self._stop(run, Halt.PRUNE))
-        return commands
+        return [*commands, *self._judge(run, record, report, is_at_rung=bool(reached))]
+
+    def _judge(
+        self, run: AttemptRecord, record: TrialRecord, report: Report, *, is_at_rung: bool
+    ) -> list[Command]:
+        """Ask the pruner for a decision on an attempt, after a report.
+
+        Several epochs of milliseconds may pass before an order to prune has left. It holds only if
+        what was reported meanwhile does not change the decision.
+        """
+        is_told = run.halt is Halt.PRUNE and not run.stopped_by
+        if run.halt is not None and not is_told:
+            return []
+        name = run.attempt.id
+        match self._early_stopping.decide(record.trial):
+            case Decision.CONTINUE if is_told:
+                run.halt = None
+                self.records.note(name.trial, f"attempt {name} may continue after all")
+                return [Continue(name, report.step)]
+            case Decision.CONTINUE if is_at_rung:
+                return [Continue(name, report.step)]
+            case Decision.PAUSE if not is_told:
+                return [self._stop(run, Halt.PAUSE)]
+            case Decision.STOP if not is_told:
+                return [self._stop(run, Halt.PRUNE)]
+        return []
 
     def release(self, worker: str) -> list[Command]:
         """Stop the attempts of which a part is on a worker that is about to leave.

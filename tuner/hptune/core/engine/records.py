@@ -356,7 +356,14 @@ class TrialRecords:
     # --- attempts ---------------------------------------------------------------------------
 
     def start(
-        self, number: int, placement: Placement, *, nodes: tuple[str, ...], at: float, why: str
+        self,
+        number: int,
+        placement: Placement,
+        *,
+        nodes: tuple[str, ...],
+        at: float,
+        why: str,
+        epochs: int | None,
     ) -> AttemptRecord:
         """Begin the next attempt of a waiting trial; `nodes` are the machines of its ranks."""
         trial = self._trials[number]
@@ -371,7 +378,8 @@ class TrialRecords:
         self._changed_attempts[name] = record.attempt
         trial.running = name
         self._unbegun -= not trial.trial.attempts
-        self.put(trial, replace(trial.trial, attempts=trial.trial.attempts + 1))
+        begun = replace(trial.trial, attempts=trial.trial.attempts + 1, epochs=epochs)
+        self.put(trial, begun)
         where = " and ".join(f"{worker} ({node})" for worker, node in nodes_of.items())
         self.note(number, f"attempt {name} is placed on {where}")
         self.move(trial, TrialEvent.START)

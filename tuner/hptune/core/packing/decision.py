@@ -32,6 +32,10 @@ _GROWTH = {Amount.CPUS: 4, Amount.GPUS: 2}
 _LATEST = 16
 """Trials that determine how busy trials keep a core."""
 
+_LEAST_MEMORY_SHARE = 0.1
+"""Share of the largest worker's memory that the trials of a device hold, from which on the user is
+told of it."""
+
 _WORTHWHILE = 1.05
 """The factor by which more trials must do more work in total, since each takes longer."""
 
@@ -167,11 +171,18 @@ def _reason(device: Amount, plan: PackingPlan, evidence: PackingEvidence, *, is_
     elif sharing.busy_range:
         least, _, most = (f"{each:.2g}" for each in sharing.busy_range)
         words += f" (each uses {least if least == most else f'{least} to {most}'} of one)"
-    if plan.memory is not None and Amount.MEMORY in evidence.measured:
-        words += f"; about {size(plan.memory.usual_upper)} of memory each"
-        if names := plan.memory.depends_on:
-            words += f", depending on {' and '.join(names)}"
-    return words
+    return words + _memory_words(plan.memory, evidence, trials=sharing.most)
+
+
+def _memory_words(memory: Estimate | None, evidence: PackingEvidence, *, trials: int) -> str:
+    """Return what each of some trials holds; empty if unknown, or too little to matter."""
+    if memory is None or Amount.MEMORY not in evidence.measured:
+        return ""
+    if trials * memory.usual_upper < _LEAST_MEMORY_SHARE * evidence.most_memory_bytes:
+        return ""
+    words = f"; about {size(memory.usual_upper)} of memory each"
+    names = memory.varies_with([each.params for each in evidence.observations])
+    return words + (f", depending on {' and '.join(names)}" if names else "")
 
 
 def _advice(device: Amount, sharing: SharingPlan) -> str:

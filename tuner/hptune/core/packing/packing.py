@@ -164,8 +164,12 @@ class Packing:
 
     # --- the plan ---------------------------------------------------------------------------
 
-    def take_evidence(self) -> PackingEvidence | None:
-        """Return what to decide the next plan from, once; None if too little is new."""
+    def take_evidence(self, *, most_memory_bytes: int) -> PackingEvidence | None:
+        """Return what to decide the next plan from, once; None if too little is new.
+
+        Args:
+            most_memory_bytes: What the largest worker has; 0 if unknown.
+        """
         if not (self._is_due and self._measured and self._observations):
             return None
         self._news, self._is_due = 0, False
@@ -175,6 +179,7 @@ class Packing:
             tuple(self._observations.values()),
             dict(self._settled),
             self._limit,
+            most_memory_bytes,
         )
 
     def adopt(self, plan: PackingPlan) -> None:

@@ -1,13 +1,15 @@
-"""Where past trials are found: which kind of source a name means."""
+"""Where past trials are found: which kind of source a name means, and the last study of a file."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence, Set
 from pathlib import Path
 
+from ... import text
 from ...config.objectives import goals_of
 from ...core.trial import TrialState
-from ...errors import UsageError, without_passwords
+from ...errors import HptuneError, UsageError, without_passwords
 from ...files.access import exists, is_file, is_folder
 from ...storage.directory import StudyDirectory
 from ...storage.ledger import LedgerReader
@@ -84,3 +86,23 @@ def _read_study(directory: StudyDirectory) -> FoundTrials:
         goals_of(facts).goal,
         {NOT_COMPLETE: len(trials) - len(complete)},
     )
+
+
+def notes_on_last_study(studies: Sequence[StudyDirectory], model_file: str) -> list[str]:
+    """Return a line on the first study with results of this model file; empty if there is none.
+
+    Args:
+        studies: Directories that may hold earlier studies, the last one first.
+        model_file: The file's path, as studies store it.
+    """
+    for earlier in studies:
+        # One that cannot be read, such as of another format, is passed over.
+        with contextlib.suppress(HptuneError, OSError):
+            facts, trials = LedgerReader(earlier).snapshot(lambda now: (now.facts(), now.trials()))
+            if facts["settings"]["source"]["path"] != model_file:
+                continue
+            complete = sum(trial.state is TrialState.COMPLETE for trial in trials)
+            if complete:
+                results = f"{text.plural(complete, 'complete trial')} of this model file"
+                return [f"{earlier} has {results}; --warm-start {earlier} would learn from them"]
+    return []

@@ -40,7 +40,7 @@ def card(trials: StudyTrials, *, now: float) -> str:
         headline = values_text(view, best)
         step = text.value_step(best, view.epochs)
         where = ", ".join(filter(None, (str(view.goal), f"trial {best.number}", step)))
-        params = [*text.params(best.params).items()]
+        params = [*text.params(text.shown_params(best)).items()]
         if len(params) > _MOST_PARAMS:
             params = [*params[:_MOST_PARAMS], ("and", f"{len(params) - _MOST_PARAMS} more")]
     name = text.clean(view.directory.rstrip("/").rpartition("/")[2])

@@ -80,7 +80,7 @@ def comparison(
                 text.clean(name),
                 text.NOTHING if best is None else values_text(view, best),
                 text.NOTHING if best is None else str(best.number),
-                view.progress.partition(" trial")[0],
+                view.short_progress,
                 text.amount(hours[name][device]),
                 text.amount(spent[-1]) if spent else text.NOTHING,
                 text.NOTHING if best is None else described(best),

@@ -313,15 +313,12 @@ window.hptuneFigures ??= (() => {
     const lanes = [], labels = [];
     const byNode = Map.groupBy ? [...Map.groupBy(ran, each => each.worker)] : [...new Set(ran.map(each => each.worker))].map(worker => [worker, ran.filter(each => each.worker === worker)]);
     for (const [, mine] of byNode.sort((one, other) => one[1][0].d.localeCompare(other[1][0].d))) {
-      const free = [];
+      const first = lanes.length, free = [], ending = [...mine].sort((one, other) => end(one) - end(other));
+      let over = 0;
       for (const each of mine.sort((one, other) => one.s - other.s)) {
-        let lane = free.findIndex(([until]) => until <= each.s);
-        if (lane < 0) {
-          lane = free.push([0, lanes.length]) - 1;
-          lanes.push(lane ? "" : each.d);
-        }
-        free[lane][0] = end(each);
-        each.lane = free[lane][1];
+        // One that takes no time ends where it begins, and may not have a lane yet.
+        while (ending[over].lane !== undefined && end(ending[over]) <= each.s) free.push(ending[over++].lane);
+        each.lane = free.pop() ?? lanes.push(lanes.length > first ? "" : each.d) - 1;
       }
     }
     const count = lanes.length, x = linear(0, (last - start) / seconds, { margin: 0 });
@@ -390,6 +387,8 @@ window.hptuneFigures ??= (() => {
   }
 
   // The best values of several studies so far, over what only grows. The texts name the trials.
+  const DECADES = 100;  // values of two decades are shown on a log axis
+
   function steps(place, study, chosen, { label, xLabel, yLabel, isWhole, series }) {
     const all = series.flatMap(each => each.at);
     if (!all.length) return false;
@@ -400,7 +399,9 @@ window.hptuneFigures ??= (() => {
         { points: texts.map((text, each) => ({ x: at[each][0], y: at[each][1], color, text })) },
       ];
     });
-    const x = linear(0, extent(all.map(([each]) => each))[1], { whole: isWhole }), y = linear(...extent(all.map(([, each]) => each)));
+    const x = linear(0, extent(all.map(([each]) => each))[1], { whole: isWhole });
+    const [low, high] = extent(all.map(([, each]) => each));
+    const y = low > 0 && high >= DECADES * low ? log(low, high) : linear(low, high);
     chart(place, { label, name: label, x, y, xLabel, yLabel, height: 260, marks });
     return true;
   }

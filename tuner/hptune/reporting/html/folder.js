@@ -52,10 +52,8 @@ function shownRow(study) {
   link.textContent = study.name;
   const name = cell(row, link, (study.tags || []).map(each => "#" + each).join(" "));
   if (lines.includes(study.id)) name.prepend(lineOf(study.id));
-  cell(row, study.paused ? "paused" : study.state, study.search).className =
-    "state " + (study.paused ? "paused" : study.state).replace("master ", "");
-  const failed = study.failed ? `, ${study.failed} failed` : "";
-  const place = cell(row, study.ended + (study.of === null ? "" : "/" + study.of) + failed);
+  cell(row, study.state, study.search).className = "state " + study.state.replace("master ", "");
+  const place = cell(row, study.trials);
   if (study.of) {
     const bar = document.createElement("progress");
     bar.max = study.of;

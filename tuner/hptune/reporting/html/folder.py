@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from ... import text
-from ...core.trial import TrialState
 from ...errors import UsageError
 from ..results.best import values_text
 from ..results.costs import costs_of_study
@@ -229,10 +228,16 @@ def _began(study: ListedStudy) -> float:
 
 
 def _first_chosen(views: Mapping[str, StudyView]) -> list[str]:
-    """Return the newest studies with a result and the same objective, to be compared at first."""
-    known = {name: view for name, view in views.items() if view.best is not None}
-    goal = next((view.goal for view in known.values()), None)
-    return [name for name, view in known.items() if view.goal == goal][:_COMPARED_AT_FIRST]
+    """Return the newest studies with a result of one model, to be compared at first."""
+    known = {name: _model(view) for name, view in views.items() if view.best is not None}
+    newest = next(iter(known.values()), None)
+    return [name for name, model in known.items() if model == newest][:_COMPARED_AT_FIRST]
+
+
+def _model(view: StudyView) -> object:
+    """Return what studies of one model have in common, as far as a study tells."""
+    names = frozenset(parameter.name for parameter in view.space or ())
+    return view.goal, names
 
 
 def _head(folder: str, studies: Sequence[ListedStudy]) -> str:
@@ -257,12 +262,11 @@ def _row(name: str, shown: str, study: ListedStudy, now: float) -> dict[str, obj
     return {
         **row,
         "state": str(view.state),
-        "paused": bool(view.paused_by),
         "tags": list(map(text.clean, view.tags_of())),
         "search": view.search,
+        "trials": view.short_progress,
         "ended": view.ended,
         "of": view.all_trials,
-        "failed": view.counts[TrialState.FAILED],
         "goal": text.clean(str(view.goals)),
         "best": "" if best is None else values_text(view, best),
         "value": None if best is None or not best.values else _finite(best.values[0]),

@@ -229,7 +229,10 @@ def winner(trials: StudyTrials, *, others: int = 0) -> Panel:
     tables = [
         Table(
             ("hyperparameter", "value"),
-            [(text.clean(name), text.param(value)) for name, value in best.params.items()],
+            [
+                (text.clean(name), text.param(value))
+                for name, value in text.shown_params(best).items()
+            ],
         )
     ]
     goals = [goal.metric for goal in view.goals.objectives]

@@ -177,4 +177,4 @@ def is_drawable(value: float) -> bool:
 
 def described(trial: Trial) -> str:
     """Return the trial's configuration in one line."""
-    return " ".join(text.assignments(trial.params))
+    return " ".join(text.assignments(text.shown_params(trial)))

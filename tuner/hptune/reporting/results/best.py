@@ -29,7 +29,7 @@ def nothing_complete(view: StudyView) -> str:
 
 
 def _trial_lines(view: StudyView, best: Trial) -> list[str]:
-    metric, params = view.goal.metric, text.exact_params(best.params)
+    metric, params = view.goal.metric, text.exact_params(text.shown_params(best))
     others = {n: text.measured(v) for n, v in best.metrics.items() if n != metric}
     width = max(len(text.clean(name)) for name in (metric, *params, *others))
     step = text.value_step(best, view.epochs)
@@ -63,7 +63,7 @@ def _front_lines(view: StudyView) -> list[str]:
         lines += ["", f"trial {trial.number}  {values_text(view, trial)}"]
         lines += [f"  infeasible: {each}" for each in view.goals.broken(trial.metrics)]
         if trial.params:
-            values = text.exact_params(trial.params)
+            values = text.exact_params(text.shown_params(trial))
             lines.append("  " + " ".join(f"{text.clean(n)}={v}" for n, v in values.items()))
         if model := view.models.get(trial.number):
             lines.append(f"  {text.path(model)}")

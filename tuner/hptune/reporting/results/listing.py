@@ -36,8 +36,7 @@ def list_text(studies: Sequence[ListedStudy], *, width: int | None = None) -> st
             continue
         started = text.moment(view.created_at)[:-3] if view.created_at else text.NOTHING
         best = text.NOTHING if view.best is None else values_text(view, view.best)
-        trials = view.progress.partition(" trial")[0]
-        rows.append((name, view.state, started, trials, best, str(view.goals)))
+        rows.append((name, view.state, started, view.short_progress, best, str(view.goals)))
     return "\n".join(table(rows, left=("study", "state"), width=width))
 
 

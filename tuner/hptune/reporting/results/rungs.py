@@ -111,7 +111,8 @@ def why_stopped(view: StudyView, reports: Sequence[ReportedValue]) -> dict[int, 
     """Return how trials that were stopped early compared with others at their rung, by number.
 
     The others are those that had reached the rung before; a trial that was better than all of them,
-    and later ones kept from going on, is left out. Empty with several objectives and with
+    and later ones kept from going on, is left out. The order to stop may come some epochs after the
+    rung, and then also for a trial that is better by then. Empty with several objectives and with
     constraints, which order trials in other ways, and where the rungs are unknown.
 
     Args:
@@ -123,11 +124,12 @@ def why_stopped(view: StudyView, reports: Sequence[ReportedValue]) -> dict[int, 
     stopped: dict[int, set[int]] = {}
     for trial in view.trials:
         if trial.state is TrialState.PRUNED and trial.step:
-            rung = max((rung for rung in view.rungs if rung <= trial.step), default=None)
-            if rung is not None:
-                stopped.setdefault(rung, set()).add(trial.number)
-    found = {}
-    for rung, numbers in stopped.items():
+            for rung in view.rungs:
+                if rung <= trial.step:
+                    stopped.setdefault(rung, set()).add(trial.number)
+    steps = {trial.number: trial.step or 0 for trial in view.trials}
+    word, found = text.step_word(view.epochs), dict[int, str]()
+    for rung, numbers in sorted(stopped.items()):  # the last rung at which it was worse counts
         before: list[float] = []
         for number, loss in _arrivals(view, reports, rung):
             better = bisect_left(before, loss)
@@ -135,8 +137,9 @@ def why_stopped(view: StudyView, reports: Sequence[ReportedValue]) -> dict[int, 
                 others = (
                     "the one trial" if len(before) == 1 else f"{better} of the {len(before)} trials"
                 )
-                where = f"{text.step_word(view.epochs)} {rung}"
-                found[number] = f"stopped at {where}, where {others} before it did better"
+                found[number] = f"stopped at {word} {rung}, where {others} before it did better"
+                if steps[number] > rung:
+                    found[number] += f"; the order reached it at {word} {steps[number]}"
             insort(before, loss)
     return found
 

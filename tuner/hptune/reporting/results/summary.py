@@ -47,10 +47,11 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("used", cost_text(view, now)),
         ("packed", text.clean(_packed_text(view))),
         ("best", text.NOTHING if best is None else best_line(view, best)),
-        ("", "" if best is None else " ".join(text.assignments(best.params))),
+        ("", "" if best is None else " ".join(text.assignments(text.shown_params(best)))),
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
         ("", _infeasible_text(view) if view.infeasible else ""),
         ("", _pruned_text(view) if view.pruned_failures else ""),
+        *(("", view.worded(each)) for each in view.remarks),
         *(("", view.worded(each)) for each in remarks_on(view.attempts).values()),
         *(("", each) for each in _advice(view)),
         *note_lines(view),
@@ -90,15 +91,16 @@ def _advice(view: StudyView) -> list[str]:
 
 
 def _packed(view: StudyView) -> str:
-    """Return the last decision how many trials share a core or a GPU; empty if there is none."""
-    latest = max(view.attempts, key=lambda each: each.placed_at, default=None)
+    """Return the run's last decision how many trials share a core or a GPU; empty if none."""
+    latest = max(view.attempts_of_run, key=lambda each: each.placed_at, default=None)
     return "" if latest is None else latest.why
 
 
 def _packed_text(view: StudyView) -> str:
     """Return that decision, and how many trials it concerned; empty if it concerned none."""
-    count = len(trials_that_shared(view.attempts))
-    return f"{_packed(view)}; {count} of {len(view.trials)} trials shared one" if count else ""
+    attempts = view.attempts_of_run
+    count, trials = len(trials_that_shared(attempts)), len({each.id.trial for each in attempts})
+    return f"{_packed(view)}; {count} of {trials} trials shared one" if count else ""
 
 
 def _progress(view: StudyView) -> str:
@@ -174,7 +176,7 @@ def closing_text(view: StudyView, finish: Finish, *, command: Callable[[str], st
         lines += ["", f"best  {best_line(view, best)}"]
         if len(view.front) > 1:
             lines.append(f"      and {len(view.front) - 1} more on the Pareto front")
-        lines += (f"    {each}" for each in aligned(text.params(best.params)))
+        lines += (f"    {each}" for each in aligned(text.params(text.shown_params(best))))
         if view.model:
             lines += ["", *model_lines(view)]
     if remarks := _advice(view):

@@ -1,17 +1,15 @@
 """How long the rest of a study takes, from the times of its trials so far.
 
-A mean would mislead. Trials that were stopped early end first, so at each moment the trials that
-have ended are the shorter ones; and the end of a study waits for the longest of its last trials. So
-the times are distributed as Kaplan and Meier estimate it (Nonparametric estimation from incomplete
-observations, 1958), which takes from a running trial that it takes longer than it has run. The rest
-of the study is played some times with times drawn from there.
+A running trial takes as long as those that took longer than it has run, or as its epochs say. The
+trials to come take the times of all these. Those that have ended alone would mislead: trials that
+were stopped early end first, so at each moment the shorter ones have ended.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from bisect import bisect_right
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -24,14 +22,11 @@ LEAST_ENDED = 3
 _LATEST = 500
 """Trials whose times count, the last ones: a search moves to trials of other lengths."""
 
+_MOST_DRAWN = 500
+"""Trials to come whose times are drawn; further ones take the mean."""
+
 _RECENT = 20
 """The last attempts, which tell how many run at once."""
-
-_DRAWS, _MOST_PLAYS = 2000, 60
-"""Times that are drawn in all plays, and the most plays."""
-
-_WAVES = 4
-"""Trials to come that are played, as a multiple of the places; the others take the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,46 +40,6 @@ class RunningTime:
 
     seconds: float
     rest: float | None = None
-
-
-class _Times:
-    """The distribution of the times that trials take."""
-
-    def __init__(self, ended: Sequence[float], running: Sequence[RunningTime]) -> None:
-        self._times: list[float] = []
-        self._above = [1.0]
-        """The share of trials that take longer than each time, and first than none."""
-        self.mean = 0.0
-        known = sorted([(each, 0) for each in ended] + [(each.seconds, 1) for each in running])
-        share, before = 1.0, 0.0
-        for index, (seconds, is_running) in enumerate(known):
-            if is_running:
-                continue
-            self.mean += share * (seconds - before)
-            share *= 1.0 - 1.0 / (len(known) - index)
-            self._times.append(seconds)
-            self._above.append(share)
-            before = seconds
-        longest = self._times[-1] if self._times else -1.0
-        beyond = [each for each in running if each.seconds >= longest]
-        self._most = max((each.seconds + (each.rest or 0.0) for each in beyond), default=before)
-        self.mean += share * (self._most - before)
-
-    def draw(self, chance: random.Random, after: float = -1.0) -> float | None:
-        """Return the time of a trial that takes longer than `after`; None if none is known to."""
-        at = bisect_right(self._times, after)
-        if at == len(self._times) and self._most <= after:
-            return None
-        share = self._above[at] * (1.0 - chance.random())
-        # The shares fall: the first one below has the time.
-        low, high = at, len(self._times)
-        while low < high:
-            middle = (low + high) // 2
-            if self._above[middle + 1] < share:
-                high = middle
-            else:
-                low = middle + 1
-        return self._times[low] if low < len(self._times) else self._most
 
 
 def seconds_left(
@@ -104,27 +59,15 @@ def seconds_left(
         to_come: How many trials have not begun.
         places: How many trials run at once.
     """
-    places = max(1, places, len(running))
-    times = _Times(ended[-_LATEST:], running)
-    played = min(to_come, _WAVES * places)
-    plays = min(_MOST_PLAYS, 1 + _DRAWS // (played + len(running) + 1))
+    latest, rests = ended[-_LATEST:], []
+    for trial in running:
+        longer = [seconds for seconds in latest if seconds > trial.seconds]
+        rests.append(statistics.fmean(longer) - trial.seconds if longer else trial.rest or 0.0)
+    times = [*latest, *(trial.seconds + rest for trial, rest in zip(running, rests, strict=True))]
+    drawn = min(to_come, _MOST_DRAWN)
     chance = random.Random(0)  # noqa: S311 - the same times give the same estimate
-    total = sum(_play(times, running, played, places, chance) for _ in range(plays))
-    return total / plays + (to_come - played) * times.mean / places
-
-
-def _play(
-    times: _Times,
-    running: Sequence[RunningTime],
-    to_come: int,
-    places: int,
-    chance: random.Random,
-) -> float:
-    rests = []
-    for each in running:
-        whole = times.draw(chance, each.seconds)
-        rests.append((each.rest or 0.0) if whole is None else whole - each.seconds)
-    return last_end(rests, (times.draw(chance) or 0.0 for _ in range(to_come)), places=places)
+    end = last_end(rests, chance.choices(times, k=drawn), places=max(1, places, len(running)))
+    return end + (to_come - drawn) * statistics.fmean(times) / max(1, places)
 
 
 def last_end(rests: Sequence[float], to_come: Iterable[float], *, places: int) -> float:

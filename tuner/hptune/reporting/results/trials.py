@@ -131,8 +131,8 @@ def _with_params(
     numeric = [n for n in names if all(_is_number(trial.params.get(n, 0)) for trial in trials)]
     notes = ["; ".join(filter(None, _remarks(view, trial))) for trial in trials]
     cells = [names] + [
-        [text.param(trial.params[n]) if n in trial.params else "" for n in names]
-        for trial in trials
+        [text.param(shown[n]) if n in shown else "" for n in names]
+        for shown in map(text.shown_params, trials)
     ]
     left = ("state", "origin", *(name for name in names if name not in numeric))
     columns = zip(rows, cells, ["", *notes], strict=True)
@@ -140,7 +140,9 @@ def _with_params(
     if width is None or max(map(len, lines)) <= width:
         return lines
     words = [
-        " | ".join(part for part in (" ".join(text.assignments(trial.params)), note) if part)
+        " | ".join(
+            part for part in (" ".join(text.assignments(text.shown_params(trial))), note) if part
+        )
         for trial, note in zip(trials, notes, strict=True)
     ]
     last = ["hyperparameters", *words]
@@ -222,7 +224,7 @@ def trial_text(
     lines = fields([each for each in about if each[1] not in ("", "''")], width=width)
     metrics = {name: text.measured(value) for name, value in trial.metrics.items()}
     for title, found in (
-        ("hyperparameters", text.exact_params(trial.params)),
+        ("hyperparameters", text.exact_params(text.shown_params(trial))),
         ("metrics", metrics),
     ):
         lines += ["", title, *aligned(found)] if found else []

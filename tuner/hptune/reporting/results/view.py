@@ -24,6 +24,8 @@ class StudyState(enum.StrEnum):
     """The state of a study."""
 
     RUNNING = "running"
+    PAUSED = "paused"
+    """It runs, but a user asked that no trial starts."""
     DONE = "done"
     """All its trials are over."""
     STOPPED = "stopped"
@@ -122,6 +124,8 @@ class StudyView:
         notes: What users wrote on the study and its trials, in order; see `notes_on`.
         run_seconds: How long each run took, from its command's start to its last event.
         last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
+        remarks: What the reports of the first trial say of the user's code (`ReportChecks`).
+        run_began_at: When the last run began, in seconds since the epoch; 0 if unknown.
         worded: Returns a text that names options and commands as the user gives them: as it is on
             the command line, with arguments and calls of `Tuner` in Python.
     """
@@ -153,6 +157,8 @@ class StudyView:
     notes: Sequence[UserRequested] = ()
     run_seconds: Sequence[float] = ()
     last_event_at: float = 0.0
+    remarks: Sequence[str] = ()
+    run_began_at: float = 0.0
     worded: Callable[[str], str] = field(default=str, compare=False, repr=False)
     ranking: Ranking = field(init=False, compare=False, repr=False)
 
@@ -169,7 +175,7 @@ class StudyView:
     def state(self) -> StudyState:
         """Whether the study runs, and how it ended if not."""
         if self.master is not None:
-            return StudyState.RUNNING
+            return StudyState.PAUSED if self.paused_by else StudyState.RUNNING
         last = self.last_finish
         is_handed_over = last is not None and last.finish_reason is FinishReason.HANDED_OVER
         if last is not None and not is_handed_over:
@@ -237,9 +243,15 @@ class StudyView:
         searched = text.progress(self.ended - confirmed, self.budget_trials)
         if not self.confirmations:
             return searched
-        races = any(trial.races for trial in self.trials)
-        word = "repeats" if races else "confirmations"
-        return f"{searched} and {confirmed}/{self.confirmations} {word}"
+        return f"{searched} and {confirmed}/{self.confirmations} confirmations"
+
+    @property
+    def short_progress(self) -> str:
+        """How many trials ended, of how many, and how many failed, for a table of studies."""
+        total = self.all_trials
+        shown = str(self.ended) if total is None else f"{self.ended}/{total}"
+        failed = self.counts[TrialState.FAILED]
+        return f"{shown}, {failed} failed" if failed else shown
 
     @property
     def infeasible(self) -> int:
@@ -257,6 +269,11 @@ class StudyView:
             if constraint.metric in trial.metrics
             and constraint.violation(trial.metrics[constraint.metric])
         )
+
+    @property
+    def attempts_of_run(self) -> list[Attempt]:
+        """The attempts that began in the last run."""
+        return [each for each in self.attempts if each.placed_at >= self.run_began_at]
 
     @property
     def open_attempts(self) -> list[Attempt]:

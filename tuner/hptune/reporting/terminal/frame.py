@@ -176,7 +176,7 @@ def _best_lines(snapshot: StudySnapshot, epochs: int | None, width: int) -> list
 def _configuration_lines(trial: Trial, width: int) -> list[Text]:
     """Return the hyperparameters that fit on a few lines, and how many more there are."""
     lines: list[Text] = []
-    parts = text.assignments(trial.params)
+    parts = text.assignments(text.shown_params(trial))
     for i, part in enumerate(parts):
         more = f"  … {len(parts) - i} more"
         name, _, value = part.partition("=")

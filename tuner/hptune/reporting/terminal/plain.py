@@ -137,7 +137,7 @@ class PlainProgress:
             is_one = len(snapshot.goals.objectives) == 1
             parts.append("best so far" if is_one else "on the front so far")
         if trial.params:
-            configuration = " ".join(text.assignments(trial.params))
+            configuration = " ".join(text.assignments(text.shown_params(trial)))
             parts.append(text.shorten(configuration, _CONFIGURATION_CHARACTERS))
         return "; ".join(parts)
 

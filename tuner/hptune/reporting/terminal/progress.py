@@ -32,7 +32,6 @@ class RunHeader:
         epochs: Epochs of a trial; None if unknown or if its steps are not epochs.
         confirm: Number of best configurations that are trained again at the end.
         confirm_times: How often each of them is trained again.
-        repeats: How often a configuration may be trained in a race at the end; 1 for no race.
         budget: Limit of the device hours, in words; empty if there is none.
         timeout_seconds: Limit of the study's time, over all runs; None if there is none.
         trial_timeout_seconds: Limit of each trial's time; None if there is none.
@@ -51,7 +50,6 @@ class RunHeader:
     epochs: int | None = None
     confirm: int = 0
     confirm_times: int = 1
-    repeats: int = 1
     budget: str = ""
     timeout_seconds: float | None = None
     trial_timeout_seconds: float | None = None
@@ -70,8 +68,6 @@ class RunHeader:
         if self.confirm:
             times = {1: "once", 2: "twice"}.get(self.confirm_times, f"{self.confirm_times} times")
             again = f", then the best {self.confirm} {times} more"
-        if self.repeats > 1:
-            again = f", then up to {self.repeats} trainings of those that could be the best"
         limits = [f"{self.budget} for all trials"] if self.budget else []
         if self.timeout_seconds is not None:
             words = f"{text.duration(self.timeout_seconds)} for the study"

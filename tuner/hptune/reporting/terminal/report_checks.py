@@ -6,10 +6,11 @@ of the objectives has a greater one than the report before.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from ... import text
-from ...core.attempt import AttemptId
+from ...core.attempt import AttemptId, Report, ReportedValue
 from ...core.goals import MEASURED, metric_meant
 from ...core.messages import Reported
 from ...core.trial import Trial
@@ -36,6 +37,17 @@ class ReportChecks:
         self._steps: dict[AttemptId, int] = {}
         self._lacking: dict[int, set[str]] = {}
         self._reported: dict[int, dict[str, float]] = {}
+
+    def observe_stored(self, rows: Sequence[ReportedValue]) -> list[str]:
+        """Observe the stored reports of a trial, and return the first line of each kind."""
+        found: dict[str, str] = {}
+        parts = itertools.groupby(rows, key=lambda row: (row.attempt, row.step))
+        for (attempt, step), values in parts:
+            metrics = {row.metric: row.value for row in values}
+            name = AttemptId(rows[0].trial, attempt)
+            for kind, line in self.observe(Reported(0.0, name, Report(step, metrics))):
+                found.setdefault(kind, line)
+        return list(found.values())
 
     def observe(self, event: Reported) -> Iterator[tuple[str, str]]:
         """Observe a report."""

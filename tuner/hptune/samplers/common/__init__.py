@@ -1,6 +1,6 @@
 """Parts shared by samplers: encoding, observations, initial design, untried configurations.
 
-Offers: `encoding.Encoding`, `observations.History`, `initial_design.InitialDesign`,
+Offers: `encoding.Encoding`, `observations.History`, `learning.InitialDesign`,
 `untried.Untried`, `learning.LearningSampler`, `one_thread.one_thread`.
 
 May import: `core`.

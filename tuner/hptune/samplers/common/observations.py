@@ -4,7 +4,7 @@ There is one observation for each configuration. A configuration that was measur
 (a repeated start point, a confirmed best trial) is one observation with the mean of its
 measurements, so that noise is averaged and nothing counts twice.
 
-With early stopping, all trials are compared at one rung (`fidelities`). Several objectives become
+With early stopping, all trials are compared at one rung (`Fidelities`). Several objectives become
 one loss (`pareto`, if the sampler has no other way). Complete trials that violate a constraint have
 higher losses than all feasible ones, increasing with the violation.
 """
@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
 
 from ...core.trial import Direction, Trial, TrialState
-from .encoding import Encoding, Floats, Integers
-from .fidelities import Fidelities
+from .encoding import Booleans, Encoding, Floats, Integers
 from .pareto import pareto_losses
 
 LARGEST = 1e300
@@ -140,19 +139,15 @@ class History:
         """Whether trials are compared at rungs, as with early stopping."""
         return bool(self._fidelities[0])
 
-    def observations(self, join: Callable[[Floats], Floats] = pareto_losses) -> Observations:
-        """Return the observations in new arrays.
-
-        Args:
-            join: Returns one loss for each result, from the costs of several objectives.
-        """
-        return self._observed(slice(None), join)
+    def observations(self) -> Observations:
+        """Return the observations in new arrays."""
+        return self._observed(slice(None))
 
     def of_objective(self, objective: int) -> Observations:
         """Return the observations of one of the objectives in new arrays."""
-        return self._observed(slice(objective, objective + 1), pareto_losses)
+        return self._observed(slice(objective, objective + 1))
 
-    def _observed(self, objectives: slice, join: Callable[[Floats], Floats]) -> Observations:
+    def _observed(self, objectives: slice) -> Observations:
         order = np.argsort(self._trials["number"][: len(self._slots)])
         trials = self._trials[order]
         rows, tiers, costs = trials["row"], trials["tier"], trials["costs"]
@@ -164,7 +159,7 @@ class History:
         costs = costs[:, objectives]
         _, first, which = np.unique(trials["group"], return_index=True, return_inverse=True)
         if len(first) == len(order):
-            losses = _losses(tiers, costs, violations, join)
+            losses = _losses(tiers, costs, violations)
             return Observations(rows, tiers, losses, np.ones_like(tiers))
         # A configuration has the best tier of its trials: after a failure and a measurement it
         # counts as measured.
@@ -184,7 +179,7 @@ class History:
         return Observations(
             rows[first[by_number]],
             best_tiers,
-            _losses(best_tiers, mean_costs, means(violations), join),
+            _losses(best_tiers, mean_costs, means(violations)),
             counts[by_number],
         )
 
@@ -226,15 +221,13 @@ class History:
         return Tier.COMPLETE, bounded(self._signs * np.array(trial.values))
 
 
-def _losses(
-    tiers: Integers, costs: Floats, violations: Floats, join: Callable[[Floats], Floats]
-) -> Floats:
+def _losses(tiers: Integers, costs: Floats, violations: Floats) -> Floats:
     """Return one loss for each observation, comparable within its tier."""
     losses = costs[:, 0].copy()
     complete = tiers == Tier.COMPLETE
     feasible, violating = complete & (violations == 0.0), complete & (violations > 0.0)
     if costs.shape[1] > 1:
-        losses[feasible] = join(costs[feasible])
+        losses[feasible] = pareto_losses(costs[feasible])
     if violating.any():
         worst, best = (
             (losses[feasible].max(), losses[feasible].min()) if feasible.any() else (0.0, 0.0)
@@ -244,3 +237,82 @@ def _losses(
             added = ((worst - best) or 1.0) * violations[violating]
         losses[violating] = bounded(worst + added)
     return losses
+
+
+class Fidelities:
+    """Losses of all trials at all rungs, and their comparison at one rung.
+
+    With early stopping, most trials have values at the lower rungs only. Ranking trials first by
+    their last rung favours early trials, which had no competitors that could stop them. Comparing
+    values regardless of the epoch favours long trainings. Therefore all are compared at one rung.
+
+    The common rung is the highest that enough trials have reached; the end of the training is
+    the last rung. This follows BOHB (Falkner et al. 2018, "BOHB: robust and efficient
+    hyperparameter optimization at scale", algorithm 2, where one more than the number of
+    parameters is enough). Trials that reached it count with their loss there.
+
+    BOHB ignores the other trials. Here, a trial that stopped earlier counts with a predicted
+    loss: that of the trials with the same loss at the rung where it stopped, which went on
+    (interpolated by a non-decreasing function). So stopped trials show the model which regions
+    are poor from the first rung on.
+
+    The caller identifies trials by slot numbers.
+    """
+
+    def __init__(self) -> None:
+        self._losses: dict[int, dict[int, float]] = {}  # by rung and slot
+
+    def __bool__(self) -> bool:
+        return bool(self._losses)
+
+    def record(self, slot: int, losses: Mapping[int, float]) -> None:
+        """Record a trial's losses, by rung, in place of those of before."""
+        for step in [each for each in self._losses if each not in losses]:
+            self._losses[step].pop(slot, None)
+            if not self._losses[step]:
+                del self._losses[step]
+        for step, loss in losses.items():
+            self._losses.setdefault(step, {})[slot] = loss
+
+    def at_common_rung(
+        self, slots: Integers, finals: Floats, *, is_stopped: Booleans, enough: int
+    ) -> Floats:
+        """Return the losses of these trials at the common rung.
+
+        Args:
+            slots: The trials (n).
+            finals: Their losses at the end of the training (n); NaN if not reached.
+            is_stopped: Whether they were stopped or paused (n). Only the losses of these are
+                predicted.
+            enough: Number of trials that a rung needs to be the common one.
+
+        Returns:
+            Their losses (n), NaN if unknown.
+        """
+        rungs = [losses for _, losses in sorted(self._losses.items())]
+        columns = ([losses.get(slot, np.nan) for slot in slots.tolist()] for losses in rungs)
+        known = np.vstack([*columns, finals])
+        counts = (~np.isnan(known)).sum(axis=1)
+        chosen = max((k for k in range(len(known)) if counts[k] >= enough), default=0)
+        found: Floats = known[chosen].copy()
+        reached = ~np.isnan(found)
+        for k in range(chosen - 1, -1, -1):
+            stopped = np.isnan(found) & ~np.isnan(known[k]) & is_stopped
+            went_on = reached & ~np.isnan(known[k])
+            if stopped.any() and went_on.any():
+                found[stopped] = _projected(
+                    known[k, stopped], known[k, went_on], known[chosen, went_on]
+                )
+        return found
+
+
+def _projected(losses: Floats, before: Floats, after: Floats) -> Floats:
+    """Predict losses at a higher rung from the trials that were measured at both rungs.
+
+    A loss above the worst of these keeps its distance to the worst.
+    """
+    order = np.argsort(before, kind="stable")
+    before, after = before[order], np.maximum.accumulate(after[order])
+    excess = np.maximum(0.0, losses - before[-1])
+    found: Floats = np.interp(losses, before, after) + excess
+    return found

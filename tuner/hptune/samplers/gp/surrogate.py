@@ -135,10 +135,10 @@ class SurrogateFitter:
 
 def _on_schedule(count: int) -> int:
     """Return how many of `count` observations the kernel is fitted to; refits become rarer."""
-    return count - count % refit_interval(count)
+    return count - count % _refit_interval(count)
 
 
-def refit_interval(count: int) -> int:
+def _refit_interval(count: int) -> int:
     """Return after how many more observations the kernel of `count` of them is fitted again."""
     return 1 << max(0, count.bit_length() - 5)
 
@@ -167,10 +167,10 @@ def comparable(seen: Observations) -> Floats:
     if len(complete):
         early = tiers == Tier.PRUNED
         losses[early] = np.maximum(losses[early], np.median(complete))
-    return limited(losses)
+    return _limited(losses)
 
 
-def limited(losses: Floats) -> Floats:
+def _limited(losses: Floats) -> Floats:
     """Return the losses; those far beyond all others (`_FARTHEST`) are the limit."""
     median = np.median(losses)
     distance = median - losses.min()

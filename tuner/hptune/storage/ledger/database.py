@@ -60,8 +60,8 @@ _SCHEMA = """
 CREATE TABLE study (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE trials (
     number INTEGER PRIMARY KEY, state TEXT NOT NULL, params TEXT NOT NULL, value REAL,
-    step INTEGER, metrics TEXT NOT NULL, origin TEXT NOT NULL, attempts INTEGER NOT NULL,
-    reason TEXT NOT NULL, detail TEXT NOT NULL);
+    step INTEGER, metrics TEXT NOT NULL, origin TEXT NOT NULL, epochs INTEGER, unused TEXT NOT NULL,
+    attempts INTEGER NOT NULL, reason TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE TABLE attempts (
     trial INTEGER NOT NULL, number INTEGER NOT NULL, outcome TEXT, worker TEXT NOT NULL,
     node TEXT NOT NULL, devices TEXT NOT NULL, placed REAL NOT NULL, started REAL, ended REAL,

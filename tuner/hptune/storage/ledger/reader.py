@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from ...core.attempt import Attempt, AttemptId, Report, ReportedValue
 from ...core.messages import (
     Event,
+    StopRequested,
     StudyClosed,
     StudyOpened,
     UserRequested,
@@ -25,7 +26,7 @@ from ...core.messages import (
 from ...core.trial import Direction, Goal, Trial, TrialState
 from ...core.user_requests import UserAction
 from ..directory import StudyDirectory
-from .codec import decode_event
+from .codec import checked_time, decode_event
 from .database import (
     check_pages,
     event_rows,
@@ -51,6 +52,7 @@ class RunState:
         workers: How many workers have joined and not left since.
         paused_by: The user who paused the study; empty if it is not paused.
         notes: The notes and tags of all runs, in their order.
+        stopping: What asked it to stop; None if nothing did.
         run_seconds: How long each run took, from its command's start to its last event, the first
             run first.
         last_event_at: When the last event was, in seconds since the epoch; 0 if there is none.
@@ -61,6 +63,7 @@ class RunState:
     workers: int
     paused_by: str
     notes: Sequence[UserRequested] = ()
+    stopping: StopRequested | None = None
     run_seconds: Sequence[float] = ()
     last_event_at: float = 0.0
     began_at: float = 0.0
@@ -124,9 +127,8 @@ class LedgerReader:
 
     def trial(self, number: int) -> Trial | None:
         """Return one trial; None if there is no such number."""
-        return next(
-            iter(self._rows(f"{SELECT_TRIALS} WHERE number = ?", number, read=trial_of)), None
-        )
+        query = f"{SELECT_TRIALS} WHERE number = ?"
+        return next(iter(self._of_trial(query, number, read=trial_of)), None)
 
     def attempts(self) -> list[Attempt]:
         """Return every attempt, by trial and number."""
@@ -137,7 +139,7 @@ class LedgerReader:
         if trial is None:
             return self._rows(f"{SELECT_REPORTS} ORDER BY rowid", read=_report_row)
         query = f"{SELECT_REPORTS} WHERE trial = ? ORDER BY rowid"
-        return self._rows(query, trial, read=_report_row)
+        return self._of_trial(query, trial, read=_report_row)
 
     def last_reports(self, states: Collection[TrialState]) -> dict[AttemptId, Report]:
         """Return the last report of each attempt, of the trials in these states."""
@@ -201,11 +203,14 @@ class LedgerReader:
     def _run_state(self) -> RunState:
         joined: set[str] = set()
         paused_by, is_closed = "", False
+        stopping: StopRequested | None = None
         notes: list[UserRequested] = []
         for event in self._events(_OF_RUN):
             match event:
                 case StudyOpened():
-                    joined, paused_by, is_closed = set(), "", False
+                    joined, paused_by, is_closed, stopping = set(), "", False, None
+                case StopRequested():
+                    stopping = event
                 case StudyClosed():
                     is_closed = True
                 case WorkerJoined():
@@ -220,7 +225,7 @@ class LedgerReader:
                     notes.append(event)
                 case _:
                     pass
-        return RunState(len(joined), paused_by, notes, *self._runs(), is_closed)
+        return RunState(len(joined), paused_by, notes, stopping, *self._runs(), is_closed)
 
     def _runs(self) -> tuple[list[float], float, float]:
         """Return how long each run took, when the last event was, and when the last run began.
@@ -228,7 +233,7 @@ class LedgerReader:
         Users' requests do not count: a note may be written while no master runs.
         """
         query = "SELECT seq, time FROM events WHERE kind IN (?, ?) ORDER BY seq"
-        opened = self._rows(query, *_OPENING, read=_number_and_value)
+        opened = self._rows(query, *_OPENING, read=_number_and_time)
         query = """
             SELECT seq, max(time) FROM (SELECT seq, time FROM events WHERE seq >= ? AND seq < ?
             AND kind != ? ORDER BY seq DESC LIMIT ?)
@@ -236,7 +241,7 @@ class LedgerReader:
         seconds, last, began = [], 0.0, 0.0
         for (seq, began), (after, _) in itertools.pairwise([*opened, (sys.maxsize, 0.0)]):
             values = (seq, after, UserRequested.__name__, _LATE_EVENTS)
-            ((_, last),) = self._rows(query, *values, read=_number_and_value)
+            ((_, last),) = self._rows(query, *values, read=_number_and_time)
             seconds.append(last - began)
         # A clock that was put back takes no time.
         return [each for each in seconds if each > 0.0], last, began
@@ -248,6 +253,12 @@ class LedgerReader:
 
     def _events(self, kinds: Collection[type[Event]]) -> list[Event]:
         return self._read(lambda connection: list(read_events(connection, kinds)))
+
+    def _of_trial(
+        self, query: str, number: int, *, read: Callable[[tuple[Any, ...]], _Row]
+    ) -> list[_Row]:
+        """Return the rows of a trial; none for a number that no trial can have."""
+        return self._rows(query, number, read=read) if 0 <= number <= _MOST_TRIALS else []
 
     def _rows(
         self, query: str, *values: object, read: Callable[[tuple[Any, ...]], _Row]
@@ -268,11 +279,14 @@ def _twice(read: Callable[[], _Found]) -> _Found:
         return read()
 
 
+_MOST_TRIALS = 2**63 - 1
+"""Largest number that SQLite holds."""
+
 _OPENING = (StudyOpened.__name__, StudyClosed.__name__)
 _LATE_EVENTS = 100
 """Events that may be later than one that was written after them."""
 
-_OF_RUN = (StudyOpened, StudyClosed, WorkerJoined, WorkerLeft, UserRequested)
+_OF_RUN = (StudyOpened, StudyClosed, StopRequested, WorkerJoined, WorkerLeft, UserRequested)
 
 
 def _report_row(row: tuple[Any, ...]) -> ReportedValue:
@@ -287,6 +301,11 @@ def _numbered_report(row: tuple[Any, ...]) -> tuple[int, ReportedValue]:
 def _number_and_value(row: tuple[Any, ...]) -> tuple[int, float]:
     number, value = row
     return int(number), float(value)
+
+
+def _number_and_time(row: tuple[Any, ...]) -> tuple[int, float]:
+    number, at = _number_and_value(row)
+    return number, checked_time(at)
 
 
 class FollowedReports:

@@ -15,8 +15,8 @@ from ...core.resources import Placement
 from ...core.trial import Params, Trial, TrialState
 from .codec import checked_time, dumps, loads, structured
 
-SELECT_TRIALS = """SELECT number, state, params, value, step, metrics, origin, attempts, reason,
-    detail FROM trials"""
+SELECT_TRIALS = """SELECT number, state, params, value, step, metrics, origin, epochs, unused,
+    attempts, reason, detail FROM trials"""
 _USAGE = (
     "peak_memory_bytes", "peak_gpu_memory_bytes", "cpu_seconds", "seconds", "seconds_per_step",
     "starved_seconds",
@@ -51,6 +51,8 @@ def trial_row(trial: Trial) -> tuple[object, ...]:
         trial.step,
         dumps(dict(trial.metrics)),
         text(trial.origin),
+        trial.epochs,
+        dumps(list(trial.unused)),
         trial.attempts,
         text(trial.reason),
         text(trial.detail),
@@ -63,9 +65,9 @@ def trial_of(row: tuple[Any, ...]) -> Trial:
     Raises:
         TypeError: A cell has another type than its column.
     """
-    number, state, params, value, step, metrics, origin, attempts, reason, detail = _checked(
-        row, _TRIAL_TYPES
-    )
+    cells = _checked(row, _TRIAL_TYPES)
+    number, state, params, value, step, metrics, origin, epochs, unused, attempts, *words = cells
+    reason, detail = words
     return Trial(
         number=number,
         params=structured(loads(params), Params),
@@ -74,6 +76,8 @@ def trial_of(row: tuple[Any, ...]) -> Trial:
         value=value,
         step=step,
         metrics=structured(loads(metrics), Mapping[str, float]),
+        epochs=epochs,
+        unused=structured(loads(unused), tuple[str, ...]),
         attempts=attempts,
         reason=reason,
         detail=detail,
@@ -180,7 +184,9 @@ def _columns(kinds: str) -> Sequence[tuple[str, Any]]:
     return tuple((kind, (*_TYPES[kind], *[type(None)] * may)) for kind, may in read)
 
 
-_TRIAL_TYPES = _columns("integer text text real? integer? text text integer text text")
+_TRIAL_TYPES = _columns(
+    "integer text text real? integer? text text integer? text integer text text"
+)
 _ATTEMPT_TYPES = _columns(
     "integer integer text? text text text time time? time? text text?" + " real?" * len(_USAGE)
 )

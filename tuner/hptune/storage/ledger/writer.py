@@ -36,7 +36,7 @@ from .rows import SELECT_TRIALS, attempt_row, text, trial_of, trial_row
 
 _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?)"
 _INSERT_REPORT = "INSERT INTO reports VALUES (?, ?, ?, ?, ?, ?)"
-_UPSERT_TRIAL = "INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_UPSERT_TRIAL = "INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _UPSERT_ATTEMPT = """INSERT OR REPLACE INTO attempts
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _UPSERT_FACT = "INSERT OR REPLACE INTO study VALUES (?, ?)"

@@ -205,9 +205,11 @@ class _CachedLoad:
         """Return the result if there is one, and whether this trial is to call `load_data`."""
         deadline = time.monotonic() + self.max_wait_seconds
         while True:
-            is_ours = lock.enter_context(store.loading(hp.values))
+            is_ours = lock.enter_context(store.loading(hp.known_values))
             # After locking: the trial that had the lock until now may have kept its result.
-            entry = store.find(hp.values)
+            entry = store.find(hp.known_values)
+            if entry is not None:
+                hp.asked.update(entry.reads.values)
             if entry is not None or store.is_refused:
                 return entry, False
             if is_ours:

@@ -89,8 +89,8 @@ class RecordedValues(MutableMapping[str, Any]):
 
 @contextlib.contextmanager
 def recording(hp: Any) -> Iterator[RecordedValues]:
-    """Record what is read of the hyperparameters, all of whose methods use `hp.values`."""
-    hp.values = recorded = RecordedValues(hp.values)
+    """Record what is read of the hyperparameters, all of whose methods use its values."""
+    hp.values = recorded = RecordedValues(hp.known_values)
     try:
         yield recorded
     finally:

@@ -22,8 +22,7 @@ from ..resume.callback_lists import extended_callback_lists
 from ..resume.checkpoint import NoRoom, room_needed
 from ..resume.randomness import seed_after_loading
 from .given_data import fit_arguments
-from .measured import measure
-from .recorder import Recorder
+from .recorder import Recorder, measure
 
 if TYPE_CHECKING:  # a trial on one device does not need it
     from ..strategies.base import Strategy
@@ -173,7 +172,8 @@ def train(code: UserCode, hp: Any, model: Any, data: Any, *, callback: Any, epoc
     Returns:
         What the training returned.
     """
-    values = hp.values
+    values = hp.known_values
+    hp.asked.update(("epochs", "batch_size"))
     epochs = int(values.get("epochs", epochs))
     if code.fit is not None:
         return code.fit(hp, model, data, [callback], epochs)

@@ -1,7 +1,7 @@
 """The process that the workers of a master's own cluster are forked from.
 
 It has imported Dask and has one thread, so a worker starts at once and shares the memory of what
-was imported. A master that runs nothing but hptune's command forks it. Any other may have threads,
+was imported. A master that runs nothing but hptune's command forks it. Another one may have threads
 or a framework that must not be forked, and starts it as a program, without the user's script.
 
 It ends when the master closes the connection or dies, and the kernel then kills its workers.
@@ -69,7 +69,7 @@ class WorkerServer:
     """
 
     def __init__(self) -> None:
-        self._start(forks=_is_own_command() and threading.active_count() == 1)
+        self._start(forks=_may_fork())
 
     def fork(self, order: WorkerOrder) -> Channel:
         """Start a worker.
@@ -110,11 +110,16 @@ class WorkerServer:
             self._wait()
 
 
-def _is_own_command() -> bool:
-    """Return whether this process runs hptune's command, and no script of the user's."""
+def _may_fork() -> bool:
+    """Return whether this process runs hptune's command, and no script or thread of the user's.
+
+    Threads of hptune's own wait, and hold no lock that a worker needs.
+    """
     main = sys.modules["__main__"]
     spec, run = getattr(main, "__spec__", None), getattr(main, "main", None)
-    return _COMMAND in (getattr(spec, "name", None), getattr(run, "__module__", None))
+    is_command = _COMMAND in (getattr(spec, "name", None), getattr(run, "__module__", None))
+    others = set(threading.enumerate()) - {threading.main_thread()}
+    return is_command and all(each.name.startswith("hptune-") for each in others)
 
 
 def _forked(theirs: socket.socket) -> Callable[[], object]:

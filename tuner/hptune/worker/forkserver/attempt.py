@@ -126,15 +126,19 @@ class _Attempt:
         seed_everything(order.seed, deterministic=is_deterministic)
         hp = make_hyperparameters(order.space, order.params)
         hp.tunes_new = code.tune_new_entries
-        declared = len(hp.space)
+        declared, is_over = len(hp.space), False
         try:
-            return _run(order, code, hp, trial, strategy)
-        except (Exception, SystemExit) as error:
-            if (ending := ending_by_order(error, trial.obeyed(CameBack.NOTHING))) is None:
-                raise
+            ending = _run(order, code, hp, trial, strategy)
+            is_over = not trial.has_read_params
             return ending
+        except (Exception, SystemExit) as error:
+            if (by_order := ending_by_order(error, trial.obeyed(CameBack.NOTHING))) is None:
+                raise
+            return by_order
         finally:
-            used = used_parameters(order.attempt, order.params, hp, declared=declared)
+            used = used_parameters(
+                order.attempt, order.params, hp, declared=declared, is_over=is_over
+            )
             if used is not None and not order.attempt.rank:
                 self._send(used)
 
