@@ -1,6 +1,6 @@
 """Overhead of a tool per short trial: the same trials, bare and under each tool.
 
-    python benchmarks/trial_overhead.py [--peers PEERS_PYTHON] [--rounds 3] [--only bare,hptune]
+    python benchmarks/trial_overhead.py [--peers PEERS_PYTHON] [--rounds 8] [--only bare,hptune]
 
 See benchmarks/README.md for what is measured and how.
 """
@@ -21,7 +21,13 @@ from pathlib import Path
 
 import psutil
 from overhead.figures import figures, table
-from overhead.runner import Measurement, RunFailed, adopt_orphans, run
+from overhead.runner import (
+    Measurement,
+    RunFailed,
+    adopt_orphans,
+    counts_instructions,
+    run,
+)
 from overhead.variants import VARIANTS, Variant
 
 CORES = 2
@@ -60,9 +66,10 @@ def main() -> None:
     )
     _say_machine(machine)
     rounds = f"{options.rounds} round{'s' if options.rounds > 1 else ''}"
-    print(f"Medians of {rounds}" + (", (least to greatest)." if options.rounds > 1 else "."))
+    print(f"{rounds}. Seconds of a run: median (least to greatest); others: 95 % intervals.")
     print(f"Largest difference from bare's accuracies: {difference:.2g}.\n")
-    print(table(found, counts=options.trials))
+    unit = "10⁹ instructions" if counts_instructions() else "CPU s"
+    print(table(found, counts=options.trials, unit=unit))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     result = {
         "machine": machine,
@@ -85,10 +92,10 @@ def _options() -> argparse.Namespace:
         default=default_peers if default_peers.exists() else None,
         help="Python of the peers' environment [.venv-peers/bin/python if it exists]",
     )
-    parser.add_argument("--rounds", type=int, default=3, help="how often all is measured [3]")
+    parser.add_argument("--rounds", type=int, default=8, help="how often all is measured [8]")
     parser.add_argument("--only", help="comma-separated names, bare always among them [all]")
     parser.add_argument(
-        "--trials", type=int, nargs=2, default=(24, 48), help="the two numbers of trials [24 48]"
+        "--trials", type=int, nargs=2, default=(6, 18), help="the two numbers of trials [6 18]"
     )
     parser.add_argument(
         "--json",
@@ -138,7 +145,8 @@ def _measure(
     measurements = []
     for number in range(1, rounds + 1):
         for trials in counts:
-            for variant in chosen:
+            # A machine that becomes slower meanwhile is no disadvantage of the same one each time.
+            for variant in chosen if number % 2 else chosen[::-1]:
                 found = run(
                     variant, python=pythons[variant.name], trials=trials, round_number=number
                 )

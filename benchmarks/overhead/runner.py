@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import resource
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -21,6 +23,7 @@ TIMEOUT_SECONDS = 1_800.0
 SAMPLE_SECONDS = 0.5
 LINGER_SECONDS = 10.0
 PR_SET_CHILD_SUBREAPER = 36
+_COUNTED = ("perf", "stat", "-x,", "-e", "instructions:u")
 
 
 class RunFailed(Exception):
@@ -38,6 +41,7 @@ class Measurement:
         wall_seconds: From the start of its first process to that process's end.
         first_epoch_seconds: From there to the end of the first epoch of the first trial.
         cpu_seconds: User and system time of all its processes.
+        instructions: Those in user mode of all its processes; None where `perf` counts none.
         accuracies: Best validation accuracy for each case.
     """
 
@@ -47,6 +51,7 @@ class Measurement:
     wall_seconds: float
     first_epoch_seconds: float
     cpu_seconds: float
+    instructions: float | None
     accuracies: dict[int, float]
 
 
@@ -66,6 +71,7 @@ def run(variant: Variant, *, python: Path, trials: int, round_number: int) -> Me
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
         scratch = Path(folder)
         wall, cpu, started_at = _run_process(variant, python, trials, scratch)
+        instructions = _instructions(scratch / "perf") if counts_instructions() else None
         accuracies = variant.collect(scratch)
         if sorted(accuracies) != list(range(trials)):
             missing = sorted(set(range(trials)) - set(accuracies))
@@ -84,6 +90,7 @@ def run(variant: Variant, *, python: Path, trials: int, round_number: int) -> Me
             wall_seconds=wall,
             first_epoch_seconds=marked_at - started_at,
             cpu_seconds=cpu,
+            instructions=instructions,
             accuracies=dict(sorted(accuracies.items())),
         )
 
@@ -92,6 +99,8 @@ def _run_process(
     variant: Variant, python: Path, trials: int, scratch: Path
 ) -> tuple[float, float, float]:
     command = variant.command(python, trials, scratch)
+    if counts_instructions():
+        command = [*_COUNTED, "-o", str(scratch / "perf"), "--", *command]
     cpu_before = _waited_cpu_seconds()
     with _CpuSampler() as sampler, (scratch / "log").open("wb") as log:
         started_at = time.monotonic()
@@ -125,6 +134,20 @@ def _run_process(
     # samples are the better lower bound.
     cpu = max(_waited_cpu_seconds() - cpu_before, sampler.seconds)
     return wall, cpu, started_at
+
+
+@functools.cache
+def counts_instructions() -> bool:
+    """Return whether `perf` counts instructions here; many virtual machines have no counter."""
+    if shutil.which(_COUNTED[0]) is None:
+        return False
+    tried = subprocess.run([*_COUNTED, "true"], check=False, capture_output=True, text=True)
+    return tried.returncode == 0 and "not" not in tried.stderr
+
+
+def _instructions(counted: Path) -> float:
+    lines = counted.read_text(encoding="ascii").splitlines()
+    return float(next(line.split(",")[0] for line in lines if "instructions" in line))
 
 
 def _waited_cpu_seconds() -> float:

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from commands import Commands
+from fake_study import trial
 from hptune.clusters.jobs import jobs_name
 from hptune.clusters.slurm_master import Masters, handover
 from hptune.reporting.html.folder import Folder, FolderPage
@@ -21,7 +22,7 @@ from hptune_jobqueue.job_reports import ShownJobs, write_jobs
 from hptune_jobqueue.script import MASTER_NOTICE
 from in_process import InProcess
 from real_runs import wait_for
-from stored_study import typical
+from stored_study import stored, typical
 
 REASON = "Slurm starts the master's job 7 again, and it continues the study by itself"
 HANDED_OVER = {"finish_reason": "handed over", "reason": REASON}
@@ -111,6 +112,18 @@ def test_every_look_has_what_slurm_shows_of_the_master(
     else:
         shown(commands, cli.study(), slurm_shows)
     assert look(cli) == state
+
+
+def test_a_study_that_is_to_have_more_trials_waits_for_its_master(
+    cli: InProcess, commands: Commands
+) -> None:
+    """As after `hptune resume --trials 20 --detach` of a study that is done."""
+    done = {"finish_reason": "done", "reason": ""}
+    stored(detached(cli), [trial(number, value=0.5) for number in range(10)], ended=done)
+    shown(commands, cli.study(), "PENDING")
+    assert [in_list(cli), in_status(cli)] == ["queued"] * 2
+    shown(commands, cli.study())
+    assert [in_list(cli), in_status(cli)] == ["done"] * 2
 
 
 def test_slurm_is_asked_once_for_all_studies(cli: InProcess, commands: Commands) -> None:

@@ -262,6 +262,18 @@ def amount(value: float) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
+def held(hours: float, device: str) -> str:
+    """Return for how long devices were held, in a unit that fits.
+
+    >>> held(0.0002, "core"), held(0.5, "GPU"), held(123456.7, "core")
+    ('0.72 core seconds', '30 GPU minutes', '123,457 core hours')
+    """
+    for unit, seconds in (("hours", 3600.0), ("minutes", 60.0)):
+        if hours * 3600.0 >= 2.0 * seconds:
+            return f"{amount(hours * 3600.0 / seconds)} {device} {unit}"
+    return f"{amount(hours * 3600.0)} {device} seconds"
+
+
 def trials(named: Sequence[object]) -> str:
     """Return some trials, of which at most six are named.
 

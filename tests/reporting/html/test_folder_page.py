@@ -185,7 +185,7 @@ def test_the_best_values_follow_the_ends_of_trials() -> None:
     assert panel.words.endswith("Left out, with another objective: c (loss (min)).")
     first, second = panel.tables[0].rows
     cores = len(attempt(0).placement.cpus)
-    assert first[:6] == ("a", "0.7000", "0", "4/9", f"{4 * cores:g}", f"{2.5 * cores:g}")
+    assert first[:6] == ("a", "0.7000", "0", "4/9, 1 failed", f"{4 * cores:g}", f"{2.5 * cores:g}")
     assert second[:4] == ("b", "0.4000", "0", "1/9")
     assert panel.tables[1].rows == [("--search", "tpe", NOTHING)]
     by_trials, by_hours = (lines(each)[0] for each in panel.figures)

@@ -102,7 +102,13 @@ def test_the_first_screen_has_what_matters(seen: Browser) -> None:
             assert box["y"] + box["height"] <= height, place
         assert grave_faults(seen.page) == []
     tiles = seen.page.locator("#tiles").inner_text()
-    for words in ("best val_accuracy", "40/40", "26 complete", "13 pruned, 1 failed", "core h"):
+    for words in (
+        "best val_accuracy",
+        "40/40",
+        "26 complete",
+        "13 pruned, 1 failed",
+        "core minutes",
+    ):
         assert words in tiles
     for section in ("best", "history", "trials", "curves", "importance", "parallel", "slices",
                     "contour", "stopping", "costs", "failures", "timeline", "setup"):  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,14 @@ def test_each_json_has_the_same_tree_of_a_trial(cli: InProcess, command: str) ->
     assert found["study"] == shown["study"]
 
 
+@pytest.fixture
+def _other_columns() -> Iterator[None]:
+    module.columns.cache_clear()
+    yield
+    module.columns.cache_clear()
+
+
+@pytest.mark.usefixtures("_other_columns")
 def test_a_new_column_is_one_entry(monkeypatch: pytest.MonkeyPatch, cli: InProcess) -> None:
     added = Column("length", "its length", lambda row: len(row.trial.params), ALL)
     monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, added))

@@ -119,7 +119,7 @@ def test_status_of_a_running_study() -> None:
         "state running on login1 in process 4242 for 1m40s, since 1970-01-01 00:16:40",
         "trials 5/10: 1 complete, 1 pruned, 3 failed, 1 running, 4 to come",
         "retried 1 attempt (1 worker lost)",
-        "used 1m40s, 0.169 core hours, 0.025 GPU hours",
+        "used 1m40s, 10.1 core minutes, 90 GPU seconds",
         "best 0.9000 val_accuracy (max), trial 0, from epoch 5/5",
         "learning_rate=0.001235 units=128 activation=relu",
         "running epoch val_accuracy time where",
@@ -423,7 +423,7 @@ def test_the_time_of_a_study_is_that_of_all_its_runs() -> None:
     assert twice.seconds(99_999.0) == 4060.0, "the time between runs and after them does not count"
     end = closing_text(twice, Finish(FinishReason.DONE, ""))
     assert end.startswith("Done: 5/10 trials in 1h07m (1h06m in the last run)\n")
-    assert "used     1h07m, 0.1" in status_text(twice, now=99_999.0)
+    assert "used     1h07m, " in status_text(twice, now=99_999.0)
     runs = replace(twice, master=LivingMaster(since=8000.0))
     assert runs.seconds(9010.0) == 4070.0
     unknown = replace(twice, run_seconds=(), last_event_at=0.0, master=LivingMaster(since=0.0))

@@ -63,7 +63,7 @@ def asked(
     """
     _check_source(settings)
     check_objectives(settings.objectives, settings.constraints)
-    _check_confirm(settings)
+    _check_confirmations(settings)
     _check_place(settings)
     _check_split(settings)
     found = Asked(
@@ -125,7 +125,7 @@ def _check_source(settings: StudySettings) -> None:
             )
 
 
-def _check_confirm(settings: StudySettings) -> None:
+def _check_confirmations(settings: StudySettings) -> None:
     if settings.confirm_repeats is not None and not settings.confirm:
         raise UsageError(
             f"--confirm-repeats is {settings.confirm_repeats}, but --confirm is not given; say "

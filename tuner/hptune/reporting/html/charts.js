@@ -27,14 +27,15 @@ window.hptuneCharts ??= (() => {
     return made;
   }
 
-  // A number with four significant digits, as in the rest of hptune.
-  function number(value) {
-    if (Number.isInteger(value) && Math.abs(value) < 1e7) return String(value);
-    const size = Math.abs(value);
+  // Four significant digits, as `number` of text.py; measured values have zeros at the end: 1.980e-05.
+  function number(value, isMeasured = false) {
+    const size = Math.abs(value), digits = shown => isMeasured ? shown : String(Number(shown));
+    if (Number.isInteger(value) && size < 1e7 && (!isMeasured || size >= 100)) return String(value);
     if (size >= 1e4 && size < 1e7) return value.toFixed(0);
-    if (!Number.isFinite(value) || (size >= 1e-4 && size < 1e4)) return String(Number(value.toPrecision(4)));
-    const [digits, power] = value.toExponential(3).split("e");  // as Python writes it: 1.983e-05
-    return `${Number(digits)}e${power[0]}${power.slice(1).padStart(2, "0")}`;
+    if (!Number.isFinite(value)) return String(value);
+    if (size === 0 || (size >= 1e-4 && size < 1e4)) return digits(value.toPrecision(4));
+    const [first, power] = value.toExponential(3).split("e");
+    return `${digits(first)}e${power[0]}${power.slice(1).padStart(2, "0")}`;
   }
 
   function words(value) {

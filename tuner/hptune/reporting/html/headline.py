@@ -85,9 +85,9 @@ def _states(view: StudyView) -> _Tile:
 
 def _costs(view: StudyView, now: float) -> _Tile:
     cost = costs_of_study(view, now)
-    cores = f"{text.amount(cost.core_hours)} core h"
+    cores = text.held(cost.core_hours, "core")
     words = [f"{cost.idle_share:.0%} idle" if cost.idle_share >= LEAST_IDLE else ""]
     words.append(f"retried: {html.escape(retried_text(view))}" if view.retried else "")
     if not cost.gpu_hours:
         return _Tile("device hours", cores, words)
-    return _Tile("device hours", f"{text.amount(cost.gpu_hours)} GPU h", [cores, *words])
+    return _Tile("device hours", text.held(cost.gpu_hours, "GPU"), [cores, *words])

@@ -206,7 +206,7 @@ const hptunePage = (() => {
     const best = study.byNumber.get(study.best);
     const goals = Object.keys(study.direction), is = of.n === study.best && goals.length < 2 ? ", the best" : study.front.includes(of.n) ? ", on the Pareto front" : "";
     const facts = [
-      ...goals.map(each => [each, shown(of.v[each])]),
+      ...goals.map(each => [each, shown(of.v[each], true)]),
       [`from ${study.step}`, shown(of.step)], ["time", duration(of.seconds) || "–"], ["proposed by", of.origin],
       ["trains again", of.confirms === undefined ? null : element("a", { href: `#trial-${of.confirms}` }, `trial ${of.confirms}`)],
       ["tags", of.tags], ["notes", of.notes], ["reason", of.reason], ["model", of.model ? modelLink(of.model) : null],
@@ -217,7 +217,7 @@ const hptunePage = (() => {
       return [known ? known.label : name, words(value), ...other, known ? known.text : "fixed"];
     });
     const columns = ["hyperparameter", "value", ...(best && best.n !== of.n ? [`best (trial ${best.n})`] : []), "range"];
-    const metrics = Object.entries(of.v).filter(([name]) => !goals.includes(name)).map(([name, value]) => [name, shown(value)]);
+    const metrics = Object.entries(of.v).filter(([name]) => !goals.includes(name)).map(([name, value]) => [name, shown(value, true)]);
     const curves = Object.entries(of.c || {}).filter(([, [, values]]) => values.length > 1).map(([metric]) => element("div", { class: "figure", "data-figure": JSON.stringify(["curve", { metric }]) }));
     return [
       steps(of.n),

@@ -148,8 +148,7 @@ def _row(trials: StudyTrials, row: Row, listed: Sequence[Column]) -> dict[str, A
         "c": curve_json(trials.curves.get(trial.number, {})),
     }
     # A page of a thousand trials is much smaller without what is not there.
-    absent: tuple[object, ...] = (None, "", [], {})
-    return {k: each for k, each in found.items() if each not in absent or k in ("v", "p")}
+    return {k: each for k, each in found.items() if each or each == 0 or k in ("v", "p")}
 
 
 def _cell(value: object) -> object:

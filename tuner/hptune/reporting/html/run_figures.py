@@ -138,9 +138,9 @@ def costs(trials: StudyTrials, *, now: float) -> Panel:
     found = costs_of_study(view, now)
     rows = [
         ("time of the study", text.duration(view.seconds(now))),
-        ("core hours", text.amount(found.core_hours)),
-        ("of these idle", f"{text.amount(found.idle_core_hours)} ({found.idle_share:.0%})"),
-        ("GPU hours", text.amount(found.gpu_hours)),
+        ("cores held for", text.held(found.core_hours, "core")),
+        ("of these idle", f"{text.held(found.idle_core_hours, 'core')} ({found.idle_share:.0%})"),
+        ("GPUs held for", text.held(found.gpu_hours, "GPU")),
         ("waiting for devices", text.duration(found.wait_seconds)),
         ("attempts", str(len(view.attempts))),
         ("retried", retried_text(view) if view.retried else "0"),

@@ -14,8 +14,8 @@ const hptuneTable = (() => {
     return `${Math.floor(whole / 86400)}d${two(Math.floor(whole % 86400 / 3600))}h`;
   }
 
-  function shown(value) {
-    return value === undefined || value === null ? "–" : typeof value === "number" ? number(value) : words(value);
+  function shown(value, isMeasured = false) {
+    return value === undefined || value === null ? "–" : typeof value === "number" ? number(value, isMeasured) : words(value);
   }
 
   // What a table can show of a trial; `get` is what it is sorted by.
@@ -23,7 +23,7 @@ const hptuneTable = (() => {
     const taken = new Set([...study.columns.map(each => each.title), study.step, ...study.metrics]);
     const goals = Object.keys(study.direction), order = study.order.all.slice(0, FIRST_PARAMETERS);
     const several = {
-      v: study.metrics.map(name => ({ key: name, isFirst: goals.includes(name), get: each => each.v[name] })),
+      v: study.metrics.map(name => ({ key: name, isFirst: goals.includes(name), get: each => each.v[name], text: each => shown(each.v[name], true) })),
       p: study.space.map(({ name, label }) => ({ key: taken.has(label) ? `${label} (hyperparameter)` : label, isFirst: order.includes(name), get: each => each.p[name], text: each => name in each.p ? words(each.p[name]) : "–" })),
     };
     const known = study.columns.filter(each => !each.isRare || study.trials.some(one => one[each.name]));
@@ -101,11 +101,11 @@ const hptuneTable = (() => {
     const isOpen = place.querySelector("details")?.open;
 
     const head = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen" }, "compare")));
-    for (const { key, label } of columns) {
+    for (const { key, label, get } of columns) {
       const sign = table.sort === key ? (table.isDown ? " ▾" : " ▴") : "";
       const sort = () => { Object.assign(table, { isDown: table.sort === key && !table.isDown, sort: key }); changed(); };
       const button = element("button", { type: "button", class: "plain", "data-key": `sort ${key}`, onclick: sort }, (label || key) + sign);
-      head.append(element("th", { scope: "col", "aria-sort": sign ? (table.isDown ? "descending" : "ascending") : null }, button));
+      head.append(element("th", { scope: "col", class: rows.some(each => typeof get(each) === "number") ? "number" : null, "aria-sort": sign ? (table.isDown ? "descending" : "ascending") : null }, button));
     }
     const body = element("tbody");
     for (const each of rows.slice(0, most)) {

@@ -3,7 +3,7 @@
 In all of them `now` is the time in seconds since the epoch, and `width` the number of characters in
 a line, None for no limit.
 
-Offers: `view`, `summary`, `best`, `trials`, `export`, `costs`.
+Offers: `view`, `rows`, `summary`, `best`, `trials`, `export`, `costs`.
 
 May import: `text`, `core`, `reporting`.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 from ...core.attempt import Attempt
 from ...core.budget import Device, held_seconds, hours_of
@@ -38,7 +38,7 @@ class Costs:
 
     def to_json(self) -> dict[str, float]:
         """Return the fields as plain values."""
-        return asdict(self)
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 def costs_of(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -21,7 +21,7 @@ from ...core.attempt import ReportedValue
 from ...text import CONTROL
 from .best import goals_json
 from .notes import notes_json
-from .rows import Column, Place, Row, columns, plain, rows
+from .rows import Place, columns, plain, rows
 from .view import StudyView
 
 
@@ -40,23 +40,26 @@ _PREFIXES = {"params": PARAM, "metrics": METRIC}
 
 def table(view: StudyView, place: Place = Place.TABLE, *, now: float | None = None) -> Table:
     """Return one row for each trial, with values as they are; `rows.COLUMNS` has the columns."""
-    chosen = columns(place)
-    found = [dict(each for of in chosen for each in _cells(of, row)) for row in rows(view, now=now)]
-    return Table([name for of in chosen for name in _names(of, found)], found)
+    trials, names = rows(view, now=now), list[str]()
+    found: list[dict[str, object]] = [{} for _ in trials]
+    for column in columns(place):
+        values = [column.value(row) for row in trials]
+        if prefix := _PREFIXES.get(column.name):
+            several = [_prefixed(prefix, each) for each in values]
+            names += dict.fromkeys(name for each in several for name in each)
+        elif column.is_rare and all(each is None for each in values):
+            continue
+        else:
+            several = [{column.name: each} for each in values]
+            names.append(column.name)
+        for cells, more in zip(found, several, strict=True):
+            cells.update(more)
+    return Table(names, found)
 
 
-def _cells(column: Column, row: Row) -> Iterator[tuple[str, object]]:
-    if (prefix := _PREFIXES.get(column.name)) is None:
-        yield column.name, column.value(row)
-    elif isinstance(several := column.value(row), Mapping):
-        yield from ((f"{prefix}{name}", each) for name, each in several.items())
-
-
-def _names(column: Column, found: Sequence[Mapping[str, object]]) -> Iterable[str]:
-    if prefix := _PREFIXES.get(column.name):
-        return dict.fromkeys(name for row in found for name in row if name.startswith(prefix))
-    is_left_out = column.is_rare and all(row[column.name] is None for row in found)
-    return () if is_left_out else (column.name,)
+def _prefixed(prefix: str, values: object) -> dict[str, object]:
+    assert isinstance(values, Mapping)
+    return {f"{prefix}{name}": each for name, each in values.items()}
 
 
 def curves(reports: Sequence[ReportedValue]) -> Table:

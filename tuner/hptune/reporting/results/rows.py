@@ -9,7 +9,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from ... import text
 from ...core.attempt import Attempt, AttemptId, Report
@@ -35,7 +35,7 @@ class Row:
     attempts: Sequence[Attempt] = ()
     now: float | None = None
 
-    @cached_property
+    @property
     def report(self) -> Report | None:
         """The last report of a trial that runs or is interrupted."""
         if self.trial.state not in TO_CONTINUE:
@@ -47,20 +47,22 @@ class Row:
     @cached_property
     def metrics(self) -> Mapping[str, float]:
         """All metrics at the step of the value; so far if the trial goes on."""
-        if self.report is not None:
-            return self.report.metrics
+        if (report := self.report) is not None:
+            return report.metrics
         pairs = zip(self.view.goals.objectives, self.trial.values, strict=False)
         return {**self.trial.metrics, **{goal.metric: value for goal, value in pairs}}
 
     @property
     def value(self) -> float | None:
         """The first objective."""
-        return self.metrics.get(self.view.goal.metric)
+        if (report := self.report) is None:
+            return self.trial.value
+        return report.metrics.get(self.view.goal.metric)
 
     @property
     def step(self) -> int | None:
         """The step of the value."""
-        return self.trial.step if self.report is None else self.report.step
+        return self.trial.step if (report := self.report) is None else report.step
 
     @property
     def violation(self) -> float | None:
@@ -222,7 +224,8 @@ COLUMNS = (
 # fmt: on
 
 
-def columns(place: Place) -> list[Column]:
+@cache
+def columns(place: Place) -> Sequence[Column]:
     """Return the columns that a place shows."""
     return [each for each in COLUMNS if place in each.places]
 

@@ -75,9 +75,9 @@ def cost_text(view: StudyView, now: float) -> str:
     if cost.core_hours:
         idle = cost.idle_share
         idle_text = f" ({idle:.0%} idle)" if idle >= LEAST_IDLE else ""
-        words.append(f"{text.amount(cost.core_hours)} core hours{idle_text}")
+        words.append(f"{text.held(cost.core_hours, 'core')}{idle_text}")
     if cost.gpu_hours:
-        words.append(f"{text.amount(cost.gpu_hours)} GPU hours")
+        words.append(text.held(cost.gpu_hours, "GPU"))
     if cost.wait_seconds >= 1.0:
         waited = text.duration(cost.wait_seconds)
         words.append(f"{waited} of waiting at workers (sum over the trials)")

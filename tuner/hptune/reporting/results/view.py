@@ -177,14 +177,15 @@ class StudyView:
         if self.master is not None:
             return StudyState.PAUSED if self.paused_by else StudyState.RUNNING
         last = self.last_finish
-        is_handed_over = last is not None and last.finish_reason is FinishReason.HANDED_OVER
-        if last is not None and not is_handed_over:
+        if last is not None and last.finish_reason is FinishReason.HANDED_OVER:
+            return StudyState.QUEUED
+        if last is not None:
             is_done = last.finish_reason in (FinishReason.DONE, FinishReason.EXHAUSTED)
             return StudyState.DONE if is_done else StudyState.STOPPED
         limits = [n for n in (self.budget_trials, self.possible_trials) if n is not None]
         if limits and self.ended - self.confirmations >= min(limits):
             return StudyState.DONE  # its master was killed after the last trial
-        return StudyState.QUEUED if is_handed_over else StudyState.MASTER_GONE
+        return StudyState.MASTER_GONE
 
     def seconds(self, now: float) -> float:
         """Return the study's time: that of all its runs; the time between them does not count.
