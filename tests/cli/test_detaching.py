@@ -145,7 +145,6 @@ def test_a_job_runs_a_model_file_that_follows_two_hyphens(cli: InProcess) -> Non
         (MODEL, ("--try", "y=1"), ["y is unknown", "has x"]),
         (MODEL, ("--python", "/bin/sh"), ["whose environment has no hptune"]),
         (TWO, ("--pruner", "median"), ["--pruner asha or hyperband"]),
-        (TWO, ("--repeats", "3"), ["a race needs one objective, and there are 2"]),
         (
             MODEL + "EPOCHS = 4\n",
             ("--pruner", "asha", "--min-epochs", "9"),
@@ -155,7 +154,7 @@ def test_a_job_runs_a_model_file_that_follows_two_hyphens(cli: InProcess) -> Non
     ],
     ids=[
         *("module", "entry point", "metric", "start point", "python"),
-        *("pruner", "race", "epochs", "split"),
+        *("pruner", "epochs", "split"),
     ],
 )
 def test_what_the_job_could_not_use_is_refused_before_it_is_submitted(
