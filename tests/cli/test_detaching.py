@@ -168,6 +168,20 @@ def test_what_the_job_could_not_use_is_refused_before_it_is_submitted(
     assert not list((cli.directory / "studies").glob("*"))
 
 
+@pytest.mark.usefixtures("slurm")
+def test_a_plug_in_that_refuses_its_options_is_known_before_the_job(cli: InProcess) -> None:
+    cli.file("model.py", MODEL)
+    pruner = "from hptune.core.pruner import NeverPrune\nclass Own(NeverPrune):\n"
+    pruner += (
+        "    def __init__(self, *, directions, epochs, limit):\n        raise ValueError(limit)\n"
+    )
+    cli.file("strict_in_a_job.py", pruner)
+    ended = cli(*RUN, "--pruner", "strict_in_a_job:Own", "--option", "pruner.limit=3")
+    assert ended.code == 2
+    assert "strict_in_a_job:Own, which failed: ValueError: 3" in ended.err
+    assert not list((cli.directory / "studies").glob("*"))
+
+
 NEEDS_A_GPU = """#!/bin/sh
 script=$(cat)
 case $script in
