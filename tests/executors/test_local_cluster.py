@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -19,6 +21,7 @@ from hptune.executors.base import RunContext
 from hptune.executors.dask import DaskExecutor
 from hptune.executors.local_cluster import own_cluster
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.worker.dask import worker_server
 from hptune.worker.dask.worker_server import SERVER_NAME, WORKER_NAME
 from real_runs import is_alive, wait_for
 
@@ -50,6 +53,28 @@ def test_workers_and_what_forks_them_start_again_when_killed(tmp_path: Path) -> 
         third = pids()
     assert not is_alive(another.pid)
     wait_for(lambda: not any(is_alive(each) for each in third), "its workers' end")
+
+
+def test_a_worker_that_cannot_be_forked_again_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, forks = os.fork, itertools.count()
+
+    def failing_fork() -> int:
+        if next(forks) == 2:  # after those of the server and of the worker
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    monkeypatch.setattr(worker_server, "_may_fork", lambda: True)
+    monkeypatch.setattr(os, "fork", failing_fork)
+    with own_cluster([(0,)], (), tmp_path) as cluster, Client(cluster) as client:
+        client.wait_for_workers(1, timeout=60)
+        servers = children_of(os.getpid(), SERVER_NAME)
+        (pid,) = client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: pid not in client.run(os.getpid, on_error="ignore").values(), "its end")
+        client.wait_for_workers(1, timeout=60)
+        assert children_of(os.getpid(), SERVER_NAME) == servers
 
 
 def test_a_worker_that_hangs_is_ended_with_its_cluster(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def _serve(connection: int) -> NoReturn:
         while True:
             order = master.recv()
             channel = Channel.receive(master)
-            if not os.fork():
+            if _is_forked(channel):
                 master.close()
                 _work(order, channel)
             channel.close()
@@ -155,6 +155,16 @@ def _serve(connection: int) -> NoReturn:
         status = 0
     finally:
         os._exit(status)
+
+
+def _is_forked(channel: Channel) -> bool:
+    """Fork a worker; return whether this is its process."""
+    try:
+        return not os.fork()
+    except OSError as error:  # the other workers must stay
+        with contextlib.suppress(OSError):  # the master has closed it
+            channel.send(error)
+        return False
 
 
 def _leave_the_master(connection: int) -> None:
