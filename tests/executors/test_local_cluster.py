@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import signal
+import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -22,7 +25,7 @@ from hptune.executors.dask import DaskExecutor
 from hptune.executors.local_cluster import own_cluster
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.dask import worker_server
-from hptune.worker.dask.worker_server import SERVER_NAME, WORKER_NAME
+from hptune.worker.dask.worker_server import SERVER_NAME, WORKER_NAME, WorkerServer
 from real_runs import is_alive, wait_for
 
 
@@ -75,6 +78,22 @@ def test_a_worker_that_cannot_be_forked_again_takes_no_other_with_it(
         wait_for(lambda: pid not in client.run(os.getpid, on_error="ignore").values(), "its end")
         client.wait_for_workers(1, timeout=60)
         assert children_of(os.getpid(), SERVER_NAME) == servers
+
+
+@pytest.mark.parametrize("opened", ["nvidiactl", "other"])
+def test_workers_are_forked_unless_a_gpus_driver_is_open(
+    opened: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = SimpleNamespace(main=SimpleNamespace(__module__="hptune.__main__"))
+    monkeypatch.setitem(sys.modules, "__main__", command)  # type: ignore[arg-type]
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()])
+    files = (str(tmp_path / "nvidia"),)
+    monkeypatch.setattr("hptune.worker.gpus.machine._DEVICE_FILES", files)
+    others = {*psutil.Process().children()}
+    with (tmp_path / opened).open("w"), contextlib.closing(WorkerServer()):
+        (server,) = {*psutil.Process().children()} - others
+        is_forked = server.cmdline() == psutil.Process().cmdline()
+    assert is_forked is (opened == "other")
 
 
 def test_a_worker_that_hangs_is_ended_with_its_cluster(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ import dask
 from distributed import Worker
 
 from ..forkserver.channel import Channel
+from ..gpus.machine import Gpus
 from ..process_ids import die_with_parent, set_name
 from .connection_limit import limit_connections
 from .dask_settings import silence
@@ -113,13 +114,15 @@ class WorkerServer:
 def _may_fork() -> bool:
     """Return whether this process runs hptune's command, and no script or thread of the user's.
 
-    Threads of hptune's own wait, and hold no lock that a worker needs.
+    Threads of hptune's own wait, and hold no lock that a worker needs. NVIDIA's library, once it
+    has opened the driver, tells a forked process nothing.
     """
     main = sys.modules["__main__"]
     spec, run = getattr(main, "__spec__", None), getattr(main, "main", None)
     is_command = _COMMAND in (getattr(spec, "name", None), getattr(run, "__module__", None))
     others = set(threading.enumerate()) - {threading.main_thread()}
-    return is_command and all(each.name.startswith("hptune-") for each in others)
+    are_ours = all(each.name.startswith("hptune-") for each in others)
+    return is_command and are_ours and not Gpus().is_open([os.getpid()])
 
 
 def _forked(theirs: socket.socket) -> Callable[[], object]:
