@@ -22,7 +22,7 @@ from hptune.errors import StudyError
 from hptune.executors import local_cluster
 from hptune.executors.base import RunContext
 from hptune.executors.dask import DaskExecutor
-from hptune.executors.local_cluster import own_cluster
+from hptune.executors.local_cluster import own_client, own_cluster
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.dask import worker_server
 from hptune.worker.dask.worker_server import SERVER_NAME, WORKER_NAME, WorkerServer
@@ -78,6 +78,27 @@ def test_a_worker_that_cannot_be_forked_again_takes_no_other_with_it(
         wait_for(lambda: pid not in client.run(os.getpid, on_error="ignore").values(), "its end")
         client.wait_for_workers(1, timeout=60)
         assert children_of(os.getpid(), SERVER_NAME) == servers
+
+
+def test_signals_that_stop_a_study_are_left_to_its_master(tmp_path: Path) -> None:
+    with own_client([(0,)], (), str(tmp_path)) as client:
+
+        def survivors() -> list[int]:
+            client.wait_for_workers(1, timeout=60)
+            (server,) = children_of(os.getpid(), SERVER_NAME)
+            pids = [server.pid, *client.run(os.getpid).values()]
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1):
+                for pid in pids:
+                    os.kill(pid, number)
+            assert list(client.run(os.getpid).values()) == pids[1:]
+            assert children_of(os.getpid(), SERVER_NAME) == [server]
+            return pids
+
+        first, _ = survivors()
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: client.nthreads() == {}, "the end of its worker")
+        second, _ = survivors()
+        assert first != second
 
 
 @pytest.mark.parametrize("opened", ["nvidiactl", "other"])

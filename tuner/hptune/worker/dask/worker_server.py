@@ -146,13 +146,14 @@ def _serve(connection: int) -> NoReturn:
     status = 1
     try:
         _leave_the_master(connection)
+        server = os.getpid()
         master: Connection[Any, Any] = Connection(_MASTER)
         while True:
             order = master.recv()
             channel = Channel.receive(master)
             if _is_forked(channel):
                 master.close()
-                _work(order, channel)
+                _work(order, channel, server)
             channel.close()
     except (EOFError, OSError):
         status = 0
@@ -183,15 +184,20 @@ def _leave_the_master(connection: int) -> None:
     set_name(SERVER_NAME)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its master
+    signal.signal(signal.SIGUSR1, _leave_to_the_master)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel keeps no process that has ended
     gc.freeze()
 
 
-def _work(order: WorkerOrder, channel: Channel) -> NoReturn:
+def _leave_to_the_master(number: int, frame: object) -> None:
+    """Do nothing; programs that a worker starts handle the signal by themselves."""
+
+
+def _work(order: WorkerOrder, channel: Channel, server: int) -> NoReturn:
     """Run a worker to its end."""
     status = 1
     try:
-        die_with_parent()
+        die_with_parent(server)
         set_name(WORKER_NAME)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.environ.update(order.environment)
