@@ -106,7 +106,7 @@ def test_workers_are_forked_unless_a_gpus_driver_is_open(
     opened: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = SimpleNamespace(main=SimpleNamespace(__module__="hptune.__main__"))
-    monkeypatch.setitem(sys.modules, "__main__", command)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "__main__", command)
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()])
     files = (str(tmp_path / "nvidia"),)
     monkeypatch.setattr("hptune.worker.gpus.machine._DEVICE_FILES", files)
