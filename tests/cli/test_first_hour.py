@@ -93,7 +93,14 @@ LAYERS = """
 
 @pytest.mark.parametrize(
     ("first", "is_known"),
-    [("pass", True), ("trial.params", False), ("hp.values", False), ("hp.copy()", False)],
+    [
+        ("pass", True),
+        ("trial.params", False),
+        ("hp.values", False),
+        ("hp.copy()", False),
+        ("hp.get_config()", False),
+        ("import copy; copy.deepcopy(hp)", False),
+    ],
 )
 def test_what_a_build_never_asked_for_is_shown_as_a_dash(
     cli: InProcess, first: str, *, is_known: bool

@@ -276,6 +276,7 @@ class HyperParameters(OtherTuners):
 
     def get_config(self) -> dict[str, Any]:
         """Return declarations and values in KerasTuner's JSON form."""
+        self.asks_all = True
         return {
             "space": [parameter_to_json(parameter) for parameter in self.space],
             "values": dict(self._values),
@@ -297,10 +298,10 @@ class HyperParameters(OtherTuners):
 
     def copy(self) -> Self:
         """Return an independent object with the same declarations and values."""
-        self.asks_all = True
         return self.from_config(self.get_config())
 
     def __reduce__(self) -> Any:
+        self.asks_all = True  # the copy may be asked, in another process too
         # A class that is made at run time, as by `make_hyperparameters`, is not found by its name.
         return make_hyperparameters, (), self.__dict__
 
