@@ -119,6 +119,20 @@ def test_an_order_is_taken_back_if_reports_that_came_before_it_left_change_it(
     assert states(driver)[2] is TrialState.PRUNED
 
 
+def test_a_study_that_stops_meanwhile_stops_a_trial_whose_order_is_taken_back(
+    driver: EngineDriver,
+) -> None:
+    driver.go(2, cores=2, pruner=STOPS)
+    driver.report(name(0), 1, score=0.5)
+    assert Stop(name(1), Halt.PRUNE) in driver.report(name(1), 1, score=0.4)
+    assert driver.stop() == [Stop(name(0), Halt.STOP)]
+    assert driver.report(name(1), 2, score=0.6) == [Stop(name(1), Halt.STOP)]
+    driver.end(name(0), Ending(Cause.STOPPED))
+    driver.end(name(1), Ending(Cause.STOPPED))
+    assert states(driver) == [TrialState.WAITING, TrialState.WAITING]
+    driver.check_replay()
+
+
 @pytest.mark.parametrize(
     "ending",
     [PRUNED, Ending(Cause.KILLED), Ending(Cause.WORKER_LOST), Ending(Cause.STOPPED)],
