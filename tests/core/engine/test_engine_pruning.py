@@ -18,6 +18,7 @@ from hptune.core.messages import (
     Finish,
     FinishReason,
     KeepBest,
+    ParametersUsed,
     Start,
     Stop,
     Tell,
@@ -131,6 +132,17 @@ def test_a_study_that_stops_meanwhile_stops_a_trial_whose_order_is_taken_back(
     driver.end(name(1), Ending(Cause.STOPPED))
     assert states(driver) == [TrialState.WAITING, TrialState.WAITING]
     driver.check_replay()
+
+
+def test_what_an_attempt_never_asked_for_may_be_asked_for_by_the_next(
+    driver: EngineDriver,
+) -> None:
+    driver.go(1, cores=1)
+    driver.feed(ParametersUsed(driver.at, name(0), (), {"x": 0}, ("x",)))
+    assert driver.trial(0).unused == ("x",)
+    driver.end(name(0), Ending(Cause.RELEASED))
+    driver.end(name(0, 1), returned(0.5))
+    assert (driver.trial(0).state, driver.trial(0).unused) == (TrialState.COMPLETE, ())
 
 
 @pytest.mark.parametrize(

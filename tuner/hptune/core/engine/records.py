@@ -381,8 +381,9 @@ class TrialRecords:
         self._changed_attempts[name] = record.attempt
         trial.running = name
         self._unbegun -= not trial.trial.attempts
-        begun = replace(trial.trial, attempts=trial.trial.attempts + 1, epochs=epochs)
-        self.put(trial, begun)
+        attempts = trial.trial.attempts + 1
+        # What the last attempt never asked for, this one may.
+        self.put(trial, replace(trial.trial, attempts=attempts, epochs=epochs, unused=()))
         where = " and ".join(f"{worker} ({node})" for worker, node in nodes_of.items())
         self.note(number, f"attempt {name} is placed on {where}")
         self.move(trial, TrialEvent.START)
