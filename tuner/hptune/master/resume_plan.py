@@ -228,7 +228,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
 def _unread(settings: StudySettings, past: Past) -> list[str]:
     """Return a line on the constants that have changed in a model file that is not read."""
     source = settings.source
-    names = changed_constants(source, past.directory.path)
+    names = changed_constants(source, past.settings.source, past.directory.path)
     if not names:
         return []
     have = "has" if len(names) == 1 else "have"
