@@ -28,6 +28,7 @@ OWN = {"entry", "objective"}
 WORDS = (
     "auto", "lr=0.1", "lr~normal(1,1)", "memory=retry:3", "params<2e6", "a=1", "10m", "4GB", "tpe",
     "tcp://a:1", "100gpu-h", "min", "stop", "off", "none", "global", "dask", "batch",
+    "search.size=8",
 )  # fmt: skip
 SAMPLES: Mapping[Any, Sequence[object]] = {
     type(None): (None,),
@@ -36,8 +37,8 @@ SAMPLES: Mapping[Any, Sequence[object]] = {
     float: (0.5, 2.5),
     str: WORDS,
     Path: (Path("there.json"),),
-    list: (["lr=0.1"], ["lr~normal(1,1)"], ["memory=retry:3"], ["params<2e6"]),
-    dict: ({"lr": "normal(1,1)"},),
+    list: (["lr=0.1"], ["lr~normal(1,1)"], ["memory=retry:3"], ["params<2e6"], ["search.size=8"]),
+    dict: ({"lr": "normal(1,1)"}, {"search.size": 8}),
 }
 """Values of each type; a setting takes the type if it takes one of them."""
 

@@ -49,7 +49,7 @@ def test_notes_and_tags_are_shown_everywhere(cli: InProcess) -> None:
     assert (table.tags[2], table.notes[2]) == ("good", "the best")
     report = found.report_html()
     assert "tags: baseline" in report
-    assert '"tags":["good"],"notes":["the best"]' in report
+    assert '"tags":"good","notes":"the best"' in report
 
 
 def test_a_note_that_is_written_is_no_failure(

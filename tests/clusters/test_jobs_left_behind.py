@@ -63,7 +63,7 @@ def test_stop_says_which_jobs_it_could_not_cancel(cli: InProcess, commands: Comm
 def test_a_status_that_is_watched_ends_when_the_masters_job_is_gone(
     cli: InProcess, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hptune.cli.reading._SLURM_SECONDS", 0.0)
+    monkeypatch.setattr("hptune.clusters.slurm_master._SELDOM_SECONDS", 0.0)
     study = cli.study()
     (study / "jobs").mkdir(parents=True)
     (study / "jobs" / "master.sbatch").touch()

@@ -81,7 +81,7 @@ def test_it_stops_and_is_resumed(hptune: Hptune, cli: InProcess, how: str) -> No
         plain = json.loads(cli("status", "study", "--json").out)
         assert plain["master"]["pid"] == started.pid
         assert "running" in cli("status", "study").out
-        assert cli("export", "study").out.startswith("trial,state,origin,value")
+        assert cli("export", "study").out.startswith("trial,state,value,step,")
         ended = cli("best", "study")
         assert (ended.code, "no trial" in ended.err) == (1, True)
         second = cli("resume", "study")

@@ -20,7 +20,7 @@ def test_a_short_study_does_not_run_blind() -> None:
     site.run()
     assert site.most_running == 2
     snapshot = site.driver.engine.snapshot
-    assert snapshot.packing.startswith("1 trial per core (each uses 0.1 of one); about ")
+    assert snapshot.packing == "1 trial per core (each uses 0.1 of one)"
     assert site.driver.attempts[-1].why == snapshot.packing
     assert snapshot.packing_advice == (
         "more trials would fit on a core, but the search learns from earlier trials; "

@@ -41,7 +41,7 @@ def probe(attempts: Attempts) -> Any:
         ("import os; os.kill(os.getpid(), 11)", ["SIGSEGV", "must not end the process"]),
         ("def objective(hp, trial): hp.Float('x', 0, 1)", ["objective() returned None"]),
         ("def tune(hp, trial): return 1\ndef other(hp, trial): hp.Float('x', 0, 1)",
-         ["returned None", "; model.py has 2 entry points (tune, other); other is tuned (--entry"]),
+         ["model.py has 2 entry points (tune, other); say with --entry NAME which one"]),
         ("def objective(hp): return 1", ["objective(hp) is no entry point: hptune calls"]),
         (f"EPOCHS = 'three'\n{GOOD}", ["EPOCHS is 'three'", "a whole number"]),
         (f"EPOCHS = True\n{GOOD}", ["EPOCHS is True", "a whole number"]),

@@ -338,7 +338,7 @@ def load_data():
     x, y = numpy.zeros((4, 2)), numpy.zeros(4)
     return (x, y), (x, y)
 """
-    with pytest.raises(ModelFileError, match="runs a search of keras_tuner when it is imported"):
+    with pytest.raises(ModelFileError, match="runs a search when it is imported"):
         probe(text.replace("SEARCH", "search.search([1], [2])"))
     found = probe(text.replace("SEARCH", "print(search.search)"))
     assert (found.entry, names(found)) == ("model_builder", {"units"})

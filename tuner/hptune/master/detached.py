@@ -85,12 +85,14 @@ def detach_again(
     """
     from ..storage.ledger import LedgerReader
     from .resume_checks import Past
-    from .resume_plan import check_code, resume_request
+    from .resume_plan import allowed_changes, check_code, resume_request
 
     reader = LedgerReader(directory.open(Use.RUN))
     if owner := directory.owner():
         raise locked(directory.path, owner)
-    past = Past.read(directory, reader.facts(), reader.events())
+    past = Past.begin(directory, reader.facts())
+    changes = allowed_changes(changes, past)
+    past.read(reader.events())
     request = resume_request(changes, past)
 
     def check() -> Mapping[str, object] | None:

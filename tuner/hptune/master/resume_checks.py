@@ -62,18 +62,20 @@ class Past:
     found_later: list[Sequence[Mapping[str, object]]] = field(default_factory=list)
 
     @classmethod
-    def read(cls, directory: StudyDirectory, facts: StudyFacts, events: Iterable[Event]) -> Past:
-        """Replay the events of a ledger.
+    def begin(cls, directory: StudyDirectory, facts: StudyFacts) -> Past:
+        """Return the past of a study of which no event is read yet."""
+        settings = read_settings(directory, facts)
+        return cls(directory, facts, settings, Engine(pruner_maker(settings)))
+
+    def read(self, events: Iterable[Event]) -> None:
+        """Replay the events of the ledger.
 
         Raises:
             StudyError: The ledger is damaged, or its events do not fit together.
         """
-        settings = read_settings(directory, facts)
-        past = cls(directory, facts, settings, Engine(pruner_maker(settings)))
-        with replay_errors(directory):
+        with replay_errors(self.directory):
             for event in events:
-                past.handle(event)
-        return past
+                self.handle(event)
 
     def handle(self, event: Event) -> None:
         """Take in an event; its commands are given again when the study is opened, if needed."""
@@ -155,7 +157,7 @@ def changeable(given: Mapping[str, Any], past: Past) -> dict[str, Any]:
 
     Args:
         given: The settings that the user gave.
-        past: The study's past.
+        past: The study's past; no event need be read yet.
 
     Raises:
         UsageError: A setting of the whole study differs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import text
@@ -98,18 +98,34 @@ class ResumeRequest:
         return tuple(found.values()), notes
 
 
-def resume_request(changes: Changes, past: Past) -> ResumeRequest:
-    """Return what the user asks for, checked before the model is read, but for a new space.
+def allowed_changes(changes: Changes, past: Past) -> Changes:
+    """Return the changes with read values, without what is of the whole study and is as it was.
+
+    Reading the events of a large study takes a while, and this needs none.
 
     Raises:
-        UsageError: The study cannot be resumed like this.
+        UsageError: A setting cannot be read, or would change what is of the whole study.
     """
     given = {
         name: BY_NAME[name].read(value) if name in BY_NAME else value
         for name, value in changes.settings.items()
     }
+    return replace(changes, settings=changeable(given, past))
+
+
+def resume_request(changes: Changes, past: Past) -> ResumeRequest:
+    """Return what the user asks for, checked before the model is read, but for a new space.
+
+    Args:
+        changes: As `allowed_changes` returns them.
+        past: The study's past; all events are read.
+
+    Raises:
+        UsageError: The study cannot be resumed like this.
+    """
+    given = dict(changes.settings)
     tries = given.pop("start_points", ())
-    facts, settings = past.facts, past.settings.changed(changeable(given, past))
+    facts, settings = past.facts, past.settings.changed(given)
     check_changes(settings, past)
     epochs = settings.epochs or facts["epochs"]
     request = ResumeRequest(

@@ -39,7 +39,7 @@ from .observers import PackingLines, RunDisplay, RunObservers
 from .plan import check_earlier, plan_start
 from .recovery import collect, discard_journals
 from .resume_checks import Past
-from .resume_plan import Changes, nothing_left, plan_resume, resume_request
+from .resume_plan import Changes, allowed_changes, nothing_left, plan_resume, resume_request
 from .stop_requests import StopRequests, end_process
 from .user_requests import UserRequests
 from .workforce import Workforce
@@ -163,8 +163,10 @@ def resume(
         ledger = stack.enter_context(
             Ledger.open(directory, lock=lock, while_locked=_patience(display))
         )
+        past = Past.begin(directory, ledger.facts)
+        changes = allowed_changes(changes, past)
         with lock.beating():
-            past = Past.read(directory, ledger.facts, _noted_events(ledger, display))
+            past.read(_noted_events(ledger, display))
         engine = past.engine
         engine.take_changes()
         ledger.check(engine.trials)
