@@ -240,7 +240,9 @@ class Slurm:
         lines = (line.strip().partition("|") for line in shown.splitlines())
         return {node: why for node, _, why in lines if "prolog" in why.lower()}
 
-    def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
+    def jobs(
+        self, names: Iterable[str] | None, *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> tuple[Job, ...]:
         """Return the user's jobs of these names, and those that just ended; None for all names."""
         return parse_squeue(
             self._ask(
@@ -252,6 +254,7 @@ class Slurm:
                 *([] if names is None else [f"--name={','.join(names)}"]),
                 f"--user={os.getuid()}",
                 f"--format={SQUEUE_FORMAT}",
+                timeout_seconds=timeout_seconds,
             )
         )
 

@@ -362,9 +362,10 @@ def _with_memory(values: Mapping[str, Any], own: Mapping[str, Any]) -> Mapping[s
     """Leave the memory of a job to a directive that asks for it."""
     asks = next(filter(_ASKS_MEMORY.match, values.get("directives", ())), "")
     if asks and own.get("memory"):
-        raise _WrongKeyError(
-            "memory", f"memory is given, and directives has {asks!r}; leave one of them out"
-        )
+        remedy = "leave one of them out"
+        if "directives" not in own:
+            remedy = "leave memory out, or give directives of your own in place of the site's"
+        raise _WrongKeyError("memory", f"memory is given, and directives has {asks!r}; {remedy}")
     return {**values, "memory": 0} if asks else values
 
 

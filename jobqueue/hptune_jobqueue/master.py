@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .commands import Job, JobState, Slurm
+from .commands import ANSWER_SECONDS, Job, JobState, Slurm
 from .config import ANY_PARTITION, Shape, SlurmConfig, check_notice
 from .errors import ConfigError, SlurmUnavailableError, SubmissionError
 from .nodes import Partition
@@ -132,15 +132,18 @@ def submit_master(order: MasterOrder) -> Job:
     return Job(job_id, name, JobState.PENDING, "PENDING", partition=shape.partition)
 
 
-def find_masters() -> Mapping[str, Job]:
+def find_masters(timeout_seconds: float = ANSWER_SECONDS) -> Mapping[str, Job]:
     """Return the masters' jobs that wait or run, by the prefix of the names of the study's jobs.
+
+    Args:
+        timeout_seconds: How long Slurm may take to answer.
 
     Raises:
         SlurmUnavailableError: There is no Slurm here, or it does not answer.
     """
     return {
         job.name.removesuffix(_ENDING): job
-        for job in Slurm().jobs(None)
+        for job in Slurm().jobs(None, timeout_seconds=timeout_seconds)
         if job.name.endswith(_ENDING) and job.state is not JobState.OVER
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest.mock import Mock
@@ -135,6 +136,21 @@ def test_slurm_is_asked_once_for_all_studies(cli: InProcess, commands: Commands)
     commands.make("squeue", f"echo asked >> {commands.folder}/asked")
     assert cli("list").out.count("master gone") == 3
     assert (commands.folder / "asked").read_text() == "asked\n"
+
+
+@pytest.mark.parametrize("look", [in_list, in_status])
+def test_a_look_does_not_wait_for_a_slurm_that_hangs(
+    cli: InProcess,
+    commands: Commands,
+    look: Callable[[InProcess], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hptune.clusters.slurm_master._PATIENCE_SECONDS", 0.2)
+    handed_over(cli)
+    commands.make("squeue", "exec sleep 20")
+    began = time.monotonic()
+    assert look(cli) == "queued"
+    assert time.monotonic() - began < 20
 
 
 def test_an_open_page_sees_that_a_waiting_master_was_cancelled(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import itertools
 import os
 import signal
+import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -17,9 +22,10 @@ from hptune.errors import StudyError
 from hptune.executors import local_cluster
 from hptune.executors.base import RunContext
 from hptune.executors.dask import DaskExecutor
-from hptune.executors.local_cluster import own_cluster
+from hptune.executors.local_cluster import own_client, own_cluster
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
-from hptune.worker.dask.worker_server import SERVER_NAME, WORKER_NAME
+from hptune.worker.dask import worker_server
+from hptune.worker.dask.worker_server import SERVER_NAME, WORKER_NAME, WorkerServer
 from real_runs import is_alive, wait_for
 
 
@@ -50,6 +56,65 @@ def test_workers_and_what_forks_them_start_again_when_killed(tmp_path: Path) -> 
         third = pids()
     assert not is_alive(another.pid)
     wait_for(lambda: not any(is_alive(each) for each in third), "its workers' end")
+
+
+def test_a_worker_that_cannot_be_forked_again_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, forks = os.fork, itertools.count()
+
+    def failing_fork() -> int:
+        if next(forks) == 2:  # after those of the server and of the worker
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    monkeypatch.setattr(worker_server, "_may_fork", lambda: True)
+    monkeypatch.setattr(os, "fork", failing_fork)
+    with own_cluster([(0,)], (), tmp_path) as cluster, Client(cluster) as client:
+        client.wait_for_workers(1, timeout=60)
+        servers = children_of(os.getpid(), SERVER_NAME)
+        (pid,) = client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: pid not in client.run(os.getpid, on_error="ignore").values(), "its end")
+        client.wait_for_workers(1, timeout=60)
+        assert children_of(os.getpid(), SERVER_NAME) == servers
+
+
+def test_signals_that_stop_a_study_are_left_to_its_master(tmp_path: Path) -> None:
+    with own_client([(0,)], (), str(tmp_path)) as client:
+
+        def survivors() -> list[int]:
+            client.wait_for_workers(1, timeout=60)
+            (server,) = children_of(os.getpid(), SERVER_NAME)
+            pids = [server.pid, *client.run(os.getpid).values()]
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1):
+                for pid in pids:
+                    os.kill(pid, number)
+            assert list(client.run(os.getpid).values()) == pids[1:]
+            assert children_of(os.getpid(), SERVER_NAME) == [server]
+            return pids
+
+        first, _ = survivors()
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: client.nthreads() == {}, "the end of its worker")
+        second, _ = survivors()
+        assert first != second
+
+
+@pytest.mark.parametrize("opened", ["nvidiactl", "other"])
+def test_workers_are_forked_unless_a_gpus_driver_is_open(
+    opened: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = SimpleNamespace(main=SimpleNamespace(__module__="hptune.__main__"))
+    monkeypatch.setitem(sys.modules, "__main__", command)
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread()])
+    files = (str(tmp_path / "nvidia"),)
+    monkeypatch.setattr("hptune.worker.gpus.machine._DEVICE_FILES", files)
+    others = {*psutil.Process().children()}
+    with (tmp_path / opened).open("w"), contextlib.closing(WorkerServer()):
+        (server,) = {*psutil.Process().children()} - others
+        is_forked = server.cmdline() == psutil.Process().cmdline()
+    assert is_forked is (opened == "other")
 
 
 def test_a_worker_that_hangs_is_ended_with_its_cluster(tmp_path: Path) -> None:

@@ -262,6 +262,16 @@ def test_what_a_user_says_at_the_top_goes_before_the_site_s_words_on_the_master(
     assert read_config(path).master["account"] == "site"
 
 
+def test_memory_beside_a_directive_of_the_site_can_be_asked_for(tmp_path: Path, site: Path) -> None:
+    site.write_text('directives = ["--mem-per-cpu=4G"]\n')
+    path = tmp_path / "slurm.toml"
+    path.write_text(f'{THREE_LINES}memory = "8GB"\n')
+    with pytest.raises(ConfigError, match=r"slurm\.toml: line 4: .* in place of the site's"):
+        read_config(path)
+    path.write_text(f'{THREE_LINES}memory = "8GB"\ndirectives = []\n')
+    assert read_config(path).shapes[0].memory == 8 * 10**9
+
+
 def test_an_image_of_a_site_may_be_a_name_in_a_registry(tmp_path: Path, site: Path) -> None:
     site.write_text('image = "nvcr.io#nvidia/jax:25"\nimage_program = "pyxis"\n')
     path = tmp_path / "slurm.toml"

@@ -12,7 +12,7 @@ import pytest
 
 from hptune_jobqueue import jobs as shell
 from hptune_jobqueue import jobs_state
-from hptune_jobqueue.commands import Job, JobState, Slurm
+from hptune_jobqueue.commands import ANSWER_SECONDS, Job, JobState, Slurm
 from hptune_jobqueue.config import Shape, parse_config
 from hptune_jobqueue.job_kinds import JobKind, JobKinds
 from hptune_jobqueue.job_messages import Demand
@@ -46,7 +46,9 @@ class Queue(Slurm):
         self._numbers = itertools.count(1)
         self._looked = threading.Condition()
 
-    def jobs(self, names: Iterable[str] | None) -> tuple[Job, ...]:
+    def jobs(
+        self, names: Iterable[str] | None, *, timeout_seconds: float = ANSWER_SECONDS
+    ) -> tuple[Job, ...]:
         self.before_answer()
         found = [job for job in self.there.values() if names is None or job.name in set(names)]
         with self._looked:

@@ -241,6 +241,8 @@ def test_what_a_program_leaves_behind_ends_with_it(attempts: Attempts, tmp_path:
     [
         (("srun", "train", "{lr}"), True),
         (("sh", "-c", "exec /usr/bin/srun train"), True),
+        (("sh", "-c", "cd data&&(docker run train)"), True),
+        (("stdbuf", "-oL", "srun", "train"), True),
         (("docker", "run", "image"), True),
         (("./train", "srun"), False),
         (("python", "train.py", "{lr}"), False),

@@ -62,7 +62,7 @@ def test_a_trial_adopts_its_orphans_where_the_kernel_shows_no_tag(
 ) -> None:
     before = resource.getrlimit(process_ids.RLIMIT_LOCKS)
     adopted = []
-    monkeypatch.setattr(orphans, "adopt", lambda: adopted.append(True))
+    monkeypatch.setattr(orphans, "adopt_orphans", lambda: adopted.append(True))
     if not is_shown:
         monkeypatch.setattr(orphans, "trial_of", lambda _: None)
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hptune_jobqueue.commands import Job, JobState
+from hptune_jobqueue.commands import ANSWER_SECONDS, Job, JobState
 from hptune_jobqueue.errors import SlurmUnavailableError
 
 from ..errors import StudyError, StudyLockedError
@@ -30,6 +30,9 @@ _KILL_SECONDS = 20.0
 
 _SELDOM_SECONDS = 20.0
 """Shortest time between two questions to Slurm, whose commands may burden a whole site."""
+
+_PATIENCE_SECONDS = 10.0
+"""How long Slurm may take to answer one who only looks at studies, and then sees them without."""
 
 _HANDOVER_LINES = {
     True: "this job ends; Slurm starts it again, and it then continues the study",
@@ -85,9 +88,14 @@ class MasterJob:
 
 
 class Masters:
-    """The masters that are this user's jobs. Slurm is asked seldom, and for all of them at once."""
+    """The masters that are this user's jobs. Slurm is asked seldom, and for all of them at once.
 
-    def __init__(self) -> None:
+    Args:
+        patience_seconds: How long Slurm may take to answer; None as for one who only looks.
+    """
+
+    def __init__(self, patience_seconds: float | None = None) -> None:
+        self._patience_seconds = _PATIENCE_SECONDS if patience_seconds is None else patience_seconds
         self._asked_at = -math.inf
         self._jobs: Mapping[str, Job] | None = None
 
@@ -103,7 +111,7 @@ class Masters:
         if time.monotonic() - self._asked_at > _SELDOM_SECONDS:
             self._jobs = None
             with contextlib.suppress(SlurmUnavailableError):
-                self._jobs = find_masters()
+                self._jobs = find_masters(self._patience_seconds)
             self._asked_at = time.monotonic()
         if self._jobs is None:
             return None
@@ -116,7 +124,7 @@ def refuse_second_master(directory: StudyDirectory) -> None:
     Raises:
         StudyLockedError: One does; the message says what to do.
     """
-    found = Masters().job_of(directory)
+    found = Masters(ANSWER_SECONDS).job_of(directory)
     if found is None or found.job is None or not found.waits:
         return
     words = job_text(found.job, now=time.time())

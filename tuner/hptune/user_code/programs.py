@@ -43,8 +43,13 @@ _LEAVING = frozenset(
 )
 """Programs that run others under a daemon or on another machine."""
 
-_WRAPPERS = frozenset(("sh", "bash", "env", "exec", "nice", "sudo", "timeout", "time"))
+_WRAPPERS = frozenset(
+    ("sh", "bash", "env", "exec", "nice", "nohup", "numactl", "stdbuf", "sudo", "timeout", "time")
+)
 """Programs that run what their arguments name."""
+
+_BETWEEN_WORDS = re.compile(r"[\s;&|()`]+")
+"""What separates the words of a shell's line, or ends a command there."""
 
 _CALL = "hptune.run_program(COMMAND, trial, hp)"
 
@@ -145,10 +150,10 @@ def runs_elsewhere(arguments: Sequence[str]) -> bool:
 
     >>> runs_elsewhere(["/usr/bin/srun", "train"]), runs_elsewhere(["python", "ssh"])
     (True, False)
-    >>> runs_elsewhere(["sh", "-c", 'exec srun -w "$SLURMD_NODENAME" train'])
+    >>> runs_elsewhere(["sh", "-c", 'cd data&&exec srun -w "$SLURMD_NODENAME" train'])
     True
     """
-    words = [Path(word).name for argument in arguments for word in argument.split()]
+    words = [Path(word).name for each in arguments for word in _BETWEEN_WORDS.split(each) if word]
     is_wrapped = not _WRAPPERS.isdisjoint(words[:1]) and not _LEAVING.isdisjoint(words)
     return is_wrapped or not _LEAVING.isdisjoint(words[:1])
 

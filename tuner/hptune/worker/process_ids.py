@@ -65,9 +65,11 @@ def parent_of(pid: int) -> int | None:
     return int(fields[1]) if fields else None
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends."""
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends, or end it now."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def set_name(name: str) -> None:

@@ -6,5 +6,5 @@ Offers: `plugin.StudyPlugin`, `announcement.Announcement`, `calls` (of the maste
 `worker_server.WorkerServer`; `plugin_state` decides, `study_attempts` has the threads.
 
 May import: `errors`, `text`, `core`, `files`, `user_code`, `security`, `worker`,
-`worker.forkserver`, `worker.monitoring`, `worker.transport`.
+`worker.forkserver`, `worker.gpus`, `worker.monitoring`, `worker.transport`.
 """

@@ -32,7 +32,7 @@ def limit_connections(server: Any) -> None:
     A connection too many closes the oldest one of the host that has most of them.
 
     Args:
-        server: A scheduler, a nanny or a worker. One without certificates is open to everybody, so
+        server: A scheduler or a worker. One without certificates is open to everybody, so
             that only its port for `/health` has a limit.
     """
     for listener in server.listeners:

@@ -16,7 +16,7 @@ HTTP_SETTINGS: Final[dict[str, object]] = {
 
 DASK_SETTINGS: Final[dict[str, object]] = {
     **HTTP_SETTINGS,
-    # By default each server (scheduler, nanny, worker) measures its event loop 50 times a second,
+    # By default each server (scheduler, worker) measures its event loop 50 times a second,
     # and a worker takes 100 profiles a second of the threads that only wait for trials.
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.profile.enabled": False,

@@ -28,6 +28,7 @@ import dask
 from distributed import Worker
 
 from ..forkserver.channel import Channel
+from ..gpus.machine import Gpus
 from ..process_ids import die_with_parent, set_name
 from .connection_limit import limit_connections
 from .dask_settings import silence
@@ -113,13 +114,15 @@ class WorkerServer:
 def _may_fork() -> bool:
     """Return whether this process runs hptune's command, and no script or thread of the user's.
 
-    Threads of hptune's own wait, and hold no lock that a worker needs.
+    Threads of hptune's own wait, and hold no lock that a worker needs. NVIDIA's library, once it
+    has opened the driver, tells a forked process nothing.
     """
     main = sys.modules["__main__"]
     spec, run = getattr(main, "__spec__", None), getattr(main, "main", None)
     is_command = _COMMAND in (getattr(spec, "name", None), getattr(run, "__module__", None))
     others = set(threading.enumerate()) - {threading.main_thread()}
-    return is_command and all(each.name.startswith("hptune-") for each in others)
+    are_ours = all(each.name.startswith("hptune-") for each in others)
+    return is_command and are_ours and not Gpus().is_open([os.getpid()])
 
 
 def _forked(theirs: socket.socket) -> Callable[[], object]:
@@ -143,18 +146,29 @@ def _serve(connection: int) -> NoReturn:
     status = 1
     try:
         _leave_the_master(connection)
+        server = os.getpid()
         master: Connection[Any, Any] = Connection(_MASTER)
         while True:
             order = master.recv()
             channel = Channel.receive(master)
-            if not os.fork():
+            if _is_forked(channel):
                 master.close()
-                _work(order, channel)
+                _work(order, channel, server)
             channel.close()
     except (EOFError, OSError):
         status = 0
     finally:
         os._exit(status)
+
+
+def _is_forked(channel: Channel) -> bool:
+    """Fork a worker; return whether this is its process."""
+    try:
+        return not os.fork()
+    except OSError as error:  # the other workers must stay
+        with contextlib.suppress(OSError):  # the master has closed it
+            channel.send(error)
+        return False
 
 
 def _leave_the_master(connection: int) -> None:
@@ -170,15 +184,20 @@ def _leave_the_master(connection: int) -> None:
     set_name(SERVER_NAME)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its master
+    signal.signal(signal.SIGUSR1, _leave_to_the_master)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel keeps no process that has ended
     gc.freeze()
 
 
-def _work(order: WorkerOrder, channel: Channel) -> NoReturn:
+def _leave_to_the_master(number: int, frame: object) -> None:
+    """Do nothing; programs that a worker starts handle the signal by themselves."""
+
+
+def _work(order: WorkerOrder, channel: Channel, server: int) -> NoReturn:
     """Run a worker to its end."""
     status = 1
     try:
-        die_with_parent()
+        die_with_parent(server)
         set_name(WORKER_NAME)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.environ.update(order.environment)

@@ -45,10 +45,7 @@ def _leave_the_parent() -> None:
     """Undo what was inherited and must not be shared with the fork server."""
     os.setsid()
     orphans.tag()
-    parent = os.getppid()
-    die_with_parent()  # a trial process must never outlive its fork server
-    if os.getppid() != parent:
-        os._exit(1)
+    die_with_parent(os.getppid())  # a trial process must never outlive its fork server
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
