@@ -26,8 +26,11 @@ from hptune.training.context import TrialContext
 _STABLE = (Path(__file__).parent / "stability.md").read_text()
 _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Example|Examples|The columns)::?$")
 _ENTRY = re.compile(r"^(\*{0,2}[\w.]+(?: \([^)]*\))?): (.*)", re.DOTALL)
-_VALUES_OF_TRIAL = ("number", "params", "seed", "epochs", "resumed_from")
-_OF_TRIAL = ("report", "should_stop", "checkpoint_dir", "rank", "world_size", "local_rank", "port")
+_VALUES_OF_TRIAL = ("number", "seed", "epochs", "resumed_from")
+_OF_TRIAL = (
+    *("params", "report", "should_stop", "checkpoint_dir"),
+    *("rank", "world_size", "local_rank", "port"),
+)
 _FIRST = ("Tuner", "Study", "HyperParameters", "Resources")
 _DECLARATIONS = ("Int", "Float", "Choice", "Boolean", "Fixed", "conditional_scope")
 
@@ -52,9 +55,8 @@ def python_api() -> str:
 
 def _trial() -> str:
     described = dict(_sections(inspect.cleandoc(TrialContext.__doc__ or "")))
-    beginnings = tuple(f"- `{name}`" for name in _VALUES_OF_TRIAL)
-    values = map(_item, _entries(described["Attributes"]))
-    kept = [each for each in values if each.startswith(beginnings)]
+    values = {each.split("`")[1]: each for each in map(_item, _entries(described["Attributes"]))}
+    kept = [values[name] for name in _VALUES_OF_TRIAL]
     head = "The second argument of `objective(hp, trial)`."
     return "\n".join(("## trial", "", head, "", *kept, ""))
 

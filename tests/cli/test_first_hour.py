@@ -100,6 +100,7 @@ LAYERS = """
         ("hp.copy()", False),
         ("hp.get_config()", False),
         ("import copy; copy.deepcopy(hp)", False),
+        ("import os; os.fork() or os._exit(0)", False),
     ],
 )
 def test_what_a_build_never_asked_for_is_shown_as_a_dash(

@@ -126,6 +126,8 @@ class _Attempt:
         seed_everything(order.seed, deterministic=is_deterministic)
         hp = make_hyperparameters(order.space, order.params)
         hp.tunes_new = code.tune_new_entries
+        # A process of the user's may ask for values, which is not seen here.
+        os.register_at_fork(before=lambda: setattr(hp, "asks_all", True))
         declared, is_over = len(hp.space), False
         try:
             ending = _run(order, code, hp, trial, strategy)
