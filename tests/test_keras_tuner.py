@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -53,6 +56,37 @@ TUTORIAL = """
     if __name__ == "__main__":
         main()
 """
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [
+        ("", ""),
+        ("", "import importlib.util\nassert importlib.util.find_spec('keras_tuner')\n"),
+        ("", "import keras_tuner.tuners\n"),
+        ("import keras_tuner\n", ""),
+    ],
+)
+def test_a_script_gets_these_tuners_however_it_imports_them(
+    tmp_path: Path, before: str, code: str
+) -> None:
+    package = tmp_path / "keras_tuner"
+    package.mkdir()
+    names = ("HyperModel", "HyperParameters", "Objective", *keras_tuner.__all__)
+    (package / "tuners.py").write_text("".join(f"class {name}: ...\n" for name in names))
+    (package / "__init__.py").write_text("from keras_tuner.tuners import *\n")
+    script = tmp_path / "script.py"
+    script.write_text(f"{code}import keras_tuner\nprint(keras_tuner.RandomSearch.__module__)\n")
+    run = "from hptune.keras_tuner.script import run_script\n"
+    run += f"import pathlib\nrun_script(pathlib.Path({str(script)!r}), {{}})\n"
+    ended = subprocess.run(
+        [sys.executable, "-c", before + run],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stdout == "hptune.keras_tuner\n", ended.stderr
 
 
 def test_a_script_runs_unchanged(hptune: Hptune) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hptune.storage.ledger import Ledger, LedgerReader
 from in_process import InProcess, refused
 from real_runs import Hptune, trials, wait_for
 from stored_study import stored
@@ -87,6 +88,8 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--search", "tpe", "--option", "search.a=1"], ["is tpe; it has no options"]),
         ([*RUN, "--option", "search.a"], ["--option is ('search.a',)", "search.population=8"]),
         ([*RUN, "--option", "a=1"], ["--option is ('a=1',)", "search, pruner, cluster"]),
+        ([*RUN, "--pruner", "asha", "--option", "pruner.min_epochs=2"], ["give --min-epochs inst"]),
+        ([*RUN, "--cluster", "sge", "--option", "cluster.max_jobs=2"], ["give --max-jobs instead"]),
         ([*RUN, "--grid-points", "3"], ["--search is auto; --grid-points is for grid"]),
         ([*RUN, "--prior", "x"], ["'x' is not NAME~PRIOR"]),
         ([*RUN, "--search", "grid", "--prior", "x~normal(1,1)"], ["ignores priors"]),
@@ -135,7 +138,9 @@ def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> 
     ("options", "said"),
     [
         (("--search", "sobol"), "was begun with random, which cannot be changed; leave --search"),
-        (("--prior", "x~normal(1,1)"), "begun without it, which cannot be changed; leave --prior"),
+        (("--prior", "units~normal(99,9)"), "begun with units~normal(64,8), which cannot be"),
+        (("--prior", "units ~ normal(64, 8)"), "model.py has no entry point"),
+        (("--grid-points", "3"), "begun without it, which cannot be changed; leave --grid-points"),
         (("--warm-start", "b"), "was begun without it, which cannot be changed"),
         (("--objective", "val_loss"), "was begun for val_accuracy (max), which cannot be changed"),
         (("--search", "random", "--seed", "1"), "model.py has no entry point"),
@@ -145,7 +150,10 @@ def test_the_request(cli: InProcess, arguments: list[str], words: list[str]) -> 
 def test_a_resumed_study_keeps_what_is_of_the_whole_study(
     cli: InProcess, options: tuple[str, ...], said: str
 ) -> None:
-    stored(cli.study())
+    study = stored(cli.study())
+    facts = LedgerReader(study).facts()
+    with study.acquire() as lock, Ledger.open(study, lock=lock) as ledger:
+        ledger.set_facts({"settings": {**facts["settings"], "priors": {"units": "normal(64,8)"}}})
     cli.file("model.py", "")
     ended = cli("resume", "study", *options)
     assert ended.code == 2

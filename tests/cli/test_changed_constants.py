@@ -116,6 +116,29 @@ def test_options_of_the_study_replace_the_file_also_when_it_changes(cli: InProce
     assert cli("resume", "study", "--epochs", 3, "--trials", 3).code == 0
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("OBJECTIVE = 'score:max'", ""),
+        ("OBJECTIVE: str = 'score:max'", ""),
+        (
+            "OBJECTIVE = 'score:max'\nEPOCHS: int = 4",
+            "EPOCHS in moved.py has changed, and the file",
+        ),
+        ("OBJECTIVE, EPOCHS = 'size', 4", "OBJECTIVE and EPOCHS in moved.py have changed, and the"),
+    ],
+)
+def test_a_file_that_is_not_read_is_compared_with_the_one_of_the_last_run(
+    cli: InProcess, line: str, said: str
+) -> None:
+    written(cli, FEW, BODY)
+    assert cli("run", "model.py", "--trials", 1, *LIGHT).code == 0
+    cli.file("moved.py", line + BODY)
+    ended = cli("resume", "study", "--model-file", "moved.py")
+    assert ended.code == 0
+    assert (said in ended.err, "changed" in ended.err) == (True, bool(said)), ended.err
+
+
 def test_an_objective_that_the_code_reports_no_more_is_refused(cli: InProcess) -> None:
     written(cli, FEW, BODY)
     assert cli("run", "model.py", "--trials", 1, *LIGHT, "--objective", "size:min").code == 0

@@ -145,7 +145,6 @@ def test_a_job_runs_a_model_file_that_follows_two_hyphens(cli: InProcess) -> Non
         (MODEL, ("--try", "y=1"), ["y is unknown", "has x"]),
         (MODEL, ("--python", "/bin/sh"), ["whose environment has no hptune"]),
         (TWO, ("--pruner", "median"), ["--pruner asha or hyperband"]),
-        (TWO, ("--repeats", "3"), ["a race needs one objective, and there are 2"]),
         (
             MODEL + "EPOCHS = 4\n",
             ("--pruner", "asha", "--min-epochs", "9"),
@@ -155,7 +154,7 @@ def test_a_job_runs_a_model_file_that_follows_two_hyphens(cli: InProcess) -> Non
     ],
     ids=[
         *("module", "entry point", "metric", "start point", "python"),
-        *("pruner", "race", "epochs", "split"),
+        *("pruner", "epochs", "split"),
     ],
 )
 def test_what_the_job_could_not_use_is_refused_before_it_is_submitted(
@@ -166,6 +165,20 @@ def test_what_the_job_could_not_use_is_refused_before_it_is_submitted(
     assert ended.code == 2
     for words in said:
         assert words in ended.err
+    assert not list((cli.directory / "studies").glob("*"))
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_plug_in_that_refuses_its_options_is_known_before_the_job(cli: InProcess) -> None:
+    cli.file("model.py", MODEL)
+    pruner = "from hptune.core.pruner import NeverPrune\nclass Own(NeverPrune):\n"
+    pruner += (
+        "    def __init__(self, *, directions, epochs, limit):\n        raise ValueError(limit)\n"
+    )
+    cli.file("strict_in_a_job.py", pruner)
+    ended = cli(*RUN, "--pruner", "strict_in_a_job:Own", "--option", "pruner.limit=3")
+    assert ended.code == 2
+    assert "strict_in_a_job:Own, which failed: ValueError: 3" in ended.err
     assert not list((cli.directory / "studies").glob("*"))
 
 

@@ -141,6 +141,8 @@ def test_a_pruner_of_a_file_is_used_and_changed(cli: InProcess) -> None:
     pruner = ("--pruner", "pruners_of_mine:Own", "--option", "pruner.limit=3")
     ended = cli("run", "model.py", *pruner, "--trials", 2, *FAST)
     assert ended.code == 0, ended.err
+    ended = cli("resume", "study", "--option", "pruner.limit=4")
+    assert "nothing is left to do" not in ended.err, "the option is kept for the next run"
     ended = cli("resume", "study", "--pruner", "median", "--epochs", 9, "--trials", 3, "-q")
     assert ended.code == 0, ended.err
     ended = cli("run", "model.py", "--pruner", "pruners_of_mine:Own", "--option", "pruner.l=3")
@@ -176,6 +178,18 @@ def test_one_that_refuses_its_options_leaves_no_study(cli: InProcess, what: str)
     assert ended.code == 2
     assert f"--{what} is strict_{what}:Own, which failed: ValueError: no" in ended.err
     assert not cli.study().exists()
+
+
+def test_one_that_refuses_its_options_leaves_a_resumed_study_as_it_is(cli: InProcess) -> None:
+    cli.file("model.py", MODEL)
+    strict = "if limit > 2:\n            raise ValueError('no')\n        self.limit"
+    cli.file("strict_again.py", PRUNER.replace("self.limit", strict))
+    assert cli("run", "model.py", "--trials", 2, *FAST).code == 0
+    pruner = ("--pruner", "strict_again:Own", "--option", "pruner.limit=3")
+    ended = cli("resume", "study", *pruner, "--trials", 3)
+    assert ended.code == 2
+    assert "--pruner is strict_again:Own, which failed: ValueError: no" in ended.err
+    assert '"finish_reason": "done"' in cli("status", "study", "--json").out
 
 
 def test_the_example_of_the_guide_runs(cli: InProcess) -> None:

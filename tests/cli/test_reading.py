@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 import time
 from dataclasses import replace
@@ -247,6 +248,19 @@ def test_the_best_trials_are_read_again_only_after_further_events(
     with Ledger.open(directory) as ledger, directory.acquire():
         ledger.append([WorkerJoined(1.0, "w", "n1", Capacity(cpus=(0,)))], trials=[better])
     assert (study.best_trial.number, len(reads)) == (2, 2)
+
+
+def test_the_best_trials_of_a_study_that_took_the_place_of_another_are_its_own(
+    cli: InProcess,
+) -> None:
+    """As in a notebook that runs a study again with `overwrite=True`."""
+    path = cli.directory / "study"
+    stored(path, [trial(0, value=0.7), trial(1, value=0.8)])
+    study = Study(path)
+    assert study.best_trial.number == 1
+    shutil.rmtree(path)
+    stored(path, [trial(0, value=0.9), trial(1, value=0.8)], created_at=2000.0)
+    assert (study.best_trial.number, study.best_trial.value) == (0, 0.9)
 
 
 def test_the_newest_study_is_meant_where_none_is_named(two: InProcess) -> None:

@@ -18,6 +18,7 @@ from hptune.core.messages import (
     AttemptEnded,
     AttemptStarted,
     Command,
+    Continue,
     DecidePacking,
     DecideSplit,
     Discard,
@@ -328,9 +329,13 @@ class EngineDriver:
                     self._check_held(worker)
             case Stop(attempt=name, halt=halt):
                 self._stopping = self._stopping or halt is Halt.STOP
-                assert name not in self.told_to_stop, f"{name} is told to stop twice"
+                told = self.told_to_stop.get(name)
+                is_replaced = told is Halt.PRUNE and halt is not Halt.PRUNE
+                assert told is None or is_replaced, f"{name} is told to stop twice"
                 self.told_to_stop[name] = halt
                 assert name in self.running or name in self.over
+            case Continue(attempt=name):
+                self.told_to_stop.pop(name, None)  # the order is taken back
             case Ask(numbers=numbers):
                 assert self.ask is None, "two questions at once"
                 assert not self._stopping, f"{command} while the study stops"

@@ -52,6 +52,11 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
 BUILDER = "def {}(hp): return 1\n"
 OBJECTIVE = "def objective(hp, trial): return 1\n"
+MAKES_A_STUDY = """\
+import optuna
+def main(): make().optimize(print)
+def make(): return optuna.create_study()
+"""
 HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
 
 
@@ -94,6 +99,16 @@ HYPERMODEL = "class {}(kt.HyperModel):\n    def build(self, hp): return 1\n"
         ("from other import theirs\n", "theirs"),
         ("from other import *\n", "theirs"),
         ("from other import build_cnn\n", "build_cnn"),
+        ("from other import *\ndef net(hp): return 1\n", "net"),
+        ("from other import build_cnn as _cnn\n" + OBJECTIVE, "objective"),
+        # A name that is imported and bound again, or imported where nothing runs, is its own.
+        ("from other import build_cnn\n_cnn = build_cnn\n" + BUILDER.format("build_cnn"),
+         "build_cnn"),
+        (BUILDER.format("build_model") + BUILDER.format("layers")
+         + "def main():\n    from model import build_model\n", "build_model"),
+        ("from other import build_cnn\nbuild_model = lambda hp: build_cnn(hp)\n", "build_model"),
+        # Two names of one function are no choice.
+        (BUILDER.format("create") + "model_fn = create\n", "create"),
     ],
 )  # fmt: skip
 def test_one_is_found(read: Callable[..., UserCode], text: str, taken: str) -> None:
@@ -141,8 +156,14 @@ def test_one_of_several_is_named(read: Callable[..., UserCode]) -> None:
         ("def make(a, b, c): ...", "", ["found the functions make(a, b, c)", "--entry NAME"]),
         ("kt.RandomSearch(None).search()\n" + OBJECTIVE, "",
          ["runs a search when", ".search(…)", 'if __name__ == "__main__":', "`hptune run` runs"]),
-        ("import optuna\noptuna.create_study().optimize(print)\n" + OBJECTIVE, "",
-         ["runs a search when", ".optimize(…)", "`hptune help from-optuna`"]),
+        *((f"{search}\n" + OBJECTIVE, "",
+           ["runs a search when", ".optimize(…)", "`hptune help from-optuna`"])
+          for search in (
+              "import optuna\noptuna.create_study().optimize(print)",
+              "from optuna import create_study\ncreate_study().optimize(print)",
+              "import optuna as op\nop.load_study(study_name='a').optimize(print)",
+              MAKES_A_STUDY + "main()",
+          )),
     ],
 )  # fmt: skip
 def test_what_cannot_be_tuned_is_told(

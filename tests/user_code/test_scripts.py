@@ -30,6 +30,8 @@ DATA = "def load_data(): return 1\n"
         (PLAIN + DATA + f"if __name__ == '__main__':\n    {TUNED.format('    ')}", False),
         (PLAIN + "def objective(hp, trial): ...\n", False),
         (PLAIN + DATA + TUNED.format(""), True),
+        (PLAIN + DATA + f"def main():\n    {TUNED.format('    ')}main()\n", True),
+        (PLAIN + DATA + f"def main():\n    {TUNED.format('    ')}", False),
         (PLAIN + "def build_model(hp): ...\n" + DATA, False),
         (PLAIN + "import re\nTuner()\nre.search('a', 'b')\n", False),
         ("X = A()" + ".b()" * 400, False),  # a long chain is no deep recursion

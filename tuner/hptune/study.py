@@ -81,7 +81,7 @@ class Study(Reports, Exports):
         self._directory = given
         self._reader = _reader or LedgerReader(self._directory)
         self._job_of = _job_of
-        self._best_at: tuple[int, tuple[Trial, ...]] = (-1, ())
+        self._best_at: tuple[tuple[float, int], tuple[Trial, ...]] = ((0.0, -1), ())
 
     def read(self, what: Callable[[Study], _Found]) -> _Found:
         """Return what a function reads with the study that it is given, of one state of the study.
@@ -203,10 +203,14 @@ class Study(Reports, Exports):
 
     def _best(self, now: LedgerReader) -> tuple[Trial, ...]:
         """Return the best trials, which are read again only after further events."""
-        if (count := now.event_count()) != self._best_at[0]:
+        # Another study may take the place of this one, as by `overwrite=True`.
+        state = now.facts()["created_at"], now.event_count()
+        known_at, best = self._best_at
+        if state != known_at:
             known = judged(self._directory, self.goals, now.trials())
-            self._best_at = count, Ranking.of(self.goals, known, now.attempts()).best
-        return self._best_at[1]
+            best = Ranking.of(self.goals, known, now.attempts()).best
+            self._best_at = state, best
+        return best
 
     @property
     def best_hyperparameters(self) -> ChosenHyperparameters:

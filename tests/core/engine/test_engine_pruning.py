@@ -18,6 +18,7 @@ from hptune.core.messages import (
     Finish,
     FinishReason,
     KeepBest,
+    ParametersUsed,
     Start,
     Stop,
     Tell,
@@ -117,6 +118,31 @@ def test_an_order_is_taken_back_if_reports_that_came_before_it_left_change_it(
     assert driver.report(name(2), 1, score=0.9)[1:] == []
     driver.end(name(2), PRUNED)
     assert states(driver)[2] is TrialState.PRUNED
+
+
+def test_a_study_that_stops_meanwhile_stops_a_trial_whose_order_is_taken_back(
+    driver: EngineDriver,
+) -> None:
+    driver.go(2, cores=2, pruner=STOPS)
+    driver.report(name(0), 1, score=0.5)
+    assert Stop(name(1), Halt.PRUNE) in driver.report(name(1), 1, score=0.4)
+    assert driver.stop() == [Stop(name(0), Halt.STOP)]
+    assert driver.report(name(1), 2, score=0.6) == [Stop(name(1), Halt.STOP)]
+    driver.end(name(0), Ending(Cause.STOPPED))
+    driver.end(name(1), Ending(Cause.STOPPED))
+    assert states(driver) == [TrialState.WAITING, TrialState.WAITING]
+    driver.check_replay()
+
+
+def test_what_an_attempt_never_asked_for_may_be_asked_for_by_the_next(
+    driver: EngineDriver,
+) -> None:
+    driver.go(1, cores=1)
+    driver.feed(ParametersUsed(driver.at, name(0), (), {"x": 0}, ("x",)))
+    assert driver.trial(0).unused == ("x",)
+    driver.end(name(0), Ending(Cause.RELEASED))
+    driver.end(name(0, 1), returned(0.5))
+    assert (driver.trial(0).state, driver.trial(0).unused) == (TrialState.COMPLETE, ())
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from browser import browser
-from fake_study import GOALS, attempt, trial
+from fake_study import GOALS, LivingMaster, attempt, trial
 from hptune.config.objectives import goals_to_json
 from hptune.core.attempt import Attempt, Outcome
 from hptune.core.goals import Goals
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Trial, TrialState
 from hptune.dashboard import folder_server
+from hptune.reporting.html import folder as folder_module
 from hptune.reporting.html.comparison import comparison
 from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.html.live_server import PageServer
@@ -113,6 +114,26 @@ def test_studies_of_another_model_are_not_compared_at_first(tmp_path: Path) -> N
     state = json.loads(FolderPage(folder).state({}))
     names = {row["id"]: row["name"] for row in state["rows"]}
     assert [names[each] for each in state["chosen"]] == ["2", "0"]
+
+
+@pytest.mark.parametrize("paused_by", ["", "ada (hptune pause)"])
+def test_time_passes_for_the_trials_that_go_on_in_a_paused_study(
+    monkeypatch: pytest.MonkeyPatch, paused_by: str
+) -> None:
+    monkeypatch.setattr(folder_module, "_next", lambda _: 0.0)
+    goes_on = view({0: (1, 0.5)})
+    reads: list[Path] = []
+
+    def read(path: Path) -> ListedStudy:
+        reads.append(path)
+        return ListedStudy("study", replace(goes_on, master=LivingMaster(), paused_by=paused_by))
+
+    page = FolderPage(
+        Folder("studies", lambda: [Path("studies/one")], lambda _: 0, read, lambda _: {}, Mock())
+    )
+    for _ in range(3):
+        page.state({})
+    assert len(reads) == 3
 
 
 def test_a_phone_holds_two_objectives_and_long_names(tmp_path: Path) -> None:

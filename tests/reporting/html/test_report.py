@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from fake_study import attempt, trial
+from fake_study import GOALS, attempt, trial
 from hptune.core.attempt import Cause, Outcome, ReportedValue
 from hptune.core.goals import Goals
 from hptune.core.pruner import is_exempt
@@ -26,6 +26,7 @@ from hptune.reporting.html.run_figures import timeline
 from hptune.reporting.html.search_figures import importance, undecided
 from hptune.reporting.html.trials import Shown, StudyTrials
 from hptune.reporting.results.importance import Importance
+from hptune.reporting.results.view import StudyView
 from hptune.storage.lease import LockOwner
 from report_study import (
     SETUP,
@@ -137,6 +138,18 @@ def test_what_a_reader_asks_first_is_written_out() -> None:
     number, core_time, _ = of_states["complete"]
     assert int(number) > 20, "of 90 trials, some were stopped and one failed"
     assert core_time not in ("", "0s")
+
+
+def test_the_next_best_trials_show_no_value_that_their_code_never_asked_for() -> None:
+    params = {"layers": 1, "units": 64}
+    best = replace(trial(0, value=0.9, params=params), unused=("units",))
+    others = [
+        replace(trial(1, value=0.8, params={**params, "units": 32}), unused=("units",)),
+        trial(2, value=0.7, params=params),
+    ]
+    of = StudyView("studies/one", "tpe", GOALS, 3, [best, *others], [])
+    (table,) = [each for each in panels_of(of, [])["best"].tables if each.name == "next"]
+    assert [row[2] for row in table.rows] == ["the same", "units=64"]
 
 
 def test_attempts_that_were_retried_are_told_with_their_causes() -> None:

@@ -101,6 +101,13 @@ def test_few_trials_and_those_that_lack_the_hyperparameter_say_nothing() -> None
     assert advice(replace(view, trials=without)) == []
 
 
+def test_a_value_that_the_code_never_asked_for_says_nothing() -> None:
+    view = study(RATE, rising, SPREAD)
+    assert advice(view)
+    last = replace(view.trials[-1], unused=("lr",))
+    assert advice(replace(view, trials=[*view.trials[:-1], last])) == []
+
+
 @pytest.mark.parametrize(
     ("values", "best", "wider"),
     [

@@ -7,15 +7,17 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from fake_study import GOALS, attempt, trial
 from hptune.core.attempt import AttemptId, Report
-from hptune.core.trial import TrialState
+from hptune.core.trial import Direction, Goal, TrialState
 from hptune.reporting.html.page_data import TrialRows, facts_of
 from hptune.reporting.html.trials import StudyTrials
 from hptune.reporting.results import rows as module
+from hptune.reporting.results.best import best_json
 from hptune.reporting.results.export import table
 from hptune.reporting.results.rows import ALL, COLUMNS, Column, Place, row_of, rows
 from hptune.reporting.results.trials import trials_table
@@ -55,6 +57,17 @@ def test_each_json_has_the_same_tree_of_a_trial(cli: InProcess, command: str) ->
         each.name for each in COLUMNS if Place.JSON in each.places
     ]
     assert found["study"] == shown["study"]
+
+
+def test_a_large_front_reads_the_attempts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_trial = Mock(wraps=module.by_trial)
+    monkeypatch.setattr(module, "by_trial", by_trial)
+    goals = replace(GOALS, objectives=(*GOALS.objectives, Goal("size", Direction.MAX)))
+    front = [replace(trial(n, value=0.1 * n), extra_values=(-1.0 * n,)) for n in range(5)]
+    found = best_json(StudyView("study", "tpe", goals, 5, front, []))
+    assert isinstance(found["trials"], list)
+    assert [each["trial"] for each in found["trials"]] == [4, 3, 2, 1, 0]
+    assert by_trial.call_count == 1
 
 
 @pytest.fixture

@@ -73,6 +73,13 @@ def test_a_trial_that_takes_longer_than_all_before_is_told_by_its_epochs() -> No
     assert seconds_left([5.0] * 9, [RunningTime(8.0)], to_come=0, places=1) == 0.0
 
 
+def test_what_runs_since_before_this_run_counts_as_places() -> None:
+    """Jobs may outlive a master: after the next one took them over, none was begun by it."""
+    running = [RunningTime(4.0)] * 20
+    left = [seconds_left([10.0] * 9, running, to_come=2000, places=n) for n in (1, 20)]
+    assert left == [pytest.approx(1006.0)] * 2
+
+
 def test_a_study_tells_from_its_ledger_how_long_it_still_takes() -> None:
     """Six trials took 10 s each, two at a time; two of three more have run for 4 s."""
     ended = [attempt(n, placed_at=1000.0 + 10 * (n // 2), ended_at=1010.0 + 10 * (n // 2),

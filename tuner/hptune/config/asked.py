@@ -73,6 +73,8 @@ def asked(
         sampler=find_sampler(settings),
         pruner=find(PRUNERS, settings.pruner or "none", settings),
     )
+    for row in (found.sampler, found.pruner, found.executor, found.cluster):
+        _check_flags(settings, row)
     _check_workers(found)
     _check_own_options(settings, found.sampler)
     _check_own_options(settings, found.pruner)
@@ -203,6 +205,17 @@ def _check_workers(asked: Asked) -> None:
             "`hptune run --help-all` explains it"
         )
     cluster.check(given)
+
+
+def _check_flags(settings: StudySettings, row: Row) -> None:
+    """Check that an option that has a flag is given by it: of two ways, one would not count."""
+    for each in SETTINGS:
+        name = f"{row.what}.{each.name}"
+        if each.owner == row.what and row.name in each.owners and name in settings.options:
+            raise UsageError(
+                f"--option {name} is given, but it is {each.flag} of --{row.what} {row.name}; give "
+                f"{each.flag} instead"
+            )
 
 
 def _check_own_options(settings: StudySettings, row: Row) -> None:

@@ -161,7 +161,7 @@ def with_search(found: Resolved, *, at_once: int) -> tuple[Asked, list[str]]:
 
 
 def check_plug_ins(found: Resolved, *, seed: int) -> None:
-    """Make a sampler and a pruner of others once, before there is a study that needs them.
+    """Make a sampler and a pruner of others once, before a run needs them.
 
     Raises:
         UsageError: One of them cannot be made, such as because it refuses its options.

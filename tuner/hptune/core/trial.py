@@ -192,6 +192,13 @@ class Trial:
         return () if self.value is None else (self.value, *self.extra_values)
 
     @property
+    def used(self) -> Params:
+        """The configuration without what the user's code never asked for."""
+        if not self.unused:
+            return self.params
+        return {name: value for name, value in self.params.items() if name not in self.unused}
+
+    @property
     def score(self) -> Score:
         """The result, as the study's goals compare it."""
         return Score(self.values, self.violation)

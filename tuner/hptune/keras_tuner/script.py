@@ -34,8 +34,7 @@ def run_script(path: Path, settings: Mapping[str, Any], arguments: Sequence[str]
     tuners.script_settings.update(settings)
     before = len(tuners.searched)
     try:
-        sys.meta_path.insert(0, _InPlaceOfKerasTuners())
-        with _as_main(path, arguments):
+        with _in_place_of_keras_tuners(), _as_main(path, arguments):
             runpy.run_path(str(path), run_name="__main__")
     except HptuneError:
         raise
@@ -61,25 +60,45 @@ def _as_main(path: Path, arguments: Sequence[str]) -> Iterator[None]:
         sys.argv, sys.path[:] = own, folders
 
 
-class _InPlaceOfKerasTuners(MetaPathFinder):
-    """Puts these tuners in place of KerasTuner's, as soon as a script imports it.
+@contextmanager
+def _in_place_of_keras_tuners() -> Iterator[None]:
+    """Put these tuners in place of KerasTuner's, as soon as a script imports it.
 
     It is not imported here: what a script does before that, such as setting KERAS_BACKEND, counts.
     """
+    finder = _KerasTunerFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        if "keras_tuner" in sys.modules:
+            _replace(sys.modules["keras_tuner"])
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _KerasTunerFinder(MetaPathFinder):
+    """Finds KerasTuner as others do, with the replacement after its import."""
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        """Return where KerasTuner is, with the replacement after its import; called by Python."""
+        """Return where a module is; called by Python, and by what only asks if it is there."""
         if name != "keras_tuner":
             return None
         sys.meta_path.remove(self)
-        if (spec := importlib.util.find_spec(name)) is None or spec.loader is None:
-            return spec
-        run = spec.loader.exec_module
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
 
-        def run_and_replace(module: ModuleType) -> None:
-            run(module)
-            for each in (module, sys.modules["keras_tuner.tuners"]):
-                vars(each).update({name: getattr(tuners, name) for name in tuners.__all__})
+            def run_and_replace(module: ModuleType) -> None:
+                run(module)
+                _replace(module)
 
-        spec.loader.exec_module = run_and_replace  # type: ignore[method-assign]
+            spec.loader.exec_module = run_and_replace  # type: ignore[method-assign]
         return spec
+
+
+def _replace(module: ModuleType) -> None:
+    for each in (module, sys.modules["keras_tuner.tuners"]):
+        vars(each).update({name: getattr(tuners, name) for name in tuners.__all__})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..config.asked import Asked
 from ..config.places import CLUSTERS
-from ..config.resolved import checked_code, resolve
+from ..config.resolved import check_plug_ins, checked_code, resolve
 from ..config.settings import StudySettings
 from ..errors import UsageError
 from ..registry import loaded
@@ -54,7 +54,7 @@ def detach_new(
     def check() -> Mapping[str, object] | None:
         if (found := _read(settings)) is None:
             return None
-        resolve(asked, found)
+        check_plug_ins(resolve(asked, found), seed=settings.seed or 0)
         return found.constants
 
     try:

@@ -27,6 +27,8 @@ from ..core.engine.engine import Engine
 from ..core.goals import Goals
 from ..core.messages import Event, GrowSpace, Reported, StudyOpened
 from ..core.space.earlier_study import EarlierStudy
+from ..core.space.space import SearchSpace
+from ..core.space.user_priors import with_priors
 from ..core.trial import Trial
 from ..errors import HptuneError, ModelFileError, StudyError, UnknownMetricError, UsageError
 from ..files.access import exists
@@ -201,6 +203,9 @@ def _is_same(name: str, value: Any, past: Past) -> bool:
             )
         case "constraints":
             return set(map(read_constraint, value)) == set(goals.constraints)
+        case "priors":  # "normal(1, 2)" is as "normal(1,2)"
+            space = SearchSpace.from_json(past.facts["space"])
+            return [*with_priors(space, value)] == [*with_priors(space, before)]
         case "seed":
             return bool(value == past.facts["seed"])
         case "search" | "executor":
@@ -318,8 +323,8 @@ def _check_totals(settings: StudySettings, past: Past) -> None:
         # Trials that users added may exceed the total.
         if is_used_up and given != past.facts["settings"][name]:
             raise UsageError(
-                f"{past.directory} {had} already, and {setting.flag} is the total; give more than "
-                f"that, {setting.kind.show(given)} was given"
+                f"{past.directory} {had} already, and {setting.flag} is the total, so "
+                f"{setting.kind.show(given)} is not enough; give more"
             )
 
 

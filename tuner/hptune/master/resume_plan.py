@@ -201,7 +201,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
         getattr(settings, each.name) != getattr(request.stored, each.name)
         for each in SETTINGS
         if each.section in _MAKE_WORK
-    )
+    ) or settings.own_options("pruner") != request.stored.own_options("pruner")
     if is_changed or (request.epochs or 0) > (past.facts["epochs"] or 0):
         return None
     space = _grown(SearchSpace.from_json(past.facts["space"]), past.found_later)
@@ -228,7 +228,7 @@ def nothing_left(request: ResumeRequest, past: Past) -> tuple[Finish, list[str]]
 def _unread(settings: StudySettings, past: Past) -> list[str]:
     """Return a line on the constants that have changed in a model file that is not read."""
     source = settings.source
-    names = changed_constants(source, past.directory.path)
+    names = changed_constants(source, past.settings.source, past.directory.path)
     if not names:
         return []
     have = "has" if len(names) == 1 else "have"

@@ -194,6 +194,7 @@ def resume(
             with lock.beating():
                 found = workers.code.read(directory.path)
                 plan = plan_resume(request, past, found, workers)
+                check_plug_ins(plan.resolved, seed=plan.seed)
             ledger.set_facts(plan.facts())
             run = Run(plan, workers, directory, lock, ledger, engine)
             return _run_and_stop(run, display)

@@ -301,7 +301,7 @@ class HyperParameters(OtherTuners):
         return self.from_config(self.get_config())
 
     def __reduce__(self) -> Any:
-        self.asks_all = True  # what reads the copy is not known here
+        self.asks_all = True  # the copy may be asked, in another process too
         # A class that is made at run time, as by `make_hyperparameters`, is not found by its name.
         return make_hyperparameters, (), self.__dict__
 

@@ -100,11 +100,17 @@ def as_trained(source: ObjectiveSource, directory: Path) -> tuple[ObjectiveSourc
     return replace(source, copy=str(copy)), words
 
 
-def changed_constants(source: ObjectiveSource, directory: Path) -> list[str]:
-    """Return which constants of a model file have changed since the last run, as far as written."""
+def changed_constants(source: ObjectiveSource, last: ObjectiveSource, directory: Path) -> list[str]:
+    """Return which constants of a model file have changed since the last run, as far as written.
+
+    Args:
+        source: Where the file is now.
+        last: Where it was in the last run.
+        directory: The study's directory.
+    """
     if source.kind is not SourceKind.FILE:
         return []
-    now, before = _constants(Path(source.path)), _constants(copy_of(source, directory))
+    now, before = _constants(Path(source.path)), _constants(copy_of(last, directory))
     return [name for name in CONSTANTS if now.get(name) != before.get(name)]
 
 
@@ -114,8 +120,13 @@ def _constants(file: Path) -> dict[str, str]:
         body = ast.parse(file.read_bytes()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    assigned = [each for each in body if isinstance(each, ast.Assign)]
-    return {ast.unparse(each.targets[0]): ast.unparse(each.value) for each in assigned}
+    found: dict[str, str] = {}
+    for each in body:
+        if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None:
+            bound = [node for node in ast.walk(each) if isinstance(node, ast.Name)]
+            names = [node.id for node in bound if isinstance(node.ctx, ast.Store)]
+            found |= dict.fromkeys(names, ast.unparse(each.value))
+    return found
 
 
 def _local_modules(model: Path) -> list[Path]:

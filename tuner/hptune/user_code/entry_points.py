@@ -66,7 +66,7 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
         ModelFileError: There is nothing to tune, or it cannot be called as it is.
     """
     names, file = vars(module), path.name
-    imported = _imported(path)
+    imported = _imported(path, names)
     own = [name for name in names if name not in imported]
     if asked:
         if asked not in names:
@@ -86,7 +86,7 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
     first = min(kinds.values())
     of_kind = [name for name, kind in kinds.items() if kind is first]
     name = OBJECTIVE if OBJECTIVE in of_kind else of_kind[0]
-    if len(of_kind) > 1 and name != OBJECTIVE:
+    if len({id(names[each]) for each in of_kind}) > 1 and name != OBJECTIVE:
         raise ModelFileError(
             f"{file} has {len(of_kind)} entry points ({', '.join(of_kind)}); say with --entry NAME "
             "which one is tuned, and begin the names of helpers with an underscore"
@@ -94,11 +94,24 @@ def find_entry_point(module: ModuleType, path: Path, asked: str = "") -> EntryPo
     return EntryPoint(name, first, _made(names[name]), _unused(own, names))
 
 
-def _imported(path: Path) -> set[str]:
-    """Return the names that a file imports, but for those of `import *`."""
-    imports = (ast.Import, ast.ImportFrom)
-    nodes = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, imports)]
-    return {alias.asname or alias.name for node in nodes for alias in node.names}
+def _imported(path: Path, names: Mapping[str, Any]) -> set[str]:
+    """Return the names that a file imports at its top level, and does not bind again itself."""
+    found, left = set[str](), list[ast.AST]([ast.parse(path.read_bytes())])
+    while left:
+        match node := left.pop():
+            case ast.Import() | ast.ImportFrom():
+                found |= {alias.asname or alias.name for alias in node.names}
+                module = sys.modules.get(getattr(node, "module", None) or "")
+                if module is not None and node.names[0].name == "*":
+                    theirs = vars(module)
+                    found |= {name for name in theirs if names.get(name) is theirs[name]}
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                found.discard(node.name)  # what is inside is no name of the file
+            case ast.Name(ctx=ast.Store()):
+                found.discard(node.id)
+            case _:
+                left += reversed([*ast.iter_child_nodes(node)])
+    return found
 
 
 def _functions(own: Iterable[str], names: Mapping[str, Any]) -> str:

@@ -66,6 +66,9 @@ _THEIRS: Mapping[str, Sequence[str]] = {
 }
 """How a script begins, gets a value, returns its result, and searches."""
 
+_STUDIES = {"create_study", "load_study"}
+"""What makes a study of Optuna."""
+
 _OPTIONS_NAMED = 2
 """Options of a program that a message repeats."""
 
@@ -103,7 +106,7 @@ def refuse_search_at_import(tree: ast.Module, file: str) -> None:
     called, method, more = set(_called(_run_at_import(tree))), "", ""
     if is_keras_tuner_script(tree) and ".search" in called:
         method, more = ".search", "`hptune run` runs a whole script of KerasTuner as it is"
-    elif "optuna" in _libraries(tree) and {".create_study", ".optimize"} <= called:
+    elif "optuna" in _libraries(tree) and ".optimize" in called and called & _STUDIES:
         method, more = ".optimize", "`hptune help from-optuna` has the rest"
     if method:
         raise ModelFileError(
@@ -207,11 +210,20 @@ def _bases(node: ast.AST) -> list[str]:
 
 
 def _run_at_import(tree: ast.Module) -> ast.Module:
-    """Return the statements that run when the file is imported, as a module."""
-    kept = [
-        each
-        for each in tree.body
-        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and not (isinstance(each, ast.If) and "__name__" in ast.unparse(each.test))
-    ]
-    return ast.Module(kept, [])
+    """Return the statements that run when the file is imported, as a module.
+
+    Those of its functions are among them that these statements call, such as `main()`.
+    """
+    functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
+    kept = ast.Module(
+        [
+            each
+            for each in tree.body
+            if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and not (isinstance(each, ast.If) and "__name__" in ast.unparse(each.test))
+        ],
+        [],
+    )
+    while called := functions.keys() & set(_called(kept)):
+        kept.body += [functions.pop(name) for name in sorted(called)]
+    return kept

@@ -178,6 +178,8 @@ class Lifecycle:
         match self._early_stopping.decide(record.trial):
             case Decision.CONTINUE if is_told:
                 run.halt = None
+                if run.next_halt is not None:
+                    return [self._stop(run, run.next_halt)]
                 self.records.note(name.trial, f"attempt {name} may continue after all")
                 return [Continue(name, report.step)]
             case Decision.CONTINUE if is_at_rung:
@@ -194,11 +196,8 @@ class Lifecycle:
         A worker itself releases the attempts that are on it as a whole.
         """
         runs = [self.records.running[name] for name in self.records.running_on(worker)]
-        return [
-            self._stop(run, Halt.RELEASE)
-            for run in runs
-            if run.halt is None and len(run.attempt.placement.workers) > 1
-        ]
+        divided = [run for run in runs if len(run.attempt.placement.workers) > 1]
+        return self._stop_all(divided, Halt.RELEASE)
 
     def stop_trial(self, number: int, *, by: str) -> list[Command]:
         """Stop a trial for good: one that runs, waits or is paused. One that is over stays so.
@@ -227,8 +226,17 @@ class Lifecycle:
 
     def stop_all(self) -> list[Command]:
         """Stop all running attempts."""
-        running = self.records.running.values()
-        return [self._stop(run, Halt.STOP) for run in running if run.halt is None]
+        return self._stop_all(self.records.running.values(), Halt.STOP)
+
+    def _stop_all(self, runs: Iterable[AttemptRecord], halt: Halt) -> list[Command]:
+        """Stop attempts; one that stops already does so even if its order is taken back."""
+        commands: list[Command] = []
+        for run in runs:
+            if run.halt is None:
+                commands.append(self._stop(run, halt))
+            else:
+                run.next_halt = halt
+        return commands
 
     def _stop(self, run: AttemptRecord, halt: Halt) -> Stop:
         run.halt = halt

@@ -187,6 +187,8 @@ class AttemptRecord:
         attempt: The attempt as others see it.
         latest: Its last report.
         halt: Why it was told to stop; None if it was not.
+        next_halt: Why it was to stop while it was told so already; None if it was not. It counts
+            once the order to prune is taken back.
         stopped_by: The user who stopped the trial; empty for nobody.
         first_step: The step of its first report.
     """
@@ -194,6 +196,7 @@ class AttemptRecord:
     attempt: Attempt
     latest: Report | None = None
     halt: Halt | None = None
+    next_halt: Halt | None = None
     stopped_by: str = ""
     first_step: int | None = None
 
@@ -378,8 +381,9 @@ class TrialRecords:
         self._changed_attempts[name] = record.attempt
         trial.running = name
         self._unbegun -= not trial.trial.attempts
-        begun = replace(trial.trial, attempts=trial.trial.attempts + 1, epochs=epochs)
-        self.put(trial, begun)
+        attempts = trial.trial.attempts + 1
+        # What the last attempt never asked for, this one may.
+        self.put(trial, replace(trial.trial, attempts=attempts, epochs=epochs, unused=()))
         where = " and ".join(f"{worker} ({node})" for worker, node in nodes_of.items())
         self.note(number, f"attempt {name} is placed on {where}")
         self.move(trial, TrialEvent.START)

@@ -220,7 +220,7 @@ def _next(began: float) -> float:
 def _rests(study: ListedStudy) -> bool:
     """Return whether only a new stamp can change what was read: no time passes for it."""
     view = study.view
-    return view is not None and view.state not in (StudyState.RUNNING, StudyState.QUEUED)
+    return view is not None and view.master is None and view.state is not StudyState.QUEUED
 
 
 def _began(study: ListedStudy) -> float:

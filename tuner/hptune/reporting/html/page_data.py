@@ -139,7 +139,7 @@ def _row(trials: StudyTrials, row: Row, listed: Sequence[Column]) -> dict[str, A
         "n": trial.number,
         "s": view.state_of(trial),
         "v": {name: _shown(value) for name, value in row.metrics.items()},
-        "p": plain({k: v for k, v in trial.params.items() if k not in trial.unused}),
+        "p": plain(trial.used),
         **{each.name: _cell(each.value(row)) for each in listed},
         "reason": _why(trials, row),
         "a": [_attempt(view, attempt) for attempt in row.attempts],

@@ -260,9 +260,9 @@ def _behind(trials: StudyTrials, best: Trial, most: int) -> Table | None:
         for each in ranked(view, states=("complete",))
         if each != best and each.confirms is None and each.value is not None
     ]
-    rows = []
+    rows, shown = [], text.shown_params(best)
     for each in complete[:most]:
-        others = {name: v for name, v in each.params.items() if best.params.get(name) != v}
+        others = {k: v for k, v in text.shown_params(each).items() if shown.get(k) != v}
         words = text.shorten(" ".join(text.assignments(others)), _BEHIND_CHARACTERS)
         rows.append((str(each.number), text.measured(each.value), words or "the same"))
     columns = ("trial", trials.metric, "next best, where it differs")

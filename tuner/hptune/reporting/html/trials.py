@@ -126,7 +126,7 @@ class StudyTrials:
 
     def _results(self, shown: Shown) -> list[tuple[Params, float]]:
         return [
-            (trial.params, trial.value)
+            (trial.used, trial.value)
             for trial in self.of(shown)
             if trial.confirms is None and trial.value is not None
         ]

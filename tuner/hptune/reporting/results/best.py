@@ -6,7 +6,7 @@ from ... import text
 from ...core.ranking import Confirmation
 from ...core.trial import Trial
 from ..table import aligned
-from .rows import row_of
+from .rows import rows
 from .view import StudyView
 
 
@@ -75,7 +75,7 @@ def best_json(view: StudyView) -> dict[str, object]:
 
     `trials` has all the best trials, which are several with several objectives.
     """
-    best = [row_of(view, trial).to_json() for trial in view.front]
+    best = [row.to_json() for row in rows(view, view.front)]
     return {
         "study": view.directory,
         **goals_json(view),

@@ -140,9 +140,9 @@ def _ordered(parameter: ChoiceParameter) -> list[ParamValue]:
 
 def _at_edge(of: _Range, best: Sequence[Trial]) -> tuple[bool, int]:
     """Return at which end most of the best trials lie, and how many; none if they do not."""
-    if not all(of.parameter.name in trial.params for trial in best):
+    if not all(of.parameter.name in trial.used for trial in best):
         return False, 0
-    places = [of.place(trial.params[of.parameter.name]) for trial in best]
+    places = [of.place(trial.used[of.parameter.name]) for trial in best]
     for is_low in (True, False):
         distances = [place if is_low else 1.0 - place for place in places]
         # The centre of the last of ten values is within the last tenth, but for rounding.
@@ -166,7 +166,7 @@ def _chance_if_not_better(
 
     name, steps = of.parameter.name, [min(each.rungs) for each in ended if each.rungs]
     first = min(steps, default=0)
-    known = [t for t in ended if name in t.params and math.isfinite(of.place(t.params[name]))]
+    known = [t for t in ended if name in t.used and math.isfinite(of.place(t.used[name]))]
     known = known[:: math.ceil(len(known) / _MOST_TRIALS)]
     if any(trial.state is TrialState.PRUNED for trial in known) and steps:
         known = [trial for trial in known if first in trial.rungs]
@@ -210,9 +210,9 @@ def _columns(
     contrast: list[float] = []
     ranges = {each.parameter.name: each for each in _ranges(view)}
     for name in dict.fromkeys(parameter.name for parameter in view.space or ()):
-        if not all(name in trial.params for trial in trials):
+        if not all(name in trial.used for trial in trials):
             continue
-        values = [trial.params[name] for trial in trials]
+        values = [trial.used[name] for trial in trials]
         if name in ranges:
             places = [ranges[name].place(value) for value in values]
             if not all(map(math.isfinite, places)):

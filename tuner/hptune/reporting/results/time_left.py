@@ -59,15 +59,15 @@ def seconds_left(
         to_come: How many trials have not begun.
         places: How many trials run at once.
     """
-    latest, rests = ended[-_LATEST:], []
+    latest, rests, places = ended[-_LATEST:], [], max(1, places, len(running))
     for trial in running:
         longer = [seconds for seconds in latest if seconds > trial.seconds]
         rests.append(statistics.fmean(longer) - trial.seconds if longer else trial.rest or 0.0)
     times = [*latest, *(trial.seconds + rest for trial, rest in zip(running, rests, strict=True))]
     drawn = min(to_come, _MOST_DRAWN)
     chance = random.Random(0)  # noqa: S311 - the same times give the same estimate
-    end = last_end(rests, chance.choices(times, k=drawn), places=max(1, places, len(running)))
-    return end + (to_come - drawn) * statistics.fmean(times) / max(1, places)
+    end = last_end(rests, chance.choices(times, k=drawn), places=places)
+    return end + (to_come - drawn) * statistics.fmean(times) / places
 
 
 def last_end(rests: Sequence[float], to_come: Iterable[float], *, places: int) -> float:
