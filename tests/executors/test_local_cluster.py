@@ -7,12 +7,14 @@ import errno
 import itertools
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import dask
 import psutil
 import pytest
 from distributed import Client
@@ -80,6 +82,24 @@ def test_a_worker_that_cannot_be_forked_again_takes_no_other_with_it(
         assert children_of(os.getpid(), SERVER_NAME) == servers
 
 
+def test_workers_start_again_also_where_no_program_could_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, starts = subprocess.Popen, itertools.count()
+
+    def failing_start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        if next(starts) == 0:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return start(*arguments, **options)
+
+    with own_client([(0,)], (), str(tmp_path)) as client:
+        (server,) = children_of(os.getpid(), SERVER_NAME)
+        monkeypatch.setattr(subprocess, "Popen", failing_start)
+        server.kill()
+        wait_for(lambda: client.nthreads() == {}, "the end of its worker")
+        client.wait_for_workers(1, timeout=60)
+
+
 def test_signals_that_stop_a_study_are_left_to_its_master(tmp_path: Path) -> None:
     with own_client([(0,)], (), str(tmp_path)) as client:
 
@@ -131,6 +151,22 @@ def test_why_a_worker_does_not_start_is_said(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match=r"cannot be started: .*Not a directory"), starts:
         pass
     assert not children_of(os.getpid(), SERVER_NAME)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "why"),
+    [
+        ("preload", ["no_such_module"], "No module named 'no_such_module'"),
+        ("transfer.message-bytes-limit", "much", "Could not interpret 'much' as a byte unit"),
+    ],
+)
+def test_what_dask_cannot_do_with_the_users_settings_is_said(
+    setting: str, value: object, why: str, tmp_path: Path
+) -> None:
+    with dask.config.set({f"distributed.worker.{setting}": value}):
+        starts = own_cluster([(0,)], (), tmp_path)
+        with pytest.raises(StudyError, match=f"cannot be started: {why}"), starts:
+            pass
 
 
 def test_a_cluster_without_a_client_is_closed(

@@ -21,7 +21,7 @@ from ..security.certificates import in_memory
 from ..worker.dask.connection_limit import limit_connections
 from ..worker.dask.dask_settings import quiet_servers, silence
 from ..worker.dask.encryption import security
-from ..worker.dask.worker_server import WorkerOrder, WorkerServer
+from ..worker.dask.worker_server import WorkerOrder, WorkerServer, cause_of
 from ..worker.forkserver.channel import Channel
 from ..worker.gpus.machine import GIVEN
 from ..worker.private_folder import dask_folder
@@ -81,7 +81,7 @@ def own_cluster(
             with quiet_servers(scratch):
                 cluster = _cluster(cores, gpus, server)
         except (OSError, RuntimeError, TimeoutError) as error:
-            raise StudyError(f"the Dask cluster cannot be started: {_cause(error)}") from error
+            raise StudyError(f"the Dask cluster cannot be started: {cause_of(error)}") from error
         stack.callback(tried, cluster.close, timeout=20)
         limit_connections(cluster.scheduler)
         yield cluster
@@ -107,13 +107,6 @@ def _cluster(
         # Other studies on this machine may use other GPUs.
         env={GIVEN: ",".join(gpus)} if gpus else {},
     )
-
-
-def _cause(error: BaseException) -> str:
-    """Return what made the cluster fail; Dask's own error says only which part of it did."""
-    while cause := error.__cause__ or error.__context__:
-        error = cause
-    return str(error) or type(error).__name__
 
 
 class _OwnWorker(ProcessInterface):
@@ -165,25 +158,29 @@ class _OwnWorker(ProcessInterface):
         self._channel = self._server.fork(self._order)
         try:
             answer = await self._next_message()
+            if isinstance(answer, str):
+                raise OSError(answer)
         except EOFError:
+            self._channel.close()
             raise OSError("the process of a worker was killed as it started") from None
-        if isinstance(answer, Exception):
-            raise answer
+        except BaseException:
+            self._channel.close()
+            raise
         self._pid, self.address = answer
 
     async def _live(self) -> None:
         """Wait for the worker's end, and start it again, until it is to end."""
-        while True:
+        while not self._is_closing:
+            if self._pid is None:
+                try:
+                    await self._start()
+                except Exception:  # no memory, say; the study waits for a worker
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                continue
             with contextlib.suppress(EOFError, OSError):
                 await self._next_message()
             self._pid = None
             self._channel.close()
-            if self._is_closing:
-                return
-            try:
-                await self._start()
-            except Exception:  # no memory, say; the study waits for a worker
-                await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _next_message(self) -> Any:
         loop, ready = asyncio.get_running_loop(), asyncio.Event()

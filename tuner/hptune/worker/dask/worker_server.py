@@ -76,7 +76,7 @@ class WorkerServer:
         """Start a worker.
 
         Returns:
-            The channel to it. The worker sends its process id and its address, or the error that
+            The channel to it. The worker sends its process id and its address, or in words what
             kept it from starting. It ends when anything is sent to it, and the channel with it.
 
         Raises:
@@ -109,6 +109,13 @@ class WorkerServer:
         self._connection.close()
         with contextlib.suppress(ChildProcessError):  # a launcher may have it ignored
             self._wait()
+
+
+def cause_of(error: BaseException) -> str:
+    """Return what made Dask fail; its own errors say only which part of it did."""
+    while isinstance(error, RuntimeError) and (cause := error.__cause__ or error.__context__):
+        error = cause
+    return str(error) or type(error).__name__
 
 
 def _may_fork() -> bool:
@@ -167,7 +174,7 @@ def _is_forked(channel: Channel) -> bool:
         return not os.fork()
     except OSError as error:  # the other workers must stay
         with contextlib.suppress(OSError):  # the master has closed it
-            channel.send(error)
+            channel.send(cause_of(error))
         return False
 
 
@@ -207,7 +214,7 @@ def _work(order: WorkerOrder, channel: Channel, server: int) -> NoReturn:
         status = 0
     except Exception as error:
         with contextlib.suppress(OSError):  # it had started, and the master is gone
-            channel.send(error)
+            channel.send(cause_of(error))
     finally:
         os._exit(status)
 
