@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine_driver import GOAL, EngineDriver, returned
-from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Usage
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Outcome, Usage
 from hptune.core.budget import Device, DeviceBudget
 from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import (
@@ -308,6 +308,8 @@ class EngineMachine(RuleBasedStateMachine):
         stops = [each for each in commands if isinstance(each, Stop)]
         # What is known at a rung now may promote another trial, for which there has been room.
         promotes = self.pruner.options.get("pruner_mode") == "promote"
+        if not promotes:  # a lost trial takes its node again once no other one lasts long enough
+            commands = [each for each in commands if not self.is_again(each)]
         answers = [each for each in commands if isinstance(each, Continue)]
         assert answers in ([], [Continue(name, step)])
         assert not (answers and stops)
@@ -321,6 +323,14 @@ class EngineMachine(RuleBasedStateMachine):
         latest = {run.attempt.id: run.latest for run in self.driver.engine.snapshot.running}[name]
         assert latest is not None
         assert latest.step == step
+
+    def is_again(self, command: Command) -> bool:
+        """Return whether it starts a trial again that was lost."""
+        if not isinstance(command, Start) or not command.attempt.id.number:
+            return False
+        name = command.attempt.id
+        before = name._replace(number=name.number - 1)
+        return self.driver.attempt(before).outcome is Outcome.LOST
 
     @precondition(lambda self: self.driver.running)
     @rule(data=st.data(), grows=st.booleans())
