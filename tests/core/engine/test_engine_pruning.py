@@ -110,7 +110,7 @@ def test_an_order_is_taken_back_if_reports_that_came_before_it_left_change_it(
     driver.report(name(0), 3, score=0.7)
     assert Stop(name(1), Halt.PRUNE) not in driver.report(name(1), 5, score=0.8)
     driver.check_replay()
-    # The order may have left all the same; what it did counts.
+    # The order may have left nevertheless, and what it did counts.
     driver.end(name(1), PRUNED)
     assert states(driver)[1] is TrialState.PRUNED
     # What a user asked for is not taken back.

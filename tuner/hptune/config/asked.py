@@ -81,7 +81,7 @@ def asked(
     check_priors(settings, found.sampler)
     if goals is not None:
         check_methods(found, [goal.direction for goal in goals.objectives], epochs)
-    else:  # as far as the options say; `resolved` knows the rest
+    else:  # only what the options say; `resolved` knows the rest
         directions = [Direction.MAX] * max(1, len(settings.objectives))
         check_methods(found, directions, settings.epochs or PLENTY)
     return found

@@ -101,7 +101,7 @@ def as_trained(source: ObjectiveSource, directory: Path) -> tuple[ObjectiveSourc
 
 
 def changed_constants(source: ObjectiveSource, last: ObjectiveSource, directory: Path) -> list[str]:
-    """Return which constants of a model file have changed since the last run, as far as written.
+    """Return which constants are written otherwise in a model file than in the last run.
 
     Args:
         source: Where the file is now.

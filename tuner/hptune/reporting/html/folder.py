@@ -235,7 +235,7 @@ def _first_chosen(views: Mapping[str, StudyView]) -> list[str]:
 
 
 def _model(view: StudyView) -> object:
-    """Return what studies of one model have in common, as far as a study tells."""
+    """Return what studies of one model have in common, by what each of them records."""
     names = frozenset(parameter.name for parameter in view.space or ())
     return view.goal, names
 
