@@ -326,10 +326,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     def is_again(self, command: Command) -> bool:
         """Return whether it starts a trial again that was lost."""
-        if not isinstance(command, Start) or not command.attempt.id.number:
+        if not isinstance(command, Start) or not command.attempt.number:
             return False
-        name = command.attempt.id
-        before = name._replace(number=name.number - 1)
+        before = command.attempt._replace(number=command.attempt.number - 1)
         return self.driver.attempt(before).outcome is Outcome.LOST
 
     @precondition(lambda self: self.driver.running)
