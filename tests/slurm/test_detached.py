@@ -64,7 +64,7 @@ def test_a_master_whose_time_is_up_is_requeued_and_takes_over_its_jobs(
     # None of them was run for nothing: they went on while there was no master.
     held = rows(hptune.study(), "SELECT outcome FROM attempts ORDER BY ended")
     assert {row["outcome"] for row in held} == {"RELEASED"}
-    assert "is gone; it writes into" in hptune("status", "study").out
+    assert "The last master that was a Slurm job has ended" in hptune("status", "study").out
 
 
 @pytest.mark.slow  # the refusal is tested without Slurm in tests/jobqueue
