@@ -21,15 +21,16 @@ from hptune.core.trial import TrialState
 from hptune.core.workers import Phase, Workers
 
 
-def check_engine(engine: Engine) -> None:
-    """Check every invariant of an engine."""
+def check_engine(engine: Engine, *, trials_changed: bool = True) -> None:
+    """Check every invariant of an engine; those of trials only if one of them changed."""
     records, dispatch = engine._records, engine._dispatch
     check_workers(engine.workers)
     held = [*dispatch.cluster_state]
     assert {each.name for each in engine.workers} == {*held}, f"places are on {held}"
     is_stopping = engine._stop_reason is not None
     is_done = engine._finished and not is_stopping and dispatch.is_affordable
-    _check_lifecycle(engine._lifecycle, is_done=is_done)
+    if trials_changed:
+        _check_lifecycle(engine._lifecycle, is_done=is_done)
     is_placing = engine._is_starting and not (engine._is_closed or engine._finished)
     is_placing = is_placing and engine._question is None and dispatch.is_affordable
     _check_dispatch(dispatch, is_placing=is_placing, at=engine._latest_at)

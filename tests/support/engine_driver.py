@@ -279,9 +279,10 @@ class EngineDriver:
         self._attempt_rows.update((attempt.id, attempt) for attempt in attempts)
         for command in commands:
             self._check(command)
-        # Studies of packing have thousands of measurements, and few have an effect.
-        if commands or trials or attempts or not isinstance(again, Measured):
-            check_engine(self.engine)
+        # Studies of packing have thousands of measurements, and few change a trial.
+        changed = bool(commands or trials or attempts or not isinstance(again, Measured))
+        check_engine(self.engine, trials_changed=changed)
+        if changed:
             self._check_books()
         for command in commands:
             if isinstance(command, Question):

@@ -28,7 +28,6 @@ its own training seed::
 
     AttemptEnded(49.0, …)     -> [Tell(COMPLETE), Discard(49),
                                   Tell(50, "confirm of 12"), …, Start(attempt 50.0), …]
-
 """
 
 from __future__ import annotations
