@@ -334,7 +334,7 @@ class StudyOptions:
         kinds.size(),
         Section.PLACE,
         "Largest file of a trial, and largest checkpoint_dir, that travels over the connection. "
-        "Only for workers of --connect or --slurm that do not see the study directory.",
+        "Only for workers of --connect or --slurm that do not see the study's directory.",
         default=10_000_000_000,
         default_text="10GB",
         flag="--file-limit",
@@ -368,7 +368,7 @@ class StudyOptions:
         kinds.duration(may_be_zero=True),
         Section.CHECKPOINTS,
         "If hptune is killed: how long trials on workers of --connect or --slurm continue, if the "
-        "workers see the study directory. The next `hptune resume` uses what they did.",
+        "workers see the study's directory. The next `hptune resume` uses what they did.",
         default=600.0,
         flag="--master-grace",
         is_rare=True,

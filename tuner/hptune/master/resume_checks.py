@@ -242,8 +242,8 @@ def check_constants(settings: StudySettings, past: Past, found: Found) -> list[s
     if (name := next((name for name in differs if differs[name]), None)) is not None:
         raise UsageError(
             f"{name} in {file} is {found.constants[name]!r}, but the study in {past.directory} "
-            f"was begun for {kept}, which cannot be changed. Undo that or remove the line to go "
-            "on, or start a new study that learns from this one: `hptune run "
+            f"was begun for {kept}, which cannot be changed. Undo that or remove the line, "
+            "or start a new study that learns from this one: `hptune run "
             f"{file} --warm-start {text.path(past.directory.path)}`"
         )
     _check_reported(kept, past.directory, found)
