@@ -380,9 +380,12 @@ class BatchCluster:
             self._thread.join(_CANCEL_SECONDS)
         with self._lock:
             ids = [job.id for job in self._list.jobs]
-            self._list.jobs = []
-        if not ids:
-            return
+        if ids:
+            self._cancel_until_gone(ids)
+        # Only now: until here, a signal may have them cancelled with `force`.
+        self._list.jobs = []
+
+    def _cancel_until_gone(self, ids: Sequence[str]) -> None:
         answers, deadline = self.maker.cancel(ids), time.monotonic() + _CANCEL_SECONDS
         pause = 0.2
         while left := self._still_there(ids) if answers else ids:
