@@ -36,10 +36,10 @@ def page(title: str, head: Sequence[str], panels: Iterable[tuple[str, Panel | No
 
     Sections that are None are left out, and so are figures and the output of programs.
     """
-    parts = [f"# {_escaped(title)}", "<!-- made by hptune -->", "  \n".join(map(_escaped, head))]
+    parts = [f"# {escaped(title)}", "<!-- made by hptune -->", "  \n".join(map(escaped, head))]
     for heading, panel in panels:
         if panel is not None:
-            parts += [f"## {_escaped(heading)}", _escaped(panel.words)]
+            parts += [f"## {escaped(heading)}", escaped(panel.words)]
             parts += map(_table, panel.tables)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -63,14 +63,14 @@ def _table(table: Table) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    lines = ("<br>".join(_escaped(cell).splitlines()) for cell in cells)
+    lines = ("<br>".join(escaped(cell).splitlines()) for cell in cells)
     return f"| {' | '.join(lines)} |"
 
 
-def _escaped(words: str) -> str:
+def escaped(words: str) -> str:
     r"""Return a text without what Markdown or HTML would take for markup.
 
-    >>> print(_escaped("a|b <i> *c* snake_case"))
+    >>> print(escaped("a|b <i> *c* snake_case"))
     a\|b &lt;i> \*c\* snake_case
     """
     return re.sub(r"([\\|*`\[\]])", r"\\\1", words.replace("&", "&amp;").replace("<", "&lt;"))
