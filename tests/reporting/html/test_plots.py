@@ -162,13 +162,13 @@ def test_methods_are_a_paragraph_on_how_the_best_was_found(tmp_path: Path) -> No
     study.report(file_format="methods")  # replaces its own
     words = (tmp_path / "a|study" / "methods.md").read_text()
     for part in (
-        "by its search method random, to maximise accuracy and minimise params",
-        "The seed of the study was",
+        "(search random) to maximise accuracy and minimise params",
+        "The seed was 1; the seed of each trial follows from it.",
         "rate (Float 0.0..0.5, step 0.1, only if dropout is True)",
         "1 failed",
-        "Its limits were --trials 10.",
+        "The limits were --trials 10.",
         "The failures were 1 x ValueError: bad shape (trial 4).",
-        "The best trial was",
+        "The best was",
         "lr=0.01",
         "To add: the versions of the framework",
     ):
