@@ -39,7 +39,7 @@ from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
 from .storage.replacing import replacing
 from .storage.whose import Use
-from .study import Study
+from .study.study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
 from .user_code.entry_points import EntryPoint, read_entry
 from .user_code.model_file import ObjectiveSource, SourceKind, UserCode, save, user_code

@@ -333,7 +333,7 @@ def _run_and_close(
 def _close(directory: StudyDirectory, result: RunResult) -> None:
     from ..core.messages import FinishReason
     from ..reporting.results.summary import closing_text, why_without_result
-    from ..study import Study
+    from ..study.study import Study
 
     view = Study(directory).view()
     print_last(closing_text(view, result.finish), sys.stdout)

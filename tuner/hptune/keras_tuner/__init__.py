@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..errors import HptuneError, StudyError, UsageError
 
 if TYPE_CHECKING:  # a trial's process loads this module for its names, and needs no study
-    from ..study import Study
+    from ..study.study import Study
     from ..tuner import Tuner as HptuneTuner
 
 __all__ = [
@@ -149,7 +149,7 @@ class Tuner:
         Raises:
             NoStudyError: `search` has not been called.
         """
-        from ..study import Study
+        from ..study.study import Study
 
         return Study(self._path)
 
