@@ -138,8 +138,9 @@ def best(directory: Path, as_json: bool) -> None:
     from ..study.study import Study
 
     study = Study(directory)
-    _, view = study.read(lambda now: (now.best_trial, now.view()))
-    fault = study.best_fault
+    view = study.view()
+    study.first_of(view.front)
+    fault = study.best_fault(view.front)
     echo(best_json(view) | {"fault": fault or None} if as_json else best_text(view))
     if fault:
         raise StudyError(fault)

@@ -191,9 +191,14 @@ class Study(Reports, Exports):
         Raises:
             StudyError: No trial is complete.
         """
-        return self._first(self._reader.snapshot(self._best))
+        return self.first_of(self._reader.snapshot(self._best))
 
-    def _first(self, best: Sequence[Trial]) -> Trial:
+    def first_of(self, best: Sequence[Trial]) -> Trial:
+        """Return the first of the best trials.
+
+        Raises:
+            StudyError: There is none, as no trial is complete.
+        """
         if not best:
             raise StudyError(
                 f"no trial of {self._directory} is complete yet; see `hptune status "
@@ -219,7 +224,7 @@ class Study(Reports, Exports):
         `build_model(study.best_hyperparameters)` builds the best model, to be trained again.
         """
         best, facts = self._reader.snapshot(lambda now: (self._best(now), now.facts()))
-        return ChosenHyperparameters.of(facts["space"], dict(self._first(best).params))
+        return ChosenHyperparameters.of(facts["space"], dict(self.first_of(best).params))
 
     @property
     def model_path(self) -> Path | None:
@@ -422,16 +427,15 @@ class Study(Reports, Exports):
     def _view_reading(self) -> ViewReading:
         return ViewReading(self._directory, self.goals, self._job_of)
 
-    @property
-    def best_fault(self) -> str:
-        """What is wrong with the best trials' files in `best/`, and what helps; empty if nothing.
+    def best_fault(self, best: Sequence[Trial]) -> str:
+        """Return what is wrong with the best trials' files in `best/`, and what helps; or "".
 
         Not known while a master runs the study, because it may be replacing them.
         """
         if self._directory.owner() is not None:
             return ""
         files = StudyFiles(self._directory, self.goals)
-        return next(filter(None, (files.fault(trial.number) for trial in self.best_trials)), "")
+        return next(filter(None, (files.fault(trial.number) for trial in best)), "")
 
     def reports(self, number: int | None = None) -> list[ReportedValue]:
         """Return what a trial reported, in all its attempts; for None, what all trials did."""
@@ -442,8 +446,8 @@ _OF_TRIAL = {"--entry", "--objective", "--epochs", "--strategy", "--python"}
 """Options that the command for one trial has."""
 
 _NOT_KEPT = {
-    *("best_fault", "exported", "read", "report_contents", "report_html", "report_markdown"),
-    *("reports", "setup", "study_trials", "view"),
+    *("best_fault", "exported", "first_of", "read", "report_contents", "report_html"),
+    *("report_markdown", "reports", "setup", "study_trials", "view"),
 }
 """Names that hptune's own modules use; see docs/stability.md."""
 
