@@ -191,20 +191,7 @@ class Study(Reports, Exports):
         Raises:
             StudyError: No trial is complete.
         """
-        return self.first_of(self._reader.snapshot(self._best))
-
-    def first_of(self, best: Sequence[Trial]) -> Trial:
-        """Return the first of the best trials.
-
-        Raises:
-            StudyError: There is none, as no trial is complete.
-        """
-        if not best:
-            raise StudyError(
-                f"no trial of {self._directory} is complete yet; see `hptune status "
-                f"{self._directory}`."
-            )
-        return best[0]
+        return first_of(self._reader.snapshot(self._best), self._directory)
 
     def _best(self, now: LedgerReader) -> tuple[Trial, ...]:
         """Return the best trials, which are read again only after further events."""
@@ -224,7 +211,9 @@ class Study(Reports, Exports):
         `build_model(study.best_hyperparameters)` builds the best model, to be trained again.
         """
         best, facts = self._reader.snapshot(lambda now: (self._best(now), now.facts()))
-        return ChosenHyperparameters.of(facts["space"], dict(self.first_of(best).params))
+        return ChosenHyperparameters.of(
+            facts["space"], dict(first_of(best, self._directory).params)
+        )
 
     @property
     def model_path(self) -> Path | None:
@@ -446,10 +435,24 @@ _OF_TRIAL = {"--entry", "--objective", "--epochs", "--strategy", "--python"}
 """Options that the command for one trial has."""
 
 _NOT_KEPT = {
-    *("best_fault", "exported", "first_of", "read", "report_contents", "report_html"),
-    *("report_markdown", "reports", "setup", "study_trials", "view"),
+    *("best_fault", "exported", "read", "report_contents", "report_html", "report_markdown"),
+    *("reports", "setup", "study_trials", "view"),
 }
 """Names that hptune's own modules use; see docs/stability.md."""
+
+
+def first_of(best: Sequence[Trial], directory: StudyDirectory) -> Trial:
+    """Return the first of the best trials of the study in a directory.
+
+    Raises:
+        StudyError: There is none, as no trial is complete.
+    """
+    if not best:
+        raise StudyError(
+            f"no trial of {directory} is complete yet; see `hptune status {directory}`."
+        )
+    return best[0]
+
 
 _FOLDERS_DEEP = 3
 """How deep `find_studies` looks: below `studies`, and in folders of experiments."""
