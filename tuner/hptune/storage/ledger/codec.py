@@ -174,7 +174,7 @@ def _converter() -> cattrs.Converter:
     return converter
 
 
-_PRIMITIVES: Mapping[type, tuple[type, ...]] = {
+_PRIMITIVES: Mapping[type, Any] = {
     bool: (bool,),
     int: (int,),
     float: (float, int),
