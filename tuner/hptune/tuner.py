@@ -33,7 +33,7 @@ from .master.workforce import check_workers
 from .pruners.registry import PRUNERS
 from .registry import Registry, shown_name
 from .reporting.results.summary import closing_text, why_without_result
-from .reporting.terminal.display import make_progress, print_end, progress_stream
+from .reporting.terminal.display import print_end, progress_on, progress_stream
 from .reporting.terminal.progress import Progress, RunHeader
 from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
@@ -228,7 +228,8 @@ class Tuner:
         try:
             self._check_fit(x, fit_arguments, epochs)
             directory = directory or StudyDirectory.free(self._name)
-            result = self._run(directory, given, code, has_data=x is not None)
+            with progress_on(progress_stream(), quiet=self._quiet) as progress:
+                result = self._run(directory, given, code, progress, has_data=x is not None)
             if result.finish.finish_reason is FinishReason.INTERRUPTED:
                 raise KeyboardInterrupt
             return self._ended(result, directory)
@@ -242,10 +243,10 @@ class Tuner:
         directory: StudyDirectory,
         given: Mapping[str, Any],
         code: Callable[[StudyDirectory], UserCode],
+        progress: Progress,
         *,
         has_data: bool,
     ) -> RunResult:
-        progress = make_progress(progress_stream(), quiet=self._quiet)
         display = RunDisplay(_PythonProgress(progress, self._function), is_quiet=self._quiet)
         settings = replace(self._settings, **given)
         exists = directory.database.exists()
@@ -365,6 +366,7 @@ class _PythonProgress:
     def __init__(self, shown: Progress, function: str) -> None:
         self._shown = shown
         self._in_python = partial(in_python, function=function)
+        self.busy = shown.busy
         self.update = shown.update
         self.stop = shown.stop
 

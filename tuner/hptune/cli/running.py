@@ -198,8 +198,6 @@ def _start(
 
             # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that no folder is left.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-            if sys.stderr.isatty():  # it takes some seconds
-                _note(f"reading {Path(request.settings.source.path).name} and its data …")
             where = [] if study else ["--study", str(directory.path)]
             echo(detach_new(request, directory, _arguments(*where), notify=_note))
             return

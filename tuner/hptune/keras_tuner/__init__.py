@@ -206,7 +206,8 @@ class Tuner:
                 tune_new_entries=self.oracle.tune_new_entries,
             )
             save(code, path)
-            found = read_code(ObjectiveSource(SourceKind.PICKLE, str(path)))
+            # The search that follows need not import the framework again.
+            found = read_code(ObjectiveSource(SourceKind.PICKLE, str(path)), rests=True)
         space = SearchSpace.from_json(found.space)
         _show(space_text(space, warnings=found.warnings, is_complete=found.is_complete))
 
