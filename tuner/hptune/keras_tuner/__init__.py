@@ -244,7 +244,7 @@ class Tuner:
     def get_best_hyperparameters(self, num_trials: int = 1) -> list[Any]:
         """Return the configurations of the best trials, the best first, each as an `hp`.
 
-        Trials that were stopped early, which KerasTuner counts as completed, follow the others.
+        Trials that were pruned, which KerasTuner counts as completed, follow the others.
         """
         from ..reporting.results.trials import ranked
         from ..training.hyperparameters import make_hyperparameters
