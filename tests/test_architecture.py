@@ -498,7 +498,7 @@ def test_a_study_says_that_it_reads_the_model_before_it_loads_anything_heavy(
     from hptune.master.workforce import Workforce
     from hptune.reporting.terminal.plain import PlainProgress
     noted = []
-    PlainProgress.note = lambda self, notice: noted.append(notice.text)
+    PlainProgress.busy = lambda self, words: noted.append(words)
     Workforce.__enter__ = lambda self: sys.exit()
     from hptune.cli import main
     try:

@@ -44,7 +44,7 @@ WINGS = {
         ),
         doors={
             "hptune.reporting.results.summary": "the status and the end of a run advise",
-            "hptune.cli.reading": "show says how others did where a trial was stopped early",
+            "hptune.cli.reading": "show says how others did where a trial was pruned",
             "hptune.study.view_reading": "advice needs the last values of some trials",
         },
         open_doors={"hptune.study.study": "figures, reports and exports are methods of Study"},

@@ -281,8 +281,6 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
         known = Study(model_file).space
         facts: dict[str, Any] = {"is_complete": None}
     else:
-        # Importing a framework takes seconds.
-        click.echo(f"reading {model_file} …", err=True)
         found = read_code(replace(check_path(model_file), entry=entry or ""))
         known = SearchSpace.from_json(found.space)
         facts = {"warnings": found.warnings, "is_complete": found.is_complete}

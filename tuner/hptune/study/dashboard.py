@@ -186,13 +186,13 @@ def _asked(
         check(directory, LedgerReader(directory), action)
         send(directory, action, tool=tool)
         return f"The study stops. Continue it with: hptune resume {directory}"
-    points = [values] if action is UserAction.ADD else []
+    points = [values] if action is UserAction.ENQUEUE else []
     ask(directory, action, tool=tool, trial=trial, points=points, wait_seconds=_ANSWER_SECONDS)
     match action:
         case UserAction.STOP_TRIAL:
             return f"Trial {trial} stops."
-        case UserAction.ADD:
-            return "The trial is added; it runs next."
+        case UserAction.ENQUEUE:
+            return "The trial is enqueued; it runs next."
         case UserAction.PAUSE:
             stored = LedgerReader(directory).facts()["settings"]
             return f"The study is paused: {pause_text(directory.path, stored)}."
