@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hptune.study import Study
+from hptune.study.study import Study
 from in_process import InProcess
 from real_runs import Hptune, rows, trials, wait_for
 from stored_study import stored

@@ -28,12 +28,12 @@ from hptune.pruners.registry import make_pruner
 from hptune.samplers.registry import SamplerOptions, make_sampler
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Faults
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from in_process import InProcess
 from masters import GOAL, SEED, SPACE, MasterKilled, Recorder, SimulatedStudy, old_ledger
 from real_runs import trials
+from simulated import SimulatedExecutor
+from simulated_parts import Faults
 
 LATE = SearchSpace((IntParameter("late", 1, 50),))
 

@@ -33,13 +33,13 @@ from .master.workforce import check_workers
 from .pruners.registry import PRUNERS
 from .registry import Registry, shown_name
 from .reporting.results.summary import closing_text, why_without_result
-from .reporting.terminal.display import make_progress, print_end, progress_stream
+from .reporting.terminal.display import print_end, progress_on, progress_stream
 from .reporting.terminal.progress import Progress, RunHeader
 from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
 from .storage.replacing import replacing
 from .storage.whose import Use
-from .study import Study
+from .study.study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
 from .user_code.entry_points import EntryPoint, read_entry
 from .user_code.model_file import ObjectiveSource, SourceKind, UserCode, save, user_code
@@ -230,7 +230,8 @@ class Tuner:
         try:
             self._check_fit(x, fit_arguments, epochs)
             directory = directory or StudyDirectory.free(self._name)
-            result = self._run(directory, given, code, has_data=x is not None)
+            with progress_on(progress_stream(), quiet=self._quiet) as progress:
+                result = self._run(directory, given, code, progress, has_data=x is not None)
             if result.finish.finish_reason is FinishReason.INTERRUPTED:
                 raise KeyboardInterrupt
             return self._ended(result, directory)
@@ -244,10 +245,10 @@ class Tuner:
         directory: StudyDirectory,
         given: Mapping[str, Any],
         code: Callable[[StudyDirectory], UserCode],
+        progress: Progress,
         *,
         has_data: bool,
     ) -> RunResult:
-        progress = make_progress(progress_stream(), quiet=self._quiet)
         display = RunDisplay(_PythonProgress(progress, self._function), is_quiet=self._quiet)
         settings = replace(self._settings, **given)
         exists = directory.database.exists()
@@ -367,6 +368,7 @@ class _PythonProgress:
     def __init__(self, shown: Progress, function: str) -> None:
         self._shown = shown
         self._in_python = partial(in_python, function=function)
+        self.busy = shown.busy
         self.update = shown.update
         self.stop = shown.stop
 

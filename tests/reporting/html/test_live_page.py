@@ -23,7 +23,6 @@ from fake_study import attempt, trial
 from hptune.core.attempt import ReportedValue
 from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
-from hptune.dashboard import study_server
 from hptune.errors import StudyError, UsageError
 from hptune.reporting.html.live import LivePage, LiveStudy
 from hptune.reporting.html.live_server import PageServer
@@ -31,7 +30,8 @@ from hptune.reporting.html.page_data import TrialRows
 from hptune.reporting.html.report import ReportContents, make_report
 from hptune.reporting.html.trials import StudyTrials
 from hptune.storage.lease import LockOwner
-from hptune.study import Study
+from hptune.study.dashboard import study_server
+from hptune.study.study import Study
 from real_runs import wait_for
 from report_study import SETUP, SPACE, study
 from stored_study import typical

@@ -114,7 +114,7 @@ def _record_stop(study: StudyDirectory) -> None:
 def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None:
     from .. import text
     from ..storage.asking import ask
-    from ..study import Study
+    from ..study.study import Study
 
     deadline = time.monotonic() + wait_seconds
     ask(study, UserAction.STOP_TRIAL, tool="hptune stop", trial=number, wait_seconds=wait_seconds)

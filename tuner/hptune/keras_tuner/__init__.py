@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..errors import HptuneError, StudyError, UsageError
 
 if TYPE_CHECKING:  # a trial's process loads this module for its names, and needs no study
-    from ..study import Study
+    from ..study.study import Study
     from ..tuner import Tuner as HptuneTuner
 
 __all__ = [
@@ -149,7 +149,7 @@ class Tuner:
         Raises:
             NoStudyError: `search` has not been called.
         """
-        from ..study import Study
+        from ..study.study import Study
 
         return Study(self._path)
 
@@ -206,7 +206,8 @@ class Tuner:
                 tune_new_entries=self.oracle.tune_new_entries,
             )
             save(code, path)
-            found = read_code(ObjectiveSource(SourceKind.PICKLE, str(path)))
+            # The search that follows need not import the framework again.
+            found = read_code(ObjectiveSource(SourceKind.PICKLE, str(path)), rests=True)
         space = SearchSpace.from_json(found.space)
         _show(space_text(space, warnings=found.warnings, is_complete=found.is_complete))
 

@@ -13,21 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from .config.plugins import pause_text
-from .core.attempt import ReportedValue
-from .core.user_requests import UserAction
-from .errors import HptuneError, StudyError
-from .files.access import exists, open_plain
-from .reporting.html.folder import Folder, FolderPage
-from .reporting.html.live import LivePage, LiveStudy
-from .reporting.html.live_server import PageServer
-from .reporting.html.page_data import TrialRows
-from .reporting.html.reports import Reports
-from .reporting.results.listing import ListedStudy
-from .storage.asking import ask, check, send
-from .storage.directory import StudyDirectory
-from .storage.ledger import FollowedReports, LedgerReader
-from .worker.addresses import tunnel
+from ..config.plugins import pause_text
+from ..core.attempt import ReportedValue
+from ..core.user_requests import UserAction
+from ..errors import HptuneError, StudyError
+from ..files.access import exists, open_plain
+from ..reporting.html.folder import Folder, FolderPage
+from ..reporting.html.live import LivePage, LiveStudy
+from ..reporting.html.live_server import PageServer
+from ..reporting.html.page_data import TrialRows
+from ..reporting.html.reports import Reports
+from ..reporting.results.listing import ListedStudy
+from ..storage.asking import ask, check, send
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import FollowedReports, LedgerReader
+from ..worker.addresses import tunnel
 
 _LOG_BYTES = 200_000
 """How much of the end of a log is shown."""
