@@ -227,9 +227,18 @@ def test_every_mark_leads_to_the_page_of_its_trial(seen: Browser) -> None:
     assert grave_faults(page) == []
     page.goto(page.url.replace("#trial-1", "#trial-39"))
     assert "Traceback" in page.locator("#trial pre.detail").inner_text()
+    listed = [int(each) for each in rows(seen).locator("a").all_inner_texts()]
+    at = listed.index(39)
+    assert page.locator("#trials tr[aria-current]").inner_text().split()[0] == "39"
     page.get_by_role("link", name="Previous").click()
-    page.locator("#trial h2", has_text="Trial 38").wait_for()  # the event comes later
-    page.get_by_role("link", name="← All trials").click()
+    page.locator("#trial h2", has_text=f"Trial {listed[at - 1]} ").wait_for()
+    for key, number in (("ArrowLeft", listed[at - 2]), ("ArrowRight", listed[at - 1])):
+        page.keyboard.press(key)
+        page.locator("#trial h2", has_text=f"Trial {number} ").wait_for()
+    rows(seen).get_by_role("link", name="1", exact=True).click()
+    page.locator("#trial h2", has_text="Trial 1 ").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#history").wait_for()
     rows(seen).get_by_role("link", name="2", exact=True).click()
     assert page.url.endswith("#trial-2")
     page.get_by_role("link", name="Importance").click()
@@ -461,11 +470,11 @@ def test_notes_and_advice_are_on_the_page(window: Browser, tmp_path: Path) -> No
     path = tmp_path / "notes.html"
     path.write_text(page_text(replace(of, trials=low, space=SPACE, notes=notes), reports))
     window.open(path)
-    remarks = window.page.locator("#tiles .remarks").inner_text()
+    remarks = window.page.locator("#tiles .answers").inner_text().replace("\n", " ")
     for words in (
         "learning_rate at the lower end of its range",
-        "tags: paper",
-        "the baseline (ann",
+        "tags paper",
+        "note the baseline (ann",
     ):
         assert words in remarks
     assert grave_faults(window.page) == []
