@@ -294,7 +294,7 @@ def measured(
         mode=Mode.STRONG,
         backend="jax",
         required_workers=int,
-        scale=tuple,
+        scale=mock.Mock(),
         note=lambda notice: notes.append(notice.text),
     )
     return curve, runner.seen
@@ -340,11 +340,11 @@ def test_the_user_is_told_which_devices_are_missing_until_the_wait_is_over(tmp_p
         pytest.raises(UsageError, match=r"asks for 4, but after 9 seconds the workers have 2 core"),
     ):
         wait_for_workers(
-            runner, 4, seconds=9, scale=tuple, note=lambda notice: notes.append(notice.text)
+            runner, 4, seconds=9, scale=mock.Mock(), note=lambda notice: notes.append(notice.text)
         )
     assert notes == ["waiting for 4 cores; the workers have 2"]
     wait_for_workers(
-        runner, 2, seconds=0, scale=tuple, note=lambda notice: notes.append(notice.text)
+        runner, 2, seconds=0, scale=mock.Mock(), note=lambda notice: notes.append(notice.text)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -95,11 +95,17 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) ->
             space=SearchSpace.from_json(found.space),
             sizes=sizes,
         )
+
+        def scale() -> None:
+            cluster.scale_to({largest: 1}, executor.workers)
+            for notice in cluster.notices():
+                note(notice)
+
         wait_for_workers(
             runner,
             devices,
             seconds=_join_seconds(request, cluster),
-            scale=lambda: cluster.scale_to({largest: 1}, executor.workers),
+            scale=scale,
             note=note,
         )
         return measured_curve(runner, request, backend=found.backend, note=note)
@@ -117,7 +123,7 @@ def wait_for_workers(
     devices: int,
     *,
     seconds: float,
-    scale: Callable[[], Sequence[Notice]],
+    scale: Callable[[], None],
     note: Notify,
 ) -> None:
     """Wait until the workers have as many devices, and tell the user what is missing.
@@ -126,8 +132,8 @@ def wait_for_workers(
         runner: Knows the workers.
         devices: The largest number of devices.
         seconds: Longest wait.
-        scale: Finds workers, and returns lines for the user.
-        note: Takes the lines.
+        scale: Finds workers.
+        note: Takes lines for the user.
 
     Raises:
         UsageError: There were too few devices until the end.
@@ -136,8 +142,7 @@ def wait_for_workers(
     began, shown = time.monotonic(), ""
     while runner.resources(devices) is None:
         runner.look()
-        for notice in scale():
-            note(notice)
+        scale()
         if runner.resources(devices) is not None:
             return
         if runner.workers.refused and not runner.cluster_state.cpus:

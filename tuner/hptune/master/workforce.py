@@ -15,7 +15,6 @@ from ..clusters.layout import UNREAD, WorkerLayout, checked_trial, resolve_layou
 from ..config.asked import Asked
 from ..core.clock import SystemClock
 from ..core.messages import NodeExcluded
-from ..core.notice import Notice
 from ..core.resources import Resources
 from ..core.snapshot import StudySnapshot
 from ..executors.base import Executor, RunContext
@@ -123,17 +122,16 @@ class Workforce:
             layout = layout.without_sharing()
         return replace(layout, measured=()) if self.code.runs_elsewhere else layout
 
-    def scale_to(self, snapshot: StudySnapshot, executor: Executor) -> Sequence[Notice]:
-        """Start or stop workers as the study needs them; returns lines for the user.
+    def scale_to(self, snapshot: StudySnapshot, executor: Executor) -> None:
+        """Start or stop workers as the study needs them.
 
         Raises:
             StudyError: No worker can be had any more.
         """
         self.cluster.exclude(snapshot.unfit_nodes)
-        lines = self.cluster.scale_to(_runnable(snapshot), executor.workers)
+        self.cluster.scale_to(_runnable(snapshot), executor.workers)
         for worker, why in self.cluster.drained().items():
             executor.drain(worker, why)
-        return lines
 
     def take_excluded(self) -> Sequence[NodeExcluded]:
         """Return that the cluster has excluded nodes since the last call."""
