@@ -363,6 +363,7 @@ def deep_gelu(params: Params) -> bool:
         (100, lambda params: float(params["lr"] or 0.0) < 0.0003, "have lr ≤ 0.000"),
         (100, lambda params: hash(params["lr"]) % 5 == 0, ""),
         (12, deep_gelu, ""),
+        (100, lambda params: float(params["lr"] or 0.0) > 0.09, ""),
         (100, lambda _: True, ""),
     ],
 )

@@ -14,11 +14,10 @@ from ...core.trial import Trial, TrialState
 from .evidence import MOST_WRONG, NONE, Answer
 from .view import StudyView
 
-_MOST_CONDITIONS = 3
+_LEAST_FAILED, _MOST_CONDITIONS = 3, 3
 
 _MOST_COMPARED = 1000
 """Other trials by which conditions are chosen, evenly chosen: the live page asks often."""
-
 
 _NUMBERS = {int, float}
 _SIGNS = {"=": operator.eq, " ≥ ": operator.ge, " ≤ ": operator.le}
@@ -49,7 +48,7 @@ def in_common(view: StudyView) -> Answer:
     when each of the other conditions might have been named in its place.
     """
     groups = view.failures
-    if not groups:
+    if not groups or len(groups[0].trials) < _LEAST_FAILED:
         return NONE
     failed = groups[0].trials
     states = (TrialState.COMPLETE, TrialState.PRUNED)
