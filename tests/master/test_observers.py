@@ -66,6 +66,8 @@ class Screen:
         self.notes: list[Notice] = []
         self.jobs: list[str] = []
 
+    def busy(self, words: str) -> None: ...
+
     def start(self, header: RunHeader) -> None: ...
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:

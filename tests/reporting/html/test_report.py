@@ -143,7 +143,7 @@ def test_what_a_reader_asks_first_is_written_out() -> None:
     assert '<a href="#importance">Importance</a><span>The most important is learning_rate' in said
     assert '<a href="#costs">Costs</a><span>Of ' in said
     uses = {row[0]: row[1:] for row in panels["costs"].tables[0].rows}
-    assert [*uses] == ["used well", "stopped early", "failed", "in all"]
+    assert [*uses] == ["used well", "pruned", "failed", "in all"]
     number, core_time, *_ = uses["used well"]
     (bar,) = panels["costs"].figures
     assert [part["name"] for part in bar.given["parts"]] == [*uses][:-1]  # type: ignore[attr-defined]

@@ -76,7 +76,7 @@ class Workforce:
             # Started first: it imports a framework, which takes seconds, while the cluster opens.
             source, stays = self._asked.settings.source, is_notebook()
             # The next study of a notebook need not wait for the import again.
-            fork_server = (ForkServer.resting(source) if stays else None) or ForkServer(source)
+            fork_server = ForkServer.resting(source) or ForkServer(source)
             stack.callback(fork_server.rest if stays else fork_server.close)
             self.code = CodeReader(self._asked, fork_server, self.cluster)
             stack.callback(self.cluster.close)

@@ -22,7 +22,7 @@ _LEAST_SHARE = 0.01
 
 _USES = {
     TrialState.COMPLETE: "used well",
-    TrialState.PRUNED: "stopped early",
+    TrialState.PRUNED: "pruned",
     TrialState.FAILED: "failed",
 }
 _LOST, _IDLE, _NOT_OVER = "lost and repeated", "idle", "not over"
