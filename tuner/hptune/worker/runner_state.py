@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt
 from ..core.messages import AttemptEnded, AttemptStarted, Measured, ParametersUsed, Reported
@@ -141,6 +141,8 @@ class _Attempt:
             if obeyed:
                 return self.early_ending
         if self.own_ending is not None:
+            if self.halt is not None and self.own_ending.cause is Cause.RELEASED:
+                return replace(self.own_ending, cause=self.halt.cause)  # the first order counts
             return self.own_ending
         status = self.exit_status or 0
         if self.halt is not None:
@@ -220,11 +222,13 @@ class RunnerState:
             return (_stopped(attempt, halt),)
         if halt is Halt.ABORT:
             return self.kill(attempt, halt.ending)
-        if state.halt is not None or state.early_ending is not None:
-            return ()
-        state.halt = halt
         # An epoch may take any time; a second Ctrl-C and the time limit end it too.
-        if not state.brief.limits.stop_at.may_end_epoch(halt):
+        may_end_epoch = state.brief.limits.stop_at.may_end_epoch(halt)
+        is_told = state.halt is not None and (may_end_epoch or state.kill_at is not None)
+        if is_told or state.early_ending is not None:
+            return ()
+        state.halt = state.halt or halt
+        if not may_end_epoch:
             state.kill_at = now + GRACE_SECONDS
         return (StopOrder(attempt, halt),)
 
