@@ -1,7 +1,8 @@
 """`AttemptRunner`: the attempts of one worker, in processes forked from a fork server.
 
 `runner_state` decides; this module delivers its events and carries out its instructions. Two
-threads do so: one waits for messages, exits and deadlines, the other measures.
+threads do so: one waits for messages, exits and deadlines, the other measures. Each attempt has a
+further one until its process is forked.
 """
 
 from __future__ import annotations
@@ -128,25 +129,19 @@ class AttemptRunner:
         self._measurer.start()
 
     def start(self, order: AttemptOrder) -> None:
-        """Start an attempt; `AttemptEnded` follows exactly once, whatever happens."""
-        attempt, client = order.attempt, None
+        """Start an attempt, without waiting; `AttemptEnded` follows once, whatever happens."""
+        attempt = order.attempt
         self._deliver(lambda _: self._state.start(attempt, order.brief))
         with self._lock:
             if not self._state.is_starting(attempt):
                 return
         try:
-            # This takes some seconds if a framework must be imported; `stop` does not wait for it.
-            client = self._server.client()
-            # Without the lock, too: the study's file system may not answer.
-            may_outlive = order.brief.limits.master_grace_seconds > 0
-            journal = AttemptJournal(order.directory, attempt) if may_outlive else None
-            self._fork_when_possible(order, client, journal)
-        except (OSError, StudyError) as error:
-            reason = error.message if isinstance(error, StudyError) else str(error)
-            if client is not None and isinstance(error, OSError):
-                self._lose(client)
+            threading.Thread(
+                target=self._start, args=(order,), name="hptune-start", daemon=True
+            ).start()
+        except RuntimeError as error:  # no thread is left
+            reason = str(error)
             self._deliver(lambda _: self._state.fork_failed(attempt, reason))
-        self._wake()
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Tell an attempt to stop; it is killed after a grace time, unless it may end its epoch.
@@ -202,6 +197,24 @@ class AttemptRunner:
             self._server.close()
         self._wake_reader.close()
         self._wake_writer.close()
+
+    # --- the threads that start attempts ---------------------------------------------------------
+
+    def _start(self, order: AttemptOrder) -> None:
+        client = None
+        try:
+            # This takes some seconds if a framework must be imported.
+            client = self._server.client()
+            # Without the lock, too: the study's file system may not answer.
+            may_outlive = order.brief.limits.master_grace_seconds > 0
+            journal = AttemptJournal(order.directory, order.attempt) if may_outlive else None
+            self._fork_when_possible(order, client, journal)
+        except (OSError, StudyError) as error:
+            reason = error.message if isinstance(error, StudyError) else str(error)
+            if client is not None and isinstance(error, OSError):
+                self._lose(client)
+            self._deliver(lambda _: self._state.fork_failed(order.attempt, reason))
+        self._wake()
 
     # --- instructions -------------------------------------------------------------------------
 
