@@ -140,6 +140,31 @@ def test_a_report_that_the_ledger_lacks_is_repeated(attempts: Attempts) -> None:
     assert "resumed from 3" in again.log
 
 
+@pytest.mark.parametrize("returned", ["0.5", "2.0", "5.0", "{}"])
+def test_a_result_that_follows_the_reports_of_an_earlier_attempt_is_the_same(
+    attempts: Attempts, returned: str
+) -> None:
+    """The first attempt may be killed between its last report and its result."""
+    model = f"""
+        import os, signal
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            if trial.resumed_from is None:
+                for epoch in range(1, 6):
+                    trial.report(epoch, value=float(epoch), other=0.5)
+                if (trial.checkpoint_dir / "dies").exists():
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return {returned}
+        """
+    whole = attempts.run(model, trial=1).ending
+    attempts.directory_of(2).mkdir(parents=True)
+    (attempts.directory_of(2) / "dies").touch()
+    assert attempts.run(model, trial=2).ending.cause is Cause.KILLED
+    resumed = attempts.run(model, trial=2, number=1, resume_from=5).ending
+    assert (resumed.metrics, resumed.step) == (whole.metrics, whole.step)
+
+
 def test_a_limit_of_months_is_no_burden(
     attempts: Attempts, caplog: pytest.LogCaptureFixture
 ) -> None:
