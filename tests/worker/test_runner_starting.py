@@ -60,7 +60,7 @@ class Slow:
     def ends(self) -> None:
         """Wait until the runner waits no more for the import."""
         wait_for(
-            lambda: all(each.name != "hptune-start" for each in threading.enumerate()),
+            lambda: not any(each.name.startswith("hptune-fork") for each in threading.enumerate()),
             "the end of the start",
         )
 

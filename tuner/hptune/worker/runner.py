@@ -135,10 +135,10 @@ class AttemptRunner:
         with self._lock:
             if not self._state.is_starting(attempt):
                 return
+        thread = threading.Thread(target=self._fork_soon, args=(order,), daemon=True)
+        thread.name = f"hptune-fork-{attempt}"
         try:
-            threading.Thread(
-                target=self._start, args=(order,), name="hptune-start", daemon=True
-            ).start()
+            thread.start()
         except RuntimeError as error:  # no thread is left
             reason = str(error)
             self._deliver(lambda _: self._state.fork_failed(attempt, reason))
@@ -200,7 +200,7 @@ class AttemptRunner:
 
     # --- the threads that start attempts ---------------------------------------------------------
 
-    def _start(self, order: AttemptOrder) -> None:
+    def _fork_soon(self, order: AttemptOrder) -> None:
         client = None
         try:
             # This takes some seconds if a framework must be imported.
@@ -338,7 +338,8 @@ class AttemptRunner:
         with self._lock:
             self._end_lost()
             client = self._server.current
-            channels = {process.channel: process for process in self._open()}
+            can_send = [self._processes[attempt] for attempt in self._state.open_channels]
+            channels = {process.channel: process for process in can_send}
             deadline = self._state.next_deadline
         self._send()
         watched: list[Any] = [self._wake_reader, *channels]
@@ -354,10 +355,6 @@ class AttemptRunner:
         if client is not None and client.connection in ready:
             self._read_exit(client)
         self._deliver(lambda now: self._state.tick(now=now))
-
-    def _open(self) -> list[_Process]:
-        """Return the processes that may send more messages."""
-        return [self._processes[attempt] for attempt in self._state.open_channels]
 
     def _read(self, process: _Process) -> bool:
         """Read one message; return False if the channel is closed."""

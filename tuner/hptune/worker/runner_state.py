@@ -207,7 +207,7 @@ class RunnerState:
             # Nothing would watch it, and its devices are given to others.
             return (_ended(attempt, Ending(Cause.RELEASED, reason="its worker has ended")),)
         if halt := self._early_stops.take(attempt):
-            return (_stopped(attempt, halt),)
+            return (_ended(attempt, halt.ending),)
         self._attempts[attempt] = _Attempt(brief)
         return ()
 
@@ -219,7 +219,7 @@ class RunnerState:
             return ()
         if not state.is_running:
             del self._attempts[attempt]
-            return (_stopped(attempt, halt),)
+            return (_ended(attempt, halt.ending),)
         if halt is Halt.ABORT:
             return self.kill(attempt, halt.ending)
         # An epoch may take any time; a second Ctrl-C and the time limit end it too.
@@ -368,8 +368,3 @@ class RunnerState:
 
 def _ended(attempt: AttemptId, ending: Ending) -> AttemptEnded:
     return AttemptEnded(0.0, attempt, ending)
-
-
-def _stopped(attempt: AttemptId, halt: Halt) -> AttemptEnded:
-    """Return the end of an attempt that was told to stop before it had a process."""
-    return _ended(attempt, halt.ending)

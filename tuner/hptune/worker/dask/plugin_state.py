@@ -70,8 +70,7 @@ class Free:
 
 Message = Announcement | AttemptEvent | WorkerLeaving
 Instruction = Message | EnterQueue | Begin | StopOrder | Abandon | SendFiles | Free
-"""A message is sent to the master. An order to stop goes to the runner, and ends the bringing of
-files; it may come before the runner has the attempt."""
+"""A message is sent to the master; an order to stop goes to the runner and to what brings files."""
 
 Instructions = tuple[Instruction, ...]
 
