@@ -41,13 +41,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     more = f"{text.plural(front - 1, 'other trial')} on the Pareto front: hptune best "
     said = [each.words for each in _answers(view, now)]
     about = [
-        ("study", _directory(view)),
-        ("search", f"{view.search} for {view.goals}"),
-        ("state", state_text(view, now)),
-        ("trials", f"{_progress(view)}: {view.counts_text(of=view.all_trials)}"),
-        ("retried", retried_text(view) if view.retried else ""),
-        ("used", cost_text(view, now)),
-        ("packed", text.clean(_packed_text(view))),
+        *facts(view, now=now).items(),
         ("best", text.NOTHING if best is None else best_line(view, best)),
         ("", "" if best is None else " ".join(text.assignments(text.shown_params(best)))),
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
@@ -68,6 +62,19 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         for line in [*_failure_lines(failures, _FAILURES_IN_STATUS), details]:
             lines += indented(line, width=width)
     return "\n".join(lines)
+
+
+def facts(view: StudyView, *, now: float) -> dict[str, str]:
+    """Return what is known of the study as a whole, in words, by label; some are empty."""
+    return {
+        "study": _directory(view),
+        "search": f"{view.search} for {view.goals}",
+        "state": state_text(view, now),
+        "trials": f"{_progress(view)}: {view.counts_text(of=view.all_trials)}",
+        "retried": retried_text(view) if view.retried else "",
+        "used": cost_text(view, now),
+        "packed": text.clean(_packed_text(view)),
+    }
 
 
 def cost_text(view: StudyView, now: float) -> str:
