@@ -50,7 +50,7 @@ window.hptuneFigures ??= (() => {
 
   // The height of a figure that fills its card, which may be as high as the one beside it.
   function filling(place, least) {
-    const card = place.closest("section"), picture = place.querySelector(":scope > svg");
+    const card = place.closest("main[data-version] > section"), picture = place.querySelector(":scope > svg");
     if (innerWidth < 1200 || !card) return least;
     const left = card.getBoundingClientRect().bottom - parseFloat(getComputedStyle(card).paddingBottom) - card.lastElementChild.getBoundingClientRect().bottom - 1;
     return Math.max(least, Math.floor(left + (picture ? picture.clientHeight : place.clientHeight - LEGEND)));
@@ -111,7 +111,7 @@ window.hptuneFigures ??= (() => {
     if (best) legend.push([`best ${isOneGoal(study) ? "" : `${study.metric} `}(trial ${study.best})`, COLORS.best, "line"]);
     chart(place, {
       ...common(study, chosen, `${metric} after each ${study.step}`, "curves"),
-      x: linear(1, Math.max(2, last), { whole: true }), y: y.scale, xLabel: study.step, yLabel: metric, note: `${y.note} ${few.note}`.trim(), legend, gradient: color.gradient,
+      x: linear(1, Math.max(2, last), { whole: true }), y: y.scale, xLabel: study.step, yLabel: metric, height: filling(place, 300), note: `${y.note} ${few.note}`.trim(), legend, gradient: color.gradient,
       marks: [
         { lines: drawn.map(([trial, at]) => ({ at, trial: trial.n, color: color.of(trial), dim: !isBrushed(study, chosen, trial) })), opacity: Math.min(0.8, Math.max(0.3, 20 / drawn.length)) },
         { points: drawn.filter(isPoint).map(([trial, [[x, y]]]) => ({ x, y, trial: trial.n, color: color.of(trial), dim: !isBrushed(study, chosen, trial) })) },
