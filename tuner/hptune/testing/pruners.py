@@ -194,10 +194,10 @@ class PrunerSuite(abc.ABC):
         asked_often.run(turns=300)
         asked_once = self.race(seed, objectives).run(turns=300)
         assert asked_often.answers == asked_once.answers
-        told_only = self.make(asked_once.directions)
+        without_questions = self.make(asked_once.directions)
         for fact in asked_once.facts:
-            fact.tell(told_only)
-        assert asked_once.knowledge(told_only) == asked_once.knowledge(asked_once.pruner)
+            fact.tell(without_questions)
+        assert asked_once.knowledge(without_questions) == asked_once.knowledge(asked_once.pruner)
 
     @each_race
     def test_facts_that_are_reported_twice_count_once(self, seed: int, objectives: int) -> None:
