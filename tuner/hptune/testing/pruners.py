@@ -87,13 +87,12 @@ class PrunerSuite(abc.ABC):
 
     # --- what it is for -----------------------------------------------------------------------
 
-    @each_direction
     @each_race
     def test_every_race_ends_and_the_best_trial_is_trained_in_full(
-        self, seed: int, objectives: int, direction: Direction
+        self, seed: int, objectives: int
     ) -> None:
         for trials in (TRIALS, 5):
-            race = self.race(seed, objectives, direction)
+            race = self.race(seed, objectives)
             race.trials = trials
             race.run()
             assert len(race.states) == trials
@@ -177,13 +176,6 @@ class PrunerSuite(abc.ABC):
             lambda trial, step: curve(trial, step) * 2, (Direction.MAX, Direction.MIN), seed
         ).run()
         assert twice.answers == alone.answers
-
-    @each_seed
-    def test_what_is_best_in_any_objective_is_trained_in_full(self, seed: int) -> None:
-        race = self.race(seed, objectives=3).run()
-        for objective in range(3):
-            best = max(race.best, key=lambda trial: race.best[trial][objective])
-            assert race.states[best] is TrialState.COMPLETE
 
     # --- facts and questions ------------------------------------------------------------------
 
