@@ -153,8 +153,8 @@ class Study(Reports, Exports):
         found = self._reader.trial(int(number)) if hasattr(number, "__index__") else None
         if found is None:
             count = len(self._reader.trials())
-            there = f"0 to {count - 1}" if count else "none yet"
-            raise UsageError(f"{self._directory} has no trial {number!r}; its trials are {there}")
+            there = f"its trials are 0 to {count - 1}" if count else "no trial has begun yet"
+            raise UsageError(f"{self._directory} has no trial {number!r}; {there}")
         return judged(self._directory, self.goals, [found])[0]
 
     def log_path(self, number: int, rank: int = 0) -> Path | None:

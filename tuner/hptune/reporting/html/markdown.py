@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ... import text
+from ..results.notes import note_lines
 from ..results.trials import order_text, ranked
 from .panel import Panel, Section, Table
-from .report import Setup, head_lines, sections, winner
+from .report import Setup, answers_of, head_lines, sections, winner
 from .run_figures import OUTPUT, configurations
 from .trials import StudyTrials
 
@@ -28,7 +29,10 @@ def report_markdown(trials: StudyTrials, setup: Setup, *, now: float) -> str:
     if not trials.has_order:
         del known["importance"]
     panels = [(each.title, each.make()) for name in _SECTIONS if (each := known.get(name))]
-    return page(title, head_lines(view, now), panels)
+    *head, written = head_lines(view, now)
+    head += [each.sentence for each in answers_of(trials, now)]
+    head += [f"{label}: {words}" for label, words in note_lines(view)]
+    return page(title, [*head, written], panels)
 
 
 def page(title: str, head: Sequence[str], panels: Iterable[tuple[str, Panel | None]]) -> str:
