@@ -178,9 +178,9 @@ def test_what_stops_the_study() -> None:
 
 
 def test_a_result_needs_finite_values() -> None:
-    assert checked(returned(0.5), GOALS) == returned(0.5)
-    assert checked(returned(float("nan")), GOALS).cause is Cause.NON_FINITE
-    assert checked(Ending(Cause.RETURNED, {"loss": 1.0}), GOALS).cause is Cause.UNKNOWN_METRIC
+    assert checked(returned(0.5), GOALS, None) == returned(0.5)
+    assert checked(returned(float("nan")), GOALS, None).cause is Cause.NON_FINITE
+    assert checked(Ending(Cause.RETURNED, {"loss": 1.0}), GOALS, None).cause is Cause.UNKNOWN_METRIC
 
 
 @pytest.mark.parametrize(("state", "event"), [*itertools.product(TrialState, TrialEvent)])
