@@ -106,9 +106,9 @@ def test_programs_that_share_a_job_continue_in_worlds_of_their_own_when_job_and_
     slurm.run("scancel", *job_ids(slurm))
     ended = hptune("resume", "study", seconds=300)
     assert ended.code == 0, ended.err
-    assert [trial["state"] for trial in trials(study)] == ["COMPLETE"] * count
-    outcomes = {row["outcome"] for row in rows(study, "SELECT outcome FROM attempts")}
-    assert outcomes <= {"FINISHED", "LOST", "RELEASED"}, "none failed"
+    attempts = rows(study, "SELECT trial, outcome, cause, reason FROM attempts")
+    assert [trial["state"] for trial in trials(study)] == ["COMPLETE"] * count, attempts
+    assert {row["outcome"] for row in attempts} <= {"FINISHED", "LOST", "RELEASED"}, "none failed"
     first = "SELECT trial, min(step) AS step FROM reports WHERE attempt > 0 GROUP BY trial"
     assert all(row["step"] > 1 for row in rows(study, first)), "from its checkpoint"
     assert example.written_by(study) == set(example.names), "one of each process"

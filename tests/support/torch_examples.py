@@ -11,8 +11,8 @@ from requirements import torch_environment
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 ACCELERATE = (
-    "accelerate launch --cpu --num_processes 2 --num_machines 1 --mixed_precision no "
-    "--dynamo_backend no --main_process_port 0"
+    "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no "
+    "--dynamo_backend no --main_process_port {trial.port}"
 )
 
 
