@@ -151,6 +151,8 @@ def cli(
     def shared(_source: object) -> SharedForkServer:
         return SharedForkServer(request.getfixturevalue("warm"))
 
+    shared.resting = shared  # type: ignore[attr-defined]  # as that of the class
+
     monkeypatch.setattr("hptune.master.workforce.ForkServer", shared)
     monkeypatch.chdir(tmp_path)
     with joblib.parallel_config("threading"):

@@ -175,15 +175,16 @@ class Jobs:
             return
         known = [job.id for job in self.shown().jobs if job.id not in leaving]
         self._stop()
-        if self._thread is None:
-            return
-        # Cancel the known jobs first: the thread may wait a minute for Slurm.
-        with contextlib.suppress(SlurmUnavailableError):
-            self._slurm.cancel(known)
-        self._thread.join()
-        with contextlib.suppress(SlurmUnavailableError):
-            _wait_for_end(self._slurm, self.kinds, leaving)
-        self.left = _cancel_until_none(self._slurm, self.kinds)
+        if self._thread is not None:
+            # Cancel the known jobs first: the thread may wait a minute for Slurm.
+            with contextlib.suppress(SlurmUnavailableError):
+                self._slurm.cancel(known)
+            self._thread.join()
+            with contextlib.suppress(SlurmUnavailableError):
+                _wait_for_end(self._slurm, self.kinds, leaving)
+            self.left = _cancel_until_none(self._slurm, self.kinds)
+        # Only now: until here, a signal may have them cancelled with `force`.
+        self.is_open = False
 
     def hand_over(self) -> None:
         """Stop the thread, and cancel the jobs on which no trial runs; the others stay.
@@ -192,13 +193,13 @@ class Jobs:
             SlurmUnavailableError: Slurm does not answer.
         """
         self._stop()
+        self.is_open = False
         with self._lock:
             idle = self._state.idle()
         self._slurm.cancel(idle)
 
     def _stop(self) -> None:
         """Have the thread end; returns at once."""
-        self.is_open = False
         self._stopped.set()
         self._wake.set()
 

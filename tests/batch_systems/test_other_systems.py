@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import os
 from typing import Any
+from unittest import mock
+
+import pytest
 
 from fake_batch_system import COMMANDS, install
+from hptune.clusters import batch_jobs
 from hptune.clusters.batch_jobs import BatchJob, JobList, Seen
-from real_runs import Hptune, states
+from hptune_jobqueue.scheduler import JoinedWorker
+from real_runs import Hptune, states, wait_for
 from slurm_studies import model
 
 JOB: dict[str, Any] = {"cores": 1, "memory": "1GB", "interface": "lo", "disk": "1GB"}
@@ -46,7 +51,7 @@ def job(number: int, *, joined: bool = False) -> BatchJob:
 def test_jobs_without_a_worker_are_cancelled_first_and_those_with_trials_never() -> None:
     listed = JobList("Grid Engine", "qstat -j", jobs=[job(1), job(2), job(3)])
     seen = {"worker-2": Seen(is_busy=True), "worker-3": Seen(is_busy=False)}
-    listed.see_workers(seen)
+    listed.see_joined(seen)
     assert listed.cancelled(2, seen) == ["1"], "the one that waits"
     assert listed.cancelled(0, seen) == ["3"]
     assert listed.cancelled(0, seen) == []
@@ -66,8 +71,9 @@ def test_three_jobs_of_no_use_in_a_row_end_submission_unless_one_works() -> None
     listed = JobList("Grid Engine", "qstat -j", jobs=[job(each) for each in range(4)])
     refused = {f"worker-{each}": Seen(is_busy=False, refusal="it is older")
                for each in (0, 1)}  # fmt: skip
-    assert listed.see_workers(refused) == ["0", "1"]
-    listed.see_workers({"worker-3": Seen(is_busy=False)})
+    listed.see_joined(refused)
+    assert listed.fail_refused(refused) == ["0", "1"]
+    listed.see_joined({"worker-3": Seen(is_busy=False)})
     assert listed.failures == 0
     for number in (4, 5):
         listed.jobs.append(job(number))
@@ -80,3 +86,31 @@ def test_three_jobs_of_no_use_in_a_row_end_submission_unless_one_works() -> None
     assert "no more jobs are submitted" in listed.lines[-1]
     listed.jobs.clear()
     assert "The last one: job 2 ended" in listed.failure
+
+
+def test_a_job_whose_worker_dies_at_once_was_of_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker, there, lines = mock.Mock(), list[JoinedWorker](), list[str]()
+    maker.submit.side_effect = ["7", "8"]
+    maker.system.jobs.return_value = {"8": "8 is pending"}
+    scheduler = mock.Mock(workers=lambda: list(there))
+    monkeypatch.setattr(batch_jobs, "OwnScheduler", mock.Mock(return_value=scheduler))
+    monkeypatch.setattr(batch_jobs, "_ROUND_SECONDS", 0.05)
+    monkeypatch.setattr(batch_jobs, "_FIRST_ASK_SECONDS", 0.1)
+    cluster = batch_jobs.BatchCluster(maker, max_jobs=1)
+
+    def has_lines() -> bool:
+        lines.extend(cluster.take_lines())
+        return bool(lines)
+
+    cluster.open(1)
+    try:
+        # Between two rounds of the thread: it joins, takes a trial and dies.
+        there.append(JoinedWorker(maker.submit.call_args.args[1], "tcp://1", is_busy=True))
+        cluster.scale_to(1, {"tcp://1": ""})
+        there.clear()
+        cluster.scale_to(1, {})
+        wait_for(has_lines, "a line on the job")
+    finally:
+        maker.cancel.return_value = False
+        cluster.scale_down()
+    assert lines == ["job 7 has ended"]

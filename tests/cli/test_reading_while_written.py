@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ import pytest
 from fake_study import attempt, trial
 from hptune.core.attempt import Cause, Outcome
 from hptune.core.messages import UserRequested
-from hptune.core.trial import TrialState
+from hptune.core.trial import Trial, TrialState
 from hptune.core.user_requests import Note, UserAction
-from hptune.dashboard import folder_server, study_server
 from hptune.errors import StudyError
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader, damage_errors, database
-from hptune.study import Study, find_directories, listed
+from hptune.study.dashboard import folder_server, study_server
+from hptune.study.study import Study, find_directories, listed
 from in_process import InProcess
 from stored_study import curve, typical
 
@@ -119,7 +119,7 @@ def ask(answer: Callable[[str, str], Any], *asked: Asked) -> None:
 @pytest.fixture
 def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `study_server` and `folder_server` return what answers requests."""
-    monkeypatch.setattr("hptune.dashboard.PageServer", lambda answer, _port: answer)
+    monkeypatch.setattr("hptune.study.dashboard.PageServer", lambda answer, _port: answer)
 
 
 PAGE: tuple[Asked, ...] = (
@@ -152,7 +152,7 @@ READERS: dict[str, Callable[[Study], object]] = {
     "history": Study.plot_history,
     "data frame": Study.trials_dataframe,
     "curves": Study.curves_dataframe,
-    "best fault": lambda study: study.best_fault,
+    "best fault": lambda study: study.best_fault(study.view().front),
 }
 
 
@@ -188,6 +188,22 @@ def test_a_command_shows_one_state(
     assert "unreadable" not in ended.out
     if "--json" in options:
         json.loads(ended.out)
+
+
+@pytest.mark.parametrize("command", ["best", "list", "show", "status", "trials", "export"])
+def test_a_command_reads_the_trials_once(
+    cli: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    directory, calls = typical(tmp_path / "study"), []
+
+    def trials(reader: LedgerReader) -> Sequence[Trial]:
+        calls.append(reader)
+        return read(reader)
+
+    read = LedgerReader.trials
+    monkeypatch.setattr(LedgerReader, "trials", trials)
+    cli(command, tmp_path if command == "list" else directory, *(["2"] * (command == "show")))
+    assert len(calls) == 1
 
 
 @pytest.mark.usefixtures("_no_server")

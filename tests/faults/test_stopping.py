@@ -163,7 +163,7 @@ def test_interrupted_while_it_starts(hptune: Hptune, instant: str, how: str) -> 
     ended = started.wait()
     assert ended.code == 130, ended
     assert re.fullmatch(
-        r" *\d+s  reading model.py and its data …\n"
+        r" *\d+s  reading model.py …\n"
         r"(interrupted|Stopped at once); no study was made yet\n",
         ended.err,
     ), ended.err

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
+from hptune_jobqueue.commands import Job
 from hptune_jobqueue.errors import SlurmUnavailableError
 from hptune_jobqueue.job_messages import Demand
 from job_queue import Queue, drive, in_turn, jobs_of, pending_for, quick_queue, running
@@ -52,6 +54,28 @@ def test_who_leaves_at_once_cancels_all_kinds_and_waits_for_nothing(
     jobs.close(force=True)
     assert jobs.left.startswith("Slurm jobs of this study may be left (scancel has not answered")
     jobs.close()
+
+
+@pytest.mark.parametrize("command", ["cancel", "jobs"])
+def test_who_leaves_at_once_while_jobs_are_closed_cancels_them_all(
+    queue: Queue, tmp_path: Path, command: str
+) -> None:
+    jobs = jobs_of(queue, tmp_path)
+    jobs.open(1)
+    cancelled: list[str] = []
+    setattr(queue, "cancel_all", cancelled.extend)  # noqa: B010 - for the type checker
+
+    def interrupted(*_: object) -> Sequence[Job]:
+        if threading.current_thread() is not threading.main_thread():
+            return ()
+        # As the handler of a second signal does, which runs within the command that closes them.
+        jobs.close(force=True)
+        raise KeyboardInterrupt
+
+    setattr(queue, command, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.close()
+    assert cancelled == ["a"]
 
 
 def test_cancelling_is_tried_again_and_what_may_be_left_is_said(

@@ -22,8 +22,11 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     return quick_queue(monkeypatch)
 
 
-def test_one_job_is_tried_where_slurm_refuses_several(queue: Queue, tmp_path: Path) -> None:
+def test_one_job_is_tried_where_slurm_refuses_several(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It takes an array whole or not at all."""
+    monkeypatch.setattr(shell, "POLL_SECONDS", 60.0)
     submit, tries = queue.submit, []
 
     def limited(script: str, count: int, *, exclude: Iterable[str] = ()) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ class Jobs(Cluster):
 
     def __init__(self) -> None:
         self.wanted: list[Mapping[Resources, int]] = []
+        self.news: list[Notice] = []
 
     def open(self, run: RunContext) -> None: ...
 
@@ -43,12 +44,16 @@ class Jobs(Cluster):
     def text(self, layout: WorkerLayout) -> str:
         return "in jobs"
 
-    def scale_to(
-        self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
-    ) -> Sequence[Notice]:
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> None:
         self.wanted.append(sizes)
-        waiting = Notice("Slurm: 3 pending in gpu: Priority", Subject.JOBS)
-        return [waiting, Notice("job 7 is gone")]
+        self.news += [
+            Notice("Slurm: 3 pending in gpu: Priority", Subject.JOBS),
+            Notice("job 7 is gone"),
+        ]
+
+    def notices(self) -> Sequence[Notice]:
+        news, self.news = self.news, []
+        return news
 
     def jobs_text(self, now: float) -> str:
         return "3 pending in gpu: Priority"
@@ -60,6 +65,8 @@ class Screen:
     def __init__(self) -> None:
         self.notes: list[Notice] = []
         self.jobs: list[str] = []
+
+    def busy(self, words: str) -> None: ...
 
     def start(self, header: RunHeader) -> None: ...
 
@@ -129,3 +136,12 @@ def test_the_jobs_are_part_of_the_state_and_lines_on_them_say_so(tmp_path: Path)
     observers(tmp_path, Jobs(), screen).update(snapshot(), (), 1.0)
     assert screen.jobs == ["3 pending in gpu: Priority"]
     assert [notice.subject for notice in screen.notes] == [Subject.JOBS, Subject.OTHER]
+
+
+def test_what_became_of_jobs_since_the_last_update_is_shown_at_the_end(tmp_path: Path) -> None:
+    jobs, screen = Jobs(), Screen()
+    observer = observers(tmp_path, jobs, screen)
+    with observer.until_stopped():
+        observer.update(snapshot(), (), 1.0)
+        jobs.news.append(Notice("job 8 is gone"))
+    assert [notice.text for notice in screen.notes][-2:] == ["job 7 is gone", "job 8 is gone"]

@@ -42,12 +42,12 @@ from hptune.scaling.measurer import MeasuringPlan
 from hptune.scaling.split import Splitter, SplitTimes
 from hptune.scaling.step_runner import StepRunner, TrialSizes
 from hptune.storage.directory import StudyDirectory
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, SimulatedWorker
-from hptune.testing.studies import Memory, Played, play
 from hptune.user_code.model_file import Found, ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptOrder, StudyBrief
 from scaling_curves import CURVES
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, SimulatedWorker
+from simulated_studies import Memory, Played, play
 
 GOALS = Goals((Goal("score", Direction.MAX),))
 EPOCHS = 4
@@ -294,7 +294,7 @@ def measured(
         mode=Mode.STRONG,
         backend="jax",
         required_workers=int,
-        scale=tuple,
+        scale=mock.Mock(),
         note=lambda notice: notes.append(notice.text),
     )
     return curve, runner.seen
@@ -340,11 +340,11 @@ def test_the_user_is_told_which_devices_are_missing_until_the_wait_is_over(tmp_p
         pytest.raises(UsageError, match=r"asks for 4, but after 9 seconds the workers have 2 core"),
     ):
         wait_for_workers(
-            runner, 4, seconds=9, scale=tuple, note=lambda notice: notes.append(notice.text)
+            runner, 4, seconds=9, scale=mock.Mock(), note=lambda notice: notes.append(notice.text)
         )
     assert notes == ["waiting for 4 cores; the workers have 2"]
     wait_for_workers(
-        runner, 2, seconds=0, scale=tuple, note=lambda notice: notes.append(notice.text)
+        runner, 2, seconds=0, scale=mock.Mock(), note=lambda notice: notes.append(notice.text)
     )
 
 

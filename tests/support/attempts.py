@@ -25,7 +25,7 @@ from hptune.core.space.space import SearchSpace
 from hptune.core.step_request import StepRequest
 from hptune.core.trial import Score
 from hptune.user_code.model_file import Found, check_path
-from hptune.worker.forkserver.client import ForkServer
+from hptune.worker.forkserver.client import Busy, ForkServer
 from hptune.worker.orders import AttemptLimits, AttemptOrder, ProbeOrder, StudyBrief
 from hptune.worker.runner import AttemptRunner
 
@@ -63,10 +63,10 @@ class Attempts:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._number = 0
 
-    def probe(self, text: str) -> Found:
+    def probe(self, text: str, *, busy: Busy = lambda _: None) -> Found:
         """Return what the model file declares."""
-        source = check_path(self._write(text))
-        return self.warm.probe(ProbeOrder(source, str(self._directory), str(self._directory)))
+        source, here = check_path(self._write(text)), str(self._directory)
+        return self.warm.probe(ProbeOrder(source, here, here), busy)
 
     def run(
         self,

@@ -33,13 +33,13 @@ from .master.workforce import check_workers
 from .pruners.registry import PRUNERS
 from .registry import Registry, shown_name
 from .reporting.results.summary import closing_text, why_without_result
-from .reporting.terminal.display import make_progress, print_end, progress_stream
+from .reporting.terminal.display import print_end, progress_on, progress_stream
 from .reporting.terminal.progress import Progress, RunHeader
 from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
 from .storage.replacing import replacing
 from .storage.whose import Use
-from .study import Study
+from .study.study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
 from .user_code.entry_points import EntryPoint, read_entry
 from .user_code.model_file import ObjectiveSource, SourceKind, UserCode, save, user_code
@@ -73,13 +73,16 @@ class Tuner:
         study = tuner.fit(x, y, validation_data=(xv, yv), epochs=10)
         study.best_trial.value, study.best_hyperparameters
 
-    The arguments after `metrics` are the options of `hptune run`, by the same names. Times and
-    sizes may be texts ("10m", "8GB") or numbers (seconds, bytes).
+    The arguments after `metrics` are the options of `hptune run`, by the same names; those that
+    few studies need come last. Times and sizes may be texts ("10m", "8GB") or numbers (seconds,
+    bytes).
 
     Args:
         model_fn: `build_model(hp)` that returns a compiled Keras model, a `keras_tuner.HyperModel`
             (class or instance), or `objective(hp, trial)` that returns a number or metrics.
-        directory: Directory of the study; None for `studies/MODEL_FN-N`.
+        directory: Directory of the study, as `--study` of the command; None for
+            `studies/MODEL_FN-N`.
+        quiet: Show no progress.
         resume: Continue the study in `directory` if there is one, with the model function as it is
             now. Its search space must be the same unless `accept_space` is True, and so must each
             setting that a resumed study cannot change, such as `search`, if it is given. Start
@@ -89,7 +92,6 @@ class Tuner:
         retry_failed: With `resume`: let the trials that have failed begin again, and use nodes
             again that were excluded.
         client: A `distributed.Client` whose workers to use; None to start workers here.
-        quiet: Show no progress.
         hyperparameters: A `HyperParameters` object whose declarations replace those of the same
             name in the model function, or a dict of fixed values by name.
         tune_new_entries: Whether to search the hyperparameters that only the model function
@@ -228,7 +230,8 @@ class Tuner:
         try:
             self._check_fit(x, fit_arguments, epochs)
             directory = directory or StudyDirectory.free(self._name)
-            result = self._run(directory, given, code, has_data=x is not None)
+            with progress_on(progress_stream(), quiet=self._quiet) as progress:
+                result = self._run(directory, given, code, progress, has_data=x is not None)
             if result.finish.finish_reason is FinishReason.INTERRUPTED:
                 raise KeyboardInterrupt
             return self._ended(result, directory)
@@ -242,10 +245,10 @@ class Tuner:
         directory: StudyDirectory,
         given: Mapping[str, Any],
         code: Callable[[StudyDirectory], UserCode],
+        progress: Progress,
         *,
         has_data: bool,
     ) -> RunResult:
-        progress = make_progress(progress_stream(), quiet=self._quiet)
         display = RunDisplay(_PythonProgress(progress, self._function), is_quiet=self._quiet)
         settings = replace(self._settings, **given)
         exists = directory.database.exists()
@@ -365,6 +368,7 @@ class _PythonProgress:
     def __init__(self, shown: Progress, function: str) -> None:
         self._shown = shown
         self._in_python = partial(in_python, function=function)
+        self.busy = shown.busy
         self.update = shown.update
         self.stop = shown.stop
 

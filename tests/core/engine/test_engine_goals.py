@@ -134,6 +134,18 @@ def test_the_winner_is_chosen_by_the_mean(driver: EngineDriver) -> None:
     driver.check_replay()
 
 
+def test_values_at_the_edge_of_floats_are_confirmed(driver: EngineDriver) -> None:
+    searched(driver, 0.5, 1.7e308, confirm=2)
+    driver.end(first(2), returned(1.7e308))
+    driver.end(first(3), returned(-1.7e308))
+    for number in (4, 5):
+        driver.end(first(number), returned(0.4))
+    assert driver.finish is not None
+    assert driver.engine.snapshot.best == driver.trial(4)
+    assert driver.trial(4).origin == "confirm of 0"
+    driver.check_replay()
+
+
 def test_the_model_of_the_best_stays_where_its_configuration_wins(driver: EngineDriver) -> None:
     searched(driver, 0.5, 0.9, confirm=1)
     assert files(driver.end(first(2), returned(0.95))) == []

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from browser import browser
-from hptune.dashboard import study_server
-from hptune.study import Study
+from hptune.study.dashboard import study_server
+from hptune.study.study import Study
 from real_runs import Hptune, wait_for
 from requirements import require
 from stored_study import typical

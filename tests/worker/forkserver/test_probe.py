@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from attempts import Attempts
 from hptune.cli.output import show_error
 from hptune.core.space.space import SearchSpace
 from hptune.errors import ModelFileError
-from hptune.user_code.model_file import Found
+from hptune.user_code.model_file import Found, check_path
+from hptune.worker.forkserver.client import ForkServer
+from hptune.worker.orders import ProbeOrder
 from requirements import require
 
 GOOD = """\
@@ -344,3 +348,23 @@ def test_reading_the_code_leaves_no_run_in_mlflow_or_weights_and_biases(
     attempts.run(text)
     (run,) = client.search_runs(["0"])
     assert run.data.params["mode"] == "None"
+
+
+def test_what_takes_time_is_said_while_code_is_read(attempts: Attempts) -> None:
+    said: list[str] = []
+    attempts.probe(GOOD, busy=said.append)
+    assert said[0] == ""
+    assert said[-1] == "finding the hyperparameters"
+
+
+def test_imports_are_said_while_the_server_starts(tmp_path: Path) -> None:
+    """A file of its own, next to packages of these names."""
+    (tmp_path / "jax.py").write_text("import time\ntime.sleep(0.5)\n")
+    model = tmp_path / "model.py"
+    model.write_text(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport jax\n{GOOD}")
+    said: list[str] = []
+    with contextlib.closing(ForkServer(check_path(model))) as server:
+        server.probe(ProbeOrder(check_path(model), str(tmp_path), str(tmp_path)), said.append)
+    assert [words for words, _ in itertools.groupby(said) if words] == [
+        "importing JAX", "finding the hyperparameters"
+    ]  # fmt: skip

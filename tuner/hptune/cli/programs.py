@@ -44,6 +44,7 @@ def run_script(
     """Run a script of KerasTuner, with what the user gave in place of what the script says."""
     from ..config.settings import BY_NAME
     from ..keras_tuner.script import run_script as run
+    from ..reporting.terminal.display import imports_shown
 
     if detach:
         raise UsageError(
@@ -59,7 +60,8 @@ def run_script(
     else:
         click.echo(f"{script} is run as it is, with hptune in place of KerasTuner", err=True)
     try:
-        run(script, settings, arguments)
+        with imports_shown(quiet=quiet) as say:
+            run(script, settings, arguments, say=say)
     except KeyboardInterrupt as error:
         print_last(str(error) or "interrupted", sys.stderr)
         raise SystemExit(INTERRUPTED) from None

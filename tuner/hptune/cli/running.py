@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from ..core.table import Section
 from ..errors import StudyError, UsageError
-from .asking import go_on, refuse_while_it_runs, what_next
+from .asking import refuse_while_it_runs, resume_paused, what_next
 from .options import (
     PathType,
     SectionedCommand,
@@ -198,8 +198,6 @@ def _start(
 
             # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that no folder is left.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-            if sys.stderr.isatty():  # it takes some seconds
-                _note(f"reading {Path(request.settings.source.path).name} and its data …")
             where = [] if study else ["--study", str(directory.path)]
             echo(detach_new(request, directory, _arguments(*where), notify=_note))
             return
@@ -259,7 +257,7 @@ def resume(
 
     settings = _given(options)
     asks_more = accept_space or retry_failed or detach or model_file is not None
-    if not settings and not asks_more and go_on(directory):
+    if not settings and not asks_more and resume_paused(directory):
         return
     refuse_while_it_runs(directory, settings)
     if model_file is not None:
@@ -333,7 +331,7 @@ def _run_and_close(
 def _close(directory: StudyDirectory, result: RunResult) -> None:
     from ..core.messages import FinishReason
     from ..reporting.results.summary import closing_text, why_without_result
-    from ..study import Study
+    from ..study.study import Study
 
     view = Study(directory).view()
     print_last(closing_text(view, result.finish), sys.stdout)

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,6 @@ import click
 
 from ..config.kinds import duration
 from ..core.kinds import Kind
-from ..core.notice import Notice
 from ..core.table import Section
 from ..errors import UsageError, how_to_install
 from .options import (
@@ -303,15 +303,12 @@ def _asked(
     return request
 
 
-def _show(notice: Notice) -> None:
-    click.echo(notice.text, err=True)
-
-
 def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], object]) -> None:
     """Measure all backends; `keep` takes the curve of each as soon as it is known."""
     from ..files.file_errors import storage_errors
     from ..master.scaling import measure
     from ..master.stop_requests import end_process, interrupt_on_signals
+    from ..reporting.terminal.display import progress_on
     from ..storage.directory import StudyDirectory
     from ..worker.private_folder import NAME, create_folder
 
@@ -336,7 +333,11 @@ def _measure(requests: Sequence[ScalingRequest], keep: Callable[[ScalingCurve], 
     with interrupt_on_signals(end):
         try:
             for number, request in enumerate(requests, start=1):
-                keep(measure(request, StudyDirectory(scratch / f"scaling-{number}"), _show))
+                with progress_on(sys.stderr) as progress:
+                    curve = measure(
+                        request, StudyDirectory(scratch / f"scaling-{number}"), progress
+                    )
+                keep(curve)
         finally:
             clear()
 

@@ -118,10 +118,8 @@ class Cluster(abc.ABC):
         """
         del resources, trials
 
-    def scale_to(
-        self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
-    ) -> Sequence[Notice]:
-        """Adjust the number of workers to the trials; returns at once, with lines for the user.
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> None:
+        """Adjust the number of workers to the trials; returns at once.
 
         Args:
             sizes: How many trials run or could begin now, by what they ask for.
@@ -132,6 +130,9 @@ class Cluster(abc.ABC):
             StudyError: No worker can be had any more.
         """
         del sizes, workers
+
+    def notices(self) -> Sequence[Notice]:
+        """Return lines for the user since the last call."""
         return ()
 
     def jobs_text(self, now: float) -> str:

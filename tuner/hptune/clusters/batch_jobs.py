@@ -125,17 +125,19 @@ class BatchWorkers(JobWorkers["BatchCluster"]):
         with translated_errors():
             self.cluster.open(self._jobs_for({resources: trials}))
 
-    def scale_to(
-        self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
-    ) -> Sequence[Notice]:
-        """Adjust the number of jobs to the trials; returns at once, with lines for the user.
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> None:
+        """Adjust the number of jobs to the trials; returns at once.
 
         Raises:
             StudyError: Jobs end again and again without having been useful, or no job is left and
                 the system takes none.
         """
         with translated_errors(is_running=True):
-            return [Notice(line) for line in self.cluster.scale_to(self._jobs_for(sizes), workers)]
+            self.cluster.scale_to(self._jobs_for(sizes), workers)
+
+    def notices(self) -> Sequence[Notice]:
+        """Return lines on what became of the jobs."""
+        return [Notice(line) for line in self.cluster.take_lines()]
 
     def jobs_text(self, now: float) -> str:
         """Return how many jobs have a worker, and how many have none yet."""
@@ -207,16 +209,21 @@ class JobList:
     reason: str = ""
     is_told: bool = False
 
-    def see_workers(self, workers: Mapping[str, Seen]) -> list[str]:
-        """Note which workers have joined; returns the ids of jobs whose worker was refused."""
+    def see_joined(self, workers: Mapping[str, Seen]) -> None:
+        """Note which workers have joined."""
+        for job in self.jobs:
+            seen = workers.get(job.worker)
+            if seen is not None and not seen.refusal and not job.has_joined:
+                job.has_joined, self.failures = True, 0
+
+    def fail_refused(self, workers: Mapping[str, Seen]) -> list[str]:
+        """Take out the jobs whose worker was refused; returns their ids."""
         refused = []
         for job in list(self.jobs):
             seen = workers.get(job.worker)
             if seen is not None and seen.refusal:
                 self.fail(job, f"is cancelled, because its worker was refused: {seen.refusal}")
                 refused.append(job.id)
-            elif seen is not None and not job.has_joined:
-                job.has_joined, self.failures = True, 0
         return refused
 
     def see_system(
@@ -337,8 +344,8 @@ class BatchCluster:
             self._submit()
         self._thread.start()
 
-    def scale_to(self, wanted: int, known: Mapping[str, str]) -> list[str]:
-        """Set how many jobs are needed; returns lines for the user.
+    def scale_to(self, wanted: int, known: Mapping[str, str]) -> None:
+        """Set how many jobs are needed.
 
         Args:
             wanted: How many jobs the trials fill.
@@ -348,8 +355,14 @@ class BatchCluster:
             JobsFailError: No job is of any use.
         """
         self._wanted, self._known = wanted, dict(known)
+        with self._lock:
+            # Noted now: a worker may die before the thread's next round, with its trials begun.
+            self._list.see_joined(self._workers())
         if self._failure is not None:
             raise self._failure
+
+    def take_lines(self) -> list[str]:
+        """Return the lines for the user since the last call."""
         return [self._lines.get() for _ in range(self._lines.qsize())]
 
     def text(self) -> str:
@@ -367,9 +380,12 @@ class BatchCluster:
             self._thread.join(_CANCEL_SECONDS)
         with self._lock:
             ids = [job.id for job in self._list.jobs]
-            self._list.jobs = []
-        if not ids:
-            return
+        if ids:
+            self._cancel_until_gone(ids)
+        # Only now: until here, a signal may have them cancelled with `force`.
+        self._list.jobs = []
+
+    def _cancel_until_gone(self, ids: Sequence[str]) -> None:
         answers, deadline = self.maker.cancel(ids), time.monotonic() + _CANCEL_SECONDS
         pause = 0.2
         while left := self._still_there(ids) if answers else ids:
@@ -433,7 +449,7 @@ class BatchCluster:
         """Cancel jobs that are too many, and submit those that are missing."""
         wanted = min(self._wanted, self._max_jobs)
         with self._lock:
-            ids = self._list.see_workers(workers)
+            ids = self._list.fail_refused(workers)
             ids += self._list.cancelled(wanted, workers)
         self.maker.cancel(ids)
         for _ in range(self._list.missing(wanted)):

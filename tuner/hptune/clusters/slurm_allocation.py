@@ -80,6 +80,7 @@ class AllocationWorkers(JobWorkers[AllocationCluster]):
     def __init__(self, allocation: Allocation, study: Path, *, insecure: bool = False) -> None:
         super().__init__(study, insecure=insecure)
         self._allocation = allocation
+        self._new: list[Notice] = []
 
     def _make(self, security: Any) -> AllocationCluster:
         return AllocationCluster(
@@ -107,10 +108,13 @@ class AllocationWorkers(JobWorkers[AllocationCluster]):
         with translated_errors():
             self.cluster.scale_up()
 
-    def scale_to(
-        self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
-    ) -> Sequence[Notice]:
-        """Start workers again that died; returns a line on each of them."""
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> None:
+        """Start workers again that died, and have a line on each of them."""
         del sizes, workers
         with translated_errors(is_running=True):
-            return [Notice(line) for line in self.cluster.check()]
+            self._new += [Notice(line) for line in self.cluster.check()]
+
+    def notices(self) -> Sequence[Notice]:
+        """Return lines on workers that died."""
+        new, self._new = self._new, []
+        return new

@@ -95,7 +95,7 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         self._excluded: frozenset[str] = frozenset()
         self._looked_at = 0.0
         self._states = ""
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
 
     def open(self, run: RunContext) -> None:
         """Start the scheduler and connect to it; no job is submitted yet."""
@@ -106,7 +106,10 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
 
     def _make(self, security: Any) -> SlurmCluster:
         return SlurmCluster(
-            self._order, self._partitions, notify=self._lines.put, security=security
+            self._order,
+            self._partitions,
+            notify=lambda line: self._notices.put(Notice(line)),
+            security=security,
         )
 
     def text(self, layout: WorkerLayout) -> str:
@@ -130,10 +133,8 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         with translated_errors():
             self.cluster.scale_up(self._usual, trials)
 
-    def scale_to(
-        self, sizes: Mapping[Resources, int], workers: Mapping[str, str]
-    ) -> Sequence[Notice]:
-        """Adjust the jobs to the trials; returns at once, with lines on what became of the jobs.
+    def scale_to(self, sizes: Mapping[Resources, int], workers: Mapping[str, str]) -> None:
+        """Adjust the jobs to the trials; returns at once.
 
         Raises:
             StudyError: No job is left, and none can be had; or jobs end again and again without
@@ -145,18 +146,22 @@ class SlurmWorkers(JobWorkers[SlurmCluster]):
         usual = needs.pop(self._usual, 0)
         with translated_errors(is_running=True):
             self.cluster.scale_to(usual, workers, needs)
-        notices = [Notice(self._lines.get()) for _ in range(self._lines.qsize())]
-        return [*notices, *self._changed_states()] if any(sizes.values()) else notices
+        if any(sizes.values()):
+            self._look_at_states()
 
-    def _changed_states(self) -> list[Notice]:
-        """Return a line on the states of all jobs, if Slurm shows others than before."""
+    def notices(self) -> Sequence[Notice]:
+        """Return lines on what became of the jobs."""
+        return [self._notices.get() for _ in range(self._notices.qsize())]
+
+    def _look_at_states(self) -> None:
+        """Have a line on the states of all jobs, if Slurm shows others than before."""
         shown = self.cluster.jobs.shown()
         if shown.at == self._looked_at:
-            return []
+            return
         self._looked_at, before = shown.at, self._states
         self._states = states_line(shown.jobs)
-        is_news = self._states not in ("", before)
-        return [Notice(f"Slurm: {self._states}", Subject.JOBS)] if is_news else []
+        if self._states not in ("", before):
+            self._notices.put(Notice(f"Slurm: {self._states}", Subject.JOBS))
 
     def jobs_text(self, now: float) -> str:
         """Return how many jobs run, how many are pending and why, and why there are no others."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import heapq
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .attempt import NO_BETTER, Attempt, Outcome
@@ -217,9 +218,14 @@ def _confirmation(first: Trial, measured: list[Trial], *, failed: int) -> Confir
         mean=Score(
             # `fmean` fails if the sum is too large.
             tuple(statistics.mean(column) for column in columns),
-            statistics.fmean(trial.violation for trial in again),
+            statistics.mean(trial.violation for trial in again),
         ),
-        deviations=tuple(
-            statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns
-        ),
+        deviations=tuple(map(_deviation, columns)),
     )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    try:
+        return statistics.stdev(values) if len(values) > 1 else 0.0
+    except OverflowError:
+        return sys.float_info.max

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import runpy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,15 +13,23 @@ from typing import Any
 from .. import keras_tuner as tuners
 from ..errors import HptuneError, ModelFileError, StudyError
 from ..user_code.user_errors import one_line, user_traceback
+from ..user_code.watched_imports import imports_run_by, watched_imports
 
 
-def run_script(path: Path, settings: Mapping[str, Any], arguments: Sequence[str] = ()) -> None:
+def run_script(
+    path: Path,
+    settings: Mapping[str, Any],
+    arguments: Sequence[str] = (),
+    *,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
     """Run a script of KerasTuner as it is, with these tuners in place of KerasTuner's.
 
     Args:
         path: The script.
         settings: Settings of `hptune.Tuner` that come before those of the script.
         arguments: The script's own arguments.
+        say: Takes what is being imported, as from `watched_imports`.
 
     Raises:
         ModelFileError: The script has failed before its first search, or has not searched.
@@ -34,7 +39,7 @@ def run_script(path: Path, settings: Mapping[str, Any], arguments: Sequence[str]
     tuners.script_settings.update(settings)
     before = len(tuners.searched)
     try:
-        with _in_place_of_keras_tuners(), _as_main(path, arguments):
+        with watched_imports(say), _in_place_of_keras_tuners(), _as_main(path, arguments):
             runpy.run_path(str(path), run_name="__main__")
     except HptuneError:
         raise
@@ -66,37 +71,15 @@ def _in_place_of_keras_tuners() -> Iterator[None]:
 
     It is not imported here: what a script does before that, such as setting KERAS_BACKEND, counts.
     """
-    finder = _KerasTunerFinder()
-    sys.meta_path.insert(0, finder)
-    try:
-        if "keras_tuner" in sys.modules:
-            _replace(sys.modules["keras_tuner"])
+
+    def run_and_replace(module: ModuleType, run: Callable[[ModuleType], None]) -> None:
+        run(module)
+        _replace(module)
+
+    if "keras_tuner" in sys.modules:
+        _replace(sys.modules["keras_tuner"])
+    with imports_run_by(run_and_replace, "keras_tuner"):
         yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-class _KerasTunerFinder(MetaPathFinder):
-    """Finds KerasTuner as others do, with the replacement after its import."""
-
-    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        """Return where a module is; called by Python, and by what only asks if it is there."""
-        if name != "keras_tuner":
-            return None
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(0, self)
-        if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
-
-            def run_and_replace(module: ModuleType) -> None:
-                run(module)
-                _replace(module)
-
-            spec.loader.exec_module = run_and_replace  # type: ignore[method-assign]
-        return spec
 
 
 def _replace(module: ModuleType) -> None:

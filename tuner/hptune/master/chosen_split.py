@@ -98,13 +98,19 @@ class ChosenSplit:
             requests=requests,
         )
         wanted = {plan.layout.resources: run.trials_to_run}
+
+        def scale() -> None:
+            cluster.scale_to(wanted, executor.workers)
+            for notice in cluster.notices():
+                self._note(notice)
+
         curve = measure_split(
             runner,
             run.directory,
             mode=mode,
             backend=plan.resolved.code.backend,
             required_workers=cluster.required_workers,
-            scale=lambda: cluster.scale_to(wanted, executor.workers),
+            scale=scale,
             note=self._note,
         )
         measured = {} if curve is None else {_FACT: curve.to_json()}
@@ -123,7 +129,7 @@ def measure_split(
     mode: Mode,
     backend: str,
     required_workers: Callable[[], int],
-    scale: Callable[[], Sequence[Notice]],
+    scale: Callable[[], None],
     note: Notify,
 ) -> ScalingCurve | None:
     """Measure the steps of the default configuration before the first trial.
@@ -138,7 +144,7 @@ def measure_split(
         mode: What stays the same when a trial gets more devices.
         backend: Keras's backend.
         required_workers: Returns how many workers there must be before the first trial.
-        scale: Finds workers, and returns lines for the user.
+        scale: Finds workers.
         note: Takes lines for the user.
 
     Returns:
@@ -149,8 +155,7 @@ def measure_split(
         len(runner.workers) < required_workers() or runner.resources(1) is None
     ):
         runner.look()
-        for notice in scale():
-            note(notice)
+        scale()
     try:
         curve = None if runner.wants_stop else _curve(runner, mode, backend, note)
     finally:

@@ -17,24 +17,41 @@ from ..core.space.parameters.json_form import JsonEntry
 from ..core.space.space import SearchSpace
 from ..core.trial import Params, Suggestion
 from ..errors import UsageError
-from ..user_code.model_file import OF_EACH_TRIAL, Found, ObjectiveSource
-from ..worker.forkserver.client import ForkServer
+from ..reporting.terminal.display import progress_on, progress_stream
+from ..user_code.model_file import OF_EACH_TRIAL, Found, ObjectiveSource, SourceKind
+from ..worker.forkserver.client import Busy, ForkServer
 from ..worker.orders import ModelOrder, ProbeOrder, SizeOrder
 
 
-def read_code(source: ObjectiveSource, working_directory: str = "") -> Found:
-    """Return what the user's code declares, for no study.
+def reading(source: ObjectiveSource, directory: Path | None = None) -> str:
+    """Return what users are told when their code is read, for the study in a directory or none."""
+    if source.kind is not SourceKind.FILE:
+        return "reading the model function"
+    path = Path(source.path)
+    is_command = path.parent == directory  # the file that runs the user's command
+    return "reading the search space of the command" if is_command else f"reading {path.name}"
+
+
+def read_code(
+    source: ObjectiveSource, working_directory: str = "", *, rests: bool = False
+) -> Found:
+    """Return what the user's code declares, for no study; meanwhile the user sees what it does.
 
     Args:
         source: The user's code.
         working_directory: Where its relative paths start; empty for here.
+        rests: Whether the imported framework is kept for a study that follows.
 
     Raises:
         ModelFileError: It cannot be used.
     """
     where = working_directory or str(Path.cwd())
-    with contextlib.closing(ForkServer(source)) as fork_server:
-        return fork_server.probe(ProbeOrder(source, where, "", cache_bytes=0))
+    order, words = ProbeOrder(source, where, "", cache_bytes=0), reading(source)
+    with contextlib.ExitStack() as stack:
+        busy = stack.enter_context(progress_on(progress_stream())).busy
+        fork_server = ForkServer(source)
+        stack.callback(fork_server.rest if rests else fork_server.close)
+        return fork_server.probe(order, lambda what: busy(what or words))
 
 
 class CodeReader:
@@ -59,8 +76,12 @@ class CodeReader:
         self._fork_server = fork_server
         self._cluster = cluster
 
-    def read(self, directory: Path) -> Found:
+    def read(self, directory: Path, busy: Busy) -> Found:
         """Return what the user's code declares.
+
+        Args:
+            directory: The study's directory.
+            busy: Called several times a second with what the user waits for.
 
         Raises:
             ModelFileError: It cannot be used.
@@ -73,7 +94,8 @@ class CodeReader:
             cache_bytes=settings.cache_bytes,
             wants_cache=settings.wants_cache,
         )
-        found = self._fork_server.probe(order)
+        words = reading(settings.source, directory)
+        found = self._fork_server.probe(order, lambda what: busy(what or words))
         self.runs_elsewhere = found.runs_elsewhere
         self.is_sized = found.constants.get("RESOURCES") == OF_EACH_TRIAL
         if not self.is_sized and not self._cluster.is_local:

@@ -102,10 +102,14 @@ class RunObservers:
         if not (snapshot.stopping or self.display.is_quiet) and snapshot.may_begin_more:
             self.packing.observe((snapshot.packing, snapshot.packing_advice), now)
         self._show_packing(now)
-        workers = self.workers.scale_to(snapshot, self.executor)
+        self.workers.scale_to(snapshot, self.executor)
+        self._show_notices(now)
+
+    def _show_notices(self, now: float) -> None:
         own = map(Notice, self.notifications.lines(now))
-        for notice in (*own, *workers, *self.executor.notices()):
-            progress.note(notice)
+        jobs = self.workers.cluster.notices()
+        for notice in (*own, *jobs, *self.executor.notices()):
+            self.display.progress.note(notice)
 
     def _show_packing(self, now: float) -> None:
         if line := self.packing.settled(now):
@@ -117,8 +121,7 @@ class RunObservers:
         try:
             yield
         finally:
-            for line in self.notifications.lines(math.inf):
-                self.display.note(line)
+            self._show_notices(math.inf)
             self._show_packing(math.inf)
             self.display.progress.stop()
 

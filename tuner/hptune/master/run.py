@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clusters.choice import choose_cluster
@@ -31,8 +30,8 @@ from ..storage.ledger import Ledger
 from ..storage.lock import MasterLock
 from ..storage.whose import Use
 from ..text import duration, plural, step_word
-from ..user_code.model_file import SourceKind
 from ..worker.dask.versions import installed
+from .code_reader import reading
 from .compose import Run, compose, opened, study_access
 from .exit_errors import raise_finish
 from .observers import PackingLines, RunDisplay, RunObservers
@@ -122,7 +121,8 @@ def _start(
     _note_reading(settings, directory, display)
     with workforce as workers:
         with lock.beating():
-            resolved = resolve(request, workers.code.read(directory.path))
+            found = workers.code.read(directory.path, display.progress.busy)
+            resolved = resolve(request, found)
             plan = plan_start(resolved, workers, directory)
             facts = {
                 "hptune_version": installed().get("hptune", "unknown"),
@@ -194,7 +194,7 @@ def resume(
         _note_reading(settings, directory, display)
         with workforce as workers:
             with lock.beating():
-                found = workers.code.read(directory.path)
+                found = workers.code.read(directory.path, display.progress.busy)
                 plan = plan_resume(request, past, found, workers)
                 check_plug_ins(plan.resolved, seed=plan.seed)
             ledger.set_facts(plan.facts())
@@ -345,7 +345,7 @@ def _patience(display: RunDisplay) -> Callable[[float, str], None]:
         elif seconds >= next_note:
             next_note = 10 * next_note
             display.note(
-                f"{what}, for {duration(seconds)} now; trials go on, but the study waits until "
+                f"{what}, for {duration(seconds)} now; trials continue, but the study waits until "
                 "it is free (Ctrl-C twice leaves)"
             )
 
@@ -393,11 +393,5 @@ def _requests(run: Run, display: RunDisplay) -> StopRequests:
 def _note_reading(settings: StudySettings, directory: StudyDirectory, display: RunDisplay) -> None:
     if warning := directory.writers_warning():
         display.note(warning)
-    if display.is_quiet:
-        return
-    source, words = settings.source, "the model function and its data"
-    if source.kind is SourceKind.FILE:
-        words = f"{Path(source.path).name} and its data"
-        if Path(source.path).parent == directory.path:  # the file that runs the user's command
-            words = "the search space of the command"
-    display.note(f"reading {words} …")
+    # Before the workers open, which loads Dask.
+    display.progress.busy(reading(settings.source, directory.path))

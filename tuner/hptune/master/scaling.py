@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ..clusters.base import Cluster
 from ..clusters.choice import choose_cluster
@@ -20,6 +19,7 @@ from ..core.step_request import check_divides
 from ..errors import ModelFileError, StudyError, UsageError
 from ..executors.parallel import ParallelExecutor
 from ..files.file_errors import storage_errors
+from ..reporting.terminal.progress import Progress
 from ..scaling.curve import Failure, Point, Sample, ScalingCurve
 from ..scaling.measurer import NOT_OF_THE_MODEL, MeasuringPlan, measure_curve
 from ..scaling.step_runner import STEP_GOALS, StepRunner, TrialSizes, divisors
@@ -28,6 +28,7 @@ from ..text import amount, plural
 from ..user_code.model_file import Found
 from ..worker.dask.study_access import prepare_access
 from ..worker.orders import StudyBrief
+from .code_reader import reading
 from .workforce import Workforce
 
 _JOIN_SECONDS = 60.0
@@ -52,26 +53,27 @@ class ScalingRequest:
     in_one_process: bool = False
 
 
-def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) -> ScalingCurve:
+def measure(request: ScalingRequest, directory: StudyDirectory, progress: Progress) -> ScalingCurve:
     """Measure one backend, and return what was measured.
 
     Args:
         request: What to measure.
         directory: Where the attempts keep their logs; must hold no study.
-        note: Takes a line on each run.
+        progress: Shows what is read, and a line on each run.
 
     Raises:
         UsageError: The request does not fit the model or the machine; nothing was trained.
         StudyError: There are no workers.
     """
     settings, devices = request.asked.settings, request.plan.devices[-1]
+    note = progress.note
     cluster = choose_cluster(request.asked, directory.path)
     _check_devices(devices, cluster)
     cluster.prepare(note)
     directory.create()
+    progress.busy(reading(settings.source))
     with directory.acquire() as lock, lock.beating(), Workforce(request.asked, cluster) as workers:
-        note(Notice(f"reading {Path(settings.source.path).name} and its data …"))
-        found = workers.code.read(directory.path)
+        found = workers.code.read(directory.path, progress.busy)
         check_code(found, request)
         layout = workers.layout({})
         token, access = lock.owner.token, None
@@ -95,11 +97,17 @@ def measure(request: ScalingRequest, directory: StudyDirectory, note: Notify) ->
             space=SearchSpace.from_json(found.space),
             sizes=sizes,
         )
+
+        def scale() -> None:
+            cluster.scale_to({largest: 1}, executor.workers)
+            for notice in cluster.notices():
+                note(notice)
+
         wait_for_workers(
             runner,
             devices,
             seconds=_join_seconds(request, cluster),
-            scale=lambda: cluster.scale_to({largest: 1}, executor.workers),
+            scale=scale,
             note=note,
         )
         return measured_curve(runner, request, backend=found.backend, note=note)
@@ -117,7 +125,7 @@ def wait_for_workers(
     devices: int,
     *,
     seconds: float,
-    scale: Callable[[], Sequence[Notice]],
+    scale: Callable[[], None],
     note: Notify,
 ) -> None:
     """Wait until the workers have as many devices, and tell the user what is missing.
@@ -126,8 +134,8 @@ def wait_for_workers(
         runner: Knows the workers.
         devices: The largest number of devices.
         seconds: Longest wait.
-        scale: Finds workers, and returns lines for the user.
-        note: Takes the lines.
+        scale: Finds workers.
+        note: Takes lines for the user.
 
     Raises:
         UsageError: There were too few devices until the end.
@@ -136,8 +144,7 @@ def wait_for_workers(
     began, shown = time.monotonic(), ""
     while runner.resources(devices) is None:
         runner.look()
-        for notice in scale():
-            note(notice)
+        scale()
         if runner.resources(devices) is not None:
             return
         if runner.workers.refused and not runner.cluster_state.cpus:

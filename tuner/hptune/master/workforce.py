@@ -15,7 +15,6 @@ from ..clusters.layout import UNREAD, WorkerLayout, checked_trial, resolve_layou
 from ..config.asked import Asked
 from ..core.clock import SystemClock
 from ..core.messages import NodeExcluded
-from ..core.notice import Notice
 from ..core.resources import Resources
 from ..core.snapshot import StudySnapshot
 from ..executors.base import Executor, RunContext
@@ -77,7 +76,7 @@ class Workforce:
             # Started first: it imports a framework, which takes seconds, while the cluster opens.
             source, stays = self._asked.settings.source, is_notebook()
             # The next study of a notebook need not wait for the import again.
-            fork_server = (ForkServer.resting(source) if stays else None) or ForkServer(source)
+            fork_server = ForkServer.resting(source) or ForkServer(source)
             stack.callback(fork_server.rest if stays else fork_server.close)
             self.code = CodeReader(self._asked, fork_server, self.cluster)
             stack.callback(self.cluster.close)
@@ -123,17 +122,16 @@ class Workforce:
             layout = layout.without_sharing()
         return replace(layout, measured=()) if self.code.runs_elsewhere else layout
 
-    def scale_to(self, snapshot: StudySnapshot, executor: Executor) -> Sequence[Notice]:
-        """Start or stop workers as the study needs them; returns lines for the user.
+    def scale_to(self, snapshot: StudySnapshot, executor: Executor) -> None:
+        """Start or stop workers as the study needs them.
 
         Raises:
             StudyError: No worker can be had any more.
         """
         self.cluster.exclude(snapshot.unfit_nodes)
-        lines = self.cluster.scale_to(_runnable(snapshot), executor.workers)
+        self.cluster.scale_to(_runnable(snapshot), executor.workers)
         for worker, why in self.cluster.drained().items():
             executor.drain(worker, why)
-        return lines
 
     def take_excluded(self) -> Sequence[NodeExcluded]:
         """Return that the cluster has excluded nodes since the last call."""

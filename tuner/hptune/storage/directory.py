@@ -250,8 +250,9 @@ class StudyDirectory:
         """Return the study that a command without DIR means.
 
         It is the working directory if that is a study, or lies in one. Otherwise it is the study in
-        `studies` that was started last; a detached one may still wait. What others may write to is
-        passed over, and folders of other users end the search: they could have put it there.
+        `studies` that was started last: its master may still read the model, and a detached one may
+        wait. What others may write to is passed over, and folders of other users end the search:
+        they could have put it there.
 
         Raises:
             NoStudyError: There is none.
@@ -271,7 +272,8 @@ class StudyDirectory:
             for path in () if is_foreign(studies.stat()) else studies.iterdir():
                 with contextlib.suppress(OSError):  # another user's, which may not be read
                     # No master changes its lock file after the study is created.
-                    mark = "lock" if exists(path / "study.db") else "jobs/master.sbatch"
+                    has_begun = exists(path / "study.db") or living_owner(path) is not None
+                    mark = "lock" if has_begun else "jobs/master.sbatch"
                     begun = (path / mark).stat().st_mtime
                     if whose.is_mine(path):
                         started.append((begun, path))

@@ -86,9 +86,13 @@ class _ProbeTrial(StandInTrial):
 class _Findings:
     """The findings so far, sent after every change."""
 
-    def __init__(self, found: Found, send: Callable[[Found], None]) -> None:
+    def __init__(self, found: Found, send: Callable[[Found | str], None]) -> None:
         self.found = found
         self._send = send
+
+    def begin(self, what: str) -> None:
+        """Say what takes time from now on."""
+        self._send(what)
 
     def add(self, **changes: Any) -> None:
         self.found = replace(self.found, **changes)
@@ -98,13 +102,13 @@ class _Findings:
         self.add(warnings=(*self.found.warnings, warning))
 
 
-def find_space(code: UserCode, initial: Found, *, send: Callable[[Found], None]) -> None:
+def find_space(code: UserCode, initial: Found, *, send: Callable[[Found | str], None]) -> None:
     """Call the user's code until all its hyperparameters are known.
 
     Args:
         code: The user's entry points.
         initial: The findings before the first call.
-        send: Called with all findings after each new one.
+        send: Called with all findings after each new one, and with what takes time next.
 
     Raises:
         BaseException: The user's code raised it with the default values.
@@ -137,6 +141,7 @@ def _probe_objective(
     objective: Callable[[Any, Any], Any], hp: HyperParameters, findings: _Findings
 ) -> None:
     findings.add(may_train=True)
+    findings.begin("finding the hyperparameters")
 
     def call() -> Any:
         trial = _ProbeTrial(hp.values)
@@ -172,12 +177,15 @@ def _probe_objective(
 def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> None:
     import keras
 
+    findings.begin("building one model")
     model = _build(code, hp)
     owns_fit = code.owns_fit
     if not owns_fit:  # which trains any object
         check_model(model, code.build_text)
     check_names(model)
+    findings.begin("loading data")
     data = load_data(code, hp)
+    findings.begin("trying the model on one batch")
     prefix = _read_reports(code, hp, model, data, findings)
     common = compiled_metrics(model)
     findings.add(backend=keras.config.backend(), normalises_parts=normalises_parts(model))
@@ -193,6 +201,7 @@ def _probe_model(code: UserCode, hp: HyperParameters, findings: _Findings) -> No
         if named:
             findings.add(partial_metrics={**named, **findings.found.partial_metrics})
 
+    findings.begin("building models with other choices")
     is_complete = _call_branches(compare, hp, findings.warn)
     if owns_fit:
         # Last, because a fit that calls neither `model.fit` nor a callback trains.

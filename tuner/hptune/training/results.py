@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numbers
+import statistics
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from .context import as_metrics, as_number
@@ -32,7 +32,7 @@ def metrics_of(result: Any, name: str, names: Sequence[str] = ()) -> dict[str, f
         several = [metrics_of(each, name, names) for each in result]
         found = [each for each in several if each is not None]
         common = [key for key in several[0] or () if all(key in each for each in found)]
-        means = {key: fmean(each[key] for each in found) for key in common}
+        means = {key: statistics.mean(each[key] for each in found) for key in common}
         return means if len(found) == len(several) else None
     return {name: as_number(result)} if _is_number(result) else None
 

@@ -11,14 +11,10 @@ from .view import StudyView
 
 
 def best_text(view: StudyView) -> str:
-    """Return the output of `hptune best`."""
-    best = view.best
-    if best is None:
-        directory = text.path(view.directory)
-        return f"{nothing_complete(view)}\nTo see the study's progress: hptune status {directory}"
+    """Return the output of `hptune best`, of a study with a complete trial."""
     if len(view.goals.objectives) > 1:
         return "\n".join(_front_lines(view))
-    return "\n".join(_trial_lines(view, best))
+    return "\n".join(_trial_lines(view, view.front[0]))
 
 
 def nothing_complete(view: StudyView) -> str:

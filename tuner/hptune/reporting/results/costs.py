@@ -38,7 +38,10 @@ class Costs:
 
     def to_json(self) -> dict[str, float]:
         """Return the fields as plain values."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: getattr(self, name) for name in _NAMES}
+
+
+_NAMES = [each.name for each in fields(Costs)]
 
 
 def costs_of(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:

@@ -39,13 +39,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     best, front = view.best, len(view.front)
     more = f"{text.plural(front - 1, 'other trial')} on the Pareto front: hptune best "
     about = [
-        ("study", _directory(view)),
-        ("search", f"{view.search} for {view.goals}"),
-        ("state", state_text(view, now)),
-        ("trials", f"{_progress(view)}: {view.counts_text(of=view.all_trials)}"),
-        ("retried", retried_text(view) if view.retried else ""),
-        ("used", cost_text(view, now)),
-        ("packed", text.clean(_packed_text(view))),
+        *facts(view, now=now).items(),
         ("best", text.NOTHING if best is None else best_line(view, best)),
         ("", "" if best is None else " ".join(text.assignments(text.shown_params(best)))),
         ("", f"{more}{_directory(view)}" if front > 1 else ""),
@@ -66,6 +60,19 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         for line in [*_failure_lines(failures, _FAILURES_IN_STATUS), details]:
             lines += indented(line, width=width)
     return "\n".join(lines)
+
+
+def facts(view: StudyView, *, now: float) -> dict[str, str]:
+    """Return what is known of the study as a whole, in words, by label; some are empty."""
+    return {
+        "study": _directory(view),
+        "search": f"{view.search} for {view.goals}",
+        "state": state_text(view, now),
+        "trials": f"{_progress(view)}: {view.counts_text(of=view.all_trials)}",
+        "retried": retried_text(view) if view.retried else "",
+        "used": cost_text(view, now),
+        "packed": text.clean(_packed_text(view)),
+    }
 
 
 def cost_text(view: StudyView, now: float) -> str:
@@ -310,7 +317,7 @@ def _finish_text(view: StudyView, finish: Finish) -> str:
             # The user set this limit, so the run did not end early.
             return f"{reason[0].upper()}{reason[1:]}: {done}"
         case _:
-            return f"Stopped early{shown}: {done}"
+            return f"Ended{shown}: {done}"
 
 
 def state_text(view: StudyView, now: float) -> str:

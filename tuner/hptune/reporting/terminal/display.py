@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from ...text import is_utf8
 from .background_writer import BackgroundWriter
 from .plain import PlainProgress, QuietProgress
 from .progress import Progress
+
+_STDERR = 2
+_TICK_SECONDS = 0.5
+_INFORMATION = (b"I0000 ", b"WARNING: All log messages before absl::InitializeLog()")
 
 
 def make_progress(stream: TextIO, *, quiet: bool) -> Progress:
@@ -31,6 +39,76 @@ def make_progress(stream: TextIO, *, quiet: bool) -> Progress:
 
         return LiveProgress(stream)
     return PlainProgress(stream)
+
+
+@contextlib.contextmanager
+def progress_on(stream: TextIO, *, quiet: bool = False) -> Iterator[Progress]:
+    """Yield a display, such as for what comes before a run, and stop it in the end."""
+    progress = make_progress(stream, quiet=quiet)
+    try:
+        yield progress
+    finally:
+        progress.stop()
+
+
+@contextlib.contextmanager
+def imports_shown(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Yield what shows imports in this process, of which `watched_imports` says the names.
+
+    While they last, nothing else is written to stderr: TensorFlow writes lines for information that
+    no setting hides. Other lines follow.
+    """
+    shown = _ImportsShown(is_quiet=quiet)
+    try:
+        yield shown.say
+    finally:
+        shown.say("")
+
+
+class _ImportsShown:
+    def __init__(self, *, is_quiet: bool) -> None:
+        self._is_quiet = is_quiet
+        self._words = ""
+        self._showing: contextlib.ExitStack | None = None
+
+    def say(self, words: str) -> None:
+        """Take what is imported now; empty for nothing."""
+        self._words = words
+        if not words and self._showing is not None:
+            self._showing.close()
+            self._showing = None
+        elif words and self._showing is None:
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+                self._show(stack)
+                self._showing = stack.pop_all()
+
+    def _show(self, stack: contextlib.ExitStack) -> None:
+        stream = stack.enter_context(os.fdopen(os.dup(_STDERR), "w"))
+        stack.enter_context(_without_information())
+        progress = stack.enter_context(progress_on(stream, quiet=self._is_quiet))
+        over = threading.Event()
+
+        def tick() -> None:
+            while not over.wait(_TICK_SECONDS):
+                progress.busy(self._words)
+
+        ticks = threading.Thread(target=tick, daemon=True)
+        ticks.start()
+        stack.callback(ticks.join)
+        stack.callback(over.set)
+
+
+@contextlib.contextmanager
+def _without_information() -> Iterator[None]:
+    """Keep from stderr what a framework writes there for information at its import."""
+    with os.fdopen(os.dup(_STDERR), "wb") as real, tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), _STDERR)
+        try:
+            yield
+        finally:
+            os.dup2(real.fileno(), _STDERR)
+            kept.seek(0)
+            real.writelines(line for line in kept if not line.startswith(_INFORMATION))
 
 
 def progress_stream() -> TextIO:

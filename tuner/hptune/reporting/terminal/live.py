@@ -18,9 +18,12 @@ from rich.text import Text
 from ...core.notice import Notice, Subject
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial
+from ...text import duration
 from .background_writer import BackgroundWriter
 from .frame import Frames, paragraph
-from .progress import RunHeader, shown_line
+from .progress import RunHeader, Waits, shown_line
+
+_ERASE_LINE = (ControlType.ERASE_IN_LINE, 2)
 
 REFRESH_SECONDS = 0.25
 """Shortest time between two redraws."""
@@ -41,10 +44,26 @@ class LiveProgress:
         self._console = console or Console(
             file=cast("TextIO", self._writer), highlight=False, markup=False, emoji=False
         )
+        self._waits = Waits()
+        self._waiting = ""
         self._live: Live | None = None
         self._frames = Frames(REFRESH_SECONDS)
         self._drawn: list[Text] = []
         self._drawn_width = 0
+
+    def busy(self, words: str) -> None:
+        """Show one line with seconds that move; what is shown next takes its place."""
+        seconds = int(self._waits.seconds(words))
+        line = f"{words} …" + (f" {duration(seconds)}" if seconds else "")
+        if line != self._waiting and not self._writer.is_behind:
+            self._erase_waiting()
+            self._waiting = line
+            self._console.print(line, end="", overflow="ellipsis", no_wrap=True)
+
+    def _erase_waiting(self) -> None:
+        if self._waiting:
+            self._console.control(Control(ControlType.CARRIAGE_RETURN, _ERASE_LINE))
+            self._waiting = ""
 
     def start(self, header: RunHeader) -> None:
         """Write the header, which scrolls away, and begin to draw below it."""
@@ -83,6 +102,7 @@ class LiveProgress:
     def stop(self) -> None:
         """Replace the redrawn lines by one that stays, and show the cursor again."""
         live, self._live = self._live, None
+        self._erase_waiting()
         if live is not None:
             width = self._console.size.width
             self._erase_rewrapped(width)
@@ -93,6 +113,7 @@ class LiveProgress:
 
     def _print(self, words: str, label: str = "") -> None:
         width = self._console.size.width
+        self._erase_waiting()
         self._erase_rewrapped(width)
         for line in paragraph(words, label=label, width=width):
             # Soft wrap leaves long paths and addresses whole, so that they can be copied.
@@ -105,7 +126,6 @@ class LiveProgress:
         """
         if width < self._drawn_width:
             surplus = sum((max(1, line.cell_len) - 1) // width for line in self._drawn)
-            erase = (ControlType.ERASE_IN_LINE, 2)
-            up = [(ControlType.CURSOR_UP, 1), erase] * surplus
-            self._console.control(Control(ControlType.CARRIAGE_RETURN, erase, *up))
+            up = [(ControlType.CURSOR_UP, 1), _ERASE_LINE] * surplus
+            self._console.control(Control(ControlType.CARRIAGE_RETURN, _ERASE_LINE, *up))
             self._drawn_width = width

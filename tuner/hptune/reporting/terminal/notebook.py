@@ -16,7 +16,7 @@ from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial
 from .background_writer import BackgroundWriter
 from .frame import Frames
-from .progress import RunHeader, shown_line
+from .progress import RunHeader, Waits, shown_line
 
 REFRESH_SECONDS = 1.0
 """Shortest time between two updates, each of which is a message to the browser."""
@@ -33,9 +33,15 @@ class NotebookProgress:
 
     def __init__(self, stream: TextIO) -> None:
         self._writer = BackgroundWriter(stream)
+        self._waits = Waits()
         self._frames = Frames(REFRESH_SECONDS)
         self._output: Any = None
         self._shown = ""
+
+    def busy(self, words: str) -> None:
+        """Write one line for each thing that takes time."""
+        if line := self._waits.line(words):
+            self._writer.write(f"{line}\n")
 
     def start(self, header: RunHeader) -> None:
         """Write the header."""

@@ -12,7 +12,16 @@ from ...core.notice import Notice
 from ...core.snapshot import StudySnapshot
 from ...core.trial import Trial, TrialState
 from .background_writer import BackgroundWriter
-from .progress import LABEL_CELLS, EndedTrial, RunHeader, TrialRate, is_waiting, shown_line, step_of
+from .progress import (
+    LABEL_CELLS,
+    EndedTrial,
+    RunHeader,
+    TrialRate,
+    Waits,
+    is_waiting,
+    shown_line,
+    step_of,
+)
 
 HEARTBEAT_SECONDS = 30.0
 """Shortest time between two heartbeat lines, so that a log stays short."""
@@ -29,6 +38,9 @@ class QuietProgress:
 
     def __init__(self, stream: TextIO) -> None:
         self._writer = BackgroundWriter(stream)
+
+    def busy(self, words: str) -> None:
+        """Show nothing."""
 
     def start(self, header: RunHeader) -> None:
         """Show nothing."""
@@ -50,6 +62,7 @@ class PlainProgress:
 
     def __init__(self, stream: TextIO) -> None:
         self._writer = BackgroundWriter(stream)
+        self._waits = Waits()
         self._rate = TrialRate()
         self._epochs: int | None = None
         self._heartbeat_at: float | None = None
@@ -58,6 +71,11 @@ class PlainProgress:
         self._front: tuple[Trial, ...] | None = None
         self._stall_reason = ""
         self._began_at = time.time()
+
+    def busy(self, words: str) -> None:
+        """Write one line for each thing that takes time."""
+        if line := self._waits.line(words):
+            self._write(line)
 
     def start(self, header: RunHeader) -> None:
         """Write the header."""

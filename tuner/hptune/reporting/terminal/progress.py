@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +17,9 @@ LABEL_CELLS = 9
 """Width of the labels at the beginnings of lines."""
 
 _MINUTE_SECONDS = 60.0
+
+_SHORT_SECONDS = 1.0
+"""Time after which a log says what is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +96,13 @@ class Progress(Protocol):
     A display never holds up or stops a study: it swallows output errors, and a thread waits for
     slow readers (`BackgroundWriter`).
 
-    The study's loop is the only caller, from one thread: `start` once, then `update` after each
-    batch of events and at least once a second, `note` at any time, and at the end `stop`, which
-    may be repeated.
+    It is called from one thread at a time: `busy`, then `start` once, then `update` after each
+    batch of events and at least once a second, `note` at any time, and at the end `stop`, which may
+    be repeated.
     """
+
+    def busy(self, words: str) -> None:
+        """Show what the user waits for before `start`; called several times a second."""
 
     def start(self, header: RunHeader) -> None:
         """Show what the run is about."""
@@ -114,6 +121,29 @@ class Progress(Protocol):
 
     def stop(self) -> None:
         """Leave the last state on the terminal, and the terminal as it was."""
+
+
+class Waits:
+    """What the user waits for before a run starts, with the seconds that each of it takes."""
+
+    def __init__(self) -> None:
+        self._words = ""
+        self._since = 0.0
+        self._said: set[str] = set()
+
+    def seconds(self, words: str) -> float:
+        """Return for how long these have been the words."""
+        if words != self._words:
+            self._words, self._since = words, time.monotonic()
+        return time.monotonic() - self._since
+
+    def line(self, words: str) -> str:
+        """Return the line for a log, once; empty for none, and for what takes no time."""
+        seconds = self.seconds(words)
+        if words in self._said or (self._said and seconds < _SHORT_SECONDS):
+            return ""
+        self._said.add(words)
+        return f"{words} …"
 
 
 def shown_line(notice: Notice) -> str:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,7 +28,8 @@ from ..process_ids import began
 from . import environment, imports_without_gpu, orphans
 from .channel import Channel, NoFilesLeft, UnreadableMessage
 
-READY = b"ready\n"
+READY = "ready"
+"""The server's last line; those before it say what it imports."""
 FRAMEWORKS_ONLY = "frameworks-only"
 """Last argument of a server that does not import the user's file."""
 MAX_FOLDER_BYTES = 90
@@ -54,6 +55,10 @@ _ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
+
+
+Busy = Callable[[str], None]
+"""Takes what the user waits for; empty for no more than the code itself."""
 
 
 class ForkServer:
@@ -87,6 +92,7 @@ class ForkServer:
 
     def _start(self, *, with_source: bool) -> subprocess.Popen[bytes]:
         self._with_source = with_source
+        self._doing = self._half_line = ""
         source = self._source
         python = source.python or sys.executable
         arguments = [self.address, str(source.kind), source.path, source.entry]
@@ -108,21 +114,25 @@ class ForkServer:
                 start_new_session=True,
             )
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, busy: Busy = lambda _: None) -> None:
         """Wait until children can be had.
+
+        Args:
+            busy: As for `probe`.
 
         Raises:
             StudyError: The framework cannot be imported; the log's end is shown. Or another thread
                 has closed it.
         """
         with self._reading:
-            self._read_ready()
+            self._read_ready(busy)
 
-    def _read_ready(self) -> None:
+    def _read_ready(self, busy: Busy) -> None:
         deadline = time.monotonic() + _READY_SECONDS
-        while not self._ready:
+        while self._doing != READY:
             if self._is_closed:
                 raise StudyError("the process that imports the framework is not wanted any more.")
+            busy(self._doing)
             stdout = _pipe(self._process.stdout)
             left = deadline - time.monotonic()
             if not select.select([stdout], [], [], min(max(0.0, left), _LOOK_SECONDS))[0]:
@@ -133,9 +143,10 @@ class ForkServer:
                     "seconds. Is the file system slow? Try once more: what was read is cached.",
                     _tail(self._log),
                 )
-            if stdout.read(len(READY)) == READY:
-                self._ready = True
-                return
+            if new := os.read(stdout.fileno(), 4096):
+                *lines, self._half_line = (self._half_line + new.decode()).split("\n")
+                self._doing = lines[-1] if lines else self._doing
+                continue
             status = self._process.wait()
             if not self._with_source:
                 raise StudyError(
@@ -147,16 +158,22 @@ class ForkServer:
             self._close_pipes()
             Path(self.address).unlink(missing_ok=True)
             self._process = self._start(with_source=False)
+        self._ready = True
 
-    def probe(self, order: ProbeOrder) -> Found:
+    def probe(self, order: ProbeOrder, busy: Busy = lambda _: None) -> Found:
         """Read the user's code in a child and find its search space.
+
+        Args:
+            order: The question.
+            busy: Called several times a second with what takes time now, such as "loading data";
+                with an empty text while the code itself is read.
 
         Raises:
             ModelFileError: The user's code cannot be read or raised; with their traceback.
         """
         gone = "the process that imports the framework is gone (out of memory?); try again."
-        with self._asked(order, gone) as (client, channel):
-            found = _read_probe(order, client, channel)
+        with self._asked(order, gone, busy) as (client, channel):
+            found = _read_probe(order, client, channel, busy)
         if self._source.kind is SourceKind.FILE and not self._with_source:
             return replace(found, warnings=(*found.warnings, _IMPORTED_EACH_TIME))
         return found
@@ -190,12 +207,15 @@ class ForkServer:
         return ""
 
     @contextlib.contextmanager
-    def _asked(self, order: Question, gone: str = "") -> Iterator[tuple[Client, Channel]]:
+    def _asked(
+        self, order: Question, gone: str = "", busy: Busy = lambda _: None
+    ) -> Iterator[tuple[Client, Channel]]:
         """Put a question to a child; yield the connection to the server and the channel.
 
         Args:
             order: The question.
             gone: What to raise if the child is gone.
+            busy: As for `probe`.
         """
         try:
             with self._reading:
@@ -203,7 +223,7 @@ class ForkServer:
                     self._make_folder()
                     self._process = self._start(with_source=self._with_source)
                     self._is_suspended = False
-                self._read_ready()
+                self._read_ready(busy)
             with (
                 contextlib.closing(Client(self.address)) as client,
                 contextlib.closing(client.fork("question", order)) as channel,
@@ -358,12 +378,17 @@ class Client:
         orphans.kill_of_dead_server(self._folder)
 
 
-def _read_probe(order: ProbeOrder, client: Client, channel: Channel) -> Found:
+def _read_probe(order: ProbeOrder, client: Client, channel: Channel, busy: Busy) -> Found:
     found: Found | None = None
-    quiet = None
+    doing, heard_at = "", time.monotonic()
     while True:
-        if found is not None and not channel.poll(quiet):
-            return found
+        busy(doing)
+        if not channel.poll(_LOOK_SECONDS):
+            is_quiet = time.monotonic() - heard_at >= order.quiet_seconds
+            if found is not None and found.may_train and is_quiet:
+                return found
+            continue
+        heard_at = time.monotonic()
         try:
             message = channel.recv()
         except EOFError:
@@ -384,7 +409,8 @@ def _read_probe(order: ProbeOrder, client: Client, channel: Channel) -> Found:
             )
         if isinstance(message, Found):
             found = message
-            quiet = order.quiet_seconds if found.may_train else None
+        elif isinstance(message, str):
+            doing = message
 
 
 def _folder() -> Path:

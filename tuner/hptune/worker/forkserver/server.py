@@ -35,6 +35,7 @@ from typing import Any
 
 from ...training.data_cache import data_cache
 from ...user_code.model_file import ObjectiveSource, SourceKind, frameworks, load
+from ...user_code.watched_imports import watched_imports
 from .. import devices
 from ..orders import AttemptOrder, Order, ProbeOrder, StudyBrief
 from ..process_ids import adopt_orphans, trial_of
@@ -310,13 +311,17 @@ def main(address: str, source_kind: str, source_path: str, entry: str, mode: str
     source = ObjectiveSource(SourceKind(source_kind), source_path, entry)
     if source.kind is SourceKind.FILE:
         sys.argv[:] = [source_path]  # as `python model.py` has it, for a file that reads it
-    with _ending_with(owner, Path(address).parent):
+
+    def say(line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the owner is gone; the server will see it
+            os.write(ready, f"{line}\n".encode())
+
+    with _ending_with(owner, Path(address).parent), watched_imports(say):
         server.may_load_data = _preload(source, with_source=mode != FRAMEWORKS_ONLY)
     # The children share these pages until one writes to them; the collector would.
     gc.collect()
     gc.freeze()
-    with contextlib.suppress(BrokenPipeError):  # the owner is gone; the server will see it
-        os.write(ready, READY)
+    say(READY)
     os.close(ready)
     server.run()
 

@@ -13,38 +13,38 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .config.objectives import goals_of
-from .config.other_tuners import result_meant
-from .config.reference import given_options
-from .core.attempt import ReportedValue
-from .core.goals import Goals
-from .core.ranking import Ranking
-from .core.space.space import SearchSpace
-from .core.trial import Goal, Trial, TrialState
-from .core.user_requests import Note
-from .errors import HptuneError, StudyError, UsageError
-from .files.access import whole_path
-from .reporting.exports.exports import Exports
-from .reporting.exports.source import ExportedStudy
-from .reporting.html.reports import Reports
-from .reporting.html.trials import StudyTrials
-from .reporting.results.best import best_line
-from .reporting.results.listing import ListedStudy
-from .reporting.results.trials import ranked
-from .reporting.results.view import StudyView
-from .storage.artifacts import StudyFiles
-from .storage.directory import StudyDirectory
-from .storage.ledger import FollowedReports, LedgerReader
-from .storage.whose import Use
-from .study_view import MasterJobOf, ViewReading, judged, settings_of
-from .text import moment, path, printable
-from .training.hyperparameters import ChosenHyperparameters
-from .user_code.code_copy import as_trained
-from .user_code.model_file import SourceKind
+from ..config.objectives import goals_of
+from ..config.other_tuners import result_meant
+from ..config.reference import given_options
+from ..core.attempt import ReportedValue
+from ..core.goals import Goals
+from ..core.ranking import Ranking
+from ..core.space.space import SearchSpace
+from ..core.trial import Goal, Trial, TrialState
+from ..core.user_requests import Note
+from ..errors import HptuneError, StudyError, UsageError
+from ..files.access import whole_path
+from ..reporting.exports.exports import Exports
+from ..reporting.exports.source import ExportedStudy
+from ..reporting.html.reports import Reports
+from ..reporting.html.trials import StudyTrials
+from ..reporting.results.best import best_line
+from ..reporting.results.listing import ListedStudy
+from ..reporting.results.trials import ranked
+from ..reporting.results.view import StudyView
+from ..storage.artifacts import StudyFiles
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import FollowedReports, LedgerReader
+from ..storage.whose import Use
+from ..text import moment, path, printable
+from ..training.hyperparameters import ChosenHyperparameters
+from ..user_code.code_copy import as_trained
+from ..user_code.model_file import SourceKind
+from .view_reading import MasterJobOf, ViewReading, judged, settings_of
 
 if TYPE_CHECKING:
+    from ..reporting.html.report import Setup
     from .dashboard import Dashboard
-    from .reporting.html.report import Setup
 
 
 _Found = TypeVar("_Found")
@@ -115,7 +115,7 @@ class Study(Reports, Exports):
         return shown
 
     def _repr_html_(self) -> str:
-        from .reporting.html.card import card
+        from ..reporting.html.card import card
 
         return card(self._study_trials(lambda _: ()), now=time.time())
 
@@ -153,8 +153,8 @@ class Study(Reports, Exports):
         found = self._reader.trial(int(number)) if hasattr(number, "__index__") else None
         if found is None:
             count = len(self._reader.trials())
-            there = f"0 to {count - 1}" if count else "none yet"
-            raise UsageError(f"{self._directory} has no trial {number!r}; its trials are {there}")
+            there = f"its trials are 0 to {count - 1}" if count else "no trial has begun yet"
+            raise UsageError(f"{self._directory} has no trial {number!r}; {there}")
         return judged(self._directory, self.goals, [found])[0]
 
     def log_path(self, number: int, rank: int = 0) -> Path | None:
@@ -191,15 +191,7 @@ class Study(Reports, Exports):
         Raises:
             StudyError: No trial is complete.
         """
-        return self._first(self._reader.snapshot(self._best))
-
-    def _first(self, best: Sequence[Trial]) -> Trial:
-        if not best:
-            raise StudyError(
-                f"no trial of {self._directory} is complete yet; see `hptune status "
-                f"{self._directory}`."
-            )
-        return best[0]
+        return first_of(self._reader.snapshot(self._best), self._directory)
 
     def _best(self, now: LedgerReader) -> tuple[Trial, ...]:
         """Return the best trials, which are read again only after further events."""
@@ -219,7 +211,9 @@ class Study(Reports, Exports):
         `build_model(study.best_hyperparameters)` builds the best model, to be trained again.
         """
         best, facts = self._reader.snapshot(lambda now: (self._best(now), now.facts()))
-        return ChosenHyperparameters.of(facts["space"], dict(self._first(best).params))
+        return ChosenHyperparameters.of(
+            facts["space"], dict(first_of(best, self._directory).params)
+        )
 
     @property
     def model_path(self) -> Path | None:
@@ -279,7 +273,7 @@ class Study(Reports, Exports):
         source, warning = as_trained(settings.source, self._directory.path)
         if warning:
             warnings.warn(warning, stacklevel=3)
-        from .training.keras.kept_model import load_kept
+        from ..training.keras.kept_model import load_kept
 
         trial = self.trial(number)
         is_of_epoch = trial.step is not None
@@ -309,7 +303,7 @@ class Study(Reports, Exports):
             UsageError: There is no such trial, or a tag is no word.
             StudyError: This user may not write to the study.
         """
-        from .storage.notes import write_note
+        from ..storage.notes import write_note
 
         note = Note(words, tuple(tags), tuple(remove_tags))
         write_note(self._directory, note, trial=trial, tool="Python")
@@ -384,8 +378,8 @@ class Study(Reports, Exports):
 
     def setup(self) -> Setup:
         """Return how the study was started."""
-        from .reporting.html.report import Setup
-        from .scaling.page import kept_panel
+        from ..reporting.html.report import Setup
+        from ..scaling.page import kept_panel
 
         facts, requests = self._reader.snapshot(lambda now: (now.facts(), now.user_requests()))
         settings = settings_of(self._directory, facts)
@@ -422,16 +416,15 @@ class Study(Reports, Exports):
     def _view_reading(self) -> ViewReading:
         return ViewReading(self._directory, self.goals, self._job_of)
 
-    @property
-    def best_fault(self) -> str:
-        """What is wrong with the best trials' files in `best/`, and what helps; empty if nothing.
+    def best_fault(self, best: Sequence[Trial]) -> str:
+        """Return what is wrong with the best trials' files in `best/`, and what helps; or "".
 
         Not known while a master runs the study, because it may be replacing them.
         """
         if self._directory.owner() is not None:
             return ""
         files = StudyFiles(self._directory, self.goals)
-        return next(filter(None, (files.fault(trial.number) for trial in self.best_trials)), "")
+        return next(filter(None, (files.fault(trial.number) for trial in best)), "")
 
     def reports(self, number: int | None = None) -> list[ReportedValue]:
         """Return what a trial reported, in all its attempts; for None, what all trials did."""
@@ -446,6 +439,20 @@ _NOT_KEPT = {
     *("reports", "setup", "study_trials", "view"),
 }
 """Names that hptune's own modules use; see docs/stability.md."""
+
+
+def first_of(best: Sequence[Trial], directory: StudyDirectory) -> Trial:
+    """Return the first of the best trials of the study in a directory.
+
+    Raises:
+        StudyError: There is none, as no trial is complete.
+    """
+    if not best:
+        raise StudyError(
+            f"no trial of {directory} is complete yet; see `hptune status {directory}`."
+        )
+    return best[0]
+
 
 _FOLDERS_DEEP = 3
 """How deep `find_studies` looks: below `studies`, and in folders of experiments."""
