@@ -160,11 +160,11 @@ def test_a_rank_has_its_place_in_its_trial_and_none_in_what_starts_the_study(
     hptune: Hptune,
 ) -> None:
     outside = [given for given in SURROUNDINGS.values() if "SLURM_JOB_ID" not in given]
-    inherited = {name: value for given in outside for name, value in given.items()}
+    inherited = {name: value for each in outside for name, value in each.items()}
+    given: dict[str, Any] = {**inherited, **SETTINGS}
     hptune.file("model.py", RANKS)
     ended = hptune(
-        "run", "model.py", "--processes-per-trial", 2, "--trials", 1, "--study", "study",
-        **{**inherited, **SETTINGS},
+        "run", "model.py", "--processes-per-trial", 2, "--trials", 1, "--study", "study", **given,
     )  # fmt: skip
     assert ended.code == 0, ended.err
     for rank in range(2):

@@ -6,16 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..attempt import (
-    BEGINS_AGAIN,
-    FROM_OUTSIDE,
-    NON_FINITE_REMEDY,
-    Cause,
-    Ending,
-    Halt,
-    Outcome,
-    Report,
-)
+from ..attempt import BEGINS_AGAIN, FROM_OUTSIDE, NON_FINITE_REMEDY, Cause, Ending, Halt, Outcome
 from ..failure_policy import Action, FailureRule
 from ..goals import Goals, unknown_metric
 from ..messages import Finish, FinishReason
@@ -195,7 +186,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 600.0 else f"{seconds / 60.0:.0f} minutes"
 
 
-def checked(ending: Ending, goals: Goals, last: Report | None) -> Ending:
+def checked(ending: Ending, goals: Goals, record: TrialRecord) -> Ending:
     """Return the ending as it counts: a result needs a finite value for every metric of a goal.
 
     An attempt may find that an earlier one has made all reports, and return nothing: the trial's
@@ -203,7 +194,7 @@ def checked(ending: Ending, goals: Goals, last: Report | None) -> Ending:
     """
     if ending.cause is not Cause.RETURNED:
         return ending
-    if last is not None and not ending.metrics:
+    if (last := record.last) is not None and not ending.metrics:
         ending = replace(ending, metrics=last.metrics, step=last.step)
     for metric in goals.metrics:
         if metric not in ending.metrics:
