@@ -1,14 +1,15 @@
 """A program of accelerate's: `accelerate launch` starts two processes for each trial.
 
     pip install torch accelerate scikit-learn
-    hptune run --command "accelerate launch --cpu --num_processes 2 --num_machines 1 \
---mixed_precision no --dynamo_backend no --main_process_port 0 \
+    hptune run --command "accelerate launch --multi_gpu --num_processes 2 --num_machines 1 \
+--mixed_precision no --dynamo_backend no --main_process_port {trial.port} \
 examples/torchrun/accelerate_digits.py --lr {lr} --width {width} --weight-decay {weight_decay}" \
 --space examples/torchrun/space.toml --objective val_accuracy --epochs 9 --pruner asha \
 --cpus-per-trial 2 --trials 20
 
-With `--main_process_port 0`, accelerate takes a free port, so that two trials on a node do not
-collide. With GPUs, leave out `--cpu` and give `--gpus-per-trial 2`.
+The trial's port is its own, so that two trials on a node do not collide. With GPUs, give
+`--gpus-per-trial 2`. Without, the same line starts two processes, as the program asks for
+`cpu=True`: `accelerate launch --cpu` would start one.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def main() -> None:
     options = read_options()
-    accelerator = Accelerator()
+    accelerator = Accelerator(cpu=not torch.cuda.is_available())
     torch.manual_seed(int(os.environ.get("HPTUNE_SEED", "0")) % 2**32)
     network = torch.nn.Sequential(
         torch.nn.Linear(64, options.width), torch.nn.GELU(), torch.nn.Linear(options.width, 10)
@@ -66,6 +67,7 @@ def main() -> None:
 def save(folder: Path, epoch: int, accelerator: Any) -> None:
     """Write the state, and then remove the one before."""
     accelerator.save_state(folder / "writing")
+    accelerator.wait_for_everyone()  # each process has written its state of random numbers
     if accelerator.is_main_process:
         (folder / "writing").rename(folder / f"epoch-{epoch}")
         shutil.rmtree(folder / f"epoch-{epoch - 1}", ignore_errors=True)

@@ -12,6 +12,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from requirements import require
+
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "containers"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -114,3 +116,32 @@ def test_compose_starts_a_scheduler_and_workers_that_find_each_other() -> None:
         assert each["init"]
         assert each["environment"] == {"XDG_CONFIG_HOME": "/project/.config"}
         assert (ROOT / each["build"]["dockerfile"]).exists()
+
+
+def test_the_file_for_kubernetes_has_its_schema_and_its_parts_find_each_other() -> None:
+    require("kubernetes_validate")
+    import kubernetes_validate
+
+    documents = yaml.safe_load_all((FILES / "kubernetes.yaml").read_text())
+    parts = {each["metadata"]["name"]: each for each in documents}
+    for each in parts.values():
+        kubernetes_validate.validate(each, "1.30", strict=True)
+    assert set(parts) == {"hptune-studies", "hptune", "hptune-master", "hptune-workers"}
+    master, workers = (parts[f"hptune-{job}"]["spec"]["template"] for job in ("master", "workers"))
+    assert parts["hptune"]["spec"]["selector"] == master["metadata"]["labels"]
+    scheduler, worker = master["spec"]["initContainers"][0], workers["spec"]["containers"][0]
+    port = parts["hptune"]["spec"]["ports"][0]["port"]
+    assert worker["args"][1] == f"tls://hptune:{port}"
+    check = re.search(r"HEALTHCHECK .*CMD (\[.*\])", CONTAINERFILE)
+    assert check is not None
+    for each in (scheduler["startupProbe"], worker["readinessProbe"]):
+        assert each["exec"]["command"] == yaml.safe_load(check[1])
+    for job in (master, workers):
+        volumes = {each["name"] for each in job["spec"]["volumes"]}
+        containers = job["spec"].get("initContainers", []) + job["spec"]["containers"]
+        mounts = {mount["name"] for each in containers for mount in each["volumeMounts"]}
+        assert mounts == volumes
+        secret = next(each["secret"] for each in job["spec"]["volumes"] if each["name"] == "certs")
+        assert secret["defaultMode"] == 0o440, "hptune refuses a key that others may read"
+    # Two minutes for files that a worker sends when it leaves.
+    assert workers["spec"]["terminationGracePeriodSeconds"] > 120

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from child import answer_of
+from real_runs import Hptune, rows, trials
 from recorded_trial import RecordedTrial
 from requirements import require
 
@@ -170,33 +172,54 @@ class TestPlainPython:
 
 
 INTERRUPTED_AND_RESUMED = """
-import json, sys
+import importlib, json, sys
 from pathlib import Path
 
 sys.path[:0] = sys.argv[1:3]
-import torch_mlp
+example = importlib.import_module(sys.argv[4])
 from recorded_trial import RecordedTrial
 from hptune.training.hyperparameters import make_hyperparameters
 
 place = Path(sys.argv[3])
 whole = RecordedTrial(place / "whole")
-first = RecordedTrial(place / "parts", stop_after=7)
+first = RecordedTrial(place / "parts", stop_after=int(sys.argv[5]))
 second = RecordedTrial(place / "parts")
 results = []
 for trial in (whole, first, second):
     trial.checkpoint_dir.mkdir(exist_ok=True)
-    hp = make_hyperparameters((), {"learning_rate": 3e-3, "dropout": 0.2, "units": 64})
-    results.append(torch_mlp.objective(hp, trial))
+    hp = make_hyperparameters((), json.loads(sys.argv[6]))
+    results.append(example.objective(hp, trial))
 print(json.dumps({
     "whole": whole.reports, "first": first.reports, "second": second.reports,
-    "result": results[0], "result of two": results[2],
-    "epochs": torch_mlp.EPOCHS, "objective": torch_mlp.OBJECTIVE,
+    "result": results[0], "result of two": results[2], "epochs": example.EPOCHS,
 }))
 """
 
 
+def interrupted_and_resumed(
+    name: str, place: Path, *, after: int, **settings: float
+) -> dict[str, float]:
+    """Check that an example ends, if interrupted after this step, where it would have ended.
+
+    Returns:
+        Its result.
+    """
+    arguments = (str(EXAMPLES), str(SUPPORT), str(place), name, str(after), json.dumps(settings))
+    # Several threads wait for each other on busy cores, and the batches are small.
+    seen = answer_of(INTERRUPTED_AND_RESUMED, *arguments, OMP_NUM_THREADS="1")
+    assert seen["result of two"] == seen["result"]
+    first, second, whole = (seen[name] for name in ("first", "second", "whole"))
+    assert len(first) == after
+    assert first + second == whole
+    assert [step for step, _ in whole] == list(range(1, seen["epochs"] + 1))
+    result: dict[str, float] = seen["result"]
+    return result
+
+
 class TestTorchMlp:
     def test_without_torch_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import sklearn.datasets  # noqa: F401 - SciPy fails where torch is there and cannot be imported
+
         monkeypatch.setitem(sys.modules, "torch", None)
         with pytest.raises(ImportError) as caught:
             load_example("torch_mlp")
@@ -207,15 +230,37 @@ class TestTorchMlp:
 
     def test_interrupted_and_resumed_it_ends_where_it_would_have(self, tmp_path: Path) -> None:
         require("torch")
-        arguments = (str(EXAMPLES), str(SUPPORT), str(tmp_path))
-        # Several threads wait for each other on busy cores, and the batches are small.
-        found = answer_of(INTERRUPTED_AND_RESUMED, *arguments, OMP_NUM_THREADS="1")
-        assert found["result of two"] == found["result"]
-        first, second, whole = (found[name] for name in ("first", "second", "whole"))
-        assert len(first) == 7
-        assert first + second == whole
-        assert [step for step, _ in whole] == list(range(1, found["epochs"] + 1))
-        assert found["result"][found["objective"]] > 0.95
+        settings = {"learning_rate": 3e-3, "dropout": 0.2, "units": 64}
+        result = interrupted_and_resumed("torch_mlp", tmp_path, after=7, **settings)
+        assert result["val_accuracy"] > 0.95
+
+
+class TestLightgbmCv:
+    def test_interrupted_and_resumed_it_has_the_mean_of_the_same_folds(
+        self, tmp_path: Path
+    ) -> None:
+        require("lightgbm")
+        settings = {"trees": 50, "learning_rate": 0.1}
+        result = interrupted_and_resumed("lightgbm_cv", tmp_path, after=2, **settings)
+        assert result["loss"] < 0.2
+
+    def test_trials_are_stopped_by_the_mean_of_the_folds_so_far(self, hptune: Hptune) -> None:
+        require("lightgbm")
+        ended = hptune(
+            "run", EXAMPLES / "lightgbm_cv.py", "--study", "study", "--search", "random",
+            "--seed", 1, "--pruner", "asha", "--trials", 8, "--workers", 1,
+        )  # fmt: skip
+        assert ended.code == 0, ended.err
+        found = trials(hptune.study())
+        assert {trial["state"] for trial in found} == {"COMPLETE", "PRUNED"}
+        for trial in found:
+            reports = rows(
+                hptune.study(),
+                f"SELECT step FROM reports WHERE trial = {trial['number']} ORDER BY step",
+            )
+            folds = [row["step"] for row in reports]
+            assert folds == list(range(1, len(folds) + 1))
+            assert (len(folds) == 5) == (trial["state"] == "COMPLETE")
 
 
 IMPORT_THEN_FORK = """

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,22 @@ def test_a_closed_terminal_leaves_joblib_without_complaint(hptune: Hptune) -> No
     ended = started.wait()
     assert ended.code == 130
     assert "Error" not in ended.err
+
+
+def test_a_study_of_its_own_process_survives_the_kernel_of_its_notebook(hptune: Hptune) -> None:
+    page = Path(__file__).parents[2] / "docs" / "guide" / "python.md"
+    code = re.search(r"^```python\n(import subprocess\n.*?)^```", page.read_text(), re.M | re.S)
+    assert code is not None
+    hptune.file("model.py", GATED.format(gate=str(hptune.directory / "gate")))
+    path = f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"
+    kernel = hptune.script(f"{code[1]}\nimport time\ntime.sleep(600)\n", PATH=path)
+    study = hptune.study("studies/own")
+    wait_for(lambda: states(study).get("RUNNING"), "a trial")
+    os.killpg(kernel.pid, signal.SIGKILL)
+    kernel.wait()
+    (hptune.directory / "gate").touch()
+    wait_for(lambda: states(study) == {"COMPLETE": 50}, "its end")
+    wait_for(lambda: not hptune.processes(), "the end of its processes")
 
 
 @pytest.mark.parametrize("executor", [(), ("--executor", "joblib")], ids=["dask", "joblib"])

@@ -237,3 +237,29 @@ def test_no_room_for_a_trial_is_not_its_fault(cli: InProcess) -> None:
     assert states(cli.study()) == {"COMPLETE": 3}
     lost = rows(cli.study(), "SELECT reason FROM attempts WHERE outcome = 'LOST'")
     assert ["No space left on device" in row["reason"] for row in lost] == [True] * 3
+
+
+def test_a_program_that_is_killed_after_its_last_epoch_has_nothing_left_to_report(
+    hptune: Hptune,
+) -> None:
+    hptune.file("space.toml", "[x]\ntype = 'float'\nmin_value = 0.0\nmax_value = 1.0\n")
+    script = hptune.file(
+        "train.sh",
+        """\
+        [ -e "$HPTUNE_CHECKPOINT_DIR/done" ] && exit 0
+        echo '{"step": 1, "loss": 0.75}'
+        echo '{"step": 2, "loss": 0.25}'
+        touch "$HPTUNE_CHECKPOINT_DIR/done"
+        sleep 1  # until it is read
+        kill -KILL $$
+        """,
+    )
+    ended = hptune(
+        "run", "--command", f"sh {script} {{x}}", "--space", "space.toml", "--objective",
+        "loss:min", "--epochs", 2, "--trials", 1, "--study", "study", *LIGHT,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    (trial,) = trials(hptune.study())
+    assert (trial["state"], trial["value"]) == ("COMPLETE", 0.25)
+    outcomes = rows(hptune.study(), "SELECT outcome FROM attempts ORDER BY number")
+    assert [row["outcome"] for row in outcomes] == ["LOST", "FINISHED"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +11,14 @@ from private_slurm import PrivateSlurm
 from real_runs import Hptune, rows, trials, wait_for
 from requirements import require
 from slurm_studies import GPUS, WALLTIME, job_ids, reached, start
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "torchrun"
+from torch_examples import (
+    ACCELERATE_ALONE,
+    ACCELERATE_OF_TWO,
+    FSDP,
+    LIGHTNING,
+    LORA,
+    Example,
+)
 
 PAIR = GPUS + "nodes = 2\ntrials_per_job = 1\n"
 
@@ -74,29 +78,37 @@ def test_a_command_may_call_srun_which_shares_what_its_worker_holds(
     assert [each["tasks"] for each in measured(hptune)] == [1, 1, 1]
 
 
+PROGRAMS = (
+    (FSDP, 12, 2),
+    (ACCELERATE_OF_TWO, 12, 1),
+    (ACCELERATE_ALONE, 40, 1),
+    (LORA, 40, 1),
+    (LIGHTNING, 40, 1),
+)
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.slow  # nine processes import PyTorch, twice
-def test_programs_of_torchrun_that_share_a_node_continue_when_job_and_master_are_killed(
-    hptune: Hptune, slurm: PrivateSlurm
+@pytest.mark.slow  # up to nine processes import PyTorch, twice
+@pytest.mark.parametrize(("example", "epochs", "on_node"), PROGRAMS, ids=str)
+def test_programs_that_share_a_job_continue_in_worlds_of_their_own_when_job_and_master_are_killed(
+    hptune: Hptune, slurm: PrivateSlurm, example: Example, epochs: int, on_node: int
 ) -> None:
-    require("torch")
-    hptune.file("slurm.toml", GPUS + "nodes = 2\ntrials_per_job = 2\n")
-    torchrun = f"{Path(sys.executable).with_name('torchrun')} --nproc-per-node 2"
-    options = "--lr {lr} --width {width} --weight-decay {weight_decay}"
-    program = f"{torchrun} {EXAMPLES / 'fsdp_digits.py'} {options}"
+    hptune.file("slurm.toml", GPUS + f"nodes = 2\ntrials_per_job = {on_node}\n")
+    count = on_node + 1
     run = hptune.start(
-        "run", "--command", program, "--space", EXAMPLES / "space.toml",
-        "--objective", "val_loss", "--epochs", 12, "--gpus-per-trial", 0,
-        "--slurm", "slurm.toml", "--max-jobs", 1, "--trials", 3, "--seed", 1, "--study", "study",
+        "run", *example.arguments(), "--epochs", epochs, "--gpus-per-trial", 0,
+        "--slurm", "slurm.toml", "--max-jobs", 1, "--trials", count, "--seed", 1,
+        "--study", "study",
     )  # fmt: skip
     study = hptune.study()
-    wait_for(lambda: reached(study, 3, count=3), "three trials at once", seconds=300)
+    wait_for(lambda: reached(study, 3, count=count), "trials at once", seconds=300)
     run.kill()
     slurm.run("scancel", *job_ids(slurm))
     ended = hptune("resume", "study", seconds=300)
     assert ended.code == 0, ended.err
-    assert [trial["state"] for trial in trials(study)] == ["COMPLETE"] * 3
+    attempts = rows(study, "SELECT trial, outcome, cause, reason FROM attempts")
+    assert [trial["state"] for trial in trials(study)] == ["COMPLETE"] * count, attempts
+    assert {row["outcome"] for row in attempts} <= {"FINISHED", "LOST", "RELEASED"}, "none failed"
     first = "SELECT trial, min(step) AS step FROM reports WHERE attempt > 0 GROUP BY trial"
     assert all(row["step"] > 1 for row in rows(study, first)), "from its checkpoint"
-    shards = {path.name for path in (study / "best" / "checkpoint" / "epoch-0").glob("*.distcp")}
-    assert shards == {"__0_0.distcp", "__1_0.distcp"}, "one of each rank"
+    assert example.written_by(study) == set(example.names), "one of each process"

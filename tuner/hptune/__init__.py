@@ -52,6 +52,8 @@ if not TYPE_CHECKING:  # type checkers know the names, and refuse others
         # Loaded on first use, so that `import hptune` in a user's model file costs nothing.
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if _os.name == "nt":
+            raise ImportError(import_module(".errors", __name__).LINUX_ONLY)
         value = getattr(import_module(_HOMES[name], __name__), name)
         globals()[name] = value
         return value

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+from .errors import LINUX_ONLY
 
 
 def main() -> None:
     """Run the command line."""
+    if os.name == "nt":  # no module of it can be imported there
+        sys.exit(f"Error: {LINUX_ONLY}")
     try:
         from .cli import main as run
     except KeyboardInterrupt:  # loading takes seconds on a slow file system

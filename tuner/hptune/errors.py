@@ -39,6 +39,14 @@ def without_passwords(words: str) -> str:
     return _PASSWORD.sub(r"\1:***@", words)
 
 
+LINUX_ONLY = (
+    "hptune runs trials on Linux only. On Windows, install it in WSL2; on macOS, use a container "
+    "or a Linux machine. A study that you copy to macOS can be read there, such as by "
+    "`hptune best` and `hptune report`."
+)
+"""What is said on other systems: trials are forked, isolated and measured by what Linux has."""
+
+
 class HptuneError(Exception):
     """Base class of the errors that hptune reports to the user.
 

@@ -227,7 +227,10 @@ def test_gpu_hours_count_where_all_studies_have_some() -> None:
         assert panel.figures[1].given["xLabel"] == unit
 
 
-def test_a_study_serves_its_page_from_python(tmp_path: Path) -> None:
+def test_a_study_serves_its_page_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/ada/")
     page = Study(typical(tmp_path / "one")).dashboard()
     try:
         with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(
@@ -235,6 +238,8 @@ def test_a_study_serves_its_page_from_python(tmp_path: Path) -> None:
         ) as answer:
             assert b"<title>hptune: one</title>" in answer.read()
         assert f'href="{page.address}"' in page._repr_html_()
+        behind = page.address.replace("http://127.0.0.1:", "/user/ada/proxy/")
+        assert f'href="{behind}"' in page._repr_html_()
     finally:
         page.close()
     with pytest.raises(urllib.error.URLError):

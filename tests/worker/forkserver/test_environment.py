@@ -19,6 +19,7 @@ from hptune.user_code.model_file import check_path
 from hptune.worker.forkserver import environment
 from hptune.worker.forkserver.client import ForkServer
 from rank_threads import together
+from real_runs import Hptune
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -48,10 +49,24 @@ SURROUNDINGS: dict[str, dict[str, str]] = {
         "JAX_COORDINATOR_ADDRESS": "n7:1", "JAX_COORDINATOR_BIND_ADDRESS": "n7:1",
         "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1",
     },
+    "mpiexec": {
+        "PMI_RANK": "1", "PMI_SIZE": "2", "PMI_FD": "9", "HYDI_CONTROL_FD": "8",
+        "MPI_LOCALNRANKS": "2", "MPI_COMM_WORLD_RANK": "1", "PALS_RANKID": "1",
+    },
+    "jsrun": {
+        "JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "2", "JSM_NAMESPACE_LOCAL_RANK": "1",
+        "PMIX_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "FLUX_TASK_RANK": "1",
+    },
+    "accelerate": {
+        "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "n7", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "x",
+        "PET_NPROC_PER_NODE": "2", "CROSS_RANK": "1",
+    },
 }  # fmt: skip
 """What the process has that starts a study, by what started it."""
 
 SETTINGS = {
+    "ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_CPU": "true",
     "OMPI_MCA_btl": "^openib", "PMIX_MCA_gds": "hash", "I_MPI_FABRICS": "shm", "OMPI_CC": "gcc",
     "MPI_HOME": "/opt/mpi", "SBATCH_ACCOUNT": "mine", "HOROVOD_CACHE_CAPACITY": "0",
     "NCCL_DEBUG": "INFO", "JAX_PLATFORMS": "cpu", "SLURM_TMPDIR": "/scratch",
@@ -127,6 +142,39 @@ def test_whatever_starts_a_study_every_kind_of_attempt_is_alone_in_its_world(
     assert seen["probe"]["port"] == seen["probe"]["MASTER_PORT"]
     ports = {seen[kind]["MASTER_PORT"] for kind in ("objective", "program")}
     assert ports == {seen["objective"]["port"], f"{port:.0f}"}
+
+
+RANKS = """
+import json, os, pathlib
+
+OBJECTIVE = "loss:min"
+
+def objective(hp, trial):
+    hp.Float("x", 0.0, 1.0)
+    pathlib.Path(f"rank-{trial.rank}.json").write_text(json.dumps(dict(os.environ)))
+    return 0.0
+"""
+
+
+def test_a_rank_has_its_place_in_its_trial_and_none_in_what_starts_the_study(
+    hptune: Hptune,
+) -> None:
+    outside = [given for given in SURROUNDINGS.values() if "SLURM_JOB_ID" not in given]
+    inherited = {name: value for each in outside for name, value in each.items()}
+    given: dict[str, Any] = {**inherited, **SETTINGS}
+    hptune.file("model.py", RANKS)
+    ended = hptune(
+        "run", "model.py", "--processes-per-trial", 2, "--trials", 1, "--study", "study", **given,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    for rank in range(2):
+        variables = json.loads((hptune.directory / f"rank-{rank}.json").read_text())
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "NODE_RANK": "0", "GROUP_RANK": "0"}
+        own |= {"JAX_PROCESS_ID": str(rank), "MASTER_ADDR": "127.0.0.1"}
+        own |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "JAX_NUM_PROCESSES"), "2")
+        assert variables.items() >= {**SETTINGS, **own}.items()
+        others = {name: value for name, value in inherited.items() if name not in own}
+        assert not variables.items() & others.items()
 
 
 def test_ranks_are_slurms_tasks_inside_of_a_job_and_not_outside() -> None:

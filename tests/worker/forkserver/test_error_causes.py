@@ -39,6 +39,7 @@ OF_THE_HOST = [
     RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"),
     OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
 ]
+LIGHTNINGS: BaseException = type("SIGTERMException", (SystemExit,), {})()
 OTHERS = [
     ValueError("out of memory"),  # the user's own words
     named("XlaRuntimeError", "INVALID_ARGUMENT: shapes do not match"),
@@ -122,6 +123,7 @@ def test_each_kind_of_exception_has_its_ending(
         (UnknownMetric("no such metric"), Cause.UNKNOWN_METRIC, "no such metric"),
         (NoRoom("the disk is full"), Cause.NO_ROOM, "the disk is full"),
         (SystemExit(3), Cause.EXITED, "sys.exit(3)"),
+        (LIGHTNINGS, Cause.KILLED, "SIGTERM from outside: SIGTERMException"),
     ]
     for error, cause, reason in of_hptune:
         assert ending_of(error, where) == Ending(cause, reason=reason)

@@ -51,7 +51,7 @@ def dashboard(
     from ..clusters.slurm_master import Masters
     from ..study.dashboard import folder_server, study_server
     from ..study.study import Study, find_directories, listed
-    from ..worker.addresses import tunnel
+    from ..worker.addresses import behind_hub, tunnel
 
     directory = _directory(place, certs or "", insecure=insecure)
     is_folder, job_of = _is_folder(directory), Masters().job_of
@@ -80,6 +80,8 @@ def dashboard(
     echo(f"Open {page.address}")
     if command := tunnel(page.address):
         echo(f"from your own machine, after: {command}")
+    if path := behind_hub(page.address):
+        echo(f"or at the address of this JupyterHub, if it has jupyter-server-proxy: {path}")
     echo("Ctrl-C ends the page, not a study.")
     with contextlib.ExitStack() as stack:
         if opens:

@@ -27,7 +27,7 @@ from ..reporting.results.listing import ListedStudy
 from ..storage.asking import ask, check, send
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import FollowedReports, LedgerReader
-from ..worker.addresses import tunnel
+from ..worker.addresses import behind_hub, tunnel
 
 _LOG_BYTES = 200_000
 """How much of the end of a log is shown."""
@@ -73,6 +73,7 @@ class Dashboard:
         self.address = server.address
         self._server = server
         self._command = tunnel(server.address)
+        self._path = html.escape(behind_hub(server.address))
         threading.Thread(target=server.serve, name="hptune-dashboard", daemon=True).start()
 
     def __repr__(self) -> str:
@@ -81,8 +82,9 @@ class Dashboard:
 
     def _repr_html_(self) -> str:
         link = f'<a href="{self.address}" target="_blank">{self.address}</a>'
-        remote = f"from your own machine after: <code>{html.escape(self._command)}</code>"
-        return f"<p>{link}{f'<br>{remote}' if self._command else ''}</p>"
+        remote = f"<br>from your own machine after: <code>{html.escape(self._command)}</code>"
+        hub = f'<br><a href="{self._path}" target="_blank">by jupyter-server-proxy</a>'
+        return f"<p>{link}{remote if self._command else ''}{hub if self._path else ''}</p>"
 
     def close(self) -> None:
         """End the page, not the study."""

@@ -71,7 +71,7 @@ def run_program(
         env: Further environment variables for the program.
 
     Returns:
-        The metrics of the last report.
+        The metrics of the last report; none if an earlier attempt of the trial has made all.
 
     Raises:
         AttemptStopped: The trial was told to stop. It is no `Exception`; do not catch it.
@@ -107,7 +107,8 @@ def run_program(
         _die_if_killed(arguments[0], process.returncode)
         how = _how_it_failed(arguments, process.returncode, errors)
         raise ProgramFailed(how, "".join(errors).rstrip())
-    if not reports.latest:
+    # An earlier attempt may have made all reports, and been killed before it ended.
+    if not reports.latest and trial.resumed_from is None:
         raise ProgramFailed(
             f"{arguments[0]} reported no metrics. Let it print one JSON object to a line, such as "
             '{"step": 1, "val_loss": 0.5}, or write such lines into the file $HPTUNE_METRICS_FILE',

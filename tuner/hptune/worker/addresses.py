@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 
 def address_of(scheduler: str) -> str:
@@ -79,6 +80,16 @@ def tunnel(page: str, environment: Mapping[str, str] = os.environ) -> str:
     user = environment.get("USER", "")
     host = f"{user}@{socket.gethostname()}" if user else socket.gethostname()
     return f"ssh -N -L {found[2]}:127.0.0.1:{found[2]} {host}"
+
+
+def behind_hub(page: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the path of a page of this machine behind the proxy of a JupyterHub; empty without.
+
+    >>> behind_hub("http://127.0.0.1:8799/a/?token=b", {"JUPYTERHUB_SERVICE_PREFIX": "/user/ada/"})
+    '/user/ada/proxy/8799/a/?token=b'
+    """
+    prefix, place = environment.get("JUPYTERHUB_SERVICE_PREFIX", ""), urlsplit(page)
+    return f"{prefix}proxy/{place.port}{place.path}?{place.query}" if prefix else ""
 
 
 def host_of(address: str) -> str:

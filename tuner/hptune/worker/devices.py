@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 import zlib
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.resources import Capacity
+from ..errors import LINUX_ONLY, UsageError
 from .gpus.machine import Gpus
 from .monitoring.cgroups import control_groups, read
 from .monitoring.memory import free_bytes, total_bytes
@@ -37,7 +39,12 @@ def capacity() -> Capacity:
     Cores follow from `cpus`, their groups from the kernel's NUMA nodes, memory from the control
     group's limit. GPUs follow from the variables of their vendor, such as CUDA_VISIBLE_DEVICES, or
     else from the driver, which also gives their memory.
+
+    Raises:
+        UsageError: This system is not Linux.
     """
+    if sys.platform != "linux":
+        raise UsageError(LINUX_ONLY)
     total, gpus, cores = total_bytes(), Gpus(), cpus()
     names, groups = gpus.names, near(cores, NODES)
     beside = {name: set(cpu_list(gpus.cores_near(name))) for name in names} if groups else {}

@@ -7,8 +7,10 @@ import ctypes
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 
+from ..errors import LINUX_ONLY, UsageError
 from ..storage.lease import boot_id
 
 RLIMIT_LOCKS = 10
@@ -37,7 +39,13 @@ def began(pid: int) -> str:
 
 
 def place() -> str:
-    """Return where process ids mean the same: the running kernel, and the container."""
+    """Return where process ids mean the same: the running kernel, and the container.
+
+    Raises:
+        UsageError: This system is not Linux. All that starts trials asks for it first.
+    """
+    if sys.platform != "linux":
+        raise UsageError(LINUX_ONLY)
     # The number of the outermost container is the same on all machines.
     return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - it is no path
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -24,9 +23,6 @@ _POLICY = (
     "img-src data: blob:; connect-src 'self'"
 )
 """The page's own parts only: nothing is fetched from elsewhere."""
-_LOCAL_NAMES = (LOOPBACK, "localhost", "[::1]")
-"""Names by which a browser may reach the page, also through a forwarded port. Another name is that
-of a foreign page, which made its own name lead here (DNS rebinding)."""
 
 Answer = Callable[[Mapping[str, Any]], str]
 """Returns the body of an answer to a request, whose JSON object it is given. A GET is answered with
@@ -35,6 +31,11 @@ HTML, a POST with JSON or plain text."""
 
 class PageServer:
     """A server whose answers are only for a browser that has its token.
+
+    A browser may reach it by any name and below any path: through a forwarded port, or a proxy
+    such as that of Jupyter, which may pass on its own prefix. A foreign page that makes its own
+    name lead here (DNS rebinding) gets nothing: a browser sends the cookie to the name alone that
+    it came from.
 
     Cookies are shared by all ports of a machine. A server of another user, if its page was opened
     too, would get a cookie that is for all paths; this one is for the folder alone.
@@ -71,7 +72,7 @@ class PageServer:
     @property
     def address(self) -> str:
         """The page's address, with its token."""
-        return f"http://{LOOPBACK}:{self.port}/?token={self.token}"
+        return f"http://{LOOPBACK}:{self.port}{self.folder}?token={self.token}"
 
     def serve(self) -> None:
         """Answer requests until `close` is called."""
@@ -88,9 +89,8 @@ class PageServer:
 
     def answer(self, method: str, path: str) -> Answer | None:
         """Return what answers a request; None if there is no such page."""
-        if not path.startswith(self.folder):
-            return None
-        return self._answer(method, path.removeprefix(self.folder))
+        _, folder, name = path.partition(self.folder)
+        return self._answer(method, name) if folder else None
 
 
 class _Server(ThreadingHTTPServer):
@@ -132,13 +132,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _get(self) -> None:
         page, url = self.server_of_page, urlsplit(self.path)
         given = parse_qs(url.query).get("token", [""])[0]
-        if given and page.allows(given) and self._is_local:
+        if given and page.allows(given) and url.path.endswith(page.folder):
             # The token stays neither in the address nor in the browser's history.
             self.send_response(HTTPStatus.SEE_OTHER)
-            self.send_header("Location", page.folder)
-            # Strict would withhold it after a link of another page, as of a terminal in a browser.
-            rights = f"HttpOnly; SameSite=Lax; Path={page.folder}"
-            self.send_header("Set-Cookie", f"{self._cookie_name}={given}; {rights}")
+            self.send_header("Location", "./")
+            # Without a path, it is for the folder as the browser knows it. Strict would withhold it
+            # after a link of another page, as of a terminal in a browser.
+            cookie = f"{self._cookie_name}={given}; HttpOnly; SameSite=Lax"
+            self.send_header("Set-Cookie", cookie)
             self.end_headers()
         elif not self._is_allowed:
             self._refuse()
@@ -181,16 +182,11 @@ class _Handler(BaseHTTPRequestHandler):
         return f"{_COOKIE}-{self.server_of_page.port}"
 
     @property
-    def _is_local(self) -> bool:
-        # A browser leaves out the port 80.
-        return re.sub(r":\d*$", "", self.headers.get("Host", "")) in _LOCAL_NAMES
-
-    @property
     def _is_allowed(self) -> bool:
         cookies = dict(
             each.strip().partition("=")[::2] for each in self.headers.get("Cookie", "").split(";")
         )
-        return self._is_local and self.server_of_page.allows(cookies.get(self._cookie_name, ""))
+        return self.server_of_page.allows(cookies.get(self._cookie_name, ""))
 
     def _refuse(self) -> None:
         words = "Open the address that `hptune dashboard` printed, with its token.\n"

@@ -23,6 +23,10 @@ from ...user_code.user_errors import one_line, text_of, user_traceback
 
 _LEAST_BYTES = 1_000_000
 
+_AT_SIGTERM = "SIGTERMException"
+"""What Lightning raises when its process gets SIGTERM, as when a job is cancelled. Without
+Lightning, the process would be killed."""
+
 _GENERIC_ERRORS = frozenset(("RuntimeError", "XlaRuntimeError", "JaxRuntimeError", "InternalError"))
 _OUT_OF_MEMORY = (
     "RESOURCE_EXHAUSTED",
@@ -78,6 +82,8 @@ def ending_of(error: BaseException, where: Where) -> Ending:
             return Ending(Cause.UNKNOWN_METRIC, reason=str(error))
         case NoRoom():
             return Ending(_cause_of_no_room(error, where), reason=str(error))
+        case SystemExit() if type(error).__name__ == _AT_SIGTERM:
+            return Ending(Cause.KILLED, reason=f"SIGTERM from outside: {_AT_SIGTERM}")
         case SystemExit():
             reason, detail = f"sys.exit({error.code!r})", user_traceback(error)
             return Ending(Cause.EXITED, reason=reason, detail=detail)
