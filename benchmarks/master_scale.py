@@ -37,6 +37,8 @@ from pathlib import Path
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))  # simulated workers
+
 from hptune.core.attempt import Attempt
 from hptune.core.engine.engine import Engine
 from hptune.core.goals import Goals
@@ -56,9 +58,9 @@ from hptune.core.trial import Direction, Goal, Params, Trial
 from hptune.samplers.random_search import RandomSampler
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, Faults, Needs, SimulatedWorker
-from hptune.testing.studies import Memory, play
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, Faults, Needs, SimulatedWorker
+from simulated_studies import Memory, play
 
 SIZES = ("100x10", "1000x10", "10000x10", "1000x100", "10000x100", "10000x1000", "100000x1000",
          "100000x10000")  # fmt: skip

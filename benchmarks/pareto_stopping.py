@@ -12,11 +12,14 @@ import itertools
 import math
 import os
 import random
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # before numpy is loaded
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))  # simulated workers
 
 from pareto_quality import Costs, Problem, covered, problems, row
 
@@ -26,9 +29,9 @@ from hptune.core.messages import Event, FinishReason, Reported, StopRequested
 from hptune.core.pruner import PrunerSettings
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
 from hptune.samplers.registry import SamplerOptions, make_sampler
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import SimulatedWorker
-from hptune.testing.studies import Memory, play
+from simulated import SimulatedExecutor
+from simulated_parts import SimulatedWorker
+from simulated_studies import Memory, play
 
 EPOCHS = 27
 BUDGETS = tuple(EPOCHS * trials for trials in (10, 20, 40))

@@ -11,10 +11,13 @@ import argparse
 import math
 import os
 import random
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # before numpy is loaded
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))  # simulated workers
 
 from hptune.core.goals import Goals
 from hptune.core.pruner import PrunerSettings
@@ -30,9 +33,9 @@ from hptune.reporting.results.edges import edge_remarks
 from hptune.reporting.results.evidence import evident
 from hptune.reporting.results.view import StudyView
 from hptune.samplers.registry import SamplerOptions, make_sampler
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, SimulatedWorker
-from hptune.testing.studies import Memory, play
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, SimulatedWorker
+from simulated_studies import Memory, play
 
 EPOCHS, TRIALS, NOISE = 9, 50, 0.004
 GOALS = Goals((Goal("score", Direction.MAX),))

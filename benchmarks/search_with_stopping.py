@@ -23,9 +23,10 @@ from pathlib import Path
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # before numpy is loaded
 HERE = Path(__file__).parent
-sys.path.insert(
-    0, str(HERE.parent / "tuner")
-)  # the peers' environment does not have the project installed
+sys.path[:0] = [  # the peers' environment does not have the project installed
+    str(HERE.parent / "tuner"),
+    str(HERE.parent / "tests" / "support"),
+]
 
 import numpy as np
 from stopping import runs, tasks, ways

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))  # simulated workers
 
 from hptune.core.goals import Goals
 from hptune.core.messages import Reported
@@ -30,9 +33,9 @@ from hptune.samplers.gp.sampler import BayesianSampler
 from hptune.samplers.gp.surrogate import Surrogate, SurrogateFitter, standardised
 from hptune.samplers.random_search import RandomSampler
 from hptune.samplers.tpe.parzen_estimator import ParzenEstimator
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, Needs, SimulatedWorker
-from hptune.testing.studies import Memory, play
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, Needs, SimulatedWorker
+from simulated_studies import Memory, play
 
 FOLDER = Path(__file__).parent / "figures"
 INK, FAINT, BLUE, ORANGE, PAPER = "#010101", "#020202", "#030303", "#040404", "#050505"

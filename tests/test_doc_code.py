@@ -28,7 +28,7 @@ from hptune.cli import main
 from hptune.core.attempt import Cause
 from hptune.core.messages import FinishReason
 from hptune.errors import UsageError
-from hptune.study import Study
+from hptune.study.study import Study
 from hptune_jobqueue.config import Shape
 
 ROOT = Path(__file__).parents[1]

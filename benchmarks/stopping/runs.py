@@ -16,9 +16,9 @@ from hptune.core.trial import Direction, Goal, Trial
 from hptune.samplers.gp.sampler import BayesianSampler
 from hptune.samplers.random_search import RandomSampler
 from hptune.samplers.tpe.sampler import TpeSampler
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import SimulatedWorker
-from hptune.testing.studies import Memory, play
+from simulated import SimulatedExecutor
+from simulated_parts import SimulatedWorker
+from simulated_studies import Memory, play
 
 from .tasks import Task
 

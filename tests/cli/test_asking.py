@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hptune.study import Study
+from hptune.study.study import Study
 from in_process import InProcess
 from real_runs import Hptune, rows, trials, wait_for
 from stored_study import stored
@@ -53,14 +53,14 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(
 
     paused = hptune("pause", study)
     assert (paused.code, paused.err) == (0, "")
-    assert "running trials go on, and the workers keep their devices" in paused.out
+    assert "running trials continue, and the workers keep their devices" in paused.out
     assert paused.out.endswith("Start more trials with: hptune resume study\n")
     assert "paused by" in cli("status", study).out
     changed = cli("resume", study, "--trials", 5)
     assert (changed.code, "is paused, and its settings cannot change" in changed.err) == (1, True)
     added = cli("enqueue", study, "x=0.25", "kind=b")
-    assert (added.code, added.out) == (0, "Added trial 1\n")
-    assert cli("enqueue", study, "x=0.75").out == "Added trial 2\n"
+    assert (added.code, added.out) == (0, "Enqueued trial 1\n")
+    assert cli("enqueue", study, "x=0.75").out == "Enqueued trial 2\n"
     noted = cli("note", study, "--trial", 0, "slow", "--tag", "odd")
     assert (noted.code, noted.out.partition(" (")[0]) == (
         0, "trial 0, tags: odd\ntrial 0, note: slow"
@@ -75,7 +75,7 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(
     assert (again.code, "trial 0 is PRUNED; only one that runs, waits" in again.err) == (2, True)
     assert [each["state"] for each in trials(study)] == ["PRUNED", "WAITING", "PRUNED"]
     resumed = cli("resume", study)
-    assert (resumed.code, resumed.out) == (0, "The study goes on: new trials start again\n")
+    assert (resumed.code, resumed.out) == (0, "The study is resumed: new trials start again\n")
     wait_for(lambda: len(rows(study, "SELECT * FROM reports")) == 2, "the added trial")
     assert cli("stop", study).code == 0
     ended = run.wait()
@@ -86,17 +86,17 @@ def test_a_running_study_is_paused_gets_a_trial_and_loses_one(
     table = what_was_asked_in(study)
     assert [row[2:] for row in table] == [
         ("pause", "done"),
-        ("add trials\nx=0.25 kind=b", "done"),
-        ("add trials\nx=0.75 kind=a", "done"),
+        ("enqueue\nx=0.25 kind=b", "done"),
+        ("enqueue\nx=0.75 kind=a", "done"),
         ("stop trial 2", "done"),
         ("stop trial 0", "done"),
-        ("go on", "done"),
+        ("resume", "done"),
     ]
     assert cli("note", study, "ended").code == 0
     assert cli("replay", study).code == 0
     assert Study(study).notes == ["ended"]
     gone = cli("enqueue", study, "x=0.5")
-    assert (gone.code, "add a trial when it continues" in gone.err) == (1, True)
+    assert (gone.code, "try a configuration when it resumes" in gone.err) == (1, True)
 
 
 def test_a_value_that_is_too_long_for_a_name_is_not_taken_for_a_directory(cli: InProcess) -> None:

@@ -41,17 +41,17 @@ def written(cli: InProcess, constants: dict[str, Any], body: str) -> None:
         (BEGUN, {"OBJECTIVE": TWO}, 2, f"OBJECTIVE {IS} ('score:max', 'size"),
         (BEGUN, {"OBJECTIVE": "score:min"}, 2, f"OBJECTIVE {IS} 'score:min', but the study"),
         (BEGUN, {"CONSTRAINTS": "size<1"}, 2, f"CONSTRAINTS {IS} 'size<1', but the study"),
-        (BEGUN, {"EPOCHS": 4}, 0, f"EPOCHS {IS} 4, but the study goes on with 2 epochs"),
+        (BEGUN, {"EPOCHS": 4}, 0, f"EPOCHS {IS} 4, but the study continues with 2 epochs"),
         (BEGUN, {"RESOURCES": {"cpus": 1}, "CACHE_DATA": False}, 0, ""),
         # removed
-        (BEGUN, {"OBJECTIVE": None}, 0, "model.py has no OBJECTIVE; the study goes on for score"),
+        (BEGUN, {"OBJECTIVE": None}, 0, "model.py has no OBJECTIVE; the study continues for score"),
         (BEGUN, {"OBJECTIVE": "score"}, 0, "model.py has no directions in OBJECTIVE; the study"),
-        (BEGUN, {"CONSTRAINTS": None}, 0, "model.py has no CONSTRAINTS; the study goes on for"),
+        (BEGUN, {"CONSTRAINTS": None}, 0, "model.py has no CONSTRAINTS; the study continues for"),
         (
             {"OBJECTIVE": TWO},
             {"OBJECTIVE": ["score", "size"]},
             0,
-            "model.py has no directions in OBJECTIVE; the study goes on for score",
+            "model.py has no directions in OBJECTIVE; the study continues for score",
         ),
         (
             {"OBJECTIVE": "score:max", "CONSTRAINTS": ["size<2", "score<2"]},
@@ -63,21 +63,31 @@ def written(cli: InProcess, constants: dict[str, Any], body: str) -> None:
             {"CONSTRAINTS": "size<9"},
             {"CONSTRAINTS": None},
             0,
-            "model.py has no CONSTRAINTS; the study goes on for value (min), size < 9",
+            "model.py has no CONSTRAINTS; the study continues for value (min), size < 9",
         ),
-        (BEGUN, {"EPOCHS": None}, 0, "model.py has no EPOCHS, but the study goes on with 2 epochs"),
+        (
+            BEGUN,
+            {"EPOCHS": None},
+            0,
+            "model.py has no EPOCHS, but the study continues with 2 epochs",
+        ),
         (
             {"OBJECTIVE": "value:max"},
             {"OBJECTIVE": None},
             0,
-            "model.py has no OBJECTIVE; the study goes on for value (max)",
+            "model.py has no OBJECTIVE; the study continues for value (max)",
         ),
         # added
         ({}, {"OBJECTIVE": "score"}, 2, f"OBJECTIVE {IS} 'score', but the study"),
         ({}, {"OBJECTIVE": "value:max"}, 2, f"OBJECTIVE {IS} 'value:max', but the study"),
         ({}, {"OBJECTIVE": "value:min"}, 0, ""),
         (FEW, {"CONSTRAINTS": ["size<1"]}, 2, f"CONSTRAINTS {IS} ('size<1',), but the study"),
-        (FEW, {"EPOCHS": 2}, 0, f"EPOCHS {IS} 2, but the study goes on without a number of epochs"),
+        (
+            FEW,
+            {"EPOCHS": 2},
+            0,
+            f"EPOCHS {IS} 2, but the study continues without a number of epochs",
+        ),
     ],
 )
 def test_what_the_file_says_now_is_compared_with_the_study(
@@ -94,7 +104,7 @@ def test_what_the_file_says_now_is_compared_with_the_study(
     if said:
         assert said in words
     else:
-        assert "the study goes on" not in words
+        assert "the study continues" not in words
     study = Study("study")
     assert study.goals == goals
     assert len(study.trials) == (1 if code else 2)
@@ -111,7 +121,7 @@ def test_options_of_the_study_replace_the_file_also_when_it_changes(cli: InProce
     assert cli("run", "model.py", "--trials", 1, *LIGHT, *options).code == 0
     written(cli, {"OBJECTIVE": "other", "CONSTRAINTS": "score<1", "EPOCHS": 7}, BODY)
     ended = cli("resume", "study", "--trials", 2)
-    assert (ended.code, "the study goes on" in ended.err) == (0, False), ended.err
+    assert (ended.code, "the study continues" in ended.err) == (0, False), ended.err
     written(cli, {"EPOCHS": 3}, BODY)
     assert cli("resume", "study", "--epochs", 3, "--trials", 3).code == 0
 

@@ -17,7 +17,7 @@ from hptune.config.objectives import goals_to_json
 from hptune.core.goals import Goals
 from hptune.core.trial import Direction, Goal
 from hptune.storage.artifacts import StudyFiles
-from hptune.study import Study
+from hptune.study.study import Study
 from in_process import InProcess
 from stored_study import stored, typical
 

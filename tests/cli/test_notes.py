@@ -17,7 +17,7 @@ from hptune.core.engine.engine import Engine
 from hptune.core.messages import UserRequested
 from hptune.core.user_requests import Note, UserAction
 from hptune.errors import StorageFullError, StudyError
-from hptune.study import Study
+from hptune.study.study import Study
 from in_process import InProcess
 from requirements import require_root
 from stored_study import typical

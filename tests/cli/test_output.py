@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hptune.dashboard import follow_log
+from hptune.study.dashboard import follow_log
 from in_process import InProcess
 from real_runs import Hptune, Terminal
 from stored_study import typical

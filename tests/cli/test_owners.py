@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hptune.storage.directory import StudyDirectory
-from hptune.study import Study
+from hptune.study.study import Study
 from in_process import InProcess
 from other_users import give
 from planted import plant_journal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hptune.master import run
-from hptune.study import Study
+from hptune.study.study import Study
 from in_process import InProcess
 
 LIGHT = ("--executor", "joblib", "--seed", "3", "--study", "study")

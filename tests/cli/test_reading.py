@@ -43,7 +43,7 @@ from hptune.reporting.results.trials import ranked, trials_text
 from hptune.storage.asking import ask
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
-from hptune.study import Study, find_directories, listed
+from hptune.study.study import Study, find_directories, listed
 from hptune.text import NOTHING
 from in_process import InProcess
 from real_runs import Hptune, wait_for

@@ -20,11 +20,11 @@ from hptune.core.attempt import Cause, Outcome
 from hptune.core.messages import UserRequested
 from hptune.core.trial import TrialState
 from hptune.core.user_requests import Note, UserAction
-from hptune.dashboard import folder_server, study_server
 from hptune.errors import StudyError
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader, damage_errors, database
-from hptune.study import Study, find_directories, listed
+from hptune.study.dashboard import folder_server, study_server
+from hptune.study.study import Study, find_directories, listed
 from in_process import InProcess
 from stored_study import curve, typical
 
@@ -119,7 +119,7 @@ def ask(answer: Callable[[str, str], Any], *asked: Asked) -> None:
 @pytest.fixture
 def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `study_server` and `folder_server` return what answers requests."""
-    monkeypatch.setattr("hptune.dashboard.PageServer", lambda answer, _port: answer)
+    monkeypatch.setattr("hptune.study.dashboard.PageServer", lambda answer, _port: answer)
 
 
 PAGE: tuple[Asked, ...] = (

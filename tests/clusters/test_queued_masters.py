@@ -17,7 +17,7 @@ from hptune.clusters.jobs import jobs_name
 from hptune.clusters.slurm_master import Masters, handover
 from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.html.report import head_lines
-from hptune.study import Study, listed
+from hptune.study.study import Study, listed
 from hptune_jobqueue.commands import Job, JobState
 from hptune_jobqueue.job_reports import ShownJobs, write_jobs
 from hptune_jobqueue.script import MASTER_NOTICE

@@ -61,7 +61,11 @@ def settings(**asked: object) -> StudySettings:
         ({"cluster": "slurm", "connect": "tls://a:1"}, "give one of them"),
         ({"cluster": "json:loads", "workers": 2}, "cluster is 'json:loads' and workers is 2"),
         ({"cluster": "scheduler"}, "cluster is scheduler, which needs connect"),
-        ({"confirm_repeats": 3}, "confirm_repeats is 3, but confirm is not given"),
+        ({"certs": "/a"}, "certs is given, but cluster is auto; certs is for connect"),
+        ({"max_jobs": 3}, "cluster is auto; max_jobs is for slurm, sge"),
+        ({"min_workers": 3, "connect": "tls://a:1"}, "cluster is scheduler; min_workers is for"),
+        ({"insecure": True, "cluster": "local"}, "insecure is given, but cluster is local"),
+        ({"confirm_repeats": 3}, "confirm_repeats is 3, but confirm is 0, so nothing is trained"),
     ],
 )
 def test_other_values_are_refused_with_what_is_allowed(given: dict[str, object], said: str) -> None:
@@ -132,6 +136,13 @@ def test_allowed_values_are_read_stored_and_read_again(
             {"cluster": "json:loads", "options": {"cluster.nodes": 2}, "connect": None},
         ),
         ({"connect": "tls://a:1"}, {"trials": 9}, {"connect": "tls://a:1", "trials": 9}),
+        ({"slurm": "/a.toml", "max_jobs": 3}, {"slurm": "none"}, {"max_jobs": None}),
+        ({"slurm": "/a.toml", "max_jobs": 3}, {"slurm": "/b.toml"}, {"max_jobs": 3}),
+        ({"slurm": "/a.toml", "max_jobs": 3}, {"connect": "none"}, {"max_jobs": 3}),
+        ({"slurm": "/a.toml", "max_jobs": 3}, {"cluster": "sge"}, {"max_jobs": 3, "slurm": None}),
+        ({"slurm": "/a.toml", "min_workers": 3}, {"cluster": "sge"}, {"min_workers": None}),
+        ({"slurm": "/a.toml", "max_jobs": 3}, {"workers": 2}, {"max_jobs": None}),
+        ({"connect": "tls://a:1", "certs": "/a"}, {"connect": "none"}, {"certs": None}),
     ],
 )
 def test_a_new_source_of_workers_replaces_the_former(

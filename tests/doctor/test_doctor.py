@@ -70,7 +70,7 @@ def test_all_checks_pass_here(hptune: Hptune) -> None:
     assert (ended.code, answer["ok"], failing) == (0, True, []), ended.err
     assert all(each["advice"] for each in findings.values() if each["status"] != "pass")
     assert {
-        *("Python", "packages", "cores", "memory", "GPUs", "study directory", "room", "locks"),
+        *("Python", "packages", "cores", "memory", "GPUs", "study's directory", "room", "locks"),
         *("SQLite", "network", "workers", "clocks", "files", "framework", "one batch"),
     } <= set(findings)
     assert "up to its first report" in findings["one batch"]["found"]
@@ -223,9 +223,9 @@ def test_the_number_of_gpus_that_slurm_granted_may_have_sockets() -> None:
 
 def test_a_directory_that_takes_no_files(tmp_path: Path) -> None:
     found = examined(Subject(study="/proc/studies"), "file system")
-    assert list(found) == ["study directory"]
-    assert found["study directory"].status is Status.FAIL
-    assert "--study" in found["study directory"].advice
+    assert list(found) == ["study's directory"]
+    assert found["study's directory"].status is Status.FAIL
+    assert "--study" in found["study's directory"].advice
 
 
 def test_a_full_file_system(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ for each in check_storage(Subject(study=sys.argv[1])):
     found = {line.split("|")[0]: line.split("|")[1:] for line in lines}
     assert found["room"][0] == "fail"
     assert found["SQLite"][0] == "fail"
-    assert found["study directory"][0] == "warn"  # it is in memory, too
+    assert found["study's directory"][0] == "warn"  # it is in memory, too
     assert "No space left" in " ".join(lines)
 
 

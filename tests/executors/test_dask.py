@@ -49,7 +49,7 @@ def on_dask(
         name=f"hptune-{uuid.uuid4().hex[:12]}",
         source=stage.source,
         clock=SystemClock(),
-        fork_server=stage.fork_server_address or "",
+        fork_server=stage.fork_server_address,
     )
     executor = DaskExecutor(run, [tuple(range(cores))], client=client, access=access)
     executor.open()

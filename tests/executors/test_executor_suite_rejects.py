@@ -29,10 +29,12 @@ from hptune.core.messages import (
 )
 from hptune.errors import StudyError
 from hptune.executors.base import Executor
-from hptune.testing.executors import ExecutorSuite, Stage, curve
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Faults, SimulatedWorker
+from hptune.testing.executor_driver import open_stage
+from hptune.testing.executors import ExecutorSuite, Stage
 from hptune.worker.orders import AttemptOrder, ProcessOrder
+from simulated import SimulatedExecutor
+from simulated_parts import Faults, SimulatedWorker
+from simulated_suite import SimulatedSuite, curve
 
 
 class Sound(SimulatedExecutor):
@@ -320,8 +322,7 @@ def _what_is_left_ends() -> Iterator[None]:
 
 
 def suite_of(broken: type[Sound]) -> ExecutorSuite:
-    class Suite(ExecutorSuite):
-        has_processes = False
+    class Suite(SimulatedSuite):
         limit_seconds = 30.0
         tidy_seconds = 0.2
 
@@ -334,10 +335,6 @@ def suite_of(broken: type[Sound]) -> ExecutorSuite:
             finally:
                 if broken is not ClosesOnce:
                     executor.close()
-
-        def lose_worker(self, executor: Executor, worker: str) -> None:
-            assert isinstance(executor, SimulatedExecutor)
-            executor.lose_worker(worker)
 
         @contextmanager
         def executor_without_workers(self, stage: Stage) -> Iterator[Executor]:
@@ -385,7 +382,7 @@ TESTS = [name for name in vars(ExecutorSuite) if name.startswith("test_")]
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with suite_of(Sound).staged() as stage:
+    with open_stage() as stage:
         yield stage
 
 

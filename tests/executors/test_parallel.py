@@ -23,7 +23,7 @@ from hptune.executors.base import Executor, RunContext
 from hptune.executors.dask import DaskExecutor
 from hptune.executors.joblib import JoblibExecutor
 from hptune.executors.parallel import ParallelExecutor
-from hptune.testing.executor_driver import is_alive
+from hptune.testing.executor_driver import is_alive, open_stage
 from hptune.testing.executors import Driver, ExecutorSuite, Stage
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptOrder
@@ -45,7 +45,7 @@ def run_of(stage: Stage) -> RunContext:
         name=f"hptune-{uuid.uuid4().hex[:12]}",
         source=stage.source,
         clock=CLOCK,
-        fork_server=stage.fork_server_address or "",
+        fork_server=stage.fork_server_address,
     )
 
 
@@ -139,7 +139,7 @@ def watched(
 @pytest.fixture(scope="module")
 def meeting() -> Iterator[Stage]:
     """Return a stage whose objective exchanges data."""
-    with TestTwoProcessesOnDask().staged() as stage:
+    with open_stage() as stage:
         path = stage.folder / "meets.py"
         path.write_text(MEETS)
         yield replace(stage, source=ObjectiveSource(SourceKind.FILE, str(path)))

@@ -14,11 +14,12 @@ from hptune.core.attempt import AttemptId, Cause
 from hptune.core.messages import AttemptEnded, Event, Measured, WorkerJoined, WorkerLeft
 from hptune.core.resources import Placement
 from hptune.executors.base import Executor
-from hptune.testing.executors import ExecutorSuite, Stage, curve
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Faults, Needs, SimulatedWorker
+from hptune.testing.executors import Stage
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptLimits, AttemptOrder
+from simulated import SimulatedExecutor
+from simulated_parts import Faults, Needs, SimulatedWorker
+from simulated_suite import SimulatedSuite, curve
 
 
 @contextmanager
@@ -36,17 +37,11 @@ def simulated(*workers: SimulatedWorker) -> Iterator[SimulatedExecutor]:
         executor.close()
 
 
-class TestSimulatedExecutor(ExecutorSuite):
-    has_processes = False
-
+class TestSimulatedExecutor(SimulatedSuite):
     @contextmanager
     def executor(self, stage: Stage, cores: int) -> Iterator[Executor]:
         with simulated(SimulatedWorker(name="w", cores=cores)) as executor:
             yield executor
-
-    def lose_worker(self, executor: Executor, worker: str) -> None:
-        assert isinstance(executor, SimulatedExecutor)
-        executor.lose_worker(worker)
 
     @contextmanager
     def executor_without_workers(self, stage: Stage) -> Iterator[Executor]:
@@ -59,7 +54,7 @@ class TestSimulatedExecutor(ExecutorSuite):
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path, ObjectiveSource(SourceKind.FILE, "objective.py"), None)
+    return Stage(tmp_path, ObjectiveSource(SourceKind.FILE, "objective.py"), "")
 
 
 def played(

@@ -13,8 +13,6 @@ from hptune.core.messages import Event, FinishReason, PackingDecided
 from hptune.core.trial import Params, Trial
 from hptune.errors import StorageFullError
 from hptune.storage.ledger import Ledger
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Needs, SimulatedWorker
 from hptune.worker.orders import AttemptOrder
 from masters import (
     Files,
@@ -27,6 +25,8 @@ from masters import (
     results,
     undisturbed,
 )
+from simulated import SimulatedExecutor
+from simulated_parts import Needs, SimulatedWorker
 
 
 @pytest.mark.parametrize("search", ["random", "grid"])

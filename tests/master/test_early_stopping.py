@@ -20,9 +20,9 @@ from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
 from hptune.pruners.registry import make_pruner
 from hptune.samplers.registry import SamplerOptions, make_sampler
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, Faults, SimulatedWorker
-from hptune.testing.studies import Memory, play
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, Faults, SimulatedWorker
+from simulated_studies import Memory, play
 
 EPOCHS = 27
 TRIALS = 60

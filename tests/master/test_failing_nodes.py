@@ -15,8 +15,6 @@ from hptune.core.messages import FinishReason, NodeExcluded
 from hptune.core.node_failures import MAX_NODE_FAILURES
 from hptune.core.trial import TrialState
 from hptune.storage.ledger import Ledger
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import SimulatedWorker
 from hptune.worker.orders import AttemptOrder
 from masters import (
     MasterKilled,
@@ -26,6 +24,8 @@ from masters import (
     new_ledger,
     old_ledger,
 )
+from simulated import SimulatedExecutor
+from simulated_parts import SimulatedWorker
 
 WORKERS = [
     SimulatedWorker(name="bad", cores=2, node="node-bad"),

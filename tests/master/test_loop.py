@@ -10,8 +10,6 @@ from hptune.core.engine.engine import Engine
 from hptune.core.messages import Event, Finish, FinishReason, StopRequested
 from hptune.core.trial import TrialState
 from hptune.master.loop import POLL_SECONDS
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Faults, SimulatedWorker
 from masters import (
     SPACE,
     Observer,
@@ -24,6 +22,8 @@ from masters import (
     results,
     undisturbed,
 )
+from simulated import SimulatedExecutor
+from simulated_parts import Faults, SimulatedWorker
 
 
 def test_a_study_is_repeated_event_by_event(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from hptune.core.resources import Amount, Resources
 from hptune.core.space.space import FloatParameter, Scale, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, TrialState
 from hptune.samplers.random_search import RandomSampler
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, Faults, Needs, SimulatedWorker
-from hptune.testing.studies import Memory, play
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, Faults, Needs, SimulatedWorker
+from simulated_studies import Memory, play
 
 GB = 10**9
 TRIALS = 150

@@ -17,9 +17,9 @@ from hptune.core.space.space import FloatParameter, IntParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Params, TrialState
 from hptune.master.suggester import sized
 from hptune.samplers.random_search import RandomSampler
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, Faults, SimulatedWorker
-from hptune.testing.studies import Memory, Played, play
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, Faults, SimulatedWorker
+from simulated_studies import Memory, Played, play
 
 SIZES = (
     Resources(),

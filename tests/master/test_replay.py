@@ -28,12 +28,12 @@ from hptune.pruners.registry import make_pruner
 from hptune.samplers.registry import SamplerOptions, make_sampler
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Faults
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from in_process import InProcess
 from masters import GOAL, SEED, SPACE, MasterKilled, Recorder, SimulatedStudy, old_ledger
 from real_runs import trials
+from simulated import SimulatedExecutor
+from simulated_parts import Faults
 
 LATE = SearchSpace((IntParameter("late", 1, 50),))
 
@@ -146,13 +146,13 @@ class Asking:
         added = Suggestion({"layers": 4, "activation": "gelu", "dropout": 1.0}, ADDED)
         match self._calls:
             case 5:
-                return [UserRequested(at, "1", UserAction.ADD, "ada", added=(added,))]
+                return [UserRequested(at, "1", UserAction.ENQUEUE, "ada", added=(added,))]
             case 9 if running:
                 return [UserRequested(at, "2", UserAction.STOP_TRIAL, "ada", running[0])]
             case 12:
                 return [UserRequested(at, "3", UserAction.PAUSE, "ada")]
             case 16:
-                return [UserRequested(at, "4", UserAction.GO_ON, "ada")]
+                return [UserRequested(at, "4", UserAction.RESUME, "ada")]
         return []
 
 
@@ -163,7 +163,7 @@ def test_what_users_asked_for_is_in_the_ledger_and_comes_out_again(tmp_path: Pat
         cluster.run(Recorder(ledger), Engine(make_pruner), requests=Asking())
     asked = LedgerReader(directory).user_requests()
     assert [each.action for each in asked] == [
-        UserAction.ADD, UserAction.STOP_TRIAL, UserAction.PAUSE, UserAction.GO_ON
+        UserAction.ENQUEUE, UserAction.STOP_TRIAL, UserAction.PAUSE, UserAction.RESUME
     ]  # fmt: skip
     reader = LedgerReader(directory)
     assert ADDED in {trial.origin for trial in reader.trials()}

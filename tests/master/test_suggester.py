@@ -28,17 +28,16 @@ from hptune.errors import StudyError, UsageError
 from hptune.master.loop import StudyLoop
 from hptune.master.suggester import (
     InformedSampler,
-    SimulatedSuggester,
     Suggester,
     SuggestingThread,
     ask_ahead,
 )
 from hptune.samplers.registry import SAMPLERS
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, SimulatedWorker
-from hptune.testing.studies import Memory
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.orders import StudyBrief
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, SimulatedWorker
+from simulated_studies import Memory, SimulatedSuggester
 
 SPACE = SearchSpace((FloatParameter("x", 0.0, 1.0),))
 GOAL = Goal("score", Direction.MAX)

@@ -35,7 +35,7 @@ class Asked:
         self.answers = UserRequests(read, engine, lambda: SPACE, lambda _, added: added)
 
     def add(self, *points: Mapping[str, object]) -> None:
-        self.file.append(UserRequest("name", UserAction.ADD, "ada", points=points))
+        self.file.append(UserRequest("name", UserAction.ENQUEUE, "ada", points=points))
 
     def refused(self) -> list[str]:
         """Return why each request since the last call was refused; empty for one that was not."""

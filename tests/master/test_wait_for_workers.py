@@ -18,7 +18,7 @@ from hptune.core.messages import (
 from hptune.core.resources import Capacity
 from hptune.errors import UsageError
 from hptune.master.wait_for_workers import WorkerGate
-from hptune.testing.simulated_parts import VirtualClock
+from simulated_parts import VirtualClock
 
 
 def joined(name: str, at: float = 0.0) -> WorkerJoined:

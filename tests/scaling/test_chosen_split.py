@@ -42,12 +42,12 @@ from hptune.scaling.measurer import MeasuringPlan
 from hptune.scaling.split import Splitter, SplitTimes
 from hptune.scaling.step_runner import StepRunner, TrialSizes
 from hptune.storage.directory import StudyDirectory
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, SimulatedWorker
-from hptune.testing.studies import Memory, Played, play
 from hptune.user_code.model_file import Found, ObjectiveSource, SourceKind
 from hptune.worker.orders import AttemptOrder, StudyBrief
 from scaling_curves import CURVES
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, SimulatedWorker
+from simulated_studies import Memory, Played, play
 
 GOALS = Goals((Goal("score", Direction.MAX),))
 EPOCHS = 4

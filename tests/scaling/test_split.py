@@ -17,10 +17,10 @@ from hptune.scaling import split as split_module
 from hptune.scaling import step_runner as sizes_module
 from hptune.scaling.curve import Failure, Mode, Point, Sample, ScalingCurve
 from hptune.scaling.split import Split, SplitTimes, choose_split, split_text
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, SimulatedWorker
-from hptune.testing.studies import Memory, play
 from scaling_curves import CURVES
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, SimulatedWorker
+from simulated_studies import Memory, play
 
 GOALS = Goals((Goal("score", Direction.MAX),))
 POOLS = ((8,), (4, 4, 2))

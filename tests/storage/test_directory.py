@@ -232,7 +232,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 # --- requests -------------------------------------------------------------------------------
 
 STOP = UserRequest("1", UserAction.STOP, "Zoë (hptune stop)")
-ADD = UserRequest("2", UserAction.ADD, "ada", points=({"lr": "0.1", "layers": 2},))
+ADD = UserRequest("2", UserAction.ENQUEUE, "ada", points=({"lr": "0.1", "layers": 2},))
 
 
 def test_each_reader_gets_each_request_once(directory: StudyDirectory) -> None:

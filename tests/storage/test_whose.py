@@ -14,7 +14,7 @@ from hptune.master.replay import replay
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
 from hptune.storage.whose import Use, Whose, access
-from hptune.study import Study
+from hptune.study.study import Study
 from other_users import ANOTHER, NOBODY, as_user, give, open_folder
 from planted import plant_journal
 from requirements import require_root

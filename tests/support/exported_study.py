@@ -21,7 +21,7 @@ from hptune.core.space.space import (
     SearchSpace,
 )
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
-from hptune.study import Study
+from hptune.study.study import Study
 from stored_study import stored
 
 WITH_DROPOUT = (Condition("dropout", (True,)),)

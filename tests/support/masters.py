@@ -20,15 +20,16 @@ from hptune.core.space.space import ChoiceParameter, FloatParameter, IntParamete
 from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Direction, Goal, Params, Trial, TrialState
 from hptune.master.loop import StudyLoop
-from hptune.master.suggester import InformedSampler, SimulatedSuggester, Suggester
+from hptune.master.suggester import InformedSampler, Suggester
 from hptune.pruners.registry import make_pruner
 from hptune.samplers.registry import SamplerOptions, make_sampler
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
-from hptune.testing.simulated import SimulatedExecutor
-from hptune.testing.simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.orders import StudyBrief
+from simulated import SimulatedExecutor
+from simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker
+from simulated_studies import SimulatedSuggester
 
 GOAL = Goal("score", Direction.MAX)
 SEED = 5

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .core.resources import Resources
     from .errors import HptuneError, StudyError, UsageError
-    from .study import Study
+    from .study.study import Study
     from .training.context import TrialPruned, report
     from .training.hyperparameters import HyperParameters
     from .training.keras.reporting_callback import keras_callback
@@ -33,7 +33,7 @@ _HOMES = {
     "HptuneError": ".errors",
     "HyperParameters": ".training.hyperparameters",
     "Resources": ".core.resources",
-    "Study": ".study",
+    "Study": ".study.study",
     "StudyError": ".errors",
     "TrialPruned": ".training.context",
     "Tuner": ".tuner",

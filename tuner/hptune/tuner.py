@@ -39,7 +39,7 @@ from .samplers.registry import SAMPLERS
 from .storage.directory import StudyDirectory, study_exists
 from .storage.replacing import replacing
 from .storage.whose import Use
-from .study import Study
+from .study.study import Study
 from .training.fit_data import DATA_FILE, DATASETS, store_fit_data
 from .user_code.entry_points import EntryPoint, read_entry
 from .user_code.model_file import ObjectiveSource, SourceKind, UserCode, save, user_code
@@ -73,13 +73,16 @@ class Tuner:
         study = tuner.fit(x, y, validation_data=(xv, yv), epochs=10)
         study.best_trial.value, study.best_hyperparameters
 
-    The arguments after `metrics` are the options of `hptune run`, by the same names. Times and
-    sizes may be texts ("10m", "8GB") or numbers (seconds, bytes).
+    The arguments after `metrics` are the options of `hptune run`, by the same names; those that
+    few studies need come last. Times and sizes may be texts ("10m", "8GB") or numbers (seconds,
+    bytes).
 
     Args:
         model_fn: `build_model(hp)` that returns a compiled Keras model, a `keras_tuner.HyperModel`
             (class or instance), or `objective(hp, trial)` that returns a number or metrics.
-        directory: Directory of the study; None for `studies/MODEL_FN-N`.
+        directory: Directory of the study, as `--study` of the command; None for
+            `studies/MODEL_FN-N`.
+        quiet: Show no progress.
         resume: Continue the study in `directory` if there is one, with the model function as it is
             now. Its search space must be the same unless `accept_space` is True, and so must each
             setting that a resumed study cannot change, such as `search`, if it is given. Start
@@ -89,7 +92,6 @@ class Tuner:
         retry_failed: With `resume`: let the trials that have failed begin again, and use nodes
             again that were excluded.
         client: A `distributed.Client` whose workers to use; None to start workers here.
-        quiet: Show no progress.
         hyperparameters: A `HyperParameters` object whose declarations replace those of the same
             name in the model function, or a dict of fixed values by name.
         tune_new_entries: Whether to search the hyperparameters that only the model function

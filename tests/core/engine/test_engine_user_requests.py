@@ -58,7 +58,7 @@ def test_a_trial_that_waits_is_stopped_at_once_and_never_starts() -> None:
     stopped = driver.trial(1)
     assert (stopped.state, stopped.value, stopped.step) == (TrialState.PRUNED, 0.4, 1)
     assert stopped.reason == "stopped by ada"
-    driver.user(UserAction.ADD, added=[{"x": 70}])
+    driver.user(UserAction.ENQUEUE, added=[{"x": 70}])
     driver.user(UserAction.STOP_TRIAL, trial=2)
     assert (driver.trial(2).state, driver.trial(2).value) == (TrialState.PRUNED, None)
     assert driver.engine.snapshot.interrupted == 1
@@ -74,7 +74,7 @@ def test_added_trials_run_next_and_count_towards_the_total() -> None:
     driver.open(3)
     driver.join(cores=1)
     # The open question has the next numbers.
-    assert driver.user(UserAction.ADD, added=[{"x": 70}, {"x": 71}]) == []
+    assert driver.user(UserAction.ENQUEUE, added=[{"x": 70}, {"x": 71}]) == []
     driver.suggest()
     assert [t.params["x"] for t in driver.engine.trials] == [0, 70, 71]
     assert driver.trial(1).origin == ADDED
@@ -83,7 +83,7 @@ def test_added_trials_run_next_and_count_towards_the_total() -> None:
     assert start.attempt == AttemptId(1, 0)
     driver.end(AttemptId(1, 0), returned(0.2))
     # All three exist: the study runs this one in addition.
-    driver.user(UserAction.ADD, added=[{"x": 72}])
+    driver.user(UserAction.ENQUEUE, added=[{"x": 72}])
     assert driver.engine.snapshot.budget_trials == 4
     driver.end(AttemptId(2, 0), returned(0.3))
     assert driver.finish is None
@@ -95,7 +95,7 @@ def test_a_trial_added_right_before_a_stop_runs_in_the_next_run() -> None:
     driver = EngineDriver()
     driver.open(2)
     driver.join()
-    driver.user(UserAction.ADD, added=[{"x": 70}])
+    driver.user(UserAction.ENQUEUE, added=[{"x": 70}])
     driver.stop()
     assert driver.finish is not None
     driver.open(2)
@@ -109,15 +109,15 @@ def test_a_paused_study_starts_nothing_until_it_goes_on() -> None:
     assert driver.engine.snapshot.stall_reason.startswith("paused by ada")
     commands = driver.end(FIRST, returned(0.1)) + driver.end(AttemptId(1, 0), returned(0.2))
     assert not any(isinstance(each, Ask | Start | Finish) for each in commands)
-    driver.user(UserAction.ADD, added=[{"x": 70}])
+    driver.user(UserAction.ENQUEUE, added=[{"x": 70}])
     assert not driver.running
-    (start,) = (c for c in driver.user(UserAction.GO_ON) if isinstance(c, Start))
+    (start,) = (c for c in driver.user(UserAction.RESUME) if isinstance(c, Start))
     assert start.params == {"x": 70}
     assert driver.engine.snapshot.stall_reason == ""
     driver.user(UserAction.PAUSE)
     driver.end(AttemptId(2, 0), returned(0.3))
     assert driver.finish is None  # as long as it is paused
-    driver.user(UserAction.GO_ON)
+    driver.user(UserAction.RESUME)
     assert driver.finish == Finish(FinishReason.DONE, "3 trials are over")
 
 
@@ -131,7 +131,7 @@ def test_only_running_trials_are_counted_by_size_while_none_may_start() -> None:
     assert driver.engine.snapshot.sizes == {large: 2}
     driver.user(UserAction.PAUSE)
     assert driver.engine.snapshot.sizes == {large: 1}
-    driver.user(UserAction.GO_ON)
+    driver.user(UserAction.RESUME)
     assert driver.engine.snapshot.sizes == {large: 2}
     driver.stop()
     assert driver.engine.snapshot.sizes == {large: 1}

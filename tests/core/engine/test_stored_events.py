@@ -144,8 +144,8 @@ def recorded() -> list[tuple[Event, list[str]]]:
     driver.leave("b")
     driver.feed(NodeExcluded(driver.at, "node of b", "jobs fail there"))
     driver.user(UserAction.PAUSE)
-    driver.user(UserAction.GO_ON)
-    driver.user(UserAction.ADD, added=[{"x": 77}])
+    driver.user(UserAction.RESUME)
+    driver.user(UserAction.ENQUEUE, added=[{"x": 77}])
     driver.stop()
     for running in [*driver.running]:
         driver.end(running, Ending(Cause.STOPPED))

@@ -23,7 +23,6 @@ from hptune.core.attempt import Attempt, Outcome
 from hptune.core.goals import Goals
 from hptune.core.space.space import FloatParameter, SearchSpace
 from hptune.core.trial import Direction, Goal, Trial, TrialState
-from hptune.dashboard import folder_server
 from hptune.reporting.html import folder as folder_module
 from hptune.reporting.html.comparison import comparison
 from hptune.reporting.html.folder import Folder, FolderPage
@@ -31,7 +30,8 @@ from hptune.reporting.html.live_server import PageServer
 from hptune.reporting.html.panel import Figure
 from hptune.reporting.results.listing import ListedStudy
 from hptune.reporting.results.view import StudyView
-from hptune.study import Study, find_directories, listed
+from hptune.study.dashboard import folder_server
+from hptune.study.study import Study, find_directories, listed
 from hptune.text import NOTHING
 from real_runs import wait_for
 from stored_study import SPACE, stored, typical

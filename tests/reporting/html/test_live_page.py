@@ -23,7 +23,6 @@ from fake_study import attempt, trial
 from hptune.core.attempt import ReportedValue
 from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
-from hptune.dashboard import study_server
 from hptune.errors import StudyError, UsageError
 from hptune.reporting.html.live import LivePage, LiveStudy
 from hptune.reporting.html.live_server import PageServer
@@ -31,7 +30,8 @@ from hptune.reporting.html.page_data import TrialRows
 from hptune.reporting.html.report import ReportContents, make_report
 from hptune.reporting.html.trials import StudyTrials
 from hptune.storage.lease import LockOwner
-from hptune.study import Study
+from hptune.study.dashboard import study_server
+from hptune.study.study import Study
 from real_runs import wait_for
 from report_study import SETUP, SPACE, study
 from stored_study import typical
@@ -152,7 +152,7 @@ def test_a_trial_appears_without_a_reload() -> None:
         page.on("dialog", lambda dialog: dialog.accept())
         page.get_by_role("button", name="Stop trial 16", exact=True).hover()
         page.mouse.down()
-        for paused_by, shown in (("ada", "Go on"), ("", "Pause")):
+        for paused_by, shown in (("ada", "Resume"), ("", "Pause")):
             source.paused_by = paused_by
             button = page.get_by_role("button", name=shown, exact=True)
             wait_for(button.is_visible, f"the button {shown}")
@@ -240,7 +240,7 @@ def test_what_is_asked_on_the_page_by_keyboard() -> None:
             wait_for(lambda: told.inner_text() == answer, answer)
 
         press("Pause", "Done: pause.")
-        press("Go on", "Done: go on.")
+        press("Resume", "Done: resume.")
         source.paused_by = "eve"  # in another window: the answer is no longer true
         wait_for(lambda: told.inner_text() == "", "no answer")
         source.paused_by = ""
@@ -249,7 +249,7 @@ def test_what_is_asked_on_the_page_by_keyboard() -> None:
         wait_for(lambda: told.inner_text().startswith(cut), "the missing connection")
         page.context.set_offline(False)
         wait_for(lambda: told.inner_text() == "", "the connection")
-        page.get_by_text("Add a trial").press("Enter")
+        page.get_by_text("Enqueue a trial").press("Enter")
         form = page.locator("#add-form")
         form.get_by_label("units").fill("7")
         form.get_by_label("activation").select_option("tanh")
@@ -259,9 +259,9 @@ def test_what_is_asked_on_the_page_by_keyboard() -> None:
         assert len(source.asked) == 2
         form.get_by_label("units").fill("64")
         form.get_by_label("units").press("Enter")
-        wait_for(lambda: added.inner_text() == "Done: add trials.", "the trial")
+        wait_for(lambda: added.inner_text() == "Done: enqueue.", "the trial")
         values = {"units": "64", "activation": "tanh"}
-        assert source.last() == (UserAction.ADD, None, values)
+        assert source.last() == (UserAction.ENQUEUE, None, values)
         assert grave_faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.on("dialog", lambda dialog: dialog.accept())

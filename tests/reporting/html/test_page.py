@@ -370,7 +370,7 @@ def test_curves_of_one_epoch_are_points_and_running_trials_have_their_colour(
     window.open(tmp_path / "page.html")
     assert window.points("curves") == 1
     legend = window.figure("curves").locator(".legend").inner_text().splitlines()
-    assert [*map(str.strip, legend)][:3] == ["complete", "stopped early", "running"]
+    assert [*map(str.strip, legend)][:3] == ["complete", "pruned", "running"]
     stopped, went_on = (
         window.figure("curves").locator(f".legend path[stroke='{color}']")
         for color in ("#c47b17", "#0b8f8f")

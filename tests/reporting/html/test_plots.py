@@ -11,7 +11,7 @@ from browser import browser
 from exported_study import varied
 from hptune.config.settings import StudySettings
 from hptune.errors import StudyError, UsageError
-from hptune.study import Study
+from hptune.study.study import Study
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from stored_study import stored, typical
 

@@ -490,7 +490,7 @@ def test_if_no_trial_is_complete_the_error_and_the_next_step_are_said() -> None:
         (FinishReason.INTERRUPTED, "Stopped (Ctrl-C): 5/10 trials", "continue from here"),
         (
             FinishReason.TOO_MANY_FAILURES,
-            "Stopped early (Ctrl-C): 5/10 trials",
+            "Ended (Ctrl-C): 5/10 trials",
             "continue from here",
         ),
     ],

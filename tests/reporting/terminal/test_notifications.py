@@ -211,15 +211,15 @@ def test_what_users_ask_for_is_shown_and_what_is_refused_is_not() -> None:
     added = (Suggestion({"x": 0.5, "kind": "b"}, "start point (added)"),)
     requests = (
         asked(UserAction.STOP_TRIAL, trial=3),
-        asked(UserAction.ADD, added=added),
+        asked(UserAction.ENQUEUE, added=added),
         asked(UserAction.PAUSE),
-        asked(UserAction.GO_ON),
-        asked(UserAction.ADD, refused="the study is stopping"),
+        asked(UserAction.RESUME),
+        asked(UserAction.ENQUEUE, refused="the study is stopping"),
     )
     assert shown(Observing(), *requests, at=0.0) == [
         "trial 3 is stopped by ada (hptune)",
-        "a trial is added by ada (hptune): x=0.5 kind=b",
-        "trials start again, asked by ada (hptune)",
+        "a trial is enqueued by ada (hptune): x=0.5 kind=b",
+        "resumed by ada (hptune): trials start again",
     ]
 
 
@@ -421,7 +421,7 @@ def test_the_first_metric_that_is_nan_is_told_with_a_remedy() -> None:
         ended = attempt(number, outcome=Outcome.ERRORED, cause=Cause.NON_FINITE)
         notifications.observe([], [replace(ended, reason="loss is nan at epoch 1")])
     (line,) = notifications.lines(0.0)
-    assert line.startswith("trial 2: loss is nan at epoch 1. The study goes on, and")
+    assert line.startswith("trial 2: loss is nan at epoch 1. The study continues, and")
     assert "lower the largest learning rate" in line
     forgiven = attempt(4, outcome=Outcome.PRUNED, cause=Cause.NON_FINITE)
     others = Observing()

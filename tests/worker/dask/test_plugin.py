@@ -64,7 +64,7 @@ def test_the_worker_gives_no_reason_that_only_the_master_knows(tmp_path: Path) -
     ):
         attempts._carry_out(AttemptEnded(0.0, ATTEMPT, ending))
     assert [line.partition(" is over: ")[2] for line in said] == [
-        "stopped early",
+        "pruned",
         str(Cause.RETURNED),
         f"{Cause.EXCEPTION} (ValueError: bad)",
     ]

@@ -114,7 +114,7 @@ def _record_stop(study: StudyDirectory) -> None:
 def _stop_trial(study: StudyDirectory, number: int, wait_seconds: float) -> None:
     from .. import text
     from ..storage.asking import ask
-    from ..study import Study
+    from ..study.study import Study
 
     deadline = time.monotonic() + wait_seconds
     ask(study, UserAction.STOP_TRIAL, tool="hptune stop", trial=number, wait_seconds=wait_seconds)
@@ -139,14 +139,14 @@ def what_next(directory: StudyDirectory) -> str:
     return f"continue with: hptune resume {directory}" if exists else "no study was made yet"
 
 
-@click.command(short_help="Start no more trials in a running study; `resume` goes on.")
+@click.command(short_help="Start no more trials in a running study, until `hptune resume`.")
 @study_directory
 def pause(directory: Path) -> None:
     """Pause the running study in DIR: no trial starts until `hptune resume DIR`.
 
-    Trials that run go on to their ends. Slurm jobs of --slurm are cancelled when no trial runs on
-    them, and submitted again by `hptune resume`. Other workers stay, with their devices; `hptune
-    stop` frees them.
+    Trials that run continue. Slurm jobs of --slurm are cancelled when no trial runs on them, and
+    submitted again by `hptune resume`. Other workers stay, with their devices; `hptune stop` frees
+    them.
     """
     from ..config.plugins import pause_text
     from ..storage.asking import ask
@@ -159,7 +159,7 @@ def pause(directory: Path) -> None:
     echo(f"The study is paused: {follows}. Start more trials with: hptune resume {study}")
 
 
-def go_on(directory: Path) -> bool:
+def resume_paused(directory: Path) -> bool:
     """Let a running study that is paused start trials again; return whether it was."""
     from ..storage.asking import ask
     from ..storage.directory import StudyDirectory
@@ -171,8 +171,8 @@ def go_on(directory: Path) -> bool:
             return False
     except NoStudyError:
         return False
-    ask(study, UserAction.GO_ON, tool="hptune resume")
-    echo("The study goes on: new trials start again")
+    ask(study, UserAction.RESUME, tool="hptune resume")
+    echo("The study is resumed: new trials start again")
     return True
 
 
@@ -190,7 +190,7 @@ def refuse_while_it_runs(directory: Path, changes: Mapping[str, object]) -> None
         return
     if set(changes) == {"start_points"}:
         raise StudyLockedError(
-            f"the study in {study} is running; add a trial to it with "
+            f"the study in {study} is running; enqueue a trial with "
             f"`hptune enqueue {study} NAME=VALUE …`"
         )
     if LedgerReader(study).run_state().paused_by:
@@ -201,10 +201,10 @@ def refuse_while_it_runs(directory: Path, changes: Mapping[str, object]) -> None
         )
 
 
-@click.command(short_help="Add a trial with given values to a running study.")
+@click.command(short_help="Enqueue a trial with given values in a running study.")
 @click.argument("words", nargs=-1, metavar="[DIR] NAME=VALUE ...")
 def enqueue(words: tuple[str, ...]) -> None:
-    """Add a trial with these values to the running study in DIR. It runs next.
+    """Enqueue a trial with these values in the running study in DIR. It runs next.
 
     \b
     hptune enqueue DIR lr=0.01 units=64
@@ -233,7 +233,7 @@ def enqueue(words: tuple[str, ...]) -> None:
     texts = filter(None, [",".join(pairs), *(value for value in values if value not in pairs)])
     study = StudyDirectory(newest_study() if directory is None else Path(directory))
     points = [point for each in texts for point in _read(each, study)]
-    answer = ask(study, UserAction.ADD, tool="hptune enqueue", points=points)
+    answer = ask(study, UserAction.ENQUEUE, tool="hptune enqueue", points=points)
     reader = LedgerReader(study)
     space = SearchSpace.from_json(reader.facts()["space"])
     deadline = time.monotonic() + _NUMBER_SECONDS
@@ -246,7 +246,7 @@ def enqueue(words: tuple[str, ...]) -> None:
         time.sleep(_POLL_SECONDS)
     named = ", ".join(str(trial.number) for trial in found)
     word = "trial" if len(answer.added) == 1 else "trials"
-    echo(f"Added {word} {named}" if named else f"Added {len(answer.added)} {word}")
+    echo(f"Enqueued {word} {named}" if named else f"Enqueued {len(answer.added)} {word}")
 
 
 def _read(given: str, study: StudyDirectory) -> list[Point]:

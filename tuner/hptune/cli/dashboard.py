@@ -49,8 +49,8 @@ def dashboard(
     """
     from ..clusters.shown_jobs import watched_jobs_text
     from ..clusters.slurm_master import Masters
-    from ..dashboard import folder_server, study_server
-    from ..study import Study, find_directories, listed
+    from ..study.dashboard import folder_server, study_server
+    from ..study.study import Study, find_directories, listed
     from ..worker.addresses import tunnel
 
     directory = _directory(place, certs or "", insecure=insecure)
@@ -123,7 +123,7 @@ def _directory(place: str | None, certs: str, *, insecure: bool) -> Path:
 
 def _is_folder(directory: Path) -> bool:
     """Return whether a directory is no study, and has studies below it."""
-    from ..study import find_directories
+    from ..study.study import find_directories
 
     is_study = directory.joinpath("study.db").exists() or directory.joinpath("lock").exists()
     return directory.is_dir() and not is_study and bool(find_directories(directory))

@@ -61,7 +61,7 @@ def doctor(
 ) -> None:
     """Check whether hptune works on this machine, and say how to correct what does not.
 
-    Checks versions, cores, memory, GPUs and the file system of the study directory,
+    Checks versions, cores, memory, GPUs and the file system of the study's directory,
     starts a worker, and trains one batch of MODEL_FILE or of a tiny model. No files
     and no Slurm jobs remain. The exit code is 1 if a check fails; a warning is not a
     failure.

@@ -16,7 +16,7 @@ from .options import PathType, study_directory
 from .output import output_errors, write_utf8
 
 if TYPE_CHECKING:
-    from ..study import Study
+    from ..study.study import Study
 
 _FILES = ("csv", "json", "parquet")
 
@@ -65,7 +65,7 @@ def export(directory: Path, *, file_format: str | None, curves: bool, output: st
 
     In CSV, a text that a spreadsheet would run as a formula begins with an apostrophe.
     """
-    from ..study import Study
+    from ..study.study import Study
 
     chosen = _chosen_format(file_format, output, curves=curves)
     study = Study(directory)
@@ -141,6 +141,6 @@ def report(directory: Path, *, file_format: str | None, output: Path | None) -> 
     The HTML file holds all figures, tables and scripts: it can be copied and opened without a
     network. Each figure has a button that saves it as an SVG file. Markdown is for pull requests.
     """
-    from ..study import Study
+    from ..study.study import Study
 
     click.echo(repr(Study(directory).report(output, file_format=file_format or "")))

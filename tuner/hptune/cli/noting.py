@@ -36,7 +36,7 @@ def note(
     from ..reporting.results.notes import notes_text
     from ..storage.directory import StudyDirectory
     from ..storage.notes import write_note
-    from ..study import Study
+    from ..study.study import Study
 
     has_directory = bool(words) and os.path.isdir(words[0])  # noqa: PTH112 - as in enqueue
     directory, texts = (words[0], words[1:]) if has_directory else (None, words)

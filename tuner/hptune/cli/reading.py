@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..reporting.results.view import StudyView
     from ..reporting.terminal.watch import Watched
     from ..storage.directory import StudyDirectory
-    from ..study import Study
+    from ..study.study import Study
 
 
 @click.command(short_help="Show the state of a study, also while it runs.")
@@ -79,7 +79,7 @@ def _watched(found: StudyDirectory, masters: Masters) -> Watched:
     from ..reporting.results.summary import status_text
     from ..reporting.results.view import StudyState
     from ..reporting.terminal.watch import Watched
-    from ..study import Study
+    from ..study.study import Study
 
     master = masters.job_of(found)
     has_job = master is not None and master.job is not None
@@ -114,7 +114,7 @@ def _state_before(master: MasterJob) -> str:
 def _status_json(found: StudyDirectory, masters: Masters) -> dict[str, object]:
     from ..clusters.shown_jobs import jobs_json
     from ..reporting.results.summary import status_json
-    from ..study import Study
+    from ..study.study import Study
 
     master = masters.job_of(found)
     jobs: dict[str, object] = {} if master is None else {"master_job": master.to_json()}
@@ -135,7 +135,7 @@ def best(directory: Path, as_json: bool) -> None:
     If the model was deleted or damaged, the exit code is 1.
     """
     from ..reporting.results.best import best_json, best_text
-    from ..study import Study
+    from ..study.study import Study
 
     study = Study(directory)
     _, view = study.read(lambda now: (now.best_trial, now.view()))
@@ -164,7 +164,7 @@ def trials(directory: Path, *, top: int | None, states: tuple[str, ...], as_json
     interrupted trial has begun, and continues when the study is resumed.
     """
     from ..reporting.results.trials import ranked, trials_json, trials_text
-    from ..study import Study
+    from ..study.study import Study
 
     view, now = Study(directory).view(), time.time()
     chosen = ranked(view, states=states)[:top]
@@ -181,7 +181,7 @@ def _one_trial(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _study_and_number(where: tuple[Path, ...], number: str) -> tuple[Study, int]:
-    from ..study import Study
+    from ..study.study import Study
 
     if len(where) > 1 or not number.isdecimal():
         given = " ".join(map(str, (*where, number)))
@@ -274,7 +274,7 @@ def space(model_file: Path, entry: str | None, as_json: bool) -> None:
     if model_file.is_dir():
         if entry is not None:
             raise UsageError("--entry is given with a study's directory; it is for a MODEL_FILE")
-        from ..study import Study
+        from ..study.study import Study
 
         known = Study(model_file).space
         facts: dict[str, Any] = {"is_complete": None}
@@ -298,7 +298,7 @@ def list_studies(folder: Path | None, as_json: bool) -> None:
     """List the studies in and below DIR (studies, if not given), the newest first."""
     from ..clusters.slurm_master import Masters
     from ..reporting.results.listing import list_json, list_text
-    from ..study import find_studies
+    from ..study.study import find_studies
 
     others = "`hptune list FOLDER` lists the studies in another folder"
     place = Path("studies") if folder is None else folder

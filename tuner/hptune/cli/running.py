@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from ..core.table import Section
 from ..errors import StudyError, UsageError
-from .asking import go_on, refuse_while_it_runs, what_next
+from .asking import refuse_while_it_runs, resume_paused, what_next
 from .options import (
     PathType,
     SectionedCommand,
@@ -257,7 +257,7 @@ def resume(
 
     settings = _given(options)
     asks_more = accept_space or retry_failed or detach or model_file is not None
-    if not settings and not asks_more and go_on(directory):
+    if not settings and not asks_more and resume_paused(directory):
         return
     refuse_while_it_runs(directory, settings)
     if model_file is not None:
@@ -331,7 +331,7 @@ def _run_and_close(
 def _close(directory: StudyDirectory, result: RunResult) -> None:
     from ..core.messages import FinishReason
     from ..reporting.results.summary import closing_text, why_without_result
-    from ..study import Study
+    from ..study.study import Study
 
     view = Study(directory).view()
     print_last(closing_text(view, result.finish), sys.stdout)

@@ -101,7 +101,7 @@ def usage(directory: Path) -> None:
     from ..clusters.slurm_usage import usage_lines
     from ..reporting.results.costs import costs_of_study
     from ..storage.directory import StudyDirectory
-    from ..study import Study
+    from ..study.study import Study
 
     found = StudyDirectory(directory)
     view = Study(found).view()

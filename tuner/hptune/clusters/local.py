@@ -32,7 +32,9 @@ def here(settings: StudySettings, study: Path, *, insecure: bool = False) -> Clu
         allocation, note = allocation_for(settings)
         if allocation is not None:
             return AllocationWorkers(allocation, study, insecure=insecure)
-    return LocalWorkers(settings, notes=(note,) if note else ())
+    ignored = "--insecure changes nothing: the workers are processes of this machine"
+    notes = (note, ignored if insecure else "")
+    return LocalWorkers(settings, notes=tuple(filter(None, notes)))
 
 
 class LocalWorkers(Cluster):

@@ -78,6 +78,7 @@ def asked(
     _check_workers(found)
     _check_own_options(settings, found.sampler)
     _check_own_options(settings, found.pruner)
+    _check_own_options(settings, found.cluster)
     check_priors(settings, found.sampler)
     if goals is not None:
         check_methods(found, [goal.direction for goal in goals.objectives], epochs)
@@ -130,17 +131,13 @@ def _check_source(settings: StudySettings) -> None:
 def _check_confirmations(settings: StudySettings) -> None:
     if settings.confirm_repeats is not None and not settings.confirm:
         raise UsageError(
-            f"--confirm-repeats is {settings.confirm_repeats}, but --confirm is not given; say "
-            "with --confirm how many of the best configurations to train again"
+            f"--confirm-repeats is {settings.confirm_repeats}, but --confirm is 0, so nothing is "
+            "trained again; say how many of the best configurations are, such as --confirm 3, or "
+            "leave --confirm-repeats out"
         )
 
 
 def _check_place(settings: StudySettings) -> None:
-    if settings.certs and not settings.connect:
-        raise UsageError(
-            f"--certs is {settings.certs!r}, which is shown to a scheduler, but --connect is not "
-            "given; add it, or leave out --certs"
-        )
     row = CLUSTERS.built_in.get(settings.cluster)
     given = [name for name in (*SOURCES, "workers") if getattr(settings, name)]
     if settings.cluster != AUTO:  # one of the user's own is checked when it is found
@@ -219,12 +216,14 @@ def _check_flags(settings: StudySettings, row: Row) -> None:
 
 
 def _check_own_options(settings: StudySettings, row: Row) -> None:
-    """Check that the built-in options that were given are for this search or pruner."""
+    """Check that the built-in options that were given are for this search, pruner or cluster."""
     known = {option.name for option in row.options}
     for each in SETTINGS:
         is_given = each.owner == row.what and getattr(settings, each.name) is not None
         if is_given and each.name not in known:
+            built_in = CLUSTERS.built_in if row.what == CLUSTERS.what else {}
+            names = [built_in[name].choice if name in built_in else name for name in each.owners]
             raise UsageError(
                 f"{each.flag} is given, but --{row.what} is {row.name}; {each.flag} is for "
-                f"{enumerated(*each.owners)}"
+                f"{enumerated(*names)}"
             )

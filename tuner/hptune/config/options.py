@@ -66,12 +66,11 @@ class StudyOptions:
         Section.GOAL,
         "Train the best N configurations again at the end; the best mean wins.",
         default=0,
-        is_rare=True,
     )
     confirm_repeats: int | None = setting(
         whole_number(1),
         Section.GOAL,
-        "With --confirm: how often to train each of them again.",
+        "With --confirm: how often to train each of the best configurations again.",
         default=None,
         default_text=str(DEFAULT_REPEATS),
         is_rare=True,
@@ -104,7 +103,8 @@ class StudyOptions:
         Section.SEARCH,
         'Configuration to try first (on resume: next), such as "lr=0.001,units=64", {"lr": '
         '0.001, "units": 64}, or "@FILE.csv" or "@FILE.json" with several. What it does not name '
-        "takes the value that a search tries first.",
+        "takes the value that a search tries first. `hptune enqueue` adds one to a study that "
+        "runs.",
         default=(),
         flag="--try",
         argument="start_points",
@@ -125,7 +125,7 @@ class StudyOptions:
             "SOURCE", "directories of studies or of KerasTuner, Optuna storages, CSV files"
         ),
         Section.SEARCH,
-        "Learn from earlier trials, and try the best configuration first: those of a study's "
+        "Learn from earlier trials, and try their best configuration first: those of a study's "
         "directory, a KerasTuner project, an Optuna storage (file or URL), or a .csv or .json "
         "file. The search spaces may differ in part.",
         default=(),
@@ -206,6 +206,7 @@ class StudyOptions:
         "framework; hptune must be installed there.",
         default="",
         default_text="that of the worker",
+        is_rare=True,
     )
     workers: int | None = setting(
         whole_number(1),
@@ -238,6 +239,7 @@ class StudyOptions:
         "among them. auto is as for --gpus-per-trial, of cores where there are no GPUs.",
         default=None,
         default_text="1, or with --nodes-per-trial 1 on each node",
+        is_rare=True,
     )
     nodes_per_trial: int | None = setting(
         whole_number(1),
@@ -245,6 +247,7 @@ class StudyOptions:
         "Nodes that the processes of a trial are divided among.",
         default=None,
         default_text="1",
+        is_rare=True,
     )
     memory_per_trial_bytes: int = setting(
         kinds.size(),
@@ -283,7 +286,8 @@ class StudyOptions:
     warm_up_epochs: int = setting(
         whole_number(0),
         Section.PLACE,
-        "With --batch-rule linear or sqrt: epochs in which the learning rate rises.",
+        "With --batch-rule linear or sqrt: first epochs of a trial, in which its learning rate "
+        "rises.",
         default=DEFAULT_WARM_UP_EPOCHS,
         resumable=False,
         is_rare=True,
@@ -330,7 +334,7 @@ class StudyOptions:
         kinds.size(),
         Section.PLACE,
         "Largest file of a trial, and largest checkpoint_dir, that travels over the connection. "
-        "Only for workers of --connect or --slurm that do not see the study directory.",
+        "Only for workers of --connect or --slurm that do not see the study's directory.",
         default=10_000_000_000,
         default_text="10GB",
         flag="--file-limit",
@@ -343,6 +347,7 @@ class StudyOptions:
         "Epochs between two checkpoints of a Keras trial; 0 for no checkpoints.",
         default=None,
         default_text="as often as takes under 3 % of the time",
+        is_rare=True,
     )
     keep_checkpoints: int = setting(
         whole_number(0),
@@ -363,7 +368,7 @@ class StudyOptions:
         kinds.duration(may_be_zero=True),
         Section.CHECKPOINTS,
         "If hptune is killed: how long trials on workers of --connect or --slurm continue, if the "
-        "workers see the study directory. The next `hptune resume` uses what they did.",
+        "workers see the study's directory. The next `hptune resume` uses what they did.",
         default=600.0,
         flag="--master-grace",
         is_rare=True,

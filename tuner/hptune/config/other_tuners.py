@@ -27,6 +27,7 @@ _ANSWERS = {
     "direction": "the objective says it, such as --objective val_loss:min",
     "executions_per_trial": "--confirm trains the best configurations again with other seeds",
     "load_if_exists": "resume continues a study",
+    "repeats": "--confirm N trains the best N again, and --confirm-repeats says how often",
     "overwrite": "a study is never overwritten; name another directory, or none for a new one",
 }
 

@@ -77,7 +77,7 @@ def pause_text(directory: Path, stored: Mapping[str, Any]) -> str:
     # One that the study names by a file is not loaded: the study may be another user's.
     cluster = chosen_cluster(settings) or CLUSTERS.known(settings.cluster)
     stay = f"the workers keep their devices (`hptune stop {directory}` frees them)"
-    return f"running trials go on, and {(cluster and cluster.pauses) or stay}"
+    return f"running trials continue, and {(cluster and cluster.pauses) or stay}"
 
 
 def made(

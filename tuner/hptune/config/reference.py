@@ -11,7 +11,8 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ..core.table import Section, Setting
@@ -134,19 +135,31 @@ def _sections() -> Iterator[tuple[Section, list[Setting]]]:
 
 
 def arguments_text() -> str:
-    """Return the settings as arguments, in the form of an `Args:` section of a docstring."""
-    lines = []
+    """Return the settings as arguments, in the form of `Args:` sections of a docstring.
+
+    Those that few studies need come last, and then what settings can name.
+    """
+    texts: dict[str, list[str]] = {section: [] for section, _ in _sections()}
+    texts["Rarely needed"] = []
     for section, settings in _sections():
-        lines.append(f"{section}:")
         for each in settings:
-            if each.name in _OF_FILES:
-                continue
-            default = f" Default: {in_python(each.default_text)}." if each.default_text else ""
-            several = " May be a list." if each.kind.is_repeated else ""
-            text = f"{each.argument}: {in_python(each.help)}{several}{default}"
-            lines += textwrap.wrap(text, 92, initial_indent="    ", subsequent_indent=" " * 8)
-        lines.append("")
-    return "\n".join(lines)
+            if each.name not in _OF_FILES:
+                texts["Rarely needed" if each.is_rare else section].append(_argument_text(each))
+    for title, registry in NAMED.items():
+        built_in = registry.built_in.values()  # to look for others would import their packages
+        texts[title] = [f"{row.name}: {in_python(row.summary)}." for row in built_in]
+    return "\n".join(f"{title}:\n{_indented(those)}\n" for title, those in texts.items() if those)
+
+
+def _argument_text(setting: Setting) -> str:
+    default = f" Default: {in_python(setting.default_text)}." if setting.default_text else ""
+    several = " May be a list." if setting.kind.is_repeated else ""
+    return f"{setting.argument}: {in_python(setting.help)}{several}{default}"
+
+
+def _indented(texts: Iterable[str]) -> str:
+    filled = partial(textwrap.fill, width=92, initial_indent="    ", subsequent_indent=" " * 8)
+    return "\n".join(map(filled, texts))
 
 
 def parameters() -> list[inspect.Parameter]:

@@ -18,7 +18,8 @@ from . import kinds
 from .options import DEFAULT_REPEATS, DEFAULT_TRIALS, StudyOptions
 from .places import AUTO, CLUSTERS, EXECUTORS
 
-SOURCES = tuple(each.chosen_by for each in CLUSTERS.built_in.values() if each.chosen_by)
+_CLUSTER_OF = {row.chosen_by: row.name for row in CLUSTERS.built_in.values() if row.chosen_by}
+SOURCES = tuple(_CLUSTER_OF)
 """Options that choose the cluster."""
 
 
@@ -70,8 +71,8 @@ class StudySettings(StudyOptions):
         """Return these settings with some changed.
 
         A new source of workers replaces the former one, and its certificates. Settings that a new
-        pruner does not have are dropped, and the number of repeats where nothing is confirmed any
-        more.
+        pruner or source does not have are dropped, and the number of repeats where nothing is
+        confirmed any more.
         """
         changes = {
             name: BY_NAME[name].read(value) if name in BY_NAME else value
@@ -88,13 +89,13 @@ class StudySettings(StudyOptions):
                 changes = {"executor": BY_NAME["executor"].default} | changes
             if changes.get("executor", self.executor) != self.executor:
                 replaced.add(EXECUTORS.what)
-        elif "connect" in changes:  # given as none
-            changes.setdefault("certs", None)
+        if source is not None or not changes.keys().isdisjoint(SOURCES):  # or one given as none
+            chosen = (n for n in SOURCES if changes.get(n, getattr(self, n)))
+            name = _CLUSTER_OF.get(next(chosen, "")) or changes.get("cluster", self.cluster)
+            changes = dict.fromkeys(_unused(CLUSTERS.what, name)) | changes
         if (pruner := changes.get("pruner")) is not None:
             replaced |= {PRUNERS.what} if pruner != self.pruner else set()
-            own = [each for each in SETTINGS if each.owner == PRUNERS.what]
-            unused = [each.name for each in own if pruner not in each.owners]
-            changes = dict.fromkeys(unused) | changes
+            changes = dict.fromkeys(_unused(PRUNERS.what, pruner)) | changes
         if changes.get("confirm") == 0:
             changes.setdefault("confirm_repeats", None)
         kept = {n: v for n, v in self.options.items() if n.partition(".")[0] not in replaced}
@@ -159,6 +160,11 @@ class StudySettings(StudyOptions):
         plain = {name: str(value) if isinstance(value, enum.Enum) else value
                  for name, value in given.items() if value is not None}  # fmt: skip
         return plain | others
+
+
+def _unused(owner: str, name: str) -> list[str]:
+    """Return the settings of pruners, or of clusters, that the one of this name does not have."""
+    return [each.name for each in SETTINGS if each.owner == owner and name not in each.owners]
 
 
 SETTINGS = rows(StudySettings)

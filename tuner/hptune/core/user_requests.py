@@ -15,11 +15,11 @@ class UserAction(enum.StrEnum):
     STOP_TRIAL = "stop a trial"
     """Stop one trial for good, whether it runs, waits or is paused: it is pruned, with the value of
     its last report."""
-    ADD = "add trials"
+    ENQUEUE = "enqueue"
     """Try these configurations next."""
     PAUSE = "pause"
-    """Start no more trials; those that run go on. Slurm jobs without trials are cancelled."""
-    GO_ON = "go on"
+    """Start no more trials; those that run continue. Slurm jobs without trials are cancelled."""
+    RESUME = "resume"
     """Start trials again."""
     NOTE = "note"
     """Write a note on the study or on a trial, or tag it; the search does not see it."""
@@ -50,7 +50,7 @@ class UserRequest:
         by: Who asks, and with what, for people.
         trial: The trial to stop, for `STOP_TRIAL`; the one that a `NOTE` is about, or None for
             one about the study.
-        points: The configurations, given in part, for `ADD`.
+        points: The configurations, given in part, for `ENQUEUE`.
         note: What is written, for `NOTE`.
     """
 

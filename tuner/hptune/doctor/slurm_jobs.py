@@ -69,7 +69,7 @@ def examine_jobs(
         except JobQueueError as error:
             yield replace(failed(_NAME, str(error), _advice(error)), where=where)
         except OSError as error:
-            yield replace(failed(_NAME, str(error), "see the study directory above"), where=where)
+            yield replace(failed(_NAME, str(error), "see the study's directory above"), where=where)
 
 
 def _advice(error: JobQueueError) -> str:

@@ -60,7 +60,7 @@ def _place(subject: Subject) -> Path:
 
 def check_storage(subject: Subject) -> Iterator[Finding]:
     """Check what a study needs of its file system, in a folder next to it."""
-    name = "study directory"
+    name = "study's directory"
     mount = mount_of(Path(subject.study))
     where = f"{subject.study} on {mount.kind} ({mount.point})"
     try:

@@ -159,7 +159,7 @@ def _files(client: Any, addresses: list[str], subject: Subject) -> Finding:
                     f"which cannot use {folder.parent} ({answers[unseen[0]]}){others}",
                 )
     except OSError as error:
-        return failed(name, str(error), "see the study directory above")
+        return failed(name, str(error), "see the study's directory above")
     return passed(name, "shared directory: workers read files written here, and back")
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..errors import HptuneError, StudyError, UsageError
 
 if TYPE_CHECKING:  # a trial's process loads this module for its names, and needs no study
-    from ..study import Study
+    from ..study.study import Study
     from ..tuner import Tuner as HptuneTuner
 
 __all__ = [
@@ -149,7 +149,7 @@ class Tuner:
         Raises:
             NoStudyError: `search` has not been called.
         """
-        from ..study import Study
+        from ..study.study import Study
 
         return Study(self._path)
 
@@ -244,7 +244,7 @@ class Tuner:
     def get_best_hyperparameters(self, num_trials: int = 1) -> list[Any]:
         """Return the configurations of the best trials, the best first, each as an `hp`.
 
-        Trials that were stopped early, which KerasTuner counts as completed, follow the others.
+        Trials that were pruned, which KerasTuner counts as completed, follow the others.
         """
         from ..reporting.results.trials import ranked
         from ..training.hyperparameters import make_hyperparameters

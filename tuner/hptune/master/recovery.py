@@ -1,7 +1,7 @@
 """Recovery of what attempts reported while their study had no master.
 
 Workers that outlive their master (`hptune worker`) let their attempts continue for a while, and
-write their reports into journals in the study directory (`storage.attempt_journal`). The next
+write their reports into journals in the study's directory (`storage.attempt_journal`). The next
 master reads the journals before it opens the study. Their events go into the ledger like any
 others: an attempt that ended meanwhile has ended, and one that still runs is lost.
 

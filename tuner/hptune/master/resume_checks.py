@@ -217,7 +217,7 @@ def _is_same(name: str, value: Any, past: Past) -> bool:
 
 
 def check_constants(settings: StudySettings, past: Past, found: Found) -> list[str]:
-    """Compare what the user's code declares now with the study, which goes on as it was begun.
+    """Compare what the user's code declares now with the study, which continues as it was begun.
 
     What a study cannot change is refused, as the user has no use for further trials. What it can
     change later, and what the code no longer says, is only told.
@@ -242,8 +242,8 @@ def check_constants(settings: StudySettings, past: Past, found: Found) -> list[s
     if (name := next((name for name in differs if differs[name]), None)) is not None:
         raise UsageError(
             f"{name} in {file} is {found.constants[name]!r}, but the study in {past.directory} "
-            f"was begun for {kept}, which cannot be changed. Undo that or remove the line to go "
-            "on, or start a new study that learns from this one: `hptune run "
+            f"was begun for {kept}, which cannot be changed. Undo that or remove the line, "
+            "or start a new study that learns from this one: `hptune run "
             f"{file} --warm-start {text.path(past.directory.path)}`"
         )
     _check_reported(kept, past.directory, found)
@@ -280,7 +280,7 @@ def _lines_on_goals(settings: StudySettings, kept: Goals, found: Found) -> list[
     gone = [name for name in asked if not (asked[name] or name in found.constants)]
     no = " and no ".join(gone) or "directions in OBJECTIVE"
     would = f" (a new one would have {new})" if new is not None else ""
-    return [f"{_code(settings)} has no {no}; the study goes on for {kept}{would}"]
+    return [f"{_code(settings)} has no {no}; the study continues for {kept}{would}"]
 
 
 def _lines_on_epochs(settings: StudySettings, past: Past, found: Found) -> list[str]:
@@ -291,7 +291,7 @@ def _lines_on_epochs(settings: StudySettings, past: Past, found: Found) -> list[
     has = f"EPOCHS in {file} is {new}" if "EPOCHS" in found.constants else f"{file} has no EPOCHS"
     trains = f"with {text.plural(kept, 'epoch')}" if kept else "without a number of epochs"
     change = f"; to change that: `hptune resume {directory} --epochs {new}`" if new else ""
-    return [f"{has}, but the study goes on {trains}{change}"]
+    return [f"{has}, but the study continues {trains}{change}"]
 
 
 def check_room(settings: StudySettings, added: int, past: Past) -> None:

@@ -345,7 +345,7 @@ def _patience(display: RunDisplay) -> Callable[[float, str], None]:
         elif seconds >= next_note:
             next_note = 10 * next_note
             display.note(
-                f"{what}, for {duration(seconds)} now; trials go on, but the study waits until "
+                f"{what}, for {duration(seconds)} now; trials continue, but the study waits until "
                 "it is free (Ctrl-C twice leaves)"
             )
 

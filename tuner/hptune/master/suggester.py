@@ -11,6 +11,7 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from ..config.settings import StudySettings
 from ..core.clock import Clock
@@ -114,6 +115,25 @@ class InformedSampler:
         return sampler
 
 
+class Suggester(Protocol):
+    """Carries the loop's requests to a sampler in their order, and its answers back as events."""
+
+    def ask(self, numbers: Sequence[int]) -> None:
+        """Ask for suggestions, after all earlier calls."""
+
+    def tell(self, trial: Trial) -> None:
+        """Tell the sampler of a trial, after all earlier calls."""
+
+    def grow(self, space: SearchSpace) -> None:
+        """Change the space, after all earlier calls."""
+
+    def events(self) -> list[Event]:
+        """Return the answers that came since the last call."""
+
+    def close(self) -> None:
+        """Let it end after its present call, without waiting for it."""
+
+
 class SuggestingThread:
     """Runs a sampler in a thread of its own, which ends with `close` or with the process.
 
@@ -177,48 +197,6 @@ class SuggestingThread:
     def _answer(self, numbers: Sequence[int]) -> None:
         self._answers.put((numbers, self._sampler.ask(numbers)))
         self._wake()
-
-
-class SimulatedSuggester:
-    """Calls the sampler in the caller's thread; a simulated executor delivers the answer.
-
-    Args:
-        sampler: The sampler.
-        clock: The executor's clock.
-        deliver: Has the executor deliver an event after a number of virtual seconds.
-        seconds: Returns how long the sampler takes for a number of suggestions.
-    """
-
-    def __init__(
-        self,
-        sampler: InformedSampler,
-        clock: Clock,
-        deliver: Callable[[float, Event], None],
-        seconds: Callable[[int], float] = lambda _: 0.0,
-    ) -> None:
-        self._clock = clock
-        self._deliver = deliver
-        self._seconds = seconds
-        self._sampler = sampler
-        self.tell = sampler.tell
-        self.grow = sampler.grow
-
-    def ask(self, numbers: Sequence[int]) -> None:
-        """Ask now; the answer is delivered when its virtual time has passed."""
-        seconds = self._seconds(len(numbers))
-        answer = suggested(self._clock.now() + seconds, numbers, self._sampler.ask(numbers))
-        self._deliver(seconds, answer)
-
-    def events(self) -> list[Event]:
-        """Return nothing: the executor delivers the answers."""
-        return []
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-Suggester = SuggestingThread | SimulatedSuggester
-"""Carries the engine's requests to a sampler in their order, and its answers back as events."""
 
 
 def suggested(at: float, numbers: Sequence[int], suggestions: tuple[Suggestion, ...]) -> Suggested:

@@ -55,7 +55,7 @@ class UserRequests:
                 check_not_over(request.trial, trials)
             elif is_note and request.trial is not None:
                 check_exists(request.trial, trials)
-            elif request.action is UserAction.ADD:
+            elif request.action is UserAction.ENQUEUE:
                 space = self.space()
                 # The engine has those that an earlier master accepted.
                 accepted = [*self.engine.added, *self.accepted]

@@ -142,7 +142,7 @@ class HalvingPruner(Pruner):
         brackets = brackets or most
         if brackets > most:
             raise UsageError(
-                f"brackets is {brackets}; with {epochs} epochs, rungs at "
+                f"--brackets is {brackets}; with {epochs} epochs, rungs at "
                 f"{', '.join(map(str, self._levels))} allow {most} at most"
             )
         make_rung = LossRung if len(self._directions) == 1 else FrontRung

@@ -42,7 +42,7 @@ def first_rung(epochs: int | None, min_epochs: int | None) -> int:
     if epochs is not None and first >= epochs > 1:
         raise UsageError(
             f"--min-epochs is {first}, but a trial trains at most {epochs} epochs, "
-            "so no trial could be stopped early; use a smaller --min-epochs"
+            "so no trial could be pruned; use a smaller --min-epochs"
         )
     return first
 

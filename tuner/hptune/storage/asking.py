@@ -123,7 +123,7 @@ def check(
         raise StudyError(_NOT_RUNNING[action].format(directory=directory))
     if action is UserAction.STOP_TRIAL:
         check_not_over(trial, reader.trials())
-    elif action is UserAction.ADD:
+    elif action is UserAction.ENQUEUE:
         facts, trials = reader.snapshot(lambda now: (now.facts(), now.trials()))
         new_trials(points, SearchSpace.from_json(facts["space"]), trials)
 
@@ -133,10 +133,10 @@ _NOT_RUNNING = {
     UserAction.STOP_TRIAL: "the study in {directory} has no master, which alone stops single "
     "trials. `hptune resume {directory}` starts one; `hptune stop {directory}` cancels jobs that "
     "the last one left",
-    UserAction.ADD: "the study in {directory} is not running; add a trial when it continues, with "
-    "`hptune resume {directory} --try …`",
+    UserAction.ENQUEUE: "the study in {directory} is not running; try a configuration when it "
+    "resumes, with `hptune resume {directory} --try …`",
     UserAction.PAUSE: "the study in {directory} is not running, so there is nothing to pause",
-    UserAction.GO_ON: "the study in {directory} is not running; continue it with "
+    UserAction.RESUME: "the study in {directory} is not running; resume it with "
     "`hptune resume {directory}`",
     UserAction.NOTE: "the master of the study in {directory} has just ended; try again in a minute",
 }

@@ -235,7 +235,7 @@ def locked(
     place = shlex.quote(str(directory))
     message = (
         f"the study in {place} is already run by {owner or UNKNOWN}. "
-        f"Follow it with `hptune status {place} --watch`, add a trial with "
+        f"Follow it with `hptune status {place} --watch`, enqueue a trial with "
         f"`hptune enqueue {place} NAME=VALUE`, or end it with `hptune stop {place}`"
     )
     if left_seconds is not None:

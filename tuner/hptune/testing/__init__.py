@@ -7,10 +7,8 @@ Subclass a suite in a test file, say how to make the thing under test, and inher
 - `hptune.testing.executors.ExecutorSuite` for executors,
 - `hptune.testing.clusters.ClusterSuite` for clusters.
 
-The suites need pytest, which the extra `test` brings. `hptune.testing.studies.play` does
-not: it runs a whole study on thousands of simulated workers in seconds. They are those of
-`simulated.SimulatedExecutor`; `simulated_parts` has its workers, needs and faults.
+The suites need pytest, which the extra `test` brings.
 
-May import: `core`, `user_code`, `pruners`, `config`, `worker`, `executors`, `clusters`, `master`.
+May import: `core`, `user_code`, `config`, `worker`, `executors`, `clusters`.
 Nothing imports this.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import tempfile
@@ -35,7 +34,6 @@ from ..executors.base import Executor, RunContext
 from ..user_code.model_file import ObjectiveSource, SourceKind
 from ..worker.forkserver.client import ForkServer
 from ..worker.orders import AttemptOrder, StudyBrief
-from .simulated_parts import Curve, SimulatedEnd
 
 OBJECTIVE = '''"""Does what the configuration says."""
 
@@ -76,29 +74,6 @@ def objective(hp, trial):
 '''
 
 
-def curve(params: Mapping[str, object], seed: int) -> Curve:
-    """What `OBJECTIVE` does, for a simulation."""
-    behaviour, x = params["behaviour"], params["x"]
-    first = [{"score": 0.25}]
-    if behaviour in ("wait", "ignore"):
-        return first * 10_000
-    ends = {
-        "raise": Ending(Cause.EXCEPTION, reason="ValueError: it is broken", detail="ValueError"),
-        "exit": Ending(Cause.EXITED, reason="its process exited with status 3"),
-        "leave": Ending(Cause.EXITED, reason="sys.exit(4)"),
-        "be killed": Ending(Cause.KILLED, reason="its process was killed by SIGKILL"),
-        "return NaN": Ending(Cause.RETURNED, {"score": math.nan}),
-        "return another metric": Ending(Cause.RETURNED, {"loss": 1.0}),
-    }
-    if behaviour in ends:
-        raise SimulatedEnd(ends[str(behaviour)], first)
-    if behaviour == "report NaN":
-        return [*first, {"score": math.nan}]
-    assert isinstance(x, float)
-    result = Ending(Cause.RETURNED, {"score": x, "seed": float(seed)})
-    raise SimulatedEnd(result, [*first, {"score": 0.5}])
-
-
 @dataclass(frozen=True, slots=True)
 class Stage:
     """What executors under test are given.
@@ -106,12 +81,12 @@ class Stage:
     Attributes:
         folder: A folder of the test's own.
         source: The file with `OBJECTIVE`.
-        fork_server_address: The address of a ready fork server; None without processes.
+        fork_server_address: The address of a ready fork server.
     """
 
     folder: Path
     source: ObjectiveSource
-    fork_server_address: str | None
+    fork_server_address: str
 
     @property
     def brief(self) -> StudyBrief:
@@ -131,27 +106,25 @@ class Stage:
             name=self.brief.name,
             source=self.source,
             clock=SystemClock(),
-            fork_server=self.fork_server_address or "",
+            fork_server=self.fork_server_address,
         )
 
 
 @contextmanager
-def open_stage(*, has_processes: bool = True) -> Iterator[Stage]:
-    """Give a folder with the objective and, with processes, a warm parent; both go in the end."""
+def open_stage() -> Iterator[Stage]:
+    """Give a folder with the objective, and a warm parent; both go in the end."""
     # Short, because the address of a warm parent is a path of a hundred letters at most.
     folder = Path(tempfile.mkdtemp(prefix="suite-"))
     before = tempfile.tempdir, os.environ.get("TMPDIR")
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
     (folder / "objective.py").write_text(OBJECTIVE)
     source = ObjectiveSource(SourceKind.FILE, str(folder / "objective.py"))
-    warm = ForkServer(source) if has_processes else None
+    warm = ForkServer(source)
     try:
-        if warm is not None:
-            warm.wait_ready()
-        yield Stage(folder, source, None if warm is None else warm.address)
+        warm.wait_ready()
+        yield Stage(folder, source, warm.address)
     finally:
-        if warm is not None:
-            warm.close()
+        warm.close()
         tempfile.tempdir = before[0]
         os.environ.pop("TMPDIR")
         if before[1] is not None:

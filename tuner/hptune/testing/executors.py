@@ -16,8 +16,7 @@ A plug-in's author writes::
         def lose_worker(self, executor: Executor, worker: str) -> None:
             os.kill(process_id_of(worker), signal.SIGKILL)
 
-and inherits the tests. Attempts are real processes that run `OBJECTIVE`; a simulation, which has
-none, plays `curve` instead.
+and inherits the tests. Attempts are real processes that run `OBJECTIVE`.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from ..core.attempt import AttemptId, Cause, Halt
 from ..core.messages import AttemptEnded, Continue, Measured, Reported, WorkerJoined
 from ..executors.base import Executor
 from ..worker.runner_state import GRACE_SECONDS
-from .executor_driver import Driver, Stage, Traces, curve, is_alive, open_stage, wait_until
+from .executor_driver import Driver, Stage, Traces, is_alive, open_stage, wait_until
 
-__all__ = ["Driver", "ExecutorSuite", "Stage", "curve"]
+__all__ = ["Driver", "ExecutorSuite", "Stage"]
 
 
 HALTS = [(halt, halt.cause) for halt in Halt if halt is not Halt.ABORT]
@@ -47,14 +46,12 @@ class ExecutorSuite(abc.ABC):
     """Subclass it, name the subclass Test…, and supply the executor.
 
     Attributes:
-        has_processes: Whether attempts are processes; False for a simulation.
         ranks: The number of processes of each attempt.
         replaces_workers: Whether another worker comes for one that was lost.
         limit_seconds: How long to wait at most for what must happen.
         tidy_seconds: How long processes, ports and folders may be there after they should not.
     """
 
-    has_processes = True
     ranks = 1
     replaces_workers = True
     limit_seconds = 60.0
@@ -79,7 +76,7 @@ class ExecutorSuite(abc.ABC):
     @classmethod
     def stage(cls) -> Iterator[Stage]:
         """A folder with the objective, and a warm parent; nothing may be left of either."""
-        with cls().staged() as stage:
+        with open_stage() as stage:
             yield stage
 
     @pytest.fixture(scope="class")
@@ -88,12 +85,6 @@ class ExecutorSuite(abc.ABC):
         """An executor for the tests that leave it whole."""
         with cls().driver(stage) as driver:
             yield driver
-
-    @contextmanager
-    def staged(self) -> Iterator[Stage]:
-        """As the fixture `stage`."""
-        with open_stage(has_processes=self.has_processes) as stage:
-            yield stage
 
     @contextmanager
     def driver(self, stage: Stage, cores: int = 2) -> Iterator[Driver]:
@@ -297,5 +288,4 @@ class ExecutorSuite(abc.ABC):
 
     def check_gone(self, pid: int) -> None:
         """An attempt's process is gone, or is gone in a moment."""
-        if self.has_processes:
-            wait_until(lambda: not is_alive(pid), self.tidy_seconds, lambda: f"process {pid}")
+        wait_until(lambda: not is_alive(pid), self.tidy_seconds, lambda: f"process {pid}")

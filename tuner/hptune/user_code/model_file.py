@@ -240,7 +240,7 @@ def load(source: ObjectiveSource) -> UserCode:
         if not isinstance(code, UserCode):
             raise ModelFileError(f"{source.path} does not hold an objective")
         if isinstance(code.load_data, StoredData):
-            # The study directory may have been moved.
+            # The study's directory may have been moved.
             data = Path(source.path).with_name(code.load_data.path.name)
             code = replace(code, load_data=StoredData(data))
         _add_to_main(code)

@@ -146,7 +146,7 @@ def read_pickle(path: Path) -> Any:
         folders, _, cells, _ = _head(file)
         remember_cells(cells)
         sys.path.extend(folder for folder in folders if folder not in sys.path)
-        return pickle.load(file)  # noqa: S301 - the user's own, from their study directory
+        return pickle.load(file)  # noqa: S301 - the user's own, from their study
 
 
 def _head(file: IO[bytes]) -> tuple[list[str], list[str], Any, Mapping[str, str]]:

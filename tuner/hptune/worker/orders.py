@@ -60,7 +60,7 @@ class StudyBrief:
 
     Attributes:
         name: The study's name in messages on workers that serve several studies.
-        directory: The study directory, as the workers see it.
+        directory: The study's directory, as the workers see it.
         working_directory: The directory of the user's command, for relative paths.
         source: The user's code.
         goals: Objectives and constraints.

@@ -277,11 +277,11 @@ class Engine:
             case UserAction.STOP_TRIAL if event.trial is not None:
                 self._dispatch.withdrawn(event.trial)
                 return self._lifecycle.stop_trial(event.trial, by=event.by)
-            case UserAction.ADD:
+            case UserAction.ENQUEUE:
                 self._added += event.added
             case UserAction.PAUSE:
                 self._paused_by = event.by
-            case UserAction.GO_ON:
+            case UserAction.RESUME:
                 self._paused_by = ""
             case _:
                 pass

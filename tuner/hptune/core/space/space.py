@@ -148,7 +148,7 @@ class SearchSpace:
         if not mine:
             known = [*dict.fromkeys(parameter.name for parameter in self.parameters)]
             hint = did_you_mean(name, known)
-            has = f"the space has {', '.join(known) or 'no parameters'}"
+            has = f"the space has {', '.join(known) or 'no hyperparameters'}"
             return f"{name} is unknown; {has}{hint and '.'}{hint}"
         scopes = ", or ".join(" and ".join(map(str, each.conditions)) for each in mine)
         parents = dict.fromkeys(c.name for each in mine for c in each.conditions)

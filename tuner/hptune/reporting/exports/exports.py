@@ -36,7 +36,7 @@ class Exports(ABC):
 
         Each hyperparameter (`param.<name>`) and metric (`metric.<name>`) has a column, and `origin`
         says what proposed the trial. Values keep their types; a value that a trial does not have
-        is missing. `value` of a trial that was stopped early is that of its last step, which cannot
+        is missing. `value` of a trial that was pruned is that of its last step, which cannot
         be compared with those of complete trials.
 
         Args:

@@ -9,7 +9,7 @@
   const METRIC_SECONDS = 5;  // between two requests for the curves of another metric
   const AT_ONCE = 3;  // sections out of sight that are asked for together
   const MOST = 1000000;  // characters of a log that are kept
-  const AFTER = { "pause": "true true", "go on": "true false" };  // whether it runs, is paused, after an action
+  const AFTER = { "pause": "true true", "resume": "true false" };  // whether it runs, is paused, after an action
   const data = JSON.parse(by("data").textContent);
   let since = data.reading;
   let told = "";      // what the server answered to the last button
@@ -101,7 +101,7 @@
     }
     by("stop").hidden = !state.is_running;
     by("pause").hidden = !state.is_running || state.is_paused;
-    by("go-on").hidden = !state.is_running || !state.is_paused;
+    by("resume-trials").hidden = !state.is_running || !state.is_paused;
     by("resume").hidden = state.is_running;
     document.querySelector("#resume code").textContent = state.resume;
     by("add").hidden = !state.is_running;
@@ -210,7 +210,7 @@
     if (confirm(words)) ask({ action: "stop" });
   });
   by("pause").addEventListener("click", () => ask({ action: "pause" }));
-  by("go-on").addEventListener("click", () => ask({ action: "go on" }));
+  by("resume-trials").addEventListener("click", () => ask({ action: "resume" }));
   document.querySelector("main").addEventListener("click", event => {
     const number = event.target.dataset && event.target.dataset.trial;
     if (!number) return;
@@ -223,7 +223,7 @@
   by("add-form").addEventListener("submit", async event => {
     event.preventDefault();
     by("added").textContent = "Asking …";
-    await act("added", { action: "add trials", values: Object.fromEntries(new FormData(event.target)) });
+    await act("added", { action: "enqueue", values: Object.fromEntries(new FormData(event.target)) });
   });
   for (const each of document.querySelectorAll("main > section:not(#trial)")) watcher.observe(each);
   if (hptunePage.trialNow() !== null) hptunePage.hooks.trial(hptunePage.trialNow());

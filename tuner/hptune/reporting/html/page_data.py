@@ -156,7 +156,7 @@ def _cell(value: object) -> object:
 
 
 def _why(trials: StudyTrials, row: Row) -> str:
-    """Return why a trial failed or was stopped early; empty if neither."""
+    """Return why a trial failed or was pruned; empty if neither."""
     trial = row.trial
     if trial.reason or trial.state is not TrialState.PRUNED:
         return text.clean(trial.reason)

@@ -99,7 +99,7 @@ class Plot:
 class Reports(ABC):
     """The figures and the report of a study; a base class of `Study`.
 
-    Most take `complete_only`: whether to leave out the trials that were stopped early, which are
+    Most take `complete_only`: whether to leave out the trials that were pruned, which are
     shown at their last step. A figure raises a StudyError if the study has too few trials for it.
     """
 

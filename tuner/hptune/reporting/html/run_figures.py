@@ -163,7 +163,7 @@ def _by_state(trials: StudyTrials, *, now: float) -> Table:
             count = len({each.id.trial for each in mine})
             rows.append(
                 (
-                    "stopped early" if state is TrialState.PRUNED else state.lower(),
+                    state.lower(),
                     str(count),
                     text.duration(spent.core_hours * 3600),
                     text.duration(spent.gpu_hours * 3600),

@@ -6,7 +6,7 @@ window.hptuneTrials ??= (() => {
   // How the trials of each state look, and what the legend calls them.
   const LOOKS = {
     complete: { shape: "dot", color: COLORS.complete, text: () => "complete" },
-    pruned: { shape: "triangle", color: COLORS.pruned, text: step => `stopped early, at its last ${step}` },
+    pruned: { shape: "triangle", color: COLORS.pruned, text: step => `pruned, at its last ${step}` },
     paused: { shape: "triangle", color: COLORS.paused, text: step => `paused, at its last ${step}` },
     running: { shape: "dot", color: COLORS.running, text: () => "running" },
   };

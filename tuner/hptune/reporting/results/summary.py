@@ -310,7 +310,7 @@ def _finish_text(view: StudyView, finish: Finish) -> str:
             # The user set this limit, so the run did not end early.
             return f"{reason[0].upper()}{reason[1:]}: {done}"
         case _:
-            return f"Stopped early{shown}: {done}"
+            return f"Ended{shown}: {done}"
 
 
 def state_text(view: StudyView, now: float) -> str:

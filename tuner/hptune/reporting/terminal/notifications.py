@@ -124,7 +124,7 @@ class Notifications:
             if attempt.cause is Cause.NON_FINITE and attempt.outcome is Outcome.ERRORED:
                 self._show_once(
                     "nan",
-                    f"trial {attempt.id.trial}: {attempt.reason}. The study goes on, and the "
+                    f"trial {attempt.id.trial}: {attempt.reason}. The study continues, and the "
                     "search avoids such configurations; if many trials end so, "
                     f"{NON_FINITE_REMEDY}",
                 )
@@ -335,13 +335,13 @@ def _requested(event: UserRequested) -> list[str]:
     match event.action:
         case UserAction.STOP_TRIAL:
             return [f"trial {event.trial} is stopped by {by}"]
-        case UserAction.ADD:
+        case UserAction.ENQUEUE:
             return [
-                f"a trial is added by {by}: {' '.join(text.assignments(each.params))}"
+                f"a trial is enqueued by {by}: {' '.join(text.assignments(each.params))}"
                 for each in event.added
             ]
-        case UserAction.GO_ON:
-            return [f"trials start again, asked by {by}"]
+        case UserAction.RESUME:
+            return [f"resumed by {by}: trials start again"]
         case _:
             return []
 

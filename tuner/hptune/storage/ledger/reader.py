@@ -219,7 +219,7 @@ class LedgerReader:
                     joined.discard(event.worker)
                 case UserRequested(action=UserAction.PAUSE, refused=""):
                     paused_by = event.by
-                case UserRequested(action=UserAction.GO_ON, refused=""):
+                case UserRequested(action=UserAction.RESUME, refused=""):
                     paused_by = ""
                 case UserRequested(action=UserAction.NOTE, refused=""):
                     notes.append(event)

@@ -1,4 +1,4 @@
-"""Study access: whether a worker sees the study directory and the user's code."""
+"""Study access: whether a worker sees the study's directory and the user's code."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class StudyAccess:
     """The paths of a study and of the user's code, and how to recognise them.
 
     Attributes:
-        directory: The study directory, as an absolute path on the master's machine.
+        directory: The study's directory, as an absolute path on the master's machine.
         token: The master's token in the lease there. A directory with the same path on another
             file system has another one.
         source: The user's code.
         digests: SHA-256 of the model file and of its local modules, by their paths below its
-            folder; empty if the code is in the study directory.
-        files: The code's files in the study directory, by their paths below it: a copy of the
+            folder; empty if the code is in the study's directory.
+        files: The code's files in the study's directory, by their paths below it: a copy of the
             model file and its modules, or the pickled code and its data.
         limit_bytes: The largest file, and the largest checkpoint of an objective's own, that
             travels to and from workers that do not see the directory.
@@ -61,7 +61,7 @@ class StudyAccess:
     limit_bytes: int = DEFAULT_LIMIT_BYTES
 
     def source_in(self, directory: Path) -> ObjectiveSource:
-        """Return the code in the study directory, or in a worker's copy of it."""
+        """Return the code in the study's directory, or in a worker's copy of it."""
         folder = directory / CODE if self.digests else directory
         return replace(self.source, path=str(folder / Path(self.source.path).name))
 
@@ -73,7 +73,7 @@ def prepare_access(
     *,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> StudyAccess:
-    """Copy the model file and its modules into the study directory, for workers elsewhere.
+    """Copy the model file and its modules into the study's directory, for workers elsewhere.
 
     Raises:
         ModelFileError: The model file is gone.
@@ -124,7 +124,7 @@ def _check_directory(directory: Path, token: str) -> None:
         is_final = not is_folder(directory.parent)
         raise StudyAccessError(f"it does not see the study: {directory} {what}", is_final=is_final)
     if not os.access(directory / "trials", os.W_OK | os.X_OK):
-        raise StudyAccessError(f"it may not write to the study directory {directory}")
+        raise StudyAccessError(f"it may not write to the study's directory {directory}")
 
 
 def _find_code(access: StudyAccess) -> ObjectiveSource:

@@ -29,7 +29,7 @@ def placement_text(placement: Placement) -> str:
 def ending_text(ending: Ending) -> str:
     """Return how an attempt ended."""
     if ending.cause is Cause.PRUNED:
-        return "stopped early"  # only the master knows whether a pruner or a user asked for it
+        return "pruned"  # by a pruner or a user; only the master knows
     return f"{ending.cause} ({ending.reason})" if ending.reason else str(ending.cause)
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..core.attempt import AttemptId, Cause, Ending, Halt, Report, Usage
-from ..core.messages import (
+from hptune.core.attempt import AttemptId, Cause, Ending, Halt, Report, Usage
+from hptune.core.messages import (
     AttemptEnded,
     AttemptStarted,
     Event,
@@ -25,11 +25,11 @@ from ..core.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from ..core.resources import Placement
-from ..core.trial import Params
-from ..executors.base import Executor
-from ..worker.orders import AttemptOrder
-from .simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker, VirtualClock
+from hptune.core.resources import Placement
+from hptune.core.trial import Params
+from hptune.executors.base import Executor
+from hptune.worker.orders import AttemptOrder
+from simulated_parts import Curve, Faults, Needs, SimulatedEnd, SimulatedWorker, VirtualClock
 
 
 @dataclass(slots=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.attempt import Ending
-from ..core.resources import Capacity
+from hptune.core.attempt import Ending
+from hptune.core.resources import Capacity
 
 Curve = Sequence[Mapping[str, float]]
 """The metrics that an attempt reports after each epoch; the last entry is its result."""

@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from .config.reference import in_python
-from .config.resolved import known_rungs, possible_trials
-from .config.settings import StudySettings
-from .core.goals import Goals
-from .core.messages import Finish, FinishReason, StopRequested
-from .core.space.space import SearchSpace
-from .core.trial import Trial, TrialState
-from .registry import shown_name
-from .reporting.results.view import TO_CONTINUE, StudyView
-from .storage.artifacts import StudyFiles
-from .storage.directory import StudyDirectory
-from .storage.ledger import LedgerReader, StudyFacts, damage_errors
-from .text import step_word
-from .user_code.model_file import SourceKind
+from ..config.reference import in_python
+from ..config.resolved import known_rungs, possible_trials
+from ..config.settings import StudySettings
+from ..core.goals import Goals
+from ..core.messages import Finish, FinishReason, StopRequested
+from ..core.space.space import SearchSpace
+from ..core.trial import Trial, TrialState
+from ..registry import shown_name
+from ..reporting.results.view import TO_CONTINUE, StudyView
+from ..storage.artifacts import StudyFiles
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import LedgerReader, StudyFacts, damage_errors
+from ..text import step_word
+from ..user_code.model_file import SourceKind
 
 
 class MasterJob(Protocol):
@@ -159,7 +159,7 @@ def _last_values(
     now: LedgerReader, trials: Sequence[Trial], goals: Goals
 ) -> dict[int, list[float]]:
     """Return the last values of the trials that `advice` compares, by number."""
-    from .reporting.results.advice import COMPARED, LAST_VALUES, leading
+    from ..reporting.results.advice import COMPARED, LAST_VALUES, leading
 
     if len(goals.objectives) > 1:
         return {}
@@ -179,7 +179,7 @@ def _remarks(
     trials: Sequence[Trial],
 ) -> list[str]:
     """Return what the reports of the first trial that has any say of the user's code."""
-    from .reporting.terminal.report_checks import ReportChecks
+    from ..reporting.terminal.report_checks import ReportChecks
 
     first = next((trial for trial in trials if trial.step is not None), None)
     if first is None:

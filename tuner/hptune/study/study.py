@@ -13,38 +13,38 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .config.objectives import goals_of
-from .config.other_tuners import result_meant
-from .config.reference import given_options
-from .core.attempt import ReportedValue
-from .core.goals import Goals
-from .core.ranking import Ranking
-from .core.space.space import SearchSpace
-from .core.trial import Goal, Trial, TrialState
-from .core.user_requests import Note
-from .errors import HptuneError, StudyError, UsageError
-from .files.access import whole_path
-from .reporting.exports.exports import Exports
-from .reporting.exports.source import ExportedStudy
-from .reporting.html.reports import Reports
-from .reporting.html.trials import StudyTrials
-from .reporting.results.best import best_line
-from .reporting.results.listing import ListedStudy
-from .reporting.results.trials import ranked
-from .reporting.results.view import StudyView
-from .storage.artifacts import StudyFiles
-from .storage.directory import StudyDirectory
-from .storage.ledger import FollowedReports, LedgerReader
-from .storage.whose import Use
-from .study_view import MasterJobOf, ViewReading, judged, settings_of
-from .text import moment, path, printable
-from .training.hyperparameters import ChosenHyperparameters
-from .user_code.code_copy import as_trained
-from .user_code.model_file import SourceKind
+from ..config.objectives import goals_of
+from ..config.other_tuners import result_meant
+from ..config.reference import given_options
+from ..core.attempt import ReportedValue
+from ..core.goals import Goals
+from ..core.ranking import Ranking
+from ..core.space.space import SearchSpace
+from ..core.trial import Goal, Trial, TrialState
+from ..core.user_requests import Note
+from ..errors import HptuneError, StudyError, UsageError
+from ..files.access import whole_path
+from ..reporting.exports.exports import Exports
+from ..reporting.exports.source import ExportedStudy
+from ..reporting.html.reports import Reports
+from ..reporting.html.trials import StudyTrials
+from ..reporting.results.best import best_line
+from ..reporting.results.listing import ListedStudy
+from ..reporting.results.trials import ranked
+from ..reporting.results.view import StudyView
+from ..storage.artifacts import StudyFiles
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import FollowedReports, LedgerReader
+from ..storage.whose import Use
+from ..text import moment, path, printable
+from ..training.hyperparameters import ChosenHyperparameters
+from ..user_code.code_copy import as_trained
+from ..user_code.model_file import SourceKind
+from .view_reading import MasterJobOf, ViewReading, judged, settings_of
 
 if TYPE_CHECKING:
+    from ..reporting.html.report import Setup
     from .dashboard import Dashboard
-    from .reporting.html.report import Setup
 
 
 _Found = TypeVar("_Found")
@@ -115,7 +115,7 @@ class Study(Reports, Exports):
         return shown
 
     def _repr_html_(self) -> str:
-        from .reporting.html.card import card
+        from ..reporting.html.card import card
 
         return card(self._study_trials(lambda _: ()), now=time.time())
 
@@ -279,7 +279,7 @@ class Study(Reports, Exports):
         source, warning = as_trained(settings.source, self._directory.path)
         if warning:
             warnings.warn(warning, stacklevel=3)
-        from .training.keras.kept_model import load_kept
+        from ..training.keras.kept_model import load_kept
 
         trial = self.trial(number)
         is_of_epoch = trial.step is not None
@@ -309,7 +309,7 @@ class Study(Reports, Exports):
             UsageError: There is no such trial, or a tag is no word.
             StudyError: This user may not write to the study.
         """
-        from .storage.notes import write_note
+        from ..storage.notes import write_note
 
         note = Note(words, tuple(tags), tuple(remove_tags))
         write_note(self._directory, note, trial=trial, tool="Python")
@@ -384,8 +384,8 @@ class Study(Reports, Exports):
 
     def setup(self) -> Setup:
         """Return how the study was started."""
-        from .reporting.html.report import Setup
-        from .scaling.page import kept_panel
+        from ..reporting.html.report import Setup
+        from ..scaling.page import kept_panel
 
         facts, requests = self._reader.snapshot(lambda now: (now.facts(), now.user_requests()))
         settings = settings_of(self._directory, facts)

@@ -8,22 +8,61 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.attempt import Attempt, AttemptId
-from ..core.engine.engine import Engine
-from ..core.goals import Goals
-from ..core.messages import Event, Finish, StudyOpened
-from ..core.pruner import PrunerSettings
-from ..core.resources import Amount, Resources
-from ..core.sampler import Sampler
-from ..core.space.space import SearchSpace
-from ..core.study_config import StudyConfig
-from ..core.trial import Trial
-from ..master.loop import Observer, SplitChooser, StudyLoop
-from ..master.suggester import SimulatedSuggester
-from ..pruners.registry import make_pruner
-from ..user_code.model_file import ObjectiveSource, SourceKind
-from ..worker.orders import AttemptLimits, StudyBrief
-from .simulated import SimulatedExecutor
+from hptune.core.attempt import Attempt, AttemptId
+from hptune.core.clock import Clock
+from hptune.core.engine.engine import Engine
+from hptune.core.goals import Goals
+from hptune.core.messages import Event, Finish, StudyOpened
+from hptune.core.pruner import PrunerSettings
+from hptune.core.resources import Amount, Resources
+from hptune.core.sampler import Sampler
+from hptune.core.space.space import SearchSpace
+from hptune.core.study_config import StudyConfig
+from hptune.core.trial import Trial
+from hptune.master.loop import Observer, SplitChooser, StudyLoop
+from hptune.master.suggester import InformedSampler, suggested
+from hptune.pruners.registry import make_pruner
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
+from hptune.worker.orders import AttemptLimits, StudyBrief
+from simulated import SimulatedExecutor
+
+
+class SimulatedSuggester:
+    """Calls the sampler in the caller's thread; a simulated executor delivers the answer.
+
+    Args:
+        sampler: The sampler.
+        clock: The executor's clock.
+        deliver: Has the executor deliver an event after a number of virtual seconds.
+        seconds: Returns how long the sampler takes for a number of suggestions.
+    """
+
+    def __init__(
+        self,
+        sampler: InformedSampler,
+        clock: Clock,
+        deliver: Callable[[float, Event], None],
+        seconds: Callable[[int], float] = lambda _: 0.0,
+    ) -> None:
+        self._clock = clock
+        self._deliver = deliver
+        self._seconds = seconds
+        self._sampler = sampler
+        self.tell = sampler.tell
+        self.grow = sampler.grow
+
+    def ask(self, numbers: Sequence[int]) -> None:
+        """Ask now; the answer is delivered when its virtual time has passed."""
+        seconds = self._seconds(len(numbers))
+        answer = suggested(self._clock.now() + seconds, numbers, self._sampler.ask(numbers))
+        self._deliver(seconds, answer)
+
+    def events(self) -> list[Event]:
+        """Return nothing: the executor delivers the answers."""
+        return []
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class Memory:
@@ -37,7 +76,7 @@ class Memory:
         self,
         events: Sequence[Event],
         *,
-        trials: Iterable[Trial],  # noqa: ARG002 - the engine has them
+        trials: Iterable[Trial],
         attempts: Iterable[Attempt],
     ) -> None:
         """Keep the events and the attempts."""

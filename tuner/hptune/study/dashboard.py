@@ -13,21 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from .config.plugins import pause_text
-from .core.attempt import ReportedValue
-from .core.user_requests import UserAction
-from .errors import HptuneError, StudyError
-from .files.access import exists, open_plain
-from .reporting.html.folder import Folder, FolderPage
-from .reporting.html.live import LivePage, LiveStudy
-from .reporting.html.live_server import PageServer
-from .reporting.html.page_data import TrialRows
-from .reporting.html.reports import Reports
-from .reporting.results.listing import ListedStudy
-from .storage.asking import ask, check, send
-from .storage.directory import StudyDirectory
-from .storage.ledger import FollowedReports, LedgerReader
-from .worker.addresses import tunnel
+from ..config.plugins import pause_text
+from ..core.attempt import ReportedValue
+from ..core.user_requests import UserAction
+from ..errors import HptuneError, StudyError
+from ..files.access import exists, open_plain
+from ..reporting.html.folder import Folder, FolderPage
+from ..reporting.html.live import LivePage, LiveStudy
+from ..reporting.html.live_server import PageServer
+from ..reporting.html.page_data import TrialRows
+from ..reporting.html.reports import Reports
+from ..reporting.results.listing import ListedStudy
+from ..storage.asking import ask, check, send
+from ..storage.directory import StudyDirectory
+from ..storage.ledger import FollowedReports, LedgerReader
+from ..worker.addresses import tunnel
 
 _LOG_BYTES = 200_000
 """How much of the end of a log is shown."""
@@ -186,13 +186,13 @@ def _asked(
         check(directory, LedgerReader(directory), action)
         send(directory, action, tool=tool)
         return f"The study stops. Continue it with: hptune resume {directory}"
-    points = [values] if action is UserAction.ADD else []
+    points = [values] if action is UserAction.ENQUEUE else []
     ask(directory, action, tool=tool, trial=trial, points=points, wait_seconds=_ANSWER_SECONDS)
     match action:
         case UserAction.STOP_TRIAL:
             return f"Trial {trial} stops."
-        case UserAction.ADD:
-            return "The trial is added; it runs next."
+        case UserAction.ENQUEUE:
+            return "The trial is enqueued; it runs next."
         case UserAction.PAUSE:
             stored = LedgerReader(directory).facts()["settings"]
             return f"The study is paused: {pause_text(directory.path, stored)}."
