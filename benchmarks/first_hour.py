@@ -168,7 +168,7 @@ class Faults:
     """What watchers have seen that they should not see."""
 
     found: list[str] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
+    seen: set[tuple[str, str]] = field(default_factory=set)
 
     def look(self, who: str, text: str) -> None:
         """Keep what is wrong in a text, once."""

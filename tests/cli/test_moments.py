@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from hptune.core.attempt import Cause, Outcome
 from hptune.core.messages import Event, FinishReason, StopRequested, UserRequested
 from hptune.core.trial import TrialState
 from hptune.core.user_requests import UserAction
-from hptune.dashboard import folder_server, study_server
 from hptune.storage.directory import StudyDirectory
-from hptune.study import Study, find_directories, listed
+from hptune.study.dashboard import folder_server, study_server
+from hptune.study.study import Study, find_directories, listed
 from in_process import InProcess
 from stored_study import stored, typical
 
@@ -33,7 +33,7 @@ OVER = (trial(0, value=0.8, step=3),)
 ITS_ATTEMPT = (attempt(0, ended_at=1040.0, outcome=Outcome.FINISHED, cause=Cause.RETURNED),)
 
 
-def _ended(reason: FinishReason, why: str = "") -> dict[str, object]:
+def _ended(reason: FinishReason, why: str = "") -> dict[str, Any]:
     return {"ended": {"finish_reason": str(reason), "reason": why}}
 
 
@@ -141,7 +141,7 @@ def test_a_study_that_begins_is_the_newest(cli: InProcess) -> None:
 
 
 Answer = Callable[[str, str], Callable[[dict[str, object]], Any]]
-PAGE: Sequence[tuple[str, str, dict[str, object]]] = (
+PAGE: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("GET", "", {}),
     ("POST", "state", {"seen": ["history", "curves", "trials", "timeline", "importance"]}),
     ("POST", "curves", {"metric": "val_loss"}),
@@ -149,7 +149,7 @@ PAGE: Sequence[tuple[str, str, dict[str, object]]] = (
 
 
 def test_each_page_answers(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hptune.dashboard.PageServer", lambda answer, _port: answer)
+    monkeypatch.setattr("hptune.study.dashboard.PageServer", lambda answer, _port: answer)
     folder: Any = folder_server(
         tmp_path, find=lambda: find_directories(tmp_path), listed=listed, opened=Study
     )

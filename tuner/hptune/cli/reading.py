@@ -140,7 +140,10 @@ def best(directory: Path, as_json: bool) -> None:
     study = Study(directory)
     _, view = study.read(lambda now: (now.best_trial, now.view()))
     fault = study.best_fault
-    echo(best_json(view) | {"fault": fault or None} if as_json else best_text(view))
+    if as_json:
+        echo(best_json(view) | {"fault": fault or None})
+    else:
+        echo(best_text(view, width=terminal_width()))
     if fault:
         raise StudyError(fault)
 
