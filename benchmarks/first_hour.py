@@ -40,10 +40,9 @@ UNWANTED = re.compile(
 )
 ON_PURPOSE = re.compile(r"Traceback[^✗]*?one in ten fails\W|ValueError(: one in.*)?")
 
-SETUP_TEXT = "import numpy as np; texts = np.array(['good', 'bad', 'a good one', 'a bad one'] * 40)"
-TEXT = f"""\
-import keras
-{SETUP_TEXT}
+TEXT = """\
+import keras, numpy as np
+texts = np.array(["good", "bad", "a good one", "a bad one"] * 40)
 words = keras.layers.TextVectorization(output_sequence_length=4)
 words.adapt(texts)
 
@@ -66,7 +65,6 @@ tuner = kt.RandomSearch(Digits(), objective="val_accuracy", max_trials=4, **plac
 tuner.search_space_summary()
 tuner.search(x, y, epochs=2, validation_data=validation)
 tuner.results_summary()
-tuner.get_best_models(1)[0].summary()
 """
 LOAD = """
 import time
@@ -81,20 +79,18 @@ def objective(hp, trial):
         raise ValueError("one in ten fails")
     return x
 """
-NOTEBOOK = (
-    "import nbformat as f, nbclient as c; c.NotebookClient(f.read('notebook.ipynb', 4)).execute()"
-)
+NOTEBOOK = "import nbclient as c, nbformat as f; c.execute(f.read('notebook.ipynb', 4))"
 MODEL = "import hptune; print('LOADED', type(hptune.Study('study').best_model()).__name__)"
 RESULT = "import hptune; print('LOADED', hptune.Study('study').best_trial.value)"
 
-READS = ("status", "best", "trials", "trials --state failed", "show 0", "report -o r.html", "list ..",
-         "export -o t.csv", "note seen", "status --json", "space")  # fmt: skip
+READS = ("status", "best", "trials", "trials --state failed", "show 0", "report -o r.html",
+         "list ..", "export -o t.csv", "note seen", "status --json", "space")  # fmt: skip
 MOMENTS = ("pause", "resume", "stop", "kill")
 SECONDS_BETWEEN = 20.0
 
 
 class Way(NamedTuple):
-    """A path of a new user: the files, the command, code that makes data, and that loads a model."""
+    """A path of a new user; `setup` makes the data, and `load` loads the result."""
 
     files: Mapping[str, str]
     command: tuple[str, ...]
@@ -168,8 +164,8 @@ class Command:
     def __init__(self, home: Path, faults: Faults, *words: str, columns: int = 80) -> None:
         self.text = ""
         self._who, self._faults = " ".join(Path(word).name for word in words[:4])[:60], faults
-        self._pid, self._file = pty.fork()
-        if self._pid == 0:
+        self.pid, self._file = pty.fork()
+        if self.pid == 0:
             os.chdir(home)
             os.environ.update(COLUMNS=str(columns), LINES="40", TERM="xterm-256color")
             os.execvp(words[0], words)
@@ -182,14 +178,11 @@ class Command:
                 self.text += part.decode(errors="replace")
 
     def runs(self) -> bool:
-        return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-
-    def kill(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def wait(self, *allowed: int) -> None:
         """Wait for the end; an exit code that is neither 0 nor allowed is a fault."""
-        status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         self._reader.join(timeout=5)
         os.close(self._file)
         self._faults.look(self._who, self.text)
@@ -256,7 +249,7 @@ def load(home: Path, faults: Faults, page: Any, *, trials: int) -> None:
                     until, moment = time.monotonic() + SECONDS_BETWEEN, next(moments)
                     print(f"  {moment}", flush=True)
                     if moment == "kill":
-                        master.kill()
+                        os.kill(master.pid, signal.SIGKILL)
                     else:
                         Command(home, faults, HPTUNE, moment, "study").wait()
         master.wait(1, 130, -signal.SIGKILL)
