@@ -46,6 +46,7 @@ FILE = re.compile(r"# ([\w/]+\.(?:py|toml))\b")
 LANGUAGES = {"python", "sh", "console", "toml", "yaml", "text", "json", "dockerfile", "sql"}
 SHORTER = (
     (r"--trials \d+", "--trials 3"),
+    (r"(hptune run model\.py)(?=  #)", r"\1 --trials 3"),
     (r"\b((?:max_|n_)?trials=)\d+", r"\g<1>3"),
     (r"--epochs \d+", "--epochs 4"),
     (r"\b(EPOCHS = |epochs=)\d+", r"\g<1>6"),
@@ -326,3 +327,32 @@ def test_the_keys_of_slurm_toml_are_described() -> None:
     assert {key for cell in cells for key in re.findall(r"`(\w+)`", cell)} == {
         each.name for each in fields(Shape)
     }
+
+
+ARCHITECTURE, DEVELOPMENT = ROOT / "docs/architecture.md", ROOT / "docs/development.md"
+
+
+def test_the_way_of_a_trial_leads_through_functions_that_exist() -> None:
+    stops = re.findall(r"^[A-Z ]{8} +\d+ (\S+\.py) +(\S+)", ARCHITECTURE.read_text(), re.MULTILINE)
+    assert len(stops) > 30
+    assert [
+        stop for stop in stops if stop[1] not in defined_in(ROOT / "tuner/hptune" / stop[0])
+    ] == []
+
+
+def defined_in(file: Path) -> set[str]:
+    """Return the functions of a module, those of classes with the name of the class."""
+    body = ast.parse(file.read_text()).body
+    found = {each.name for each in body if isinstance(each, ast.FunctionDef)}
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            methods = (each for each in node.body if isinstance(each, ast.FunctionDef))
+            found |= {f"{node.name}.{each.name}" for each in methods}
+    return found
+
+
+@pytest.mark.parametrize("page", [ARCHITECTURE, DEVELOPMENT], ids=lambda page: str(page.name))
+def test_the_modules_that_a_page_names_exist(page: Path) -> None:
+    folders = (ROOT, ROOT / "tuner/hptune", ROOT / "jobqueue")
+    named = set(re.findall(r"`([\w.-]+(?:/[\w.-]+)+\.py)`", page.read_text()))
+    assert [each for each in named if not any((f / each).exists() for f in folders)] == []

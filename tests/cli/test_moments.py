@@ -141,11 +141,11 @@ def test_a_study_that_begins_is_the_newest(cli: InProcess) -> None:
 
 
 Answer = Callable[[str, str], Callable[[dict[str, object]], Any]]
-PAGE: tuple[tuple[str, str, dict[str, object]], ...] = (
+PAGE: list[tuple[str, str, dict[str, object]]] = [
     ("GET", "", {}),
     ("POST", "state", {"seen": ["history", "curves", "trials", "timeline", "importance"]}),
     ("POST", "curves", {"metric": "val_loss"}),
-)
+]
 
 
 def test_each_page_answers(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

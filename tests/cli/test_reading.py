@@ -1,4 +1,4 @@
-"""The commands that read studies, on ledgers that were written for them."""
+"""What the commands that read studies say of one, on ledgers that were written for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from hptune.core.messages import (
     StopRequested,
     StudyClosed,
     StudyOpened,
-    UserRequested,
     WorkerJoined,
 )
 from hptune.core.resources import Capacity
@@ -38,20 +37,18 @@ from hptune.core.study_config import StudyConfig
 from hptune.core.trial import Direction, Goal, Trial, TrialState
 from hptune.core.user_requests import UserAction
 from hptune.errors import HptuneError, StudyError
-from hptune.reporting.html.folder import Folder, FolderPage
 from hptune.reporting.results.trials import ranked, trials_text
 from hptune.storage.asking import ask
 from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger, LedgerReader
-from hptune.study.study import Study, find_directories, listed
+from hptune.study.study import Study
 from hptune.text import NOTHING
 from in_process import InProcess
 from real_runs import Hptune, wait_for
 from screens import assert_says
-from stored_study import curve, stored, typical
+from stored_study import curve, stored, two_studies, typical
 
 NEWEST = "newest study: studies/b-1\n"
-OTHERS = "`hptune list FOLDER` lists the studies in another folder"
 
 
 def plain(shown: str) -> str:
@@ -60,10 +57,8 @@ def plain(shown: str) -> str:
 
 @pytest.fixture
 def two(cli: InProcess) -> InProcess:
-    """Return the command, next to two studies of which `b-1` was started last."""
-    typical(cli.directory / "studies/b-1")
-    stored(cli.directory / "studies/a-1")
-    os.utime(cli.directory / "studies/a-1/lock", (1.0, 1.0))
+    """Return the command, next to two studies."""
+    two_studies(cli.directory)
     return cli
 
 
@@ -170,64 +165,6 @@ def test_one_trial_is_shown_with_its_curve_its_attempts_and_its_log(two: InProce
     assert (two("show", "b", "c").code, two("show", "b", 1, 2).code) == (2, 2)
 
 
-def test_studies_below_a_directory_are_listed_and_a_damaged_one_is_named(two: InProcess) -> None:
-    (two.directory / "studies/c/d").mkdir(parents=True)
-    (two.directory / "studies/c/d/study.db").write_text("no database")
-    shown = two("list")
-    assert shown.err == f"{OTHERS}\n"
-    assert (two("list", "studies").err, two("list", "--json").err) == ("", "")
-    rows = shown.out.splitlines()
-    assert [row.split("  ")[0] for row in rows] == [
-        *("study", "studies/b-1", "studies/a-1", "studies/c/d")
-    ]
-    assert "master gone" in rows[1]
-    assert "5/11, 1 failed" in rows[1]
-    assert "0.8800  val" in rows[1]  # one repeat has no spread
-    assert "damaged or no study" in rows[3]
-    found = json.loads(two("list", ".", "--json").out)["studies"]
-    assert [Path(each["study"]).name for each in found] == ["b-1", "a-1", "d"]
-    assert found[0]["best"]["trial"] == 2
-    assert two("list", "studies/b-1/best").code == 2
-
-
-def test_a_list_and_the_page_of_the_folder_say_the_same_of_a_study(cli: InProcess) -> None:
-    opened = StudyOpened(1000.0, StudyConfig(trials=10, goals=GOALS, seed=1))
-    pause = UserRequested(1001.0, "r", UserAction.PAUSE, "ada (hptune pause)")
-    paused = typical(cli.directory / "paused")
-    exhausted = {"finish_reason": "exhausted", "reason": "the only configuration was tried"}
-    stored(cli.directory / "tried", [trial(0, value=0.8)], ended=exhausted, created_at=500.0)
-    with Ledger.open(paused) as ledger, paused.acquire():
-        ledger.append([opened, pause])
-        rows = cli("list", ".").out.splitlines()[1:]
-        assert [row.split()[1] for row in rows] == ["paused", "done"]
-        assert "  5/11, 1 failed  " in rows[0]
-        assert re.search(r" 1/1 ", rows[1])
-        page = FolderPage(
-            Folder(
-                str(cli.directory),
-                lambda: find_directories(cli.directory),
-                stamp=str,
-                listed=listed,
-                facts=lambda _: {},
-                live=lambda _: pytest.fail("no page of one study is asked for"),
-            )
-        )
-        found = json.loads(page.state({}))["rows"]
-        assert [each["state"] for each in found] == ["paused", "done"]
-        assert [each["trials"] for each in found] == ["5/11, 1 failed", "1/1"]
-        assert json.loads(cli("status", "paused", "--json").out)["state"] == "paused"
-
-
-def test_where_there_are_no_studies_another_folder_may_have_some(cli: InProcess) -> None:
-    ended = cli("list")
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.endswith(
-        f"no study is in studies or in the three levels of folders below it; {OTHERS}\n"
-    )
-    assert json.loads(cli("list", "--json").out) == {"studies": []}
-    assert "does not exist" in cli("list", "nowhere").err
-
-
 def test_the_best_trials_are_read_again_only_after_further_events(
     cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,19 +198,6 @@ def test_the_best_trials_of_a_study_that_took_the_place_of_another_are_its_own(
     shutil.rmtree(path)
     stored(path, [trial(0, value=0.9), trial(1, value=0.8)], created_at=2000.0)
     assert (study.best_trial.number, study.best_trial.value) == (0, 0.9)
-
-
-def test_the_newest_study_is_meant_where_none_is_named(two: InProcess) -> None:
-    for command in ("status", "export", "trials"):
-        ended = two(command)
-        assert (ended.code, ended.err) == (0, NEWEST), ended
-    assert two("best").err.startswith(f"{NEWEST}Error: the file best.json of trial 2")
-    assert two("stop").err.startswith(f"{NEWEST}Error: the study in studies/b-1 is not running")
-    # Only a study that is created changes the order.
-    os.utime(two.directory / "studies/a-1/study.db")
-    assert two("status").err == NEWEST
-    refused = two("resume", "--search", "tpe").err
-    assert refused.startswith(f"{NEWEST}Error: --search is tpe, but the study in studies/b-1 was")
 
 
 @pytest.mark.parametrize(
@@ -310,9 +234,12 @@ def test_a_report_follows_the_ending(two: InProcess) -> None:
     assert (two.directory / "r.md").read_text().startswith("# b-1\n")
     assert two("report", "--format", "md").out == "Wrote studies/b-1/report.md\n"
     for arguments, words in (
-        (["-o", "x.png"], "png is asked for, but a report is html or md; the button of each"),
-        (["--format", "svg"], "svg is asked for, but a report is html or md; the button of"),
-        (["--format", "xml"], "the format is xml; allowed are html and md"),
+        (
+            ["-o", "x.png"],
+            "png is asked for, but a report is html, md or methods; the button of each",
+        ),
+        (["--format", "svg"], "svg is asked for, but a report is html, md or methods; the button"),
+        (["--format", "xml"], "the format is xml; allowed are html, md and methods"),
         (["-o", "x.md", "--format", "html"], "the format is html, but the ending of x.md is .md"),
         (["-o", "no/x.md"], "no/x.md cannot be written"),
     ):
@@ -438,28 +365,6 @@ def test_a_number_of_no_trial_is_told_so(cli: InProcess, number: float) -> None:
     assert study.reports(2**70) == []
 
 
-def test_within_a_study_it_need_not_be_named(
-    two: InProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder in ("studies/a-1", "studies/a-1/trials"):
-        monkeypatch.chdir(two.directory / folder)
-        found = two("status")
-        assert (found.code, found.err) == (0, f"study: {two.directory}/studies/a-1\n")
-        assert two("show", 0).err.startswith(f"study: {two.directory}/studies/a-1\n")
-
-
-def test_a_directory_that_is_no_study_is_answered_with_those_below(two: InProcess) -> None:
-    for folder in (".", "studies"):
-        ended = two("status", folder)
-        assert ended.code == 2
-        assert f"such as studies/b-1 (`hptune list {folder}`)" in ended.err.replace("a-1", "b-1")
-    (two.directory / "other").mkdir()
-    assert "`hptune run MODEL.PY --study other`" in two("status", "other").err
-    (two.directory / "other/file").touch()
-    said = "there is no study in other: the directory has no file study.db. Name a study's"
-    assert said in two("status", "other").err
-
-
 def test_a_trial_that_ctrl_c_interrupted_shows_its_last_epoch(cli: InProcess) -> None:
     released = [attempt(0, each, ended_at=1010.0, outcome=Outcome.RELEASED) for each in range(2)]
     events = [*curve(0, [0.5, 0.6]), *curve(0, [0.5, 0.6, 0.7], attempt_number=1)]
@@ -567,13 +472,6 @@ def test_a_locale_that_lacks_characters_is_no_error(
     found = json.loads(printed("trials", study, "--json"))
     assert found["trials"][0]["params"] == failed.params
     assert "\N{GREEK SMALL LETTER LAMDA}" in printed("export", study).decode("utf-8")
-
-
-def test_a_study_whose_name_begins_with_a_hyphen(cli: InProcess) -> None:
-    stored(cli.directory / "-x")
-    shown = cli("status", "./-x").out
-    assert "study    ./-x\n" in shown
-    assert "hptune resume ./-x" in shown
 
 
 def test_each_trial_of_a_pareto_front_is_one_of_it(cli: InProcess) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 from fake_study import attempt, trial
 from hptune.core.attempt import Cause, Outcome
 from hptune.core.messages import UserRequested
-from hptune.core.trial import TrialState
+from hptune.core.trial import Trial, TrialState
 from hptune.core.user_requests import Note, UserAction
 from hptune.errors import StudyError
 from hptune.storage.directory import StudyDirectory
@@ -152,7 +152,7 @@ READERS: dict[str, Callable[[Study], object]] = {
     "history": Study.plot_history,
     "data frame": Study.trials_dataframe,
     "curves": Study.curves_dataframe,
-    "best fault": lambda study: study.best_fault,
+    "best fault": lambda study: study.best_fault(study.view().front),
 }
 
 
@@ -188,6 +188,22 @@ def test_a_command_shows_one_state(
     assert "unreadable" not in ended.out
     if "--json" in options:
         json.loads(ended.out)
+
+
+@pytest.mark.parametrize("command", ["best", "list", "show", "status", "trials", "export"])
+def test_a_command_reads_the_trials_once(
+    cli: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    directory, calls = typical(tmp_path / "study"), []
+
+    def trials(reader: LedgerReader) -> Sequence[Trial]:
+        calls.append(reader)
+        return read(reader)
+
+    read = LedgerReader.trials
+    monkeypatch.setattr(LedgerReader, "trials", trials)
+    cli(command, tmp_path if command == "list" else directory, *(["2"] * (command == "show")))
+    assert len(calls) == 1
 
 
 @pytest.mark.usefixtures("_no_server")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,10 @@ def typical(path: Path, **facts: Any) -> StudyDirectory:
         *curve(5, [0.7]),
     ]
     return stored(path, trials, attempts, events, **facts)
+
+
+def two_studies(folder: Path) -> None:
+    """Write a typical study and an empty one, of which `b-1` was started last."""
+    typical(folder / "studies/b-1")
+    stored(folder / "studies/a-1")
+    os.utime(folder / "studies/a-1/lock", (1.0, 1.0))

@@ -382,9 +382,6 @@ def test_the_best_trial_with_its_model() -> None:
 
 
 def test_no_best_trial_yet() -> None:
-    assert best_text(EMPTY) == (
-        "No trial has begun yet.\nTo see the study's progress: hptune status runs/new"
-    )
     assert best_json(EMPTY)["best"] is None
 
 

@@ -135,11 +135,13 @@ def best(directory: Path, as_json: bool) -> None:
     If the model was deleted or damaged, the exit code is 1.
     """
     from ..reporting.results.best import best_json, best_text
-    from ..study.study import Study
+    from ..storage.directory import StudyDirectory
+    from ..study.study import Study, first_of
 
     study = Study(directory)
-    _, view = study.read(lambda now: (now.best_trial, now.view()))
-    fault = study.best_fault
+    view = study.view()
+    first_of(view.front, StudyDirectory(directory))
+    fault = study.best_fault(view.front)
     if as_json:
         echo(best_json(view) | {"fault": fault or None})
     else:

@@ -191,15 +191,7 @@ class Study(Reports, Exports):
         Raises:
             StudyError: No trial is complete.
         """
-        return self._first(self._reader.snapshot(self._best))
-
-    def _first(self, best: Sequence[Trial]) -> Trial:
-        if not best:
-            raise StudyError(
-                f"no trial of {self._directory} is complete yet; see `hptune status "
-                f"{self._directory}`."
-            )
-        return best[0]
+        return first_of(self._reader.snapshot(self._best), self._directory)
 
     def _best(self, now: LedgerReader) -> tuple[Trial, ...]:
         """Return the best trials, which are read again only after further events."""
@@ -219,7 +211,9 @@ class Study(Reports, Exports):
         `build_model(study.best_hyperparameters)` builds the best model, to be trained again.
         """
         best, facts = self._reader.snapshot(lambda now: (self._best(now), now.facts()))
-        return ChosenHyperparameters.of(facts["space"], dict(self._first(best).params))
+        return ChosenHyperparameters.of(
+            facts["space"], dict(first_of(best, self._directory).params)
+        )
 
     @property
     def model_path(self) -> Path | None:
@@ -422,16 +416,15 @@ class Study(Reports, Exports):
     def _view_reading(self) -> ViewReading:
         return ViewReading(self._directory, self.goals, self._job_of)
 
-    @property
-    def best_fault(self) -> str:
-        """What is wrong with the best trials' files in `best/`, and what helps; empty if nothing.
+    def best_fault(self, best: Sequence[Trial]) -> str:
+        """Return what is wrong with the best trials' files in `best/`, and what helps; or "".
 
         Not known while a master runs the study, because it may be replacing them.
         """
         if self._directory.owner() is not None:
             return ""
         files = StudyFiles(self._directory, self.goals)
-        return next(filter(None, (files.fault(trial.number) for trial in self.best_trials)), "")
+        return next(filter(None, (files.fault(trial.number) for trial in best)), "")
 
     def reports(self, number: int | None = None) -> list[ReportedValue]:
         """Return what a trial reported, in all its attempts; for None, what all trials did."""
@@ -446,6 +439,20 @@ _NOT_KEPT = {
     *("reports", "setup", "study_trials", "view"),
 }
 """Names that hptune's own modules use; see docs/stability.md."""
+
+
+def first_of(best: Sequence[Trial], directory: StudyDirectory) -> Trial:
+    """Return the first of the best trials of the study in a directory.
+
+    Raises:
+        StudyError: There is none, as no trial is complete.
+    """
+    if not best:
+        raise StudyError(
+            f"no trial of {directory} is complete yet; see `hptune status {directory}`."
+        )
+    return best[0]
+
 
 _FOLDERS_DEEP = 3
 """How deep `find_studies` looks: below `studies`, and in folders of experiments."""

@@ -10,7 +10,7 @@ from ... import text
 from ...core.trial import Direction, Trial, TrialState
 from ..results.best import nothing_complete, values_text
 from ..results.notes import note_lines
-from ..results.summary import cost_text, state_text
+from ..results.summary import facts
 from .trials import Shown, StudyTrials
 
 _COMPLETE, _PRUNED, _FAILED = "#2f6fde", "#c47b17", "#d23b3b"
@@ -20,19 +20,14 @@ _BEST, _MUTED = "#1a9850", "#767b84"
 _WIDTH, _HEIGHT, _EDGE = 280, 110, 6
 """Size of the picture, and its margin, in pixels."""
 _MOST_PARAMS = 12
+_LABELS = ("state", "search", "trials", "used", "tags")
 
 
 def card(trials: StudyTrials, *, now: float) -> str:
     """Return a study as HTML that needs no script, on a light or on a dark page."""
     view, best = trials.view, trials.view.best
-    tags = [("tags", words) for label, words in note_lines(view) if label == "tags"]
-    about = [
-        ("state", state_text(view, now)),
-        ("search", f"{view.search} for {view.goals}"),
-        ("trials", f"{view.progress}: {view.counts_text(of=view.all_trials)}"),
-        ("used", cost_text(view, now)),
-        *tags,
-    ]
+    known = facts(view, now=now) | dict(note_lines(view))
+    about = [(label, known.get(label, "")) for label in _LABELS]
     params: list[tuple[str, str]] = []
     if best is None:
         headline, where = text.NOTHING, nothing_complete(view)

@@ -11,14 +11,13 @@ from .view import StudyView
 
 
 def best_text(view: StudyView, *, width: int | None = None) -> str:
-    """Return the output of `hptune best`; several trials are wrapped at a width."""
-    best = view.best
-    if best is None:
-        directory = text.path(view.directory)
-        return f"{nothing_complete(view)}\nTo see the study's progress: hptune status {directory}"
+    """Return the output of `hptune best`, of a study with a complete trial.
+
+    Several trials are wrapped at a width.
+    """
     if len(view.goals.objectives) > 1:
         return "\n".join(_front_lines(view, width))
-    return "\n".join(_trial_lines(view, best))
+    return "\n".join(_trial_lines(view, view.front[0]))
 
 
 def nothing_complete(view: StudyView) -> str:

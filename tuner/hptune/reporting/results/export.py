@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from ...core.attempt import ReportedValue
 from ...text import CONTROL
@@ -43,23 +43,18 @@ def table(view: StudyView, place: Place = Place.TABLE, *, now: float | None = No
     trials, names = rows(view, now=now), list[str]()
     found: list[dict[str, object]] = [{} for _ in trials]
     for column in columns(place):
-        values = [column.value(row) for row in trials]
+        values: list[Any] = [column.value(row) for row in trials]
         if prefix := _PREFIXES.get(column.name):
-            several = [_prefixed(prefix, each) for each in values]
-            names += dict.fromkeys(name for each in several for name in each)
-        elif column.is_rare and all(each is None for each in values):
-            continue
-        else:
-            several = [{column.name: each} for each in values]
+            several = dict.fromkeys(name for each in values for name in each)
+            full = {name: f"{prefix}{name}" for name in several}
+            names += full.values()
+            for cells, each in zip(found, values, strict=True):
+                cells.update((full[name], value) for name, value in each.items())
+        elif not column.is_rare or any(each is not None for each in values):
             names.append(column.name)
-        for cells, more in zip(found, several, strict=True):
-            cells.update(more)
+            for cells, value in zip(found, values, strict=True):
+                cells[column.name] = value
     return Table(names, found)
-
-
-def _prefixed(prefix: str, values: object) -> dict[str, object]:
-    assert isinstance(values, Mapping)
-    return {f"{prefix}{name}": each for name, each in values.items()}
 
 
 def curves(reports: Sequence[ReportedValue]) -> Table:
@@ -79,9 +74,11 @@ def export_csv(rows: Table, stream: TextIO) -> None:
     """
     writer = csv.writer(stream)
     writer.writerow(map(_cell, rows.columns))
+    params = {name for name in rows.columns if name.startswith(PARAM)}
     for row in rows.rows:
-        cells = {k: str(v) if k.startswith(PARAM) and v is None else v for k, v in row.items()}
-        writer.writerow(_cell(cells.get(name)) for name in rows.columns)
+        none = {name: "None" for name in params & row.keys() if row[name] is None}
+        cells = {**row, **none}
+        writer.writerow([_cell(cells.get(name)) for name in rows.columns])
 
 
 def _cell(value: object) -> object:

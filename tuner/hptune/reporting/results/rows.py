@@ -82,8 +82,8 @@ class Row:
 
     @cached_property
     def last(self) -> Mapping[str, object]:
-        """The last attempt; empty if there is none."""
-        return attempt_json(self.attempts[-1], now=self.now) if self.attempts else {}
+        """The last attempt without its costs; empty if there is none."""
+        return _attempt_facts(self.attempts[-1]) if self.attempts else {}
 
     def text(self, column: Column) -> str:
         """Return the value of a column for people."""
@@ -295,6 +295,14 @@ def attempt_json(attempt: Attempt, *, now: float | None = None) -> dict[str, obj
 
     `ranks` has what each process of several holds.
     """
+    return {
+        **_attempt_facts(attempt),
+        "seconds": seconds_run([attempt], now=now),
+        **costs.costs_of([attempt], now=now).to_json(),
+    }
+
+
+def _attempt_facts(attempt: Attempt) -> dict[str, object]:
     ranks = attempt.placement.ranks
     return {
         "trial": attempt.id.trial,
@@ -325,10 +333,8 @@ def attempt_json(attempt: Attempt, *, now: float | None = None) -> dict[str, obj
         "placed_at": attempt.placed_at,
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,
-        "seconds": seconds_run([attempt], now=now),
         "cause": None if attempt.cause is None else str(attempt.cause),
         **{name: getattr(attempt.usage, name, None) for name in _USED},
-        **costs.costs_of([attempt], now=now).to_json(),
     }
 
 
@@ -343,6 +349,6 @@ def plain(value: object) -> object:
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     return value

@@ -39,7 +39,7 @@ class StudyState(enum.StrEnum):
 INTERRUPTED = "interrupted"
 """The state of a trial that has begun and is to continue, but does not run."""
 
-TO_CONTINUE = (TrialState.WAITING, TrialState.RUNNING)
+TO_CONTINUE = frozenset((TrialState.WAITING, TrialState.RUNNING))
 """The states in the ledger of a trial that runs, waits or is interrupted."""
 
 

@@ -166,7 +166,7 @@ def _converter() -> cattrs.Converter:
     converter.register_unstructure_hook(AttemptId, lambda name: [name.trial, name.number])
     converter.register_structure_hook(AttemptId, lambda value, _: AttemptId(*value))
     for kind in _PRIMITIVES:
-        converter.register_structure_hook(kind, _primitive)
+        converter.register_structure_hook(kind, functools.partial(_primitive, kind))
     for free_form, hook in ((ParamValue, _param), (object, lambda value, _: value)):
         same = functools.partial(operator.eq, free_form)
         converter.register_structure_hook_func(same, hook)
@@ -174,7 +174,7 @@ def _converter() -> cattrs.Converter:
     return converter
 
 
-_PRIMITIVES: Mapping[type, tuple[type, ...]] = {
+_PRIMITIVES: Mapping[type, Any] = {
     bool: (bool,),
     int: (int,),
     float: (float, int),
@@ -183,10 +183,8 @@ _PRIMITIVES: Mapping[type, tuple[type, ...]] = {
 """What a field of these types, or of an enum of theirs, may be in JSON."""
 
 
-def _primitive(value: Any, declared: Any) -> Any:
-    kind = next(kind for kind in _PRIMITIVES if issubclass(declared, kind))
-    allowed: Any = _PRIMITIVES[kind]
-    if not isinstance(value, allowed) or isinstance(value, bool) is not (kind is bool):
+def _primitive(kind: type, value: Any, declared: Any) -> Any:
+    if not isinstance(value, _PRIMITIVES[kind]) or isinstance(value, bool) is not (kind is bool):
         raise TypeError(f"{value!r:.100} is no {kind.__name__}")
     if kind is int:
         float(value)  # raises an error if it has too many digits
