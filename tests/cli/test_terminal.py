@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -124,3 +127,19 @@ def test_a_status_that_is_watched_follows_the_study_to_its_end(
     assert "state    running" in shown.partition("\n\n")[0], shown
     assert "not running: stopped by" in shown.rpartition("\nstate ")[2], shown
     assert "not running: stopped by" in shown_last
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_is_waited_for_gives_its_line_to_the_end(
+    hptune: Hptune, terminal: Terminal, times: int
+) -> None:
+    slow = QUICK.replace("OBJECTIVE", "import time; time.sleep(100); OBJECTIVE")
+    model = hptune.file("slow.py", slow)
+    started = hptune.at(terminal, "run", model, "--study", hptune.study(), *LIGHT, TERM="xterm")
+    wait_for(lambda: re.search(r"reading slow.py … \d+s", terminal.read()), "moving seconds")
+    for _ in range(times):
+        os.killpg(started.pid, signal.SIGINT)
+    assert started.wait().code == 130
+    shown = terminal.rest()
+    end = r"\r\x1b\[2K(interrupted|Stopped at once); no study was made yet"
+    assert re.search(end, shown), shown

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fake_study import running, snapshot, trial
 from hptune.clusters.base import Cluster
 from hptune.clusters.layout import WorkerLayout
@@ -65,6 +67,7 @@ class Screen:
     def __init__(self) -> None:
         self.notes: list[Notice] = []
         self.jobs: list[str] = []
+        self.reasons: list[str] = []
 
     def busy(self, words: str) -> None: ...
 
@@ -72,6 +75,7 @@ class Screen:
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         self.jobs.append(snapshot.jobs)
+        self.reasons.append(snapshot.stall_reason)
 
     def note(self, notice: Notice) -> None:
         self.notes.append(notice)
@@ -110,6 +114,21 @@ def test_while_a_study_is_paused_its_jobs_are_wanted_for_running_trials_only(
     # No other size is asked for: it could need a job of its own.
     wanted = {large: 1, study.usual: 8}
     assert jobs.wanted == [wanted, {large: 1}, {}, wanted]
+
+
+@pytest.mark.parametrize(
+    ("is_local", "after", "reason"),
+    [(True, 1.0, ""), (True, 9.0, "waiting for a worker"), (False, 1.0, "waiting for a worker")],
+)
+def test_workers_of_this_machine_have_a_moment_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_local: bool, after: float, reason: str
+) -> None:
+    jobs, screen = Jobs(), Screen()
+    monkeypatch.setattr(Jobs, "is_local", is_local)
+    observer = observers(tmp_path, jobs, screen)
+    waits = replace(snapshot(stall_reason="waiting for a worker"), workers=0)
+    observer.update(waits, (), observer.began_at + after)
+    assert screen.reasons == [reason]
 
 
 def test_packing_that_grows_in_steps_takes_one_line(tmp_path: Path) -> None:

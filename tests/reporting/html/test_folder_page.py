@@ -150,6 +150,8 @@ def test_a_phone_holds_two_objectives_and_long_names(tmp_path: Path) -> None:
             "all => all.map(each => Math.ceil(each.getBoundingClientRect().right))"
         )
         assert max(cells) <= 390
+        words = row.locator("td").evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)")
+        assert max(words) <= 0, "the words of a cell lie over another one's"
         assert window.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 

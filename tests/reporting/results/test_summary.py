@@ -531,3 +531,13 @@ def test_equal_repeats_show_no_spread() -> None:
     other = [*equal[:2], trial(7, value=0.939, origin="confirm of 0", step=5)]
     shown = status_text(replace(VIEW, trials=other, attempts=(), master=None), now=0.0)
     assert "0.9380 ± 0.0014  val_accuracy (max), trial 0, mean ± standard dev" in shown
+
+
+def test_a_front_is_wrapped_between_words() -> None:
+    goals = Goals((Goal("loss", Direction.MIN), Goal("size", Direction.MIN)))
+    params: dict[str, Any] = {f"learning_rate_of_layer_{number}": 0.1 / 3 for number in range(4)}
+    best = replace(trial(0, value=0.5, params=params), extra_values=(3.0,))
+    view = replace(VIEW, goals=goals, trials=[best])
+    lines = best_text(view, width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(" ".join(lines).split()) == " ".join(best_text(view).split())

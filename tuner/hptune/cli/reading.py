@@ -142,7 +142,10 @@ def best(directory: Path, as_json: bool) -> None:
     view = study.view()
     first_of(view.front, StudyDirectory(directory))
     fault = study.best_fault(view.front)
-    echo(best_json(view) | {"fault": fault or None} if as_json else best_text(view))
+    if as_json:
+        echo(best_json(view) | {"fault": fault or None})
+    else:
+        echo(best_text(view, width=terminal_width()))
     if fault:
         raise StudyError(fault)
 

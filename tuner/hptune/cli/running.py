@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..config.asked import Asked
     from ..master.observers import RunDisplay
     from ..master.run import RunResult
+    from ..reporting.terminal.progress import Progress
     from ..storage.directory import StudyDirectory
 
 
@@ -290,12 +291,13 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _on_second_signal(directory: StudyDirectory) -> Callable[[], None]:
+def _on_second_signal(directory: StudyDirectory, progress: Progress) -> Callable[[], None]:
     """Return what a second Ctrl-C does."""
 
     def end() -> None:
         from ..master.stop_requests import end_process
 
+        progress.stop()
         directory.remove_if_unused()
         print_last(f"Stopped at once; {what_next(directory)}", sys.stderr)
         end_process()
@@ -312,10 +314,10 @@ def _run_and_close(
 
     # Python warns of what it cleans up after a process that ended at once; users need not know.
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")
+    progress = make_progress(sys.stderr, quiet=quiet)
     # Until the study runs and handles signals itself.
-    end = _on_second_signal(directory)
+    end = _on_second_signal(directory, progress)
     with interrupt_on_signals(end):
-        progress = make_progress(sys.stderr, quiet=quiet)
         try:
             result = go(RunDisplay(progress, end, is_quiet=quiet))
         except KeyboardInterrupt:

@@ -42,7 +42,10 @@ def unknown_metric(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     meant = metric_meant(name, names)
     hint = f" (did you mean {meant!r}?)" if meant else ""
-    return f"unknown metric {name!r}{hint}; the trial reports: {', '.join(names) or 'none'}"
+    begin = f"unknown metric {name!r}{hint}"
+    if name == RETURNED_NUMBER:  # which is the objective where none is named
+        begin = "no metric to optimise is named, and objective() returns no number"
+    return f"{begin}; the trial reports: {', '.join(names) or 'none'}"
 
 
 class Comparison(enum.StrEnum):

@@ -75,6 +75,10 @@ class PackingLines:
         return "; ".join(new)
 
 
+_START_SECONDS = 5.0
+"""Time in which workers of this machine start, so that a study without one has no fault."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunObservers:
     """The loop's observer: shows the progress, and adjusts the workers to the trials.
@@ -85,6 +89,7 @@ class RunObservers:
         workers: The run's workers.
         executor: Knows which of them take trials.
         packing: The lines on packing.
+        began_at: When the workers began to start, in seconds since the epoch.
     """
 
     display: RunDisplay
@@ -92,12 +97,16 @@ class RunObservers:
     workers: Workforce
     executor: Executor
     packing: PackingLines = field(default_factory=PackingLines)
+    began_at: float = field(default_factory=time.time)
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
         """Observe the study's present state."""
         progress = self.display.progress
         cluster = self.workers.cluster
-        progress.update(replace(snapshot, jobs=cluster.jobs_text(now)), ended, now)
+        shown = replace(snapshot, jobs=cluster.jobs_text(now))
+        if cluster.is_local and not snapshot.workers and now < self.began_at + _START_SECONDS:
+            shown = replace(shown, stall_reason="")
+        progress.update(shown, ended, now)
         self.notifications.observe_ended(ended)
         if not (snapshot.stopping or self.display.is_quiet) and snapshot.may_begin_more:
             self.packing.observe((snapshot.packing, snapshot.packing_advice), now)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from ... import text
 from ...core.ranking import Confirmation
 from ...core.trial import Trial
-from ..table import aligned
+from ..table import aligned, indented
 from .rows import rows
 from .view import StudyView
 
 
-def best_text(view: StudyView) -> str:
-    """Return the output of `hptune best`, of a study with a complete trial."""
+def best_text(view: StudyView, *, width: int | None = None) -> str:
+    """Return the output of `hptune best`, of a study with a complete trial.
+
+    Several trials are wrapped at a width.
+    """
     if len(view.goals.objectives) > 1:
-        return "\n".join(_front_lines(view))
+        return "\n".join(_front_lines(view, width))
     return "\n".join(_trial_lines(view, view.front[0]))
 
 
@@ -50,7 +53,7 @@ def _trial_lines(view: StudyView, best: Trial) -> list[str]:
     return lines
 
 
-def _front_lines(view: StudyView) -> list[str]:
+def _front_lines(view: StudyView, width: int | None) -> list[str]:
     count = len(view.front)
     metrics = ", ".join(text.clean(goal.metric) for goal in view.goals.objectives)
     trials = text.plural(count, "best trial")
@@ -60,7 +63,8 @@ def _front_lines(view: StudyView) -> list[str]:
         lines += [f"  infeasible: {each}" for each in view.goals.broken(trial.metrics)]
         if trial.params:
             values = text.exact_params(text.shown_params(trial))
-            lines.append("  " + " ".join(f"{text.clean(n)}={v}" for n, v in values.items()))
+            words = " ".join(f"{text.clean(name)}={value}" for name, value in values.items())
+            lines += indented(words, width=width)
         if model := view.models.get(trial.number):
             lines.append(f"  {text.path(model)}")
     return lines
