@@ -53,7 +53,7 @@ $(VENV)/.installed: $(VENV)/.runs
 	@touch $@
 
 demo: $(VENV)/.runs
-	$(BIN)/hptune run examples/digits_cnn.py --search tpe --trials 12
+	$(BIN)/hptune run examples/digits_cnn.py --trials 12
 	@echo "The command hptune is in $(BIN); '. $(BIN)/activate' lets the shell find it."
 
 # CLIP from scratch on pictures of shapes: searches for nine minutes.

@@ -1,12 +1,12 @@
-"""Chaos: kill workers, trials, fork servers and masters at random, and compare the results.
+"""Chaos: kill or stop workers, trials, fork servers and masters at random; compare the results.
 
     python benchmarks/chaos.py --minutes 10 --seed 1
 
 A study of many short trials with checkpoints runs on four workers of this machine. Every few
-seconds one of its processes is killed, chosen by a seeded generator. A master that was killed is
-started again with `hptune resume`. When the time is over, the study runs to its end undisturbed.
-The same study then runs once more without kills: every trial must end with the same configuration,
-state, value and step, and no process or file may be left.
+seconds one of its processes is killed, or stopped for a moment, chosen by a seeded generator. A
+master that was killed is started again with `hptune resume`. When the time is over, the study runs
+to its end undisturbed. The same study then runs once more without kills: every trial must end with
+the same configuration, state, value and step, and no process or file may be left.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -31,6 +32,15 @@ import psutil
 
 HPTUNE = [str(Path(sys.executable).with_name("hptune"))]
 MARK = "HPTUNE_CHAOS"
+KILLED = (signal.SIGKILL,)
+SIGNALS = {
+    "trial": (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP),
+    "worker": (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP),
+    "fork server": KILLED,
+    "master": KILLED,
+}
+STOPPED_SECONDS = 3.0
+"""Longest time until a process that was stopped goes on."""
 
 MODEL = """
 import json, time
@@ -92,7 +102,7 @@ class Run:
                     found.setdefault("fork server", []).append(each)
                 elif "forkserver.server" in words:
                     found.setdefault("trial", []).append(each)
-                elif "multiprocessing.spawn" in words:
+                elif each.name() == "hptune-worker":
                     found.setdefault("worker", []).append(each)
         return found
 
@@ -137,13 +147,21 @@ def disturbed(run: Run, *, minutes: float, seed: int) -> Counter[str]:
         if not there:
             continue
         with contextlib.suppress(psutil.Error):
-            chance.choice(there).send_signal(chance.choice([signal.SIGKILL, signal.SIGTERM])
-                                             if kind == "trial" else signal.SIGKILL)  # fmt: skip
-            killed[kind] += 1
+            victim, number = chance.choice(there), chance.choice(SIGNALS[kind])
+            victim.send_signal(number)
+            killed[f"{kind} {number.name}"] += 1
+            if number is signal.SIGSTOP:
+                threading.Timer(chance.uniform(0.1, STOPPED_SECONDS), go_on, [victim]).start()
         if kind == "master" and run.process is not None:
             run.process.wait()
             run.start()
     return killed
+
+
+def go_on(victim: psutil.Process) -> None:
+    """Let a process that was stopped go on, if it is still there."""
+    with contextlib.suppress(psutil.Error):
+        victim.send_signal(signal.SIGCONT)
 
 
 def finish(run: Run) -> None:

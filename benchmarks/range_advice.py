@@ -29,7 +29,7 @@ from hptune.core.space.space import (
     SearchSpace,
 )
 from hptune.core.trial import Direction, Goal, Params, Trial
-from hptune.reporting.results.edges import edge_remarks
+from hptune.reporting.results.edges import edge_answers
 from hptune.reporting.results.evidence import evident
 from hptune.reporting.results.view import StudyView
 from hptune.samplers.registry import SamplerOptions, make_sampler
@@ -111,9 +111,9 @@ def judged(study: int, trials: list[Trial]) -> tuple[int, int, bool]:
     """Return how many ranges are too narrow, how many are told, and whether another one is."""
     view = StudyView("study", "", GOALS, TRIALS, trials, space=SPACE)
     told = {}
-    for line in evident(edge_remarks(view)):
-        name = line.partition(" have ")[2].partition(" at the ")[0]
-        told[name] = 1 if "upper" in line else -1
+    for each in evident(edge_answers(view)):
+        name = each.words.partition(" have ")[2].partition(" at the ")[0]
+        told[name] = 1 if "upper" in each.words else -1
     narrow = {
         name: 1 if best > 1.0 else -1
         for name, (best, _) in STUDIES[study].items()

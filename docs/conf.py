@@ -46,6 +46,7 @@ html_theme = "furo"
 html_title = "hptune"
 html_static_path = ["theme/static"]
 html_css_files = ["figures.css"]
+html_search_scorer = str(DOCS / "theme/scorer.js")
 templates_path = ["theme"]
 html_show_copyright = False
 html_show_sphinx = False

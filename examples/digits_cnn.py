@@ -1,6 +1,6 @@
 """A small convolutional network on scikit-learn's handwritten digits.
 
-    hptune run examples/digits_cnn.py --search tpe --trials 12
+    hptune run examples/digits_cnn.py --trials 12
 
 A trial takes a few seconds on one core.
 """

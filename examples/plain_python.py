@@ -1,6 +1,6 @@
 """A short round trip by simulated annealing: an objective without any framework.
 
-    hptune run examples/plain_python.py --search tpe --trials 60
+    hptune run examples/plain_python.py --trials 60
 
 What is tuned is the annealing: how hot it starts, how cold it ends, how its temperature falls and
 which move it tries. A trial takes a tenth of a second.

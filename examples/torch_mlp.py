@@ -1,7 +1,7 @@
 """A multilayer perceptron in PyTorch on scikit-learn's handwritten digits.
 
     pip install torch --index-url https://download.pytorch.org/whl/cpu
-    hptune run examples/torch_mlp.py --search tpe --pruner asha --trials 30
+    hptune run examples/torch_mlp.py --pruner asha --trials 30
 
 Any framework works this way: `objective` trains as it likes, reports after each epoch, and asks
 whether to stop.

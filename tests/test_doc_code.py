@@ -46,6 +46,7 @@ FILE = re.compile(r"# ([\w/]+\.(?:py|toml))\b")
 LANGUAGES = {"python", "sh", "console", "toml", "yaml", "text", "json", "dockerfile", "sql"}
 SHORTER = (
     (r"--trials \d+", "--trials 3"),
+    (r"(hptune run model\.py)(?=  #)", r"\1 --trials 3"),
     (r"\b((?:max_|n_)?trials=)\d+", r"\g<1>3"),
     (r"--epochs \d+", "--epochs 4"),
     (r"\b(EPOCHS = |epochs=)\d+", r"\g<1>6"),

@@ -234,9 +234,12 @@ def test_a_report_follows_the_ending(two: InProcess) -> None:
     assert (two.directory / "r.md").read_text().startswith("# b-1\n")
     assert two("report", "--format", "md").out == "Wrote studies/b-1/report.md\n"
     for arguments, words in (
-        (["-o", "x.png"], "png is asked for, but a report is html or md; the button of each"),
-        (["--format", "svg"], "svg is asked for, but a report is html or md; the button of"),
-        (["--format", "xml"], "the format is xml; allowed are html and md"),
+        (
+            ["-o", "x.png"],
+            "png is asked for, but a report is html, md or methods; the button of each",
+        ),
+        (["--format", "svg"], "svg is asked for, but a report is html, md or methods; the button"),
+        (["--format", "xml"], "the format is xml; allowed are html, md and methods"),
         (["-o", "x.md", "--format", "html"], "the format is html, but the ending of x.md is .md"),
         (["-o", "no/x.md"], "no/x.md cannot be written"),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -166,6 +167,26 @@ def test_an_open_page_sees_that_a_waiting_master_was_cancelled(
     wait_for(
         lambda: json.loads(page.state({}))["rows"][0]["state"] == "master gone", "what Slurm shows"
     )
+
+
+def test_slurm_is_asked_at_once_for_a_master_that_was_just_submitted(
+    cli: InProcess, commands: Commands
+) -> None:
+    study = detached(cli)
+    typical(study, ended=STOPPED)
+    shown(commands, study)
+    masters = Masters()
+
+    def states() -> list[str]:
+        view = listed(study, masters.job_of).view
+        return [] if view is None else [str(view.state)]
+
+    assert states() == ["stopped"]
+    shown(commands, study, "PENDING")
+    assert states() == ["stopped"], "Slurm is asked seldom"
+    later = time.time() + 1.0
+    os.utime(study / "jobs" / "master.sbatch", (later, later))  # `hptune resume --detach` writes it
+    assert states() == ["queued"]
 
 
 def test_slurm_is_not_asked_for_the_master_of_another_user(

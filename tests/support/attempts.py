@@ -163,6 +163,10 @@ class Attempts:
             else:
                 assert isinstance(event, AttemptStarted)
 
+    def directory_of(self, trial: int) -> Path:
+        """Return the directory that a trial keeps from attempt to attempt."""
+        return self._directory / "study" / "trials" / str(trial) / "checkpoint"
+
     def _write(self, text: str) -> Path:
         path = self._directory / "model.py"
         path.write_text(textwrap.dedent(text))

@@ -34,8 +34,9 @@ WINGS = {
         (
             "hptune.reporting.html",
             "hptune.reporting.exports",
-            "hptune.reporting.results.advice",
+            "hptune.reporting.results.answers",
             "hptune.reporting.results.edges",
+            "hptune.reporting.results.failures",
             "hptune.reporting.results.importance",
             "hptune.reporting.results.rungs",
             "hptune.cli.exporting",

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from attempt_orders import ATTEMPT, order_of
 from attempts import Attempts
-from hptune.core.attempt import Cause
+from hptune.core.attempt import Cause, Halt, StopAt
+from hptune.core.messages import AttemptEnded, AttemptStarted, Event, Reported
+from hptune.worker.forkserver.client import ForkServer
 from hptune.worker.monitoring import trial_log
+from hptune.worker.orders import AttemptLimits
+from hptune.worker.runner import AttemptRunner
 
 SETS_VALUES = """
 import enum
@@ -130,6 +140,31 @@ def test_a_report_that_the_ledger_lacks_is_repeated(attempts: Attempts) -> None:
     assert "resumed from 3" in again.log
 
 
+@pytest.mark.parametrize("returned", ["0.5", "2.0", "5.0", "{}"])
+def test_a_result_that_follows_the_reports_of_an_earlier_attempt_is_the_same(
+    attempts: Attempts, returned: str
+) -> None:
+    """The first attempt may be killed between its last report and its result."""
+    model = f"""
+        import os, signal
+
+        def objective(hp, trial):
+            hp.Float("x", 0, 1)
+            if trial.resumed_from is None:
+                for epoch in range(1, 6):
+                    trial.report(epoch, value=float(epoch), other=0.5)
+                if (trial.checkpoint_dir / "dies").exists():
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return {returned}
+        """
+    whole = attempts.run(model, trial=1).ending
+    attempts.directory_of(2).mkdir(parents=True)
+    (attempts.directory_of(2) / "dies").touch()
+    assert attempts.run(model, trial=2).ending.cause is Cause.KILLED
+    resumed = attempts.run(model, trial=2, number=1, resume_from=5).ending
+    assert (resumed.metrics, resumed.step) == (whole.metrics, whole.step)
+
+
 def test_a_limit_of_months_is_no_burden(
     attempts: Attempts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,3 +191,35 @@ def test_a_trial_that_has_used_up_its_file_descriptors_keeps_its_result(attempts
         """
     )
     assert result.ending.cause is Cause.RETURNED, result.ending
+
+
+def test_one_that_may_end_its_epoch_learns_that_its_worker_leaves(
+    tmp_path: Path, warm: ForkServer
+) -> None:
+    """Its work so far is saved then, although the epoch would take longer."""
+    (tmp_path / "model.py").write_text("""
+import time
+
+def objective(hp, trial):
+    while not trial.should_stop():
+        time.sleep(0.01)
+    trial.report(1, loss=0.5)
+    while trial.halt == "stop":
+        time.sleep(0.01)
+    (trial.checkpoint_dir / "saved").touch()
+    return None
+""")
+    order = order_of(tmp_path / "model.py")
+    limits = AttemptLimits(stop_at=StopAt.EPOCH)
+    order = replace(order, brief=replace(order.brief, limits=limits))
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    runner = AttemptRunner(order.brief.source, events.put, fork_server_address=warm.address)
+    with contextlib.closing(runner):
+        runner.start(order)
+        while not isinstance(event := events.get(timeout=100), AttemptEnded):
+            if isinstance(event, AttemptStarted):
+                runner.stop(ATTEMPT, Halt.STOP)
+            elif isinstance(event, Reported):
+                runner.stop(ATTEMPT, Halt.RELEASE)
+    assert event.ending.cause is Cause.STOPPED, "the first order counts"
+    assert (order.directory / "checkpoint" / "saved").exists()

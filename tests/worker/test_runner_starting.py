@@ -51,12 +51,18 @@ class Slow:
         self.order = order_of(file)
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.runner = AttemptRunner(self.order.brief.source, self.events.put)
-        self.thread = threading.Thread(target=self.runner.start, args=(self.order,))
 
     def start(self) -> None:
         """Have the runner start the attempt, and return when it waits for the import."""
-        self.thread.start()
+        self.runner.start(self.order)
         wait_for(self.began.exists, "the import")
+
+    def ends(self) -> None:
+        """Wait until the runner waits no more for the import."""
+        wait_for(
+            lambda: not any(each.name.startswith("hptune-fork") for each in threading.enumerate()),
+            "the end of the start",
+        )
 
 
 @pytest.fixture
@@ -76,8 +82,7 @@ def starting(tmp_path: Path) -> Iterator[Slow]:
         yield made
     finally:
         made.runner.close()
-        made.thread.join(60)
-        assert not made.thread.is_alive()
+        made.ends()
 
 
 def test_it_stops_at_once_and_ends_once(starting: Slow) -> None:
@@ -87,7 +92,7 @@ def test_it_stops_at_once_and_ends_once(starting: Slow) -> None:
     assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Halt.STOP.cause)
     starting.runner.stop(ATTEMPT, Halt.RELEASE)
     starting.runner.close()
-    starting.thread.join(60)
+    starting.ends()
     assert starting.events.empty()
 
 
@@ -96,7 +101,7 @@ def test_a_runner_that_closes_does_not_wait_for_the_import(starting: Slow) -> No
     closing.start()
     closing.join(60)
     assert not closing.is_alive()
-    starting.thread.join(60)
+    starting.ends()
     assert starting.events.empty()
 
 
@@ -128,8 +133,7 @@ def test_an_order_to_stop_does_not_wait_for_the_file_system_of_the_journal(
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     runner = AttemptRunner(order.brief.source, events.put, fork_server_address=warm.address)
     with contextlib.closing(runner):
-        starting = threading.Thread(target=runner.start, args=(order,))
-        starting.start()
+        runner.start(order)
         assert asked.wait(60)
         stopping = threading.Thread(target=runner.stop, args=(ATTEMPT,))
         stopping.start()
@@ -137,7 +141,6 @@ def test_an_order_to_stop_does_not_wait_for_the_file_system_of_the_journal(
             ended = events.get(timeout=60)
         finally:
             answers.set()
-            starting.join(60)
             stopping.join(60)
         assert isinstance(ended, AttemptEnded)
         assert ended.ending.cause is Cause.STOPPED
@@ -158,7 +161,7 @@ def test_one_that_finds_no_free_descriptor_ends_alone(
         with monkeypatch.context() as full:
             full.setattr(Channel, "pair", no_more_files)
             runner.start(replace(order, attempt=AttemptId(1, 0)))
-        lost = events.get(timeout=200)
+            lost = events.get(timeout=200)
         assert isinstance(lost, AttemptEnded)
         assert (lost.attempt.trial, lost.ending.cause) == (1, Cause.WORKER_LOST)
         assert "Too many open files" in lost.ending.reason

@@ -117,6 +117,19 @@ def test_an_attempt_that_may_end_its_epoch_is_killed_at_its_time_limit_only() ->
     assert ending.reason.endswith("killed: ran longer than the 100 s allowed")
 
 
+@pytest.mark.parametrize("first", [Halt.STOP, Halt.PRUNE, Halt.PAUSE])
+def test_an_attempt_that_may_end_its_epoch_may_not_once_its_worker_leaves(first: Halt) -> None:
+    limits = AttemptLimits(stop_at=StopAt.EPOCH)
+    state = running(brief=dataclasses.replace(BRIEF, limits=limits))
+    assert state.stop(A, first, now=5.0) == (StopOrder(A, first),)
+    assert state.stop(A, Halt.RELEASE, now=6.0) == (StopOrder(A, Halt.RELEASE),)
+    assert state.stop(A, Halt.RELEASE, now=7.0) == state.stop(A, Halt.STOP, now=7.0) == ()
+    assert state.next_deadline == 6.0 + GRACE_SECONDS
+    state.message(A, AttemptEnded(0.0, A, Halt.RELEASE.ending), now=8.0)
+    ending = end_of(state, 0).ending
+    assert (ending.cause, ending.reason) == (first.cause, Halt.RELEASE.reason), "the first counts"
+
+
 def test_an_attempt_that_hangs_before_it_ends_its_epoch_is_killed() -> None:
     limits = AttemptLimits(stop_at=StopAt.EPOCH)
     state = running(brief=dataclasses.replace(BRIEF, limits=limits))

@@ -227,9 +227,18 @@ def test_every_mark_leads_to_the_page_of_its_trial(seen: Browser) -> None:
     assert grave_faults(page) == []
     page.goto(page.url.replace("#trial-1", "#trial-39"))
     assert "Traceback" in page.locator("#trial pre.detail").inner_text()
+    listed = [int(each) for each in rows(seen).locator("a").all_inner_texts()]
+    at = listed.index(39)
+    assert page.locator("#trials tr[aria-current]").inner_text().split()[0] == "39"
     page.get_by_role("link", name="Previous").click()
-    page.locator("#trial h2", has_text="Trial 38").wait_for()  # the event comes later
-    page.get_by_role("link", name="← All trials").click()
+    page.locator("#trial h2", has_text=f"Trial {listed[at - 1]} ").wait_for()
+    for key, number in (("ArrowLeft", listed[at - 2]), ("ArrowRight", listed[at - 1])):
+        page.keyboard.press(key)
+        page.locator("#trial h2", has_text=f"Trial {number} ").wait_for()
+    rows(seen).get_by_role("link", name="1", exact=True).click()
+    page.locator("#trial h2", has_text="Trial 1 ").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#history").wait_for()
     rows(seen).get_by_role("link", name="2", exact=True).click()
     assert page.url.endswith("#trial-2")
     page.get_by_role("link", name="Importance").click()
@@ -461,11 +470,11 @@ def test_notes_and_advice_are_on_the_page(window: Browser, tmp_path: Path) -> No
     path = tmp_path / "notes.html"
     path.write_text(page_text(replace(of, trials=low, space=SPACE, notes=notes), reports))
     window.open(path)
-    remarks = window.page.locator("#tiles .remarks").inner_text()
+    remarks = window.page.locator("#tiles .answers").inner_text().replace("\n", " ")
     for words in (
         "learning_rate at the lower end of its range",
-        "tags: paper",
-        "the baseline (ann",
+        "tags paper",
+        "note the baseline (ann",
     ):
         assert words in remarks
     assert grave_faults(window.page) == []
@@ -476,6 +485,39 @@ def test_notes_and_advice_are_on_the_page(window: Browser, tmp_path: Path) -> No
     facts = window.page.locator("#trial .facts").inner_text()
     assert "outlier" in facts
     assert "<b>odd" in facts
+
+
+def test_answers_lead_to_their_sections_and_failures_are_shown_alone(seen: Browser) -> None:
+    page = seen.page
+    links = page.locator("#tiles .answers a")
+    assert links.all_inner_texts() == ["Values", "Costs"]
+    for link in links.all():
+        assert page.locator(f"{link.get_attribute('href')} [data-figure]").count() > 0
+    page.locator("#failures").scroll_into_view_if_needed()
+    page.get_by_role("button", name="Show these").click()
+    wait_for(lambda: shown(seen) == 1, "the failed trial alone")
+    assert rows(seen).locator("a").inner_text() == "39"
+    page.locator("#brushes button").press("Enter")
+    wait_for(lambda: shown(seen) == 40, "all trials")
+    current = page.locator("#bar nav a[aria-current]")
+    seen.figure("costs")
+    wait_for(lambda: current.all_inner_texts() == ["Costs"], "the link to where the page is")
+
+
+@pytest.mark.parametrize(
+    ("direction", "is_log"), [(Direction.MIN, True), (Direction.MAX, False)], ids=str
+)
+def test_values_that_span_decades_have_a_log_axis_where_less_is_better(
+    window: Browser, tmp_path: Path, direction: Direction, *, is_log: bool
+) -> None:
+    goals = Goals((Goal("val_accuracy", direction),))
+    trials = [trial(n, value=10.0 ** (-n / 5), params={"units": 16 + n}) for n in range(20)]
+    (tmp_path / "page.html").write_text(page_text(view(trials, [], goals), []), encoding="utf-8")
+    window.open(tmp_path / "page.html")
+    for option in ("automatic", "linear" if is_log else "logarithmic"):
+        choose(window, "Value axis", option)
+        labels = window.figure("history").locator(".axes text").all_text_contents()
+        assert ("0.01" in labels) is (is_log if option == "automatic" else not is_log)
 
 
 def test_names_and_values_that_look_alike_stay_apart(window: Browser, tmp_path: Path) -> None:

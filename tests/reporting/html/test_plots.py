@@ -156,6 +156,28 @@ def test_markdown_has_the_best_trials_and_what_was_asked(tmp_path: Path) -> None
     assert "No trial has begun yet." in Study(stored(tmp_path / "empty")).report_markdown()
 
 
+def test_methods_are_a_paragraph_on_how_the_best_was_found(tmp_path: Path) -> None:
+    study = varied(tmp_path / "a|study")
+    study.report(file_format="methods")
+    study.report(file_format="methods")  # replaces its own
+    words = (tmp_path / "a|study" / "methods.md").read_text()
+    for part in (
+        "(search random) to maximise accuracy and minimise params",
+        "The seed was 1; the seed of each trial follows from it.",
+        "rate (Float 0.0..0.5, step 0.1, only if dropout is True)",
+        "1 failed",
+        "The limits were --trials 10.",
+        "The failures were 1 x ValueError: bad shape (trial 4).",
+        "The best was",
+        "lr=0.01",
+        "To add: the versions of the framework",
+    ):
+        assert part in words, words
+    begun = Study(stored(tmp_path / "empty"))
+    begun.report(tmp_path / "methods.md", file_format="methods")
+    assert "No trial is complete yet." in (tmp_path / "methods.md").read_text()
+
+
 def test_the_seed_that_was_given_is_shown_once(tmp_path: Path) -> None:
     given = StudySettings(
         source=ObjectiveSource(SourceKind.FILE, "model.py"),

@@ -101,13 +101,16 @@ def test_early_stopping_is_shown_with_the_rank_correlation_at_its_rungs() -> Non
     known = replace(of, trials=[replace(t, rungs=rungs.get(t.number, {})) for t in of.trials])
     panel = panels_of(known, reports)["stopping"]
     count = sum(map(is_exempt, ends))
-    assert "rank correlation of the values there" in panel.words.lower()
-    assert panel.words.endswith("-1.00 at 1 (-1.00 to -0.96), 1.00 at 3 (0.96 to 1.00).")
     assert [tuple(row) for row in panel.tables[1].rows] == [
         ("1", f"{count}", "-1.000", "-1.00 to -0.96"),
         ("3", f"{count}", "1.000", "0.96 to 1.00"),
     ]
-    assert len(panels_of(of, reports)["stopping"].tables) == 1
+    assert panel.figures[1].kind == "agreement"
+    pairs: Any = panel.figures[1].given["pairs"]
+    assert {(at, end) for _, at, end in pairs} == {(-ends[n], ends[n]) for n, *_ in pairs}
+    assert len(pairs) == count
+    without = panels_of(of, reports)["stopping"]
+    assert (len(without.tables), len(without.figures)) == (1, 1)
     page = page_text(known, reports)
     warning = "; use --min-epochs 3 (1.00) or --pruner none"
     assert page.count(warning) == 1, "it is a remark at the top"
@@ -131,11 +134,19 @@ def test_the_command_that_continues_a_study_asks_for_more_trials_if_all_are_done
 
 
 def test_what_a_reader_asks_first_is_written_out() -> None:
-    panels = panels_of(*study(90))
-    assert re.search(r"Trial \d+ is the best; \d+ later trials? ended", panels["history"].words)
-    of_states = {row[0]: row[1:] for row in panels["costs"].tables[1].rows}
-    assert {"complete", "pruned", "failed"} <= of_states.keys()
-    number, core_time, _ = of_states["complete"]
+    of, reports = study(90)
+    panels = panels_of(of, reports)
+    said = make_report(StudyTrials(of, SPACE, reports), SETUP, now=2000.0).headline
+    better = r'<a href="#history">Values</a><span>The last better value came with trial \d+'
+    later = r"[\dm]+s before the end; \d+ later trials? ended without one\."
+    assert re.search(f"{better}, {later}", said)
+    assert '<a href="#importance">Importance</a><span>The most important is learning_rate' in said
+    assert '<a href="#costs">Costs</a><span>Of ' in said
+    uses = {row[0]: row[1:] for row in panels["costs"].tables[0].rows}
+    assert [*uses] == ["used well", "pruned", "failed", "in all"]
+    number, core_time, *_ = uses["used well"]
+    (bar,) = panels["costs"].figures
+    assert [part["name"] for part in bar.given["parts"]] == [*uses][:-1]  # type: ignore[attr-defined]
     assert int(number) > 20, "of 90 trials, some were stopped and one failed"
     assert core_time not in ("", "0s")
 
@@ -160,9 +171,8 @@ def test_attempts_that_were_retried_are_told_with_their_causes() -> None:
     assert "retried: 1 attempt (1 worker lost)" in report.headline
     ends = [each["end"] for each in report.rows[3]["a"]]
     assert sorted(ends) == ["finished", "lost, retried"]
-    assert ("retried", "1 attempt (1 worker lost)") in panels_of(again, reports)["costs"].tables[
-        0
-    ].rows
+    uses = {row[0]: row[1] for row in panels_of(again, reports)["costs"].tables[0].rows}
+    assert uses["lost and repeated"] == "1"
 
 
 def test_where_the_order_of_the_importance_is_not_certain_it_says_so() -> None:

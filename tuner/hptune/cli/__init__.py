@@ -150,7 +150,7 @@ def main() -> None:
     """Tune the hyperparameters of Keras models, of Python functions, or of any program.
 
     \b
-    hptune run model.py --search tpe --trials 50
+    hptune run model.py --trials 50
     hptune best studies/model-1
 
     The model file defines build_model(hp) and load_data(), a KerasTuner HyperModel,

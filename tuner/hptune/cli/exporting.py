@@ -124,8 +124,9 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
 @click.option(
     "--format",
     "file_format",
-    metavar="[html|md]",
-    help="html: one page with everything; md: the best trials and what matters, as Markdown.  "
+    metavar="[html|md|methods]",
+    help="html: one page with everything; md: the best trials and what matters, as Markdown; "
+    "methods: the paragraph of a paper on how the best configuration was found.  "
     "[default: by the ending of FILE, or html]",
 )
 @click.option(
@@ -133,7 +134,7 @@ def _chosen_format(given: str | None, output: str | None, *, curves: bool) -> st
     "--output",
     type=PathType(path_type=Path),
     metavar="FILE",
-    help="File to write.  [default: DIR/report.html or DIR/report.md]",
+    help="File to write.  [default: DIR/report.html, DIR/report.md or DIR/methods.md]",
 )
 def report(directory: Path, *, file_format: str | None, output: Path | None) -> None:
     """Write a report of the study in DIR, also while it runs.

@@ -90,6 +90,8 @@ class MasterJob:
 class Masters:
     """The masters that are this user's jobs. Slurm is asked seldom, and for all of them at once.
 
+    It is asked again for a master that was submitted since.
+
     Args:
         patience_seconds: How long Slurm may take to answer; None as for one who only looks.
     """
@@ -106,13 +108,14 @@ class Masters:
         folder = directory.path / "jobs"
         script = folder / "master.sbatch"
         with storage_errors(directory.path):
-            if not exists(script) or script.stat().st_uid != os.getuid():
+            if not exists(script) or (written := script.stat()).st_uid != os.getuid():
                 return None
-        if time.monotonic() - self._asked_at > _SELDOM_SECONDS:
+        is_old = abs(time.time() - self._asked_at) > _SELDOM_SECONDS
+        if is_old or written.st_mtime > self._asked_at:
             self._jobs = None
             with contextlib.suppress(SlurmUnavailableError):
                 self._jobs = find_masters(self._patience_seconds)
-            self._asked_at = time.monotonic()
+            self._asked_at = time.time()
         if self._jobs is None:
             return None
         return MasterJob(self._jobs.get(jobs_name(directory.path)), folder / "master.log")

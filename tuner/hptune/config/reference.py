@@ -147,7 +147,7 @@ def arguments_text() -> str:
                 texts["Rarely needed" if each.is_rare else section].append(_argument_text(each))
     for title, registry in NAMED.items():
         built_in = registry.built_in.values()  # to look for others would import their packages
-        texts[title] = [f"{row.name}: {in_python(row.summary)}." for row in built_in]
+        texts[title] = [f'"{row.name}": {in_python(row.summary)}.' for row in built_in]
     return "\n".join(f"{title}:\n{_indented(those)}\n" for title, those in texts.items() if those)
 
 

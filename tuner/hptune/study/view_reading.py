@@ -159,7 +159,7 @@ def _last_values(
     now: LedgerReader, trials: Sequence[Trial], goals: Goals
 ) -> dict[int, list[float]]:
     """Return the last values of the trials that `advice` compares, by number."""
-    from ..reporting.results.advice import COMPARED, LAST_VALUES, leading
+    from ..reporting.results.answers import COMPARED, LAST_VALUES, leading
 
     if len(goals.objectives) > 1:
         return {}

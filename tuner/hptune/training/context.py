@@ -207,6 +207,7 @@ class TrialContext(_Trial):
         self._agreed: Halt | None = None
         self._has_asked = self._was_told = False
         self._reports: list[Report] = []
+        self._earlier: list[Report] = []
         self._file: ReportFile | None = None
         self._answer = RungAnswer(rungs, last_step=resumed_from or 0)
 
@@ -282,7 +283,11 @@ class TrialContext(_Trial):
     def _read_reports(self) -> None:
         file = ReportFile(self._directory)
         if not self.is_first_attempt:
-            for report in file.later_than(self.resumed_from or 0, self.goals.goal.metric):
+            known = self.resumed_from or 0
+            for report in file.later_than(-_STEPS_END, self.goals.goal.metric):
+                if report.step <= known:
+                    self._earlier.append(report)
+                    continue
                 self.report(report.step, **report.metrics)
                 self.resumed_from = max(self.resumed_from or 0, report.step)
         self._file = file
@@ -361,17 +366,18 @@ class TrialContext(_Trial):
         return {name for report in self._reports for name in report.metrics}
 
     def report_of(self, metric: str, value: float | None) -> Report | None:
-        """Return the report that a result belongs to; None if this attempt has made none.
+        """Return the report that a result belongs to; None if there is none.
 
         It is the last report with this value, as an objective may return that of its best epoch;
-        without one, the last report.
+        without one, the last report. Those of earlier attempts count.
 
         Args:
             metric: A metric of the result.
             value: Its value.
         """
-        same = (each for each in reversed(self._reports) if each.metrics.get(metric) == value)
-        return next(same, self._reports[-1] if self._reports else None)
+        reports = [*self._earlier, *self._reports]
+        same = (report for report in reversed(reports) if report.metrics.get(metric) == value)
+        return next(same, reports[-1] if reports else None)
 
     def stop_if_told(self) -> None:
         """Stop the training here if the attempt is to stop, as `halt` says.

@@ -59,7 +59,7 @@ def _ending(code: UserCode, trial: TrialContext, result: Any) -> Ending:
     counted = trial.metric if trial.metric in returned else name
     report = trial.report_of(counted, returned.get(counted))
     if report is None:
-        # An earlier attempt has made all reports.
+        # An earlier attempt has made all reports, and they are not on disk.
         return Ending(Cause.RETURNED, returned, trial.resumed_from)
     is_of_step = returned.get(counted, report.metrics.get(counted)) == report.metrics.get(counted)
     return Ending(

@@ -1,7 +1,8 @@
 """`AttemptRunner`: the attempts of one worker, in processes forked from a fork server.
 
 `runner_state` decides; this module delivers its events and carries out its instructions. Two
-threads do so: one waits for messages, exits and deadlines, the other measures.
+threads do so: one waits for messages, exits and deadlines, the other measures. Each attempt has a
+further one until its process is forked.
 """
 
 from __future__ import annotations
@@ -128,25 +129,19 @@ class AttemptRunner:
         self._measurer.start()
 
     def start(self, order: AttemptOrder) -> None:
-        """Start an attempt; `AttemptEnded` follows exactly once, whatever happens."""
-        attempt, client = order.attempt, None
+        """Start an attempt, without waiting; `AttemptEnded` follows once, whatever happens."""
+        attempt = order.attempt
         self._deliver(lambda _: self._state.start(attempt, order.brief))
         with self._lock:
             if not self._state.is_starting(attempt):
                 return
+        thread = threading.Thread(target=self._fork_soon, args=(order,), daemon=True)
+        thread.name = f"hptune-fork-{attempt}"
         try:
-            # This takes some seconds if a framework must be imported; `stop` does not wait for it.
-            client = self._server.client()
-            # Without the lock, too: the study's file system may not answer.
-            may_outlive = order.brief.limits.master_grace_seconds > 0
-            journal = AttemptJournal(order.directory, attempt) if may_outlive else None
-            self._fork_when_possible(order, client, journal)
-        except (OSError, StudyError) as error:
-            reason = error.message if isinstance(error, StudyError) else str(error)
-            if client is not None and isinstance(error, OSError):
-                self._lose(client)
+            thread.start()
+        except RuntimeError as error:  # no thread is left
+            reason = str(error)
             self._deliver(lambda _: self._state.fork_failed(attempt, reason))
-        self._wake()
 
     def stop(self, attempt: AttemptId, halt: Halt = Halt.STOP) -> None:
         """Tell an attempt to stop; it is killed after a grace time, unless it may end its epoch.
@@ -202,6 +197,24 @@ class AttemptRunner:
             self._server.close()
         self._wake_reader.close()
         self._wake_writer.close()
+
+    # --- the threads that start attempts ---------------------------------------------------------
+
+    def _fork_soon(self, order: AttemptOrder) -> None:
+        client = None
+        try:
+            # This takes some seconds if a framework must be imported.
+            client = self._server.client()
+            # Without the lock, too: the study's file system may not answer.
+            may_outlive = order.brief.limits.master_grace_seconds > 0
+            journal = AttemptJournal(order.directory, order.attempt) if may_outlive else None
+            self._fork_when_possible(order, client, journal)
+        except (OSError, StudyError) as error:
+            reason = error.message if isinstance(error, StudyError) else str(error)
+            if client is not None and isinstance(error, OSError):
+                self._lose(client)
+            self._deliver(lambda _: self._state.fork_failed(order.attempt, reason))
+        self._wake()
 
     # --- instructions -------------------------------------------------------------------------
 
@@ -325,7 +338,8 @@ class AttemptRunner:
         with self._lock:
             self._end_lost()
             client = self._server.current
-            channels = {process.channel: process for process in self._open()}
+            can_send = [self._processes[attempt] for attempt in self._state.open_channels]
+            channels = {process.channel: process for process in can_send}
             deadline = self._state.next_deadline
         self._send()
         watched: list[Any] = [self._wake_reader, *channels]
@@ -341,10 +355,6 @@ class AttemptRunner:
         if client is not None and client.connection in ready:
             self._read_exit(client)
         self._deliver(lambda now: self._state.tick(now=now))
-
-    def _open(self) -> list[_Process]:
-        """Return the processes that may send more messages."""
-        return [self._processes[attempt] for attempt in self._state.open_channels]
 
     def _read(self, process: _Process) -> bool:
         """Read one message; return False if the channel is closed."""

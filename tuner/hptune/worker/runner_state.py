@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.attempt import AttemptId, Cause, Ending, Halt
 from ..core.messages import AttemptEnded, AttemptStarted, Measured, ParametersUsed, Reported
@@ -141,6 +141,8 @@ class _Attempt:
             if obeyed:
                 return self.early_ending
         if self.own_ending is not None:
+            if self.halt is not None and self.own_ending.cause is Cause.RELEASED:
+                return replace(self.own_ending, cause=self.halt.cause)  # the first order counts
             return self.own_ending
         status = self.exit_status or 0
         if self.halt is not None:
@@ -205,7 +207,7 @@ class RunnerState:
             # Nothing would watch it, and its devices are given to others.
             return (_ended(attempt, Ending(Cause.RELEASED, reason="its worker has ended")),)
         if halt := self._early_stops.take(attempt):
-            return (_stopped(attempt, halt),)
+            return (_ended(attempt, halt.ending),)
         self._attempts[attempt] = _Attempt(brief)
         return ()
 
@@ -217,14 +219,16 @@ class RunnerState:
             return ()
         if not state.is_running:
             del self._attempts[attempt]
-            return (_stopped(attempt, halt),)
+            return (_ended(attempt, halt.ending),)
         if halt is Halt.ABORT:
             return self.kill(attempt, halt.ending)
-        if state.halt is not None or state.early_ending is not None:
-            return ()
-        state.halt = halt
         # An epoch may take any time; a second Ctrl-C and the time limit end it too.
-        if not state.brief.limits.stop_at.may_end_epoch(halt):
+        may_end_epoch = state.brief.limits.stop_at.may_end_epoch(halt)
+        is_told = state.halt is not None and (may_end_epoch or state.kill_at is not None)
+        if is_told or state.early_ending is not None:
+            return ()
+        state.halt = state.halt or halt
+        if not may_end_epoch:
             state.kill_at = now + GRACE_SECONDS
         return (StopOrder(attempt, halt),)
 
@@ -364,8 +368,3 @@ class RunnerState:
 
 def _ended(attempt: AttemptId, ending: Ending) -> AttemptEnded:
     return AttemptEnded(0.0, attempt, ending)
-
-
-def _stopped(attempt: AttemptId, halt: Halt) -> AttemptEnded:
-    """Return the end of an attempt that was told to stop before it had a process."""
-    return _ended(attempt, halt.ending)

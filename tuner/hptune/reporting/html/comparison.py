@@ -64,7 +64,6 @@ def comparison(
     hours = {name: _hours(view, now) for name, view in chosen.items()}
     device = Device.GPU if all(each[Device.GPU] for each in hours.values()) else Device.CORE
     unit = f"{'GPU' if device is Device.GPU else 'core'} hours"
-    metric = f"best {text.clean(goal.metric)} so far"
     by_trials: list[_Series] = []
     by_hours: list[_Series] = []
     rows = []
@@ -93,8 +92,8 @@ def comparison(
         f" that all attempts had used by then.{_left_out(studies, goal)}"
     )
     figures = [
-        _figure(metric, "trials that ended", by_trials, is_whole=True),
-        _figure(metric, unit, by_hours),
+        _figure(goal, "trials that ended", by_trials, is_whole=True),
+        _figure(goal, unit, by_hours),
     ]
     return Panel(words, figures, tables, is_folded=False)
 
@@ -109,9 +108,11 @@ def _series(name: str, found: Sequence[_Best], x: Sequence[float]) -> _Series:
     }
 
 
-def _figure(metric: str, over: str, series: Sequence[_Series], *, is_whole: bool = False) -> Figure:
+def _figure(goal: Goal, over: str, series: Sequence[_Series], *, is_whole: bool = False) -> Figure:
+    metric = f"best {text.clean(goal.metric)} so far"
     given = {"series": series, "xLabel": over, "yLabel": metric, "isWhole": is_whole}
-    return Figure("steps", {**given, "label": f"{metric}, over {over}"})
+    label = f"{metric}, over {over}"
+    return Figure("steps", {**given, "direction": str(goal.direction), "label": label})
 
 
 def _improvements(view: StudyView, goal: Goal) -> list[_Best]:

@@ -2,12 +2,14 @@
 // The figures of a study, drawn from its data and from what the reader has chosen.
 window.hptuneFigures ??= (() => {
   const { COLORS, SERIES, element, svg, number, words, short, linear, log, bands, chart, legendOf, present, follow, paths } = hptuneCharts;
-  const { VALUED, isShown, valued, isBrushed, lined, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, valueAxes, axisOf } = hptuneTrials;
+  const { VALUED, isShown, valued, isBrushed, lined, isBetter, isInfeasible, shapeOf, colours, extent, fitting, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, valueAxes, axisOf } = hptuneTrials;
   const SLICES = 6, AXES = 12;
   const CELLS = 56, SMOOTHING = 0.09;  // of the contour; a share of each axis
   const CONTOUR_TRIALS = 10;
   const UNITS = [["days", 86400], ["hours", 3600], ["minutes", 60], ["seconds", 1]];
   const ENDS = { finished: COLORS.complete, pruned: COLORS.pruned, released: COLORS.muted, errored: COLORS.failed, "lost, retried": "#d98b8b", running: COLORS.running, interrupted: "#b9bdc4" };
+
+  const USES = { "used well": COLORS.complete, pruned: COLORS.pruned, failed: COLORS.failed, "lost and repeated": ENDS["lost, retried"], idle: COLORS.muted, "not over": COLORS.running };
 
   function tipOf(study, chosen) {
     return trial => {
@@ -68,7 +70,7 @@ window.hptuneFigures ??= (() => {
     chart(place, {
       ...common(study, chosen, `${metric} of each trial`, "history"),
       x: linear(0, Math.max(1, last), { whole: true }), y: y.scale, xLabel: "trial", yLabel: metric, note: y.note,
-      height: chosen.height || (innerWidth < 700 ? 210 : 300), legend, gradient: color.gradient,
+      height: chosen.height || (innerWidth < 700 ? 180 : 300), legend, gradient: color.gradient,
       marks: [
         { points: pointsOf(study, chosen, trials, each => each.n, valuesOf(chosen, y), color.of) },
         { lines: [{ at: best, color: COLORS.best }], isStep: true, width: 2, opacity: 1 },
@@ -130,7 +132,7 @@ window.hptuneFigures ??= (() => {
     const [first, last] = extent(points.map(([step]) => step));
     chart(place, {
       ...common(study, { metric }, `${metric} after each ${study.step}`, metric),
-      x: linear(first, last, { whole: true }), y: linear(...extent(points.map(([, value]) => value).filter(Number.isFinite))), xLabel: study.step, yLabel: metric, height,
+      x: linear(first, last, { whole: true }), y: fitting(points.map(([, value]) => value).filter(Number.isFinite), study.direction[metric]), xLabel: study.step, yLabel: metric, height,
       legend: numbers.length > 1 ? lines.map(each => [`trial ${each.trial}`, each.color, "line"]) : [],
       marks: [{ lines, width: 2, opacity: 0.9 }, { points: lines.filter(each => each.at.length === 1).map(({ at: [[x, y]], trial, color }) => ({ x, y, trial, color })) }],
     });
@@ -142,7 +144,7 @@ window.hptuneFigures ??= (() => {
     const trials = study.trials.filter(each => each.s === "complete" && isShown(each, chosen) && goals.slice(0, 2).every(goal => Number.isFinite(each.v[goal])));
     if (goals.length < 2 || !trials.length) return false;
     const color = colours(study, chosen, trials), isBest = each => study.front.includes(each.n);
-    const axis = goal => linear(...extent(trials.map(each => each.v[goal])));
+    const axis = goal => fitting(trials.map(each => each.v[goal]), study.direction[goal]);
     const points = pointsOf(study, chosen, trials, each => each.v[goals[0]], each => ({ y: each.v[goals[1]] }), each => isBest(each) && chosen.color === "state" ? COLORS.best : color.of(each));
     points.sort((one, other) => study.front.includes(one.trial) - study.front.includes(other.trial));
     chart(place, {
@@ -350,6 +352,28 @@ window.hptuneFigures ??= (() => {
     return true;
   }
 
+  // One bar of all device hours, by what they were used for.
+  function uses(place, study, chosen, { parts, unit }) {
+    const whole = parts.reduce((sum, each) => sum + each.hours, 0);
+    const x = linear(0, 1, { margin: 0.03, percent: true });
+    let at = 0;
+    const bars = parts.map(({ name, hours }) => {
+      const [left, part] = [at, hours / whole], shown = `${Math.round(100 * part)} %`;
+      at += part;
+      return { left: x.place(left), right: x.place(at), bottom: 0.1, top: 0.9, color: USES[name], name: shown, text: `${name}: ${shown}` };
+    });
+    chart(place, { label: `What the ${unit} were used for`, name: "uses", x, y: bands([0], [""]), xLabel: `share of the ${unit}`, height: 100, legend: parts.map(({ name }) => [name, USES[name], "dot"]), marks: [{ bars }] });
+    return true;
+  }
+
+  // The values of trials at a rung against those at their ends.
+  function agreement(place, study, chosen, { label, xLabel, yLabel, pairs }) {
+    const [x, y] = [1, 2].map(side => fitting(pairs.map(each => each[side]), study.direction[study.metric]));
+    const points = pairs.map(([trial, x, y]) => ({ x, y, trial, color: COLORS.complete }));
+    chart(place, { ...common(study, chosen, label, "agreement"), x, y, xLabel, yLabel, height: 260, marks: [{ points }] });
+    return true;
+  }
+
   // A dot and whisker for each row, the first on top; those of the set of trials that is shown.
   function whiskers(place, study, chosen, { sets, label, xLabel }) {
     const rows = sets[chosen.states === "complete" ? "complete" : "all"] || Object.values(sets)[0];
@@ -357,7 +381,7 @@ window.hptuneFigures ??= (() => {
     const down = [...rows].reverse(), y = bands(down.map((_, index) => index), down.map(each => each[0]));
     const most = Math.max(...rows.flatMap(([, share, , high]) => [share, high]));
     chart(place, {
-      label, name: label, x: linear(0, most, { margin: 0, percent: true }), y, xLabel, height: 60 + 26 * rows.length,
+      label, name: label, x: linear(0, most, { margin: 0, percent: true }), y, xLabel, height: Math.max(innerWidth < 1200 ? 0 : 300, 60 + 26 * rows.length),
       marks: [
         { lines: down.map(([, , low, high], index) => ({ at: [[low, index], [high, index]], color: COLORS.complete })), width: 2, opacity: 0.7 },
         { points: down.map(([name, share, low, high], index) => ({ x: share, y: index, color: COLORS.complete, text: `${name}: ${Math.round(100 * share)} % (${Math.round(100 * low)} to ${Math.round(100 * high)} %)` })) },
@@ -387,9 +411,7 @@ window.hptuneFigures ??= (() => {
   }
 
   // The best values of several studies so far, over what only grows. The texts name the trials.
-  const DECADES = 100;  // values of two decades are shown on a log axis
-
-  function steps(place, study, chosen, { label, xLabel, yLabel, isWhole, series }) {
+  function steps(place, study, chosen, { label, xLabel, yLabel, isWhole, direction, series }) {
     const all = series.flatMap(each => each.at);
     if (!all.length) return false;
     const marks = series.flatMap(({ at, texts }, index) => {
@@ -400,9 +422,7 @@ window.hptuneFigures ??= (() => {
       ];
     });
     const x = linear(0, extent(all.map(([each]) => each))[1], { whole: isWhole });
-    const [low, high] = extent(all.map(([, each]) => each));
-    const y = low > 0 && high >= DECADES * low ? log(low, high) : linear(low, high);
-    chart(place, { label, name: label, x, y, xLabel, yLabel, height: 260, marks });
+    chart(place, { label, name: label, x, y: fitting(all.map(([, each]) => each), direction), xLabel, yLabel, height: 260, marks });
     return true;
   }
 
@@ -412,7 +432,7 @@ window.hptuneFigures ??= (() => {
     return { color: SERIES[index % SERIES.length], dash, style };
   }
 
-  const KINDS = { steps, history, curves, front, slices, contour, parallel, timeline, bars, whiskers, measured };
+  const KINDS = { steps, history, curves, front, slices, contour, parallel, timeline, bars, uses, agreement, whiskers, measured };
 
   // Draws what an element asks for: the kind, and what it needs besides the study's data.
   function draw(place, study, chosen) {

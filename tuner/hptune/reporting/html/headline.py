@@ -1,15 +1,17 @@
-"""The top of the page: the best value or the front, progress, states and device hours."""
+"""The top of the page: the best value or the front, progress, states, device hours, answers."""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ... import text
 from ..results.best import values_text
 from ..results.costs import costs_of_study
+from ..results.evidence import Answer
+from ..results.notes import note_lines
 from ..results.summary import LEAST_IDLE, retried_text
 from ..results.time_left import left_of
 from ..results.view import StudyView
@@ -30,22 +32,37 @@ class _Tile:
     words: Sequence[str] = ()
 
 
-def headline(view: StudyView, remarks: Sequence[str] = (), *, now: float) -> str:
-    """Return the study in large figures, with remarks below them, as HTML."""
+def headline(
+    view: StudyView, answers: Sequence[Answer], titles: Mapping[str, str], *, now: float
+) -> str:
+    """Return the study in large figures, and the answers and notes below them, as HTML.
+
+    Args:
+        view: The study.
+        answers: What its results say.
+        titles: The titles of the sections to which the answers lead.
+        now: The time in seconds since the epoch.
+    """
     tiles = [_best(view), _progress(view, now), _states(view), _costs(view, now)]
-    listed = "".join(f"<li>{_with_code(remark)}</li>" for remark in remarks)
+    lines = [
+        f'<a href="#{each.figure}">{titles[each.figure]}</a>{_with_code(each.sentence)}'
+        for each in answers
+    ]
+    lines += [f"<b>{label}</b>{_with_code(words)}" for label, words in note_lines(view)]
+    listed = "".join(f"<li>{line}</li>" for line in lines)
     shown = "".join(
         f'<div class="tile"><span class="label">{html.escape(tile.label)}</span>'
         f"<strong>{html.escape(tile.value)}</strong>"
         f"{''.join(f'<span>{words}</span>' for words in tile.words if words)}</div>"
         for tile in tiles
     )
-    return f'{shown}<ul class="remarks">{listed}</ul>' if listed else shown
+    return f'{shown}<ul class="answers">{listed}</ul>' if listed else shown
 
 
-def _with_code(remark: str) -> str:
-    """Return a remark, in which commands stand between backquotes, as HTML."""
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(remark))
+def _with_code(sentence: str) -> str:
+    """Return a sentence, in which commands stand between backquotes, as HTML."""
+    shown = re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(sentence))
+    return f"<span>{shown}</span>"
 
 
 def _best(view: StudyView) -> _Tile:

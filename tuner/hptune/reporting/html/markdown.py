@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ... import text
+from ..results.notes import note_lines
 from ..results.trials import order_text, ranked
 from .panel import Panel, Section, Table
-from .report import Setup, head_lines, sections, winner
+from .report import Setup, answers_of, head_lines, sections, winner
 from .run_figures import OUTPUT, configurations
 from .trials import StudyTrials
 
@@ -28,7 +29,10 @@ def report_markdown(trials: StudyTrials, setup: Setup, *, now: float) -> str:
     if not trials.has_order:
         del known["importance"]
     panels = [(each.title, each.make()) for name in _SECTIONS if (each := known.get(name))]
-    return page(title, head_lines(view, now), panels)
+    *head, written = head_lines(view, now)
+    head += [each.sentence for each in answers_of(trials, now)]
+    head += [f"{label}: {words}" for label, words in note_lines(view)]
+    return page(title, [*head, written], panels)
 
 
 def page(title: str, head: Sequence[str], panels: Iterable[tuple[str, Panel | None]]) -> str:
@@ -36,10 +40,10 @@ def page(title: str, head: Sequence[str], panels: Iterable[tuple[str, Panel | No
 
     Sections that are None are left out, and so are figures and the output of programs.
     """
-    parts = [f"# {_escaped(title)}", "<!-- made by hptune -->", "  \n".join(map(_escaped, head))]
+    parts = [f"# {escaped(title)}", "<!-- made by hptune -->", "  \n".join(map(escaped, head))]
     for heading, panel in panels:
         if panel is not None:
-            parts += [f"## {_escaped(heading)}", _escaped(panel.words)]
+            parts += [f"## {escaped(heading)}", escaped(panel.words)]
             parts += map(_table, panel.tables)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -63,14 +67,14 @@ def _table(table: Table) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    lines = ("<br>".join(_escaped(cell).splitlines()) for cell in cells)
+    lines = ("<br>".join(escaped(cell).splitlines()) for cell in cells)
     return f"| {' | '.join(lines)} |"
 
 
-def _escaped(words: str) -> str:
+def escaped(words: str) -> str:
     r"""Return a text without what Markdown or HTML would take for markup.
 
-    >>> print(_escaped("a|b <i> *c* snake_case"))
+    >>> print(escaped("a|b <i> *c* snake_case"))
     a\|b &lt;i> \*c\* snake_case
     """
     return re.sub(r"([\\|*`\[\]])", r"\\\1", words.replace("&", "&amp;").replace("<", "&lt;"))

@@ -69,7 +69,7 @@ const hptunePage = (() => {
 
   function drawOne(place) {
     const [kind, given] = JSON.parse(place.dataset.figure);
-    const isDrawn = kind === "table" ? hptuneTable.draw(place, study, chosen, table, () => drawOne(place))
+    const isDrawn = kind === "table" ? hptuneTable.draw(place, study, chosen, table, trialNow(), () => { drawOne(place); showTrial(); })
       : kind === "comparison" ? hptuneFigures.comparison(place, study, [...table.compared], chosen.metric)
         : kind === "curve" ? hptuneFigures.comparison(place, study, [trialNow()], given.metric, 210)
           : hptuneFigures.draw(place, study, chosen);
@@ -78,6 +78,12 @@ const hptunePage = (() => {
     if (!isDrawn) place.replaceChildren(element("p", { class: "note" }, "Nothing to show for this choice."));
     drawn.set(place, { version, width: place.getBoundingClientRect().width });
     place.dataset.drawn = version;
+  }
+
+  // Marks the link to the first section that is on the screen below the choices.
+  function markLink() {
+    const first = [...main.querySelectorAll(":scope > section")].find(each => each.getBoundingClientRect().bottom > 150);
+    for (const link of document.querySelectorAll("#bar nav a")) link.toggleAttribute("aria-current", link.hash === `#${first?.id}`);
   }
 
   // --- choices -----------------------------------------------------------------------------------------
@@ -100,13 +106,14 @@ const hptunePage = (() => {
     const found = study.trials.filter(each => isShown(each, chosen) && isBrushed(study, chosen, each)).length;
     const count = found === study.trials.length ? "" : `${found} of ${study.trials.length} trials`;
     for (const each of document.querySelectorAll(".count")) each.textContent = count;
-    by("brushes").replaceChildren(...Object.keys(chosen.brush).map(brushButton));
+    const chips = Object.keys(chosen.brush).map(name => chip(brushText(study, chosen, name), () => delete chosen.brush[name]));
+    if (chosen.only) chips.push(chip(`${chosen.only.size} trials`, () => { chosen.only = null; }));
+    by("brushes").replaceChildren(...chips);
     drawSeen({ isAsked: true });
   }
 
-  function brushButton(name) {
-    const remove = () => { delete chosen.brush[name]; changed(); };
-    const text = brushText(study, chosen, name);
+  function chip(text, undo) {
+    const remove = () => { undo(); changed(); };
     return element("button", { type: "button", onclick: remove, "aria-label": `Remove ${text}` }, `${text} ✕`);
   }
 
@@ -148,6 +155,17 @@ const hptunePage = (() => {
     let timer = 0;
     by("filter").addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(changed, 150); });
     chosen.changed = changed;
+    main.addEventListener("click", ({ target }) => {
+      if (!target.dataset.show) return;
+      chosen.only = new Set(target.dataset.show.split(",").map(Number));
+      changed();
+      by("trials").scrollIntoView();
+    });
+    addEventListener("keydown", event => {
+      const { key, target } = event, isFree = target === document.body || target === by("trial");
+      if (trialNow() === null || !isFree || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (key in STEPS) by("trial").querySelector(`[data-key="${STEPS[key]}"]`)?.click();
+    });
   }
 
   // --- one trial -----------------------------------------------------------------------------------------
@@ -177,6 +195,7 @@ const hptunePage = (() => {
     place.append(element("div", { id: "trial-facts" }), element("div", { id: "trial-log" }));
     showTrial();
     hooks.trial(number);
+    figuresIn(by("trials")).slice(0, 1).forEach(drawOne);  // it stands beside the trial
     scrollTo(0, 0);
     place.focus({ preventScroll: true });
   }
@@ -185,24 +204,33 @@ const hptunePage = (() => {
     const place = by("trial-facts"), number = trialNow();
     if (!place) return;
     const of = study.byNumber.get(number);
-    const json = JSON.stringify(of ?? null);
+    const beside = neighbours(number), json = JSON.stringify([of ?? null, beside]);
     if (place.dataset.of === json || isSelected(place)) return;
     place.dataset.of = json;
     const focused = document.activeElement?.dataset?.key;
     forget(place);
-    place.replaceChildren(...(of ? trialParts(of) : [steps(number), element("p", {}, `There is no trial ${number} here.`)]));
+    place.replaceChildren(...(of ? trialParts(of, beside) : [steps(beside), element("p", {}, `There is no trial ${number} here.`)]));
     watch(place);
     figuresIn(place).forEach(drawOne);
     if (focused) place.querySelector(`[data-key="${focused}"]`)?.focus();
   }
 
-  function steps(number) {
-    const at = study.trials.findIndex(each => each.n === number);
-    const link = (to, text, key) => to ? element("a", { href: `#trial-${to.n}`, "data-key": key }, text) : "";
-    return element("nav", { "aria-label": "Trials" }, element("a", { href: "#trials", "data-key": "back" }, "← All trials"), link(study.trials[at - 1], "Previous", "previous"), link(study.trials[at + 1], "Next", "next"));
+  // The keys that do what a link does.
+  const STEPS = { ArrowLeft: "previous", ArrowRight: "next", Escape: "back" };
+
+  // The trials before and after one in the table.
+  function neighbours(number) {
+    const rows = hptuneTable.rowsOf(study, chosen, table), all = rows.some(each => each.n === number) ? rows : study.trials;
+    const at = all.findIndex(each => each.n === number);
+    return [all[at - 1], all[at + 1]].map(each => each?.n);
   }
 
-  function trialParts(of) {
+  function steps([previous, next]) {
+    const link = (to, text, key) => to === undefined ? "" : element("a", { href: `#trial-${to}`, "data-key": key }, text);
+    return element("nav", { "aria-label": "Trials" }, element("a", { href: "#trials", "data-key": "back", title: "Key: Escape" }, "← All trials"), link(previous, "← Previous", "previous"), link(next, "Next →", "next"));
+  }
+
+  function trialParts(of, beside) {
     const best = study.byNumber.get(study.best);
     const goals = Object.keys(study.direction), is = of.n === study.best && goals.length < 2 ? ", the best" : study.front.includes(of.n) ? ", on the Pareto front" : "";
     const facts = [
@@ -220,7 +248,7 @@ const hptunePage = (() => {
     const metrics = Object.entries(of.v).filter(([name]) => !goals.includes(name)).map(([name, value]) => [name, shown(value, true)]);
     const curves = Object.entries(of.c || {}).filter(([, [, values]]) => values.length > 1).map(([metric]) => element("div", { class: "figure", "data-figure": JSON.stringify(["curve", { metric }]) }));
     return [
-      steps(of.n),
+      steps(beside),
       element("h2", {}, `Trial ${of.n} `, element("span", { class: `state ${of.s}` }, of.s + is)),
       element("dl", { class: "facts" }, ...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))),
       element("div", { class: "tables" }, tableOf(columns, params), metrics.length ? tableOf(["metric", "value"], metrics) : ""),
@@ -272,9 +300,11 @@ const hptunePage = (() => {
     isWide.addEventListener("change", () => { by("choices").open = isWide.matches; });
     watch(main);
     addEventListener("hashchange", route);
+    addEventListener("scroll", markLink, { passive: true });
     addEventListener("beforeprint", () => drawSeen({ isAll: true }));
     setVersion();
     route();
+    markLink();
   }
 
   // Takes over data of the study and of the trials that have changed.

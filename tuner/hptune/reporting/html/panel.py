@@ -18,11 +18,13 @@ class Table:
         columns: The headings.
         rows: The cells of each row.
         name: What the page's style knows it by; empty for a plain table.
+        trials: The trials of each row, which a button shows alone; empty for none.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     name: str = ""
+    trials: Sequence[Sequence[int]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 import time
@@ -16,9 +17,9 @@ from ... import text
 from ...core.messages import UserRequested
 from ...core.space.space import SearchSpace
 from ...core.trial import Trial
-from ..results.advice import advice
+from ..results.answers import answers
 from ..results.best import best_line, model_lines, nothing_complete
-from ..results.notes import note_lines
+from ..results.evidence import Answer
 from ..results.summary import resume_command, state_without_master
 from ..results.trials import order_text, ranked
 from ..results.view import StudyView
@@ -26,7 +27,7 @@ from . import run_figures, search_figures
 from .headline import headline
 from .page_data import TrialRows, facts_of, script_json
 from .panel import Figure, Follows, Panel, Section, Table
-from .trials import StudyTrials
+from .trials import Shown, StudyTrials
 
 FIGURE_SCRIPTS = ("charts.js", "trial_sets.js", "figures.js")
 """The scripts that draw figures; each uses those before it."""
@@ -98,12 +99,14 @@ def make_report(
     """Return the contents of the report of a study; `rows` has those of an earlier one."""
     view = trials.view
     seen = now if view.master is not None else run_figures.last_seen(trials)
-    search, _, state, *remarks, written = head_lines(view, now)  # the headline has the progress
+    search, _, state, written = head_lines(view, now)  # the headline has the progress
+    shown = sections(trials, setup, now)
+    titles = {each.name: html.escape(each.title) for each in shown}
     return ReportContents(
         f"hptune: {text.clean(view.directory.rstrip('/').rpartition('/')[2])}",
         [search, state],
-        sections(trials, setup, now),
-        headline(view, remarks, now=now),
+        shown,
+        headline(view, answers_of(trials, now), titles, now=now),
         facts_of(trials, now=seen, run_one=setup.run_one),
         (rows or TrialRows()).of(trials),
         view.master is not None,
@@ -196,14 +199,13 @@ def sections(trials: StudyTrials, setup: Setup, now: float) -> list[Section]:
              is_wide=True),
         made("contour", "Two hyperparameters", partial(search.contour, trials)),
         made("stopping", "Early stopping", partial(search.stopping, trials)),
-        made("costs", "Costs", partial(run.costs, trials, now=now), follows=everything,
-             is_wide=True),
+        made("costs", "Costs", partial(run.costs, trials, now=now), follows=everything),
         made("failures", "Failures", partial(run.failures, trials), is_wide=True),
         made("timeline", "Workers", partial(run.timeline, trials, now=now), follows=everything,
              is_wide=True),
         made("scaling", "Scaling", setup.scaling, is_wide=True),
         made("setup", "What was asked", partial(what_was_asked, trials, setup),
-             follows=everything, is_wide=True),
+             follows=everything),
     ]  # fmt: skip
 
 
@@ -297,7 +299,7 @@ def _requests(requests: Sequence[UserRequested]) -> Table:
 
 
 def head_lines(view: StudyView, now: float) -> list[str]:
-    """Return the lines below the title: the search, progress, state, remarks and the time."""
+    """Return the lines below the title: the search, progress, state and the time."""
     state = "running" if view.master is not None else state_without_master(view)
     if view.master is not None and view.paused_by:
         state = f"paused by {text.clean(view.paused_by)}: no trial starts"
@@ -305,10 +307,13 @@ def head_lines(view: StudyView, now: float) -> list[str]:
         f"{view.search} search for {', '.join(map(str, view.goals.objectives))}",
         f"{view.progress}: {view.counts_text(of=view.all_trials)}",
         state,
-        *map(text.sentence, advice(view)),
-        *(f"{label}: {words}" for label, words in note_lines(view)),
         f"written {time.strftime('%Y-%m-%d %H:%M', time.localtime(now))}",
     ]
+
+
+def answers_of(trials: StudyTrials, now: float) -> list[Answer]:
+    """Return what the results say."""
+    return answers(trials.view, trials.estimated[Shown.ALL], now=now)
 
 
 def section_html(of: Section, panel: Panel) -> str:
@@ -337,15 +342,21 @@ def figure_html(figure: Figure) -> str:
 def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in table.columns)
     head = f"<thead><tr>{head}</tr></thead>" if any(table.columns) else ""
-    rows = "".join(f"<tr>{''.join(map(_cell, row, table.columns))}</tr>" for row in table.rows)
+    rows = "".join(
+        f"<tr>{''.join(map(_cell, row, table.columns, itertools.repeat(numbers)))}</tr>"
+        for row, numbers in itertools.zip_longest(table.rows, table.trials, fillvalue=())
+    )
     kind = " ".join(filter(None, ("scroll", table.name)))
     return f'<div class="{kind}" tabindex="0"><table>{head}<tbody>{rows}</tbody></table></div>'
 
 
-def _cell(words: str, column: str) -> str:
+def _cell(words: str, column: str, trials: Sequence[int]) -> str:
     shown = html.escape(words)
     if column in _OF_TRIALS:
         shown = re.sub(r"(\d+)", r'<a href="#trial-\1">\1</a>', shown)
+    if column == run_figures.WHICH and trials:
+        numbers = ",".join(map(str, trials))
+        shown += f' <button type="button" data-show="{numbers}">Show these</button>'
     return f"<td><pre>{shown}</pre></td>" if "\n" in words else f"<td>{shown}</td>"
 
 

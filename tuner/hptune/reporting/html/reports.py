@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from ...core.kinds import enumerated
 from ...errors import StudyError, UsageError
 from ...storage.output_files import write_beside_study, write_output
 from ...text import path as shown_path
@@ -29,10 +30,12 @@ _Found = TypeVar("_Found")
 _MARKS = {
     "report.html": b'<meta name="generator" content="hptune">',
     "report.md": b"<!-- made by hptune -->",
+    "methods.md": b"<!-- made by hptune -->",
 }
 """What the beginning of a report has; a file that has not is not replaced unasked."""
 
-
+_FILES = {"html": "report.html", "md": "report.md", "methods": "methods.md"}
+"""The file of each format."""
 _ENDINGS = {".html": "html", ".htm": "html", ".md": "md"}
 _PICTURES = ("png", "svg", "pdf")
 
@@ -181,16 +184,19 @@ class Reports(ABC):
         """Write the report, as the study stands now, into a file; a notebook shows a link to it.
 
         Args:
-            path: The file; None for `report.html` in the study's directory.
-            file_format: "html", or "md" for Markdown; empty for that of the file's ending.
+            path: The file; None for `report.html`, `report.md` or `methods.md` in the study's
+                directory.
+            file_format: "html"; "md" for Markdown; "methods" for the paragraph of a paper on how
+                the best configuration was found; empty for that of the file's ending.
 
         Raises:
             UsageError: The file cannot be written, is another one than a report, or has the ending
                 of another format.
         """
-        name = f"report.{_report_format(file_format, Path(path or ''))}"
+        name = _FILES[_report_format(file_format, Path(path or ""))]
         file = self.directory / name if path is None else Path(path)
-        page = self.report_markdown() if name == "report.md" else self.report_html()
+        make = {"report.md": self.report_markdown, "methods.md": self._methods}
+        page = make.get(name, self.report_html)()
         content = without_controls(page).encode()  # a study's names may be anybody's
         if path is None:
             write_beside_study(file, content, mark=_MARKS[name])
@@ -223,6 +229,13 @@ class Reports(ABC):
 
         return report_markdown(*self._contents(), now=time.time())
 
+    def _methods(self) -> str:
+        from .methods import methods_text
+
+        trials, setup = self._contents()
+        mark = _MARKS["methods.md"].decode()
+        return f"{mark}\n\n{methods_text(trials.view, dict(setup.facts), now=time.time())}"
+
     def _plot(self, name: str, none: str, *, complete_only: bool = False) -> Plot:
         """Return the figures of a section of the report; `none` says when there are none."""
         from .page_data import TrialRows, facts_of
@@ -246,11 +259,11 @@ def _report_format(given: str, output: Path) -> str:
     picture = next((each for each in _PICTURES if each == given or f".{each}" == ending), "")
     if picture:
         raise UsageError(
-            f"{picture} is asked for, but a report is html or md; the button of each figure in "
-            "the HTML page saves that figure as an SVG file"
+            f"{picture} is asked for, but a report is html, md or methods; the button of each "
+            "figure in the HTML page saves that figure as an SVG file"
         )
-    if given not in ("", "html", "md"):
-        raise UsageError(f"the format is {given}; allowed are html and md")
-    if given and ending in _ENDINGS and given != meant:
+    if given and given not in _FILES:
+        raise UsageError(f"the format is {given}; allowed are {enumerated(*_FILES)}")
+    if given and ending in _ENDINGS and not _FILES[given].endswith(meant):
         raise UsageError(f"the format is {given}, but the ending of {output} is {ending}")
     return given or meant

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from ... import text
 from ...core.attempt import Attempt
+from ...core.budget import Device
 from ...core.trial import Trial, TrialState
-from ..results.costs import costs_of, costs_of_study
+from ..results.costs import costs_of, costs_of_study, use_shares, uses_of_study
 from ..results.rows import rows
-from ..results.summary import retried_text, running_rows
+from ..results.summary import running_rows
 from ..results.trials import trials_table
 from ..results.view import StudyView
 from .panel import Figure, Panel, Table
@@ -135,41 +136,23 @@ def _by_worker(ran: Sequence[Attempt], *, now: float) -> Table:
 def costs(trials: StudyTrials, *, now: float) -> Panel:
     """Return what the study cost."""
     view = trials.view
-    found = costs_of_study(view, now)
+    uses = uses_of_study(view, now)
+    device, hours = use_shares(uses)
+    parts = [{"name": use, "hours": each} for use, each in hours.items()]
+    unit = f"{'GPU' if device is Device.GPU else 'core'} hours"
+    ran = len({attempt.id.trial for attempt in view.attempts})
     rows = [
-        ("time of the study", text.duration(view.seconds(now))),
-        ("cores held for", text.held(found.core_hours, "core")),
-        ("of these idle", f"{text.held(found.idle_core_hours, 'core')} ({found.idle_share:.0%})"),
-        ("GPUs held for", text.held(found.gpu_hours, "GPU")),
-        ("waiting for devices", text.duration(found.wait_seconds)),
-        ("attempts", str(len(view.attempts))),
-        ("retried", retried_text(view) if view.retried else "0"),
+        (use, str(count or text.NOTHING), *map(text.duration, seconds))
+        for use, (count, cost) in {**uses, "in all": (ran, costs_of_study(view, now))}.items()
+        for seconds in [(cost.core_hours * 3600, cost.gpu_hours * 3600, cost.wait_seconds)]
     ]
-    words = "Devices held by trials, from the start of their processes to their ends."
-    tables = [Table(("", ""), rows), _by_state(trials, now=now)]
-    return Panel(words, tables=tables, is_folded=False)
-
-
-def _by_state(trials: StudyTrials, *, now: float) -> Table:
-    """Return what the trials of each state cost: what failed and stopped ones took."""
-    view = trials.view
-    until = now if view.master is not None else None
-    states = {trial.number: trial.state for trial in view.trials}
-    rows = []
-    for state in TrialState:
-        mine = [each for each in view.attempts if states.get(each.id.trial) is state]
-        if mine:
-            spent = costs_of(mine, now=until)
-            count = len({each.id.trial for each in mine})
-            rows.append(
-                (
-                    state.lower(),
-                    str(count),
-                    text.duration(spent.core_hours * 3600),
-                    text.duration(spent.gpu_hours * 3600),
-                )
-            )
-    return Table(("trials", "number", "core time", "GPU time"), rows)
+    words = (
+        f"The study took {text.duration(view.seconds(now))}. Devices are held by trials from the "
+        "start of their processes to their ends, and waited for before."
+    )
+    columns = ("use", "trials", "core time", "GPU time", "waiting")
+    figures = [Figure("uses", {"parts": parts, "unit": unit})] if parts else []
+    return Panel(words, figures, [Table(columns, rows)], is_folded=False)
 
 
 def failures(trials: StudyTrials) -> Panel | None:
@@ -190,4 +173,5 @@ def failures(trials: StudyTrials) -> Panel | None:
     failed = sum(len(group.trials) for group in groups)
     words = f"{text.plural(failed, 'trial')} failed, in {text.plural(len(groups), 'way')}."
     columns = ("trials", "first reason", WHICH, "first configuration", OUTPUT)
-    return Panel(words, tables=[Table(columns, rows)], is_folded=False)
+    numbers = [group.numbers for group in groups[:_FAILURES_SHOWN]]
+    return Panel(words, tables=[Table(columns, rows, trials=numbers)], is_folded=False)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ... import text
 from ...core.kinds import enumerated
-from ..results.advice import stagnation
-from ..results.importance import MIN_TRIALS, Importance
+from ..results.evidence import Answer
+from ..results.importance import MIN_TRIALS, Importance, leaders
 from ..results.rungs import RungAgreement, rung_agreements, stopped_at
 from .panel import LABEL_CHARACTERS, Figure, Panel, Table
 from .trials import Shown, StudyTrials, described
@@ -18,9 +18,6 @@ _MOST_BARS = 30
 _NAMED = 3
 """Hyperparameters that are named beside the first one where their order is not certain."""
 
-_MATTERS = 0.1
-"""Share of the importance from which on a hyperparameter is named after the first one."""
-
 _LEAST_CONTOUR_TRIALS = 10
 """Complete trials below which no contour is drawn."""
 
@@ -29,20 +26,10 @@ def history(trials: StudyTrials) -> Panel | None:
     """Return the values of the trials in their order; None if none has a value."""
     if not trials.of(Shown.ALL):
         return None
-    words = f"Each trial's value, and the best one so far.{_since_best(trials)}"
+    words = "Each trial's value, and the best one so far."
     if len(trials.view.goals.objectives) > 1:
         words = "Each trial's value of one metric, and the best one so far in this metric alone."
     return Panel(words, [Figure("history")])
-
-
-def _since_best(trials: StudyTrials) -> str:
-    """Return how many trials have ended since the best one, as a sentence; else nothing."""
-    best = trials.view.best
-    if best is None or stagnation(trials.view):
-        return ""  # what the report advises says it
-    later = sum(trial.number > best.number and trial.state.is_final for trial in trials.view.trials)
-    without = f"{text.plural(later, 'later trial')} ended without a better value"
-    return f" Trial {best.number} is the best; {without}."
 
 
 def curves(trials: StudyTrials) -> Panel | None:
@@ -118,29 +105,16 @@ def importance(trials: StudyTrials) -> Panel | None:
     most = max(map(len, sets.values()))
     few = f" Fewer than {MIN_TRIALS} trials are complete, so stopped ones count, too."
     first = next(iter(sets.values()))
+    answer = Answer(leaders(first), "importance").sentence
     return Panel(
-        f"{leaders(first)}{undecided(first)} It is how differently each is distributed among the "
-        "best tenth of the trials (conditional PED-ANOVA), as a share of the sum. Lines are 80 % "
+        f"{answer}{undecided(first)} It is how differently each is distributed among the best "
+        "tenth of the trials (conditional PED-ANOVA), as a share of the sum. Lines are 80 % "
         "intervals over resampled trials."
         + (few if has_stopped and Shown.COMPLETE not in sets else "")
         + (f" The figure has {_MOST_BARS} of {most}." if most > _MOST_BARS else ""),
         [_whiskers(sets, trials.metric)],
         [_importance_table(sets)],
     )
-
-
-def leaders(ranked: Sequence[Importance]) -> str:
-    """Return which hyperparameters matter, as a sentence.
-
-    >>> leaders([Importance("rate", 0.74, 0.6, 0.8), Importance("depth", 0.2, 0.1, 0.3)])
-    'The most important is rate (74%), then depth (20%).'
-    """
-    first, *others = ranked
-    named = [each for each in others if each.share >= _MATTERS]
-    words = [f"{text.clean(each.name)} ({each.share:.0%})" for each in (first, *named)]
-    then = f", then {enumerated(*words[1:])}" if named else ""
-    less = f"; the others have less than {_MATTERS:.0%} each" if named != others else ""
-    return f"The most important is {words[0]}{then}{less}."
 
 
 def undecided(ranked: Sequence[Importance]) -> str:
@@ -188,12 +162,12 @@ def _cells(each: Importance | None) -> tuple[str, ...]:
 
 
 def stopping(trials: StudyTrials) -> Panel | None:
-    """Return at which rungs trials were stopped; None if none was."""
+    """Return at which rungs trials were stopped; None if none has reached one."""
     stopped = stopped_at(trials.view)
-    if not stopped:
-        return None
     lasts = [max(s[-1] for s, _ in metrics.values()) for metrics in trials.curves.values()]
-    at = sorted(stopped)
+    at = sorted({*stopped, *(rung for rung in trials.view.rungs if rung <= max(lasts, default=0))})
+    if not at:
+        return None
     reached = [sum(last >= step for last in lasts) for step in at]
     went_on = [max(0, all_of - stopped[step]) for all_of, step in zip(reached, at, strict=True)]
     names = list(map(str, at))
@@ -219,24 +193,21 @@ def stopping(trials: StudyTrials) -> Panel | None:
         tables.append(Table((f"compared at {word}", *heads), cells))
     return Panel(
         f"How many trials reached each {word} at which trials are compared, and how many of them "
-        f"were stopped there, or before the next one.{_agreement_text(agreements)}",
-        [Figure("bars", bars)],
+        "were stopped there, or before the next one.",
+        [Figure("bars", bars), *_agreement(trials, agreements)],
         tables,
     )
 
 
-def _agreement_text(agreements: Sequence[RungAgreement]) -> str:
-    """Return how the rungs rank exempt trials, as a sentence after others."""
-    known = [agreement for agreement in agreements if agreement.correlation is not None]
-    if not known:
-        return ""
-    each_one = ", ".join(
-        f"{each.correlation:.2f} at {each.rung} ({_interval(each)})" for each in known
-    )
-    return (
-        " Rank correlation of the values there with those at the end, of the trials that are never "
-        f"stopped (95 % intervals): {each_one}."
-    )
+def _agreement(trials: StudyTrials, agreements: Sequence[RungAgreement]) -> list[Figure]:
+    """Return the values at the first rung against those at the end, of the exempt trials."""
+    known = next((each for each in agreements if each.correlation is not None), None)
+    if known is None:
+        return []
+    where = f"{text.step_word(trials.view.epochs)} {known.rung}"
+    label = f"{trials.metric} at the end against {where}, of the trials that are never stopped"
+    labels = {"xLabel": f"{trials.metric} at {where}", "yLabel": f"{trials.metric} at the end"}
+    return [Figure("agreement", {**labels, "label": label, "pairs": known.pairs})]
 
 
 def _interval(agreement: RungAgreement) -> str:

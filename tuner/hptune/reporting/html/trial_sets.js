@@ -11,6 +11,7 @@ window.hptuneTrials ??= (() => {
     running: { shape: "dot", color: COLORS.running, text: () => "running" },
   };
   const MOST_LINES = 2000;  // more hide each other, and take seconds to paint
+  const DECADES = 100;  // small values of two decades are shown on a log axis
   const FEW = 12;  // values of a hyperparameter that have a band each
 
   // A study's data as the figures need it.
@@ -20,14 +21,14 @@ window.hptuneTrials ??= (() => {
   }
 
   function firstChoice(study, states = "all") {
-    return { metric: study.metric, valueAxis: "linear", axes: "searched", color: "state", states, brush: {}, pair: null };
+    return { metric: study.metric, valueAxis: "auto", axes: "searched", color: "state", states, brush: {}, pair: null };
   }
 
   // --- which trials, and how they look -----------------------------------------------------------
 
   // Whether a trial is one of those that the reader has chosen to see.
   function isShown(trial, chosen) {
-    return (chosen.states === "all" || trial.s === chosen.states) && (!chosen.test || chosen.test(trial));
+    return (chosen.states === "all" || trial.s === chosen.states) && (!chosen.only || chosen.only.has(trial.n)) && (!chosen.test || chosen.test(trial));
   }
 
   function valued(study, chosen) {
@@ -110,28 +111,41 @@ window.hptuneTrials ??= (() => {
     return low > high ? [0, 1] : [low, high];
   }
 
+  function quantilesOf(values) {
+    const sorted = Float64Array.from(values).sort();
+    return share => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
+  }
+
   // The range that leaves out values far on the worse side; null to show all.
   function usual(values, direction) {
     if (values.length < 8 || !direction) return null;
-    const sorted = [...values].sort((one, other) => one - other);
-    const at = share => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
-    const slack = 2 * (at(0.75) - at(0.25)), [least, most] = [sorted[0], sorted.at(-1)];
+    const at = quantilesOf(values), slack = 2 * (at(0.75) - at(0.25)), [least, most] = [at(0), at(1)];
     if (direction === "max" && least < at(0.25) - slack) return [at(0.25) - slack, most];
     if (direction === "min" && most > at(0.75) + slack) return [least, at(0.75) + slack];
     return null;
   }
 
+  // Where less is better, a log axis tells good values apart; else it would press them together.
+  // The few worst values do not count.
+  function spansDecades(values, direction) {
+    const at = quantilesOf(values);
+    return direction !== "max" && at(0) > 0 && at(0.95) >= DECADES * at(0);
+  }
+
+  function fitting(values, direction) {
+    return (spansDecades(values, direction) ? log : linear)(...extent(values));
+  }
+
   // The scale of values, and its ends where it leaves some out.
   function valueAxis(study, chosen, values) {
-    const [low, high] = extent(values);
-    if (chosen.valueAxis === "log" && high > 0) {
-      const positive = values.filter(each => each > 0);
+    const direction = study.direction[chosen.metric], positive = values.filter(each => each > 0);
+    if (positive.length && (chosen.valueAxis === "log" || (chosen.valueAxis === "auto" && spansDecades(values, direction)))) {
       const left = values.length - positive.length;
-      const [least, most] = extent(positive);
-      return { scale: most > least ? log(least, most) : linear(least, most), note: left ? `Not shown: ${left === 1 ? "one value" : left + " values"} of 0 or less, which a logarithmic axis does not have.` : "" };
+      const range = usual(positive.map(Math.log10), direction)?.map(each => 10 ** each), [least, most] = range || extent(positive);
+      return { scale: most > least ? log(least, most) : linear(least, most), range, note: left ? `Not shown: ${left === 1 ? "one value" : left + " values"} of 0 or less, which a logarithmic axis does not have.` : "" };
     }
-    const range = usual(values, study.direction[chosen.metric]);
-    return { scale: linear(...range || [low, high]), range, note: "" };
+    const range = usual(values, direction);
+    return { scale: linear(...range || extent(values)), range, note: "" };
   }
 
   function parameterScale(parameter, trials, axes) {
@@ -214,5 +228,5 @@ window.hptuneTrials ??= (() => {
     return from === to ? `${label} ${from}` : `${label} ${from} to ${to}`;
   }
 
-  return { VALUED, studyOf, firstChoice, isShown, valued, isBrushed, lined, isBetter, isInfeasible, shapeOf, colours, extent, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, valueAxes, axisOf, brushText };
+  return { VALUED, studyOf, firstChoice, isShown, valued, isBrushed, lined, isBetter, isInfeasible, shapeOf, colours, extent, fitting, valueAxis, parameterScale, jitter, ranked, curveOf, pairs, valueAxes, axisOf, brushText };
 })();

@@ -73,6 +73,7 @@ const hptuneTable = (() => {
   }
 
   function rowsOf(study, chosen, table) {
+    if (!table.sort) Object.assign(table, { sort: study.metric, isDown: study.direction[study.metric] === "max" });  // the best first
     const column = columnsOf(study).find(each => each.key === table.sort) || columnsOf(study)[0];
     const rows = study.trials.filter(each => isShown(each, chosen) && isBrushed(study, chosen, each));
     const side = table.isDown ? -1 : 1, isMetric = study.metrics.includes(column.key);
@@ -90,11 +91,10 @@ const hptuneTable = (() => {
 
   // --- drawing -------------------------------------------------------------------------------------
 
-  function draw(place, study, chosen, table, changed) {
+  function draw(place, study, chosen, table, current, changed) {
     table.columns ||= firstColumns(study);
-    if (!table.sort) Object.assign(table, { sort: study.metric, isDown: study.direction[study.metric] === "max" });  // the best first
     const columns = columnsOf(study).filter(each => table.columns.has(each.key));
-    const rows = rowsOf(study, chosen, table), most = table.most || FIRST_ROWS;
+    const rows = rowsOf(study, chosen, table), most = Math.max(table.most || FIRST_ROWS, 1 + rows.findIndex(each => each.n === current));
     const focused = document.activeElement?.dataset?.key;
     const scroll = place.querySelector(".scroll");
     const at = scroll ? [scroll.scrollLeft, scroll.scrollTop] : [0, 0];
@@ -111,7 +111,7 @@ const hptuneTable = (() => {
     for (const each of rows.slice(0, most)) {
       const compare = () => { table.compared.has(each.n) ? table.compared.delete(each.n) : table.compared.add(each.n); changed(); };
       const check = element("input", { type: "checkbox", checked: table.compared.has(each.n), "data-key": `compare ${each.n}`, "aria-label": `Compare trial ${each.n}`, onchange: compare });
-      const row = element("tr", { class: study.front.includes(each.n) ? "best" : null }, element("td", {}, check));
+      const row = element("tr", { class: study.front.includes(each.n) ? "best" : null, "aria-current": each.n === current ? "true" : null }, element("td", {}, check));
       for (const { key, get, text } of columns) {
         const value = text ? text(each) : shown(get(each));
         const cell = key === "trial" ? element("a", { href: `#trial-${each.n}`, "data-key": `trial ${each.n}` }, value) : value;
@@ -129,6 +129,7 @@ const hptuneTable = (() => {
     place.append(...compared(study, chosen, table, changed));
     const drawn = place.querySelector(".scroll");
     [drawn.scrollLeft, drawn.scrollTop] = at;
+    place.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
     if (focused) [...place.querySelectorAll("[data-key]")].find(each => each.dataset.key === focused)?.focus({ preventScroll: true });
     return true;
   }
@@ -177,5 +178,5 @@ const hptuneTable = (() => {
       element("div", { class: "side" }, element("div", { class: "scroll", tabindex: 0 }, element("table", {}, element("thead", {}, element("tr", {}, element("td"), ...heads)), element("tbody", {}, ...rows))), curves))];
   }
 
-  return { draw, filterOf, duration, shown };
+  return { draw, filterOf, rowsOf, duration, shown };
 })();

@@ -12,8 +12,8 @@ from functools import cached_property
 from ... import text
 from ...core.attempt import ReportedValue
 from ...core.space.space import FixedParameter, Parameter, SearchSpace
-from ...core.trial import Direction, Params, Trial, TrialState
-from ..results.importance import Importance, importances
+from ...core.trial import Direction, Trial, TrialState
+from ..results.importance import SHUFFLES, Importance, estimated, importances, results_of
 from ..results.rungs import why_stopped
 from ..results.view import StudyView
 
@@ -24,9 +24,6 @@ _POINTS_DRAWN = 120_000
 """Points of all curves that a page holds at most, so that it stays small."""
 
 _LEAST_STEPS_DRAWN = 12
-
-_ORDERED_TRIALS = 1000
-"""Trials whose importance orders figures, evenly chosen: the live page needs the order often."""
 
 _MOST_DRAWN = 1e300
 """Largest value that figures show: the distance between larger ones would overflow."""
@@ -96,7 +93,8 @@ class StudyTrials:
     def importances(self) -> Mapping[Shown, list[Importance]]:
         """The importance of the hyperparameters for the first objective, without empty ones."""
         found = {
-            shown: importances(self.space, self._results(shown), self.direction) for shown in Shown
+            shown: importances(self.space, results_of(self.of(shown)), self.direction)
+            for shown in Shown
         }
         return {shown: ranked for shown, ranked in found.items() if ranked}
 
@@ -104,32 +102,27 @@ class StudyTrials:
     def order(self) -> dict[str, list[str]]:
         """The hyperparameters by importance; as declared where that is not known."""
         return {
-            str(shown): list(dict.fromkeys([*self._ranked[shown], *self.parameters]))
-            for shown in Shown
+            str(shown): list(dict.fromkeys([*(e.name for e in ranked), *self.parameters]))
+            for shown, ranked in self.estimated.items()
         }
 
     @property
     def has_order(self) -> bool:
         """Whether the importance is known."""
-        return any(self._ranked.values())
+        return any(self.estimated.values())
 
     @cached_property
-    def _ranked(self) -> dict[Shown, list[str]]:
-        found: dict[Shown, list[str]] = {}
-        for shown in Shown:
-            results = self._results(shown)
-            results = results[:: math.ceil(len(results) / _ORDERED_TRIALS) or 1]
-            # Intervals take much longer.
-            ranked = importances(self.space, results, self.direction, resamples=0)
-            found[shown] = [each.name for each in ranked if each.name in self.parameters]
-        return found
-
-    def _results(self, shown: Shown) -> list[tuple[Params, float]]:
-        return [
-            (trial.used, trial.value)
-            for trial in self.of(shown)
-            if trial.confirms is None and trial.value is not None
-        ]
+    def estimated(self) -> Mapping[Shown, list[Importance]]:
+        """The importance by a part of the trials: fast enough for each reading."""
+        return {
+            shown: estimated(
+                self.space,
+                results_of(self.of(shown)),
+                self.direction,
+                shuffles=SHUFFLES if shown is Shown.ALL else 0,
+            )
+            for shown in Shown
+        }
 
     @cached_property
     def why_stopped(self) -> Mapping[int, str]:

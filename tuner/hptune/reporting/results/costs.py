@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 
-from ...core.attempt import Attempt
+from ... import text
+from ...core.attempt import Attempt, Outcome
 from ...core.budget import Device, held_seconds, hours_of
+from ...core.trial import TrialState
+from .evidence import NONE, Answer
 from .view import StudyView
 
 _HOUR = 3600.0
+
+_LEAST_ENDED = 10
+"""Trials that ended, from which on it is told what became of the device hours."""
+
+_LEAST_SHARE = 0.01
+
+_USES = {
+    TrialState.COMPLETE: "used well",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAILED: "failed",
+}
+_LOST, _IDLE, _NOT_OVER = "lost and repeated", "idle", "not over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,52 @@ def costs_of(attempts: Iterable[Attempt], *, now: float | None = None) -> Costs:
 def costs_of_study(view: StudyView, now: float) -> Costs:
     """Return the costs of a study's attempts; without a master, of those whose end is known."""
     return costs_of(view.attempts, now=None if view.master is None else now)
+
+
+def uses_of_study(view: StudyView, now: float) -> dict[str, tuple[int, Costs]]:
+    """Return what the device hours were used for: how many trials, and their costs.
+
+    Idle time is counted apart, and not with the trials whose cores were idle.
+    """
+    states = {trial.number: trial.state for trial in view.trials}
+    groups: dict[str, list[Attempt]] = {}
+    for each in view.attempts:
+        use = _USES.get(states.get(each.id.trial, TrialState.RUNNING), _NOT_OVER)
+        is_lost = each.outcome is Outcome.LOST
+        groups.setdefault(_LOST if is_lost else use, []).append(each)
+    until = None if view.master is None else now
+    uses, idle = {}, 0.0
+    for use, attempts in groups.items():
+        costs = costs_of(attempts, now=until)
+        idle += costs.idle_core_hours
+        busy = replace(costs, core_hours=costs.core_hours - costs.idle_core_hours)
+        uses[use] = len({each.id.trial for each in attempts}), busy
+    if idle:
+        uses[_IDLE] = 0, Costs(core_hours=idle)
+    order = (*_USES.values(), _LOST, _IDLE, _NOT_OVER)
+    return {use: uses[use] for use in order if use in uses}
+
+
+def use_shares(uses: Mapping[str, tuple[int, Costs]]) -> tuple[Device, dict[str, float]]:
+    """Return the hours of each use of GPUs, or of cores if there were no GPUs."""
+    device = Device.GPU if any(costs.gpu_hours for _, costs in uses.values()) else Device.CORE
+    is_gpu = device is Device.GPU
+    hours = {use: c.gpu_hours if is_gpu else c.core_hours for use, (_, c) in uses.items()}
+    return device, {use: each for use, each in hours.items() if each > 0.0}
+
+
+def waste_answer(view: StudyView, now: float) -> Answer:
+    """Return which part of the device hours was used well, and where the others went."""
+    device, hours = use_shares(uses_of_study(view, now))
+    whole = sum(hours.values())
+    if view.ended < _LEAST_ENDED or not whole:
+        return NONE
+    held = text.held(whole, "GPU" if device is Device.GPU else "core")
+    well = _USES[TrialState.COMPLETE]
+    shares = {use: each / whole for use, each in hours.items() if use != well}
+    others = ", ".join(f"{use} {each:.0%}" for use, each in shares.items() if each >= _LEAST_SHARE)
+    words = f"of {held}, {hours.get(well, 0.0) / whole:.0%} were used well"
+    return Answer(f"{words}; {others}" if others else words, "costs")
 
 
 def trials_that_shared(attempts: Iterable[Attempt]) -> set[int]:

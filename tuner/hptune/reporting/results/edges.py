@@ -21,7 +21,7 @@ from ...core.space.parameters import (
     Scale,
 )
 from ...core.trial import ParamValue, Trial, TrialState
-from .evidence import Remark, tail
+from .evidence import Answer, tail
 from .view import StudyView
 
 _LEAST_ENDED = 20
@@ -71,8 +71,8 @@ class _Range:
     place: _Place
 
 
-def edge_remarks(view: StudyView) -> list[Remark]:
-    """Return a remark on each range that should be wider; for one objective."""
+def edge_answers(view: StudyView) -> list[Answer]:
+    """Return an answer for each range that should be wider; for one objective."""
     ended = [
         trial
         for trial in view.trials
@@ -84,12 +84,13 @@ def edge_remarks(view: StudyView) -> list[Remark]:
     sign = view.goal.direction.sign
     ended.sort(key=lambda trial: (-_reach(trial), sign * _value_there(trial)))
     best = ended[: max(_LEAST_BEST, len(ended) // _BEST_PART)]
-    remarks = []
+    answers = []
     for found in _ranges(view):
         is_low, count = _at_edge(found, best)
         if count and (line := _line(found.parameter, count, len(best), is_low=is_low)):
-            remarks.append(Remark(line, _chance_if_not_better(view, found, ended, is_low=is_low)))
-    return remarks
+            chance = _chance_if_not_better(view, found, ended, is_low=is_low)
+            answers.append(Answer(line, "slices", chance))
+    return answers
 
 
 def _reach(trial: Trial) -> float:

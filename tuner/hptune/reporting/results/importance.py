@@ -10,14 +10,16 @@ one does not count as a value.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import text
+from ...core.kinds import enumerated
 from ...core.space.space import FixedParameter, Parameter, SearchSpace
-from ...core.trial import Direction, Params
+from ...core.trial import Direction, Params, Trial
 
 TOP_SHARE = 0.1
 """Share of the trials that count as the best, as in the papers."""
@@ -37,6 +39,12 @@ _INTERVAL = (10.0, 90.0)
 _NUMBERS_AT_ONCE = 2_000_000
 """Samples times trials that are computed together: more need more memory, and are no faster."""
 
+_ESTIMATED_TRIALS, SHUFFLES = 400, 79
+"""Trials of `estimated`, and how often they are shuffled; the live page often needs it."""
+
+_MATTERS = 0.1
+"""Share of the importance from which on a hyperparameter is named after the first one."""
+
 _Floats = NDArray[np.float64]
 
 
@@ -49,12 +57,14 @@ class Importance:
         share: Its share of the sum over all hyperparameters, from 0 to 1.
         low: Lower end of the 80 % interval of the share.
         high: Upper end of that interval.
+        chance: The chance that some hyperparameter looks as important if none is; 1 if unknown.
     """
 
     name: str
     share: float
     low: float
     high: float
+    chance: float = 1.0
 
 
 def importances(
@@ -63,6 +73,7 @@ def importances(
     direction: Direction,
     *,
     resamples: int = 100,
+    shuffles: int = 0,
 ) -> list[Importance]:
     """Return the importance of each searched hyperparameter, the largest first.
 
@@ -72,6 +83,7 @@ def importances(
         direction: Direction in which a value is better.
         resamples: Number of bootstrap samples of the trials for the intervals; with 0, which is
             faster, an interval is the share alone.
+        shuffles: Number of random orders of the values for the chance.
 
     Returns:
         Empty with fewer than `MIN_TRIALS` results, if all values are equal, or if nothing is
@@ -97,11 +109,47 @@ def importances(
         ]
     )
     low, high = _interval(shares[0], shares[1:]) if resamples else shares[[0, 0]]
+    chance = _chance(names, regimes, losses, shuffles)
     found = [
-        Importance(name, float(shares[0, i]), float(low[i]), float(high[i]))
+        Importance(name, float(shares[0, i]), float(low[i]), float(high[i]), chance)
         for i, name in enumerate(names)
     ]
     return sorted(found, key=lambda each: -each.share)
+
+
+def results_of(trials: Iterable[Trial]) -> list[tuple[Params, float]]:
+    """Return configurations and their values, of trials that train no other one's again."""
+    return [
+        (trial.used, trial.value)
+        for trial in trials
+        if trial.confirms is None and trial.value is not None
+    ]
+
+
+def estimated(
+    space: SearchSpace,
+    results: Sequence[tuple[Params, float]],
+    direction: Direction,
+    *,
+    shuffles: int = SHUFFLES,
+) -> list[Importance]:
+    """Return the importance by at most 400 of the results, which is fast, and its chance."""
+    some = results[:: math.ceil(len(results) / _ESTIMATED_TRIALS) or 1]
+    return importances(space, some, direction, resamples=0, shuffles=shuffles)
+
+
+def leaders(ranked: Sequence[Importance]) -> str:
+    """Return which hyperparameters matter.
+
+    >>> leaders([Importance("rate", 0.74, 0.6, 0.8), Importance("depth", 0.2, 0.1, 0.3)])
+    'the most important is rate (74%), then depth (20%)'
+    """
+    first, *others = ranked
+    named = [each for each in others if each.share >= _MATTERS]
+    words = [f"{text.clean(each.name)} ({each.share:.0%})" for each in (first, *named)]
+    then = f", then {enumerated(*words[1:])}" if named else ""
+    less = f"; the others have less than {_MATTERS:.0%} each" if named != others else ""
+    return f"the most important is {words[0]}{then}{less}"
 
 
 def _interval(shares: _Floats, resampled: _Floats) -> _Floats:
@@ -174,12 +222,39 @@ def _shares(
         losses: The trials' values; less is better.
         weights: How often each trial (columns) counts in each sample (rows).
     """
+    sums = _divergences(names, regimes, weights, _best(losses, weights))
+    all_of = sums.sum(axis=1, keepdims=True)
+    return np.where(all_of > 0.0, sums / np.where(all_of > 0.0, all_of, 1.0), 1.0 / len(names))
+
+
+def _best(losses: _Floats, weights: _Floats) -> _Floats:
+    """Return how often each trial counts among the best, in each sample of the trials (rows)."""
     order = np.argsort(losses, kind="stable")
     before = np.cumsum(weights[:, order], axis=1)
     totals = before[:, -1]
     last_best = (before < np.ceil(TOP_SHARE * totals)[:, None]).sum(axis=1)
     cutoffs = losses[order[last_best]]
-    best = np.where(losses <= cutoffs[:, None], weights, 0.0)
+    return np.where(losses <= cutoffs[:, None], weights, 0.0)
+
+
+def _chance(
+    names: Sequence[str], regimes: Sequence[_Regime], losses: _Floats, shuffles: int
+) -> float:
+    """Return the chance of a divergence as large as the largest one if nothing matters."""
+    if not shuffles:
+        return 1.0
+    rng, weights = np.random.default_rng(0), np.ones((1 + shuffles, len(losses)))
+    (is_best,) = _best(losses, weights[:1])
+    best = np.array([is_best, *(rng.permutation(is_best) for _ in range(shuffles))])
+    largest = _divergences(names, regimes, weights, best).max(axis=1)
+    return float(np.mean(largest >= largest[0]))
+
+
+def _divergences(
+    names: Sequence[str], regimes: Sequence[_Regime], weights: _Floats, best: _Floats
+) -> _Floats:
+    """Return the divergence of each name (columns) between the best and all trials (rows)."""
+    totals = weights.sum(axis=1)
     sums = np.zeros((len(weights), len(names)))
     for regime in regimes:
         of_all, of_best = _counts(regime, weights), _counts(regime, best)
@@ -190,8 +265,7 @@ def _shares(
         active_shares = of_all.sum(axis=1) / totals[rows]
         best_shares = of_best.sum(axis=1) / best.sum(axis=1)[rows]
         sums[rows, names.index(regime.name)] += best_shares**2 / active_shares * divergences
-    all_of = sums.sum(axis=1, keepdims=True)
-    return np.where(all_of > 0.0, sums / np.where(all_of > 0.0, all_of, 1.0), 1.0 / len(names))
+    return sums
 
 
 def _counts(regime: _Regime, weights: _Floats) -> _Floats:

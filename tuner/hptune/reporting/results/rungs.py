@@ -13,7 +13,7 @@ from ... import text
 from ...core.attempt import ReportedValue
 from ...core.pruner import is_exempt
 from ...core.trial import TrialState
-from .evidence import ERRORS, Remark, tail
+from .evidence import ERRORS, NONE, Answer, tail
 from .view import StudyView
 
 LEAST_TRIALS = 8
@@ -36,14 +36,20 @@ class RungAgreement:
 
     Attributes:
         rung: The rung's step.
-        trials: Number of complete exempt trials that are compared.
+        pairs: The numbers of the complete exempt trials that are compared, with their values at
+            the rung and at the end.
         correlation: Spearman's rank correlation of their values at the rung and at the end; None
             with fewer than `LEAST_TRIALS`, or if all have equal values.
     """
 
     rung: int
-    trials: int
+    pairs: Sequence[tuple[int, float, float]]
     correlation: float | None
+
+    @property
+    def trials(self) -> int:
+        """Number of trials that are compared."""
+        return len(self.pairs)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -60,6 +66,18 @@ class RungAgreement:
         """The chance of a correlation as low as this if the true one is not low."""
         middle, error = self._transformed
         return tail((math.atanh(_LOW) - middle) / error)
+
+    @property
+    def chance_if_low(self) -> float:
+        """The chance of a correlation as high as this if the true one is low."""
+        return 1.0 - self.chance_if_high
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"correlation {self.correlation:.2f}, 95 % interval {low:.2f} to {high:.2f}, of "
+            f"{self.trials} trials that are never stopped"
+        )
 
     @property
     def is_high(self) -> bool:
@@ -177,24 +195,24 @@ def rung_agreements(view: StudyView) -> list[RungAgreement]:
     ]
     found = []
     for rung in sorted({rung for trial in exempt for rung in trial.rungs}):
-        there = [trial for trial in exempt if rung in trial.rungs]
+        pairs = [
+            (trial.number, trial.rungs[rung][0], trial.value or 0.0)
+            for trial in exempt
+            if rung in trial.rungs
+        ]
         correlation = None
-        if len(there) >= LEAST_TRIALS:
-            correlation = rank_correlation(
-                [trial.rungs[rung][0] for trial in there], [trial.value or 0.0 for trial in there]
-            )
-        found.append(RungAgreement(rung, len(there), correlation))
+        if len(pairs) >= LEAST_TRIALS:
+            _, *sides = zip(*pairs, strict=True)
+            correlation = rank_correlation(*sides)
+        found.append(RungAgreement(rung, pairs, correlation))
     return found
 
 
-def stopping_remark(view: StudyView) -> Remark:
-    """Return how early stopping may mislead and what helps.
-
-    Only for one objective: with several, trials are ordered by their fronts.
-    """
-    known = [agreement for agreement in rung_agreements(view) if agreement.correlation is not None]
+def misleading_answer(view: StudyView) -> Answer:
+    """Return how early stopping may mislead and what helps."""
+    known = _known_agreements(view)
     if not known:
-        return Remark("")
+        return NONE
     first, better, word = known[0], None, text.step_word(view.epochs)
     for each in reversed(known):
         if not each.is_high:
@@ -203,16 +221,29 @@ def stopping_remark(view: StudyView) -> Remark:
     remedy = "use --pruner none"
     if better is not None:
         remedy = f"use --min-epochs {better.rung} ({better.correlation:.2f}) or --pruner none"
-    low, high = first.interval
-    return Remark(
-        f"early stopping may mislead: ranks at {word} {first.rung} hardly predict those at the end "
-        f"(correlation {first.correlation:.2f}, 95 % interval {low:.2f} to {high:.2f}, of "
-        f"{first.trials} trials that are never stopped); {remedy}",
-        first.chance_if_high,
-    )
+    words = f"early stopping may mislead: ranks at {word} {first.rung} hardly predict those at"
+    return Answer(f"{words} the end ({first}); {remedy}", "stopping", first.chance_if_high)
 
 
-def tie_remark(view: StudyView) -> Remark:
+def trusted_answer(view: StudyView) -> Answer:
+    """Return that early stopping does not mislead."""
+    known = _known_agreements(view)
+    if not known:
+        return NONE
+    first, word = known[0], text.step_word(view.epochs)
+    words = f"early stopping does not mislead: ranks at {word} {first.rung} predict those at the"
+    return Answer(f"{words} end ({first})", "stopping", first.chance_if_low)
+
+
+def _known_agreements(view: StudyView) -> list[RungAgreement]:
+    """Return those with a correlation.
+
+    Only for one objective: with several, trials are ordered by their fronts.
+    """
+    return [agreement for agreement in rung_agreements(view) if agreement.correlation is not None]
+
+
+def tie_answer(view: StudyView) -> Answer:
     """Return that trials are equal at the first rungs, which therefore tell nothing.
 
     Not if they stay equal, as trials do that never learn: then no rung tells more.
@@ -225,18 +256,19 @@ def tie_remark(view: StudyView) -> Remark:
             break
         ties.append((rung, count, len(values), value))
     if not ties:
-        return Remark("")
+        return NONE
     rung, count, trials, value = ties[-1]
     later = [t for t in view.trials if t.rungs.get(rung) == value and (t.step or 0) > rung]
     following = next((each for each in view.rungs if each > rung), None)
     further = [t.rungs[following] for t in later if following in t.rungs] if following else []
     ends = [(t.value,) for t in later if t.state is TrialState.COMPLETE]
     if not _differ(further) and not _differ(ends):
-        return Remark("")
+        return NONE
     remedy = f"`--min-epochs {following}`" if _differ(further) else "use a larger --min-epochs"
     who = f"all {trials}" if count == trials else f"{count} of {trials}"
     where = f"{text.step_word(view.epochs)} {rung}"
-    return Remark(f"{who} trials are equal at {where}, so it tells nothing: {remedy}")
+    words = f"{who} trials are equal at {where}, so it tells nothing: {remedy}"
+    return Answer(words, "stopping")
 
 
 def _differ(values: Sequence[tuple[float | None, ...]]) -> bool:

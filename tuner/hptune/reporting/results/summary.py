@@ -16,6 +16,7 @@ from ...core.trial import TrialState
 from ..table import aligned, fields, indented, table
 from .best import best_line, goals_json, model_lines
 from .costs import costs_of_study, trials_that_shared
+from .evidence import Answer
 from .notes import note_lines, notes_json
 from .remarks import remarks_on
 from .rows import attempt_json, plain, row_of
@@ -38,6 +39,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
     """Return the output of `hptune status`."""
     best, front = view.best, len(view.front)
     more = f"{text.plural(front - 1, 'other trial')} on the Pareto front: hptune best "
+    said = [each.words for each in _answers(view, now)]
     about = [
         *facts(view, now=now).items(),
         ("best", text.NOTHING if best is None else best_line(view, best)),
@@ -47,7 +49,7 @@ def status_text(view: StudyView, *, now: float, width: int | None = None) -> str
         ("", _pruned_text(view) if view.pruned_failures else ""),
         *(("", view.worded(each)) for each in view.remarks),
         *(("", view.worded(each)) for each in remarks_on(view.attempts).values()),
-        *(("", each) for each in _advice(view)),
+        *zip(("answers", *[""] * len(said)), said, strict=False),
         *note_lines(view),
     ]
     lines = fields([each for each in about if each[1]], width=width)
@@ -91,10 +93,10 @@ def cost_text(view: StudyView, now: float) -> str:
     return ", ".join(words)
 
 
-def _advice(view: StudyView) -> list[str]:
-    from .advice import advice
+def _answers(view: StudyView, now: float) -> list[Answer]:
+    from .answers import answers, importance_of
 
-    return advice(view)
+    return answers(view, importance_of(view), now=now)
 
 
 def _packed(view: StudyView) -> str:
@@ -154,6 +156,7 @@ def status_json(view: StudyView, *, now: float) -> dict[str, object]:
         **costs_of_study(view, now).to_json(),
         "packed": _packed(view) or None,
         "running": [_running_json(view, attempt, now) for attempt in running],
+        "answers": [{"text": each.words, "figure": each.figure} for each in _answers(view, now)],
         "failures": [{"reason": group.reason, "trials": group.numbers} for group in view.failures],
     }
 
@@ -166,6 +169,8 @@ def closing_text(view: StudyView, finish: Finish, *, command: Callable[[str], st
         finish: How the run ended.
         command: Returns what is shown for a command line; empty to leave it out.
     """
+    from .answers import advice
+
     lines = [f"{_finish_text(view, finish)} in {_time_text(view)}"]
     lines.append(f"  {view.counts_text(of=view.all_trials)}")
     if view.retried:
@@ -186,8 +191,8 @@ def closing_text(view: StudyView, finish: Finish, *, command: Callable[[str], st
         lines += (f"    {each}" for each in aligned(text.params(text.shown_params(best))))
         if view.model:
             lines += ["", *model_lines(view)]
-    if remarks := _advice(view):
-        lines += ["", *remarks]
+    if remarks := advice(view):
+        lines += ["", *(each.words for each in remarks)]
     steps = [(command(each), why) for each, why in _next_commands(view, finish) if command(each)]
     width = max((len(shown) for shown, _ in steps), default=0)
     if steps:

@@ -70,7 +70,7 @@ class Free:
 
 Message = Announcement | AttemptEvent | WorkerLeaving
 Instruction = Message | EnterQueue | Begin | StopOrder | Abandon | SendFiles | Free
-"""A message is sent to the master, and an order to stop goes to the runner."""
+"""A message is sent to the master; an order to stop goes to the runner and to what brings files."""
 
 Instructions = tuple[Instruction, ...]
 
@@ -93,11 +93,13 @@ class _Attempt:
     Attributes:
         order: What it carries out.
         is_waiting: Whether it waits for its devices, so that nothing of it runs.
+        halt: Why it was told to stop after that; None if it was not.
         ended: How it ended, while its last files are sent; None before that.
     """
 
     order: AttemptOrder
     is_waiting: bool = True
+    halt: Halt | None = None
     ended: AttemptEnded | None = None
 
 
@@ -213,11 +215,13 @@ class PluginState:
         return () if outlives else self._stop(name, Halt.RELEASE)
 
     def not_brought(self, name: AttemptId, reason: str, *, is_full: bool = False) -> Instructions:
-        """End an attempt whose files could not be brought to this worker."""
+        """End an attempt whose files could not be brought, or which stops before they are here."""
         if not self._runs(name):
             return ()
         full = self._leaving(_FULL) if is_full else ()
-        return (*full, *self._end(name, Ending(Cause.WORKER_LOST, reason=reason)))
+        halt = self._attempts[name].halt
+        ending = halt.ending if halt else Ending(Cause.WORKER_LOST, reason=reason)
+        return (*full, *self._end(name, ending))
 
     def from_runner(self, event: AttemptEvent) -> Instructions:
         """Take an event of the runner; the end of an attempt follows its files."""
@@ -245,8 +249,10 @@ class PluginState:
         return attempt is not None and not attempt.is_waiting and attempt.ended is None
 
     def _stop(self, name: AttemptId, halt: Halt) -> Instructions:
-        if self._attempts[name].is_waiting:
+        attempt = self._attempts[name]
+        if attempt.is_waiting:
             return self._end(name, halt.ending)
+        attempt.halt = attempt.halt or halt
         return (StopOrder(name, halt),)
 
     def _end(self, name: AttemptId, ending: Ending) -> Instructions:

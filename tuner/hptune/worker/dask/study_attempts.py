@@ -182,6 +182,8 @@ class StudyAttempts:
                 self._begin(order)
             case StopOrder(attempt, halt) if self.runner is not None:
                 self.runner.stop(attempt, halt)
+                if self.remote is not None:
+                    self.remote.bring_no_more(attempt)
             case Abandon(attempt) if self.remote is not None:
                 self.remote.abandon(attempt)
             case SendFiles(ended) if self.remote is not None:

@@ -162,14 +162,16 @@ class _Attempt:
         )
 
     def _listen(self, trial: context.TrialContext) -> None:
-        # The order to stop is the last one; a closed channel means that the worker is gone.
+        # A closed channel means that the worker is gone.
         with contextlib.suppress(OSError, EOFError, UnreadableMessage):
-            while not isinstance(order := self._channel.recv(), Halt):
-                if isinstance(order, Continue):
+            while True:
+                order = self._channel.recv()
+                if isinstance(order, Halt):
+                    trial.request_stop(order)
+                elif isinstance(order, Continue):
                     trial.may_continue(order.step)
                 elif self._rank is not None:
                     self._rank.told(order)
-            trial.request_stop(order)
 
     def _code(self, trial: context.TrialContext) -> UserCode:
         """Return the user's code, whose `load_data` takes the node's cache."""

@@ -39,6 +39,7 @@ class _Request:
     """A request to the master, and its answer.
 
     Attributes:
+        trial: The trial whose files are wanted; None for the user's code.
         incoming: The files that come.
         touched_at: When the master last did something for it.
         error: Why it failed; empty if it did not.
@@ -46,6 +47,7 @@ class _Request:
         done: Set when it is answered.
     """
 
+    trial: int | None
     incoming: IncomingFiles
     touched_at: float = field(default_factory=time.monotonic)
     error: str = ""
@@ -92,7 +94,7 @@ class FileRequests:
             FilesNotBrought: They cannot be brought here.
         """
         for _ in range(TRIES):
-            ticket, request = next(self._tickets), _Request(IncomingFiles(self._path))
+            ticket, request = next(self._tickets), _Request(trial, IncomingFiles(self._path))
             with self._lock:
                 if self._is_closed:
                     raise FilesNotBrought("its worker has ended")
@@ -131,6 +133,13 @@ class FileRequests:
         """Note that all wanted files are here, or why not."""
         if (request := self._open.get(ticket)) is not None:
             request.answer(error)
+
+    def cancel(self, trial: int) -> None:
+        """End the request for a trial's files, if there is one."""
+        with self._lock:
+            for request in self._open.values():
+                if request.trial == trial:
+                    request.answer("its attempt was told to stop")
 
     def close(self) -> None:
         """End all requests. May be repeated."""

@@ -159,6 +159,10 @@ class RemoteStudy:
             self._drop_users(trial, session, {attempt})
             raise session.failure
 
+    def bring_no_more(self, attempt: AttemptId) -> None:
+        """Have `begin` fail for an attempt that is told to stop while its files are brought."""
+        self._requests.cancel(attempt.trial)
+
     def finish(self, attempt: AttemptId, then: Callable[[NotSent | None], object]) -> None:
         """Call `then` when the study has all files of an attempt that is over, or cannot have them.
 

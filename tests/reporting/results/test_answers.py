@@ -1,4 +1,4 @@
-"""What status and the end of a run advise on the space, on noise and on the search."""
+"""What a study's results say: what matters, what was wasted, and what is advised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fake_study import GOALS, trial
+from fake_study import GOALS, LivingMaster, attempt, trial
+from hptune.core.attempt import Outcome, Usage
+from hptune.core.goals import Goals
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.space.space import (
     ChoiceParameter,
@@ -20,10 +22,17 @@ from hptune.core.space.space import (
     Scale,
     SearchSpace,
 )
-from hptune.core.trial import CONFIRMS, ParamValue, TrialState
-from hptune.reporting.results.advice import advice
+from hptune.core.trial import CONFIRMS, Direction, Goal, Params, ParamValue, TrialState
+from hptune.reporting.results.answers import advice as answers_that_ask
+from hptune.reporting.results.answers import answers, importance_of
 from hptune.reporting.results.summary import closing_text, status_text
 from hptune.reporting.results.view import StudyView
+from hptune.text import duration
+
+
+def advice(view: StudyView) -> list[str]:
+    return [each.words for each in answers_that_ask(view)]
+
 
 RATE = FloatParameter("lr", 1e-4, 1e-1, scale=Scale.LOG)
 
@@ -281,3 +290,117 @@ def test_a_search_that_stagnates_is_told(ended: int, best: int, *, is_told: bool
         assert lines[0] in closing_text(view, Finish(FinishReason.DONE, ""))
         assert lines[0] in status_text(view, now=0.0)
         assert advice(replace(view, trials=trials[:best])) == [], "no trial has a better value"
+
+
+BIG = SearchSpace((RATE, IntParameter("depth", 1, 8), ChoiceParameter("act", ("relu", "gelu"))))
+
+
+def said(view: StudyView, now: float = 2000.0) -> dict[str, str]:
+    """Return the answers of a study by their figures."""
+    return {each.figure: each.words for each in answers(view, importance_of(view), now=now)}
+
+
+def varied(count: int, fails: Callable[[Params], bool] = lambda _: False) -> StudyView:
+    """Return a study whose values depend on the rate alone; its trials took ten seconds each."""
+    rng = np.random.default_rng(0)
+    trials, attempts = [], []
+    for number in range(count):
+        params = BIG.sample(rng)
+        value = -((np.log10(float(params["lr"] or 0.0)) + 2.5) ** 2)
+        failed = trial(number, TrialState.FAILED, params=params, reason="ValueError: shape")
+        ended = trial(number, value=float(value), params=params)
+        trials.append(failed if fails(params) else ended)
+        at = 1000.0 + 10.0 * number
+        held = attempt(number, placed_at=at, ended_at=at + 10.0, outcome=Outcome.FINISHED)
+        attempts.append(held)
+    return StudyView("runs/one", "tpe", GOALS, count, trials, attempts, space=BIG)
+
+
+def test_a_small_study_says_nothing() -> None:
+    assert said(varied(9)) == {}
+    assert said(StudyView("runs/one", "tpe", GOALS, 9, trials=[])) == {}
+
+
+def test_what_matters_is_said_where_chance_would_hardly_show_as_much() -> None:
+    assert said(varied(60))["importance"].startswith("the most important is lr (")
+    assert "importance" not in said(varied(19))
+    view, wrong = varied(60), 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        trials = [replace(each, value=float(rng.normal())) for each in view.trials]
+        wrong += "importance" in said(replace(view, trials=trials))
+    assert wrong <= 5, "nothing matters"
+
+
+def test_when_the_last_better_value_came_is_said() -> None:
+    view = varied(20)
+    best = view.best
+    assert best is not None
+    later = 19 - best.number
+    words = f"the last better value came with trial {best.number}, "
+    without = f"{later} later trials ended without one"
+    before = duration(10.0 * later)
+    assert said(view)["history"] == f"{words}{before} before the end; {without}"
+    running = said(replace(view, master=LivingMaster()), now=1000.0 + 10.0 * (best.number + 1) + 5)
+    assert running["history"] == f"{words}5s ago; {without}"
+    two = Goals((*GOALS.objectives, Goal("size", Direction.MIN)))
+    front = [replace(each, extra_values=(float(each.number),)) for each in view.trials]
+    words = said(replace(view, trials=front, goals=two))["history"]
+    assert words.startswith(f"the Pareto front last changed with trial {best.number}, ")
+    assert words.endswith(f"{later} later trials ended without joining it")
+
+
+def deep_gelu(params: Params) -> bool:
+    return params["act"] == "gelu" and int(params["depth"] or 0) >= 7
+
+
+@pytest.mark.parametrize(
+    ("count", "fails", "words"),
+    [
+        (100, deep_gelu, "have depth ≥ 7 and act=gelu, and none of the"),
+        (100, lambda params: params["act"] == "gelu", "have act=gelu, and none of the"),
+        (100, lambda params: float(params["lr"] or 0.0) > 0.05, "have lr ≥ 0.05"),
+        (100, lambda params: float(params["lr"] or 0.0) < 0.0003, "have lr ≤ 0.000"),
+        (100, lambda params: hash(params["lr"]) % 5 == 0, ""),
+        (12, deep_gelu, ""),
+        (100, lambda params: float(params["lr"] or 0.0) > 0.09, ""),
+        (100, lambda _: True, ""),
+    ],
+)
+def test_what_failed_trials_have_in_common_is_said(
+    count: int, fails: Callable[[Params], bool], words: str
+) -> None:
+    view = varied(count, fails)
+    line = said(view).get("failures", "")
+    assert words in line
+    assert bool(line) is bool(words)
+    if line:
+        failed = view.counts[TrialState.FAILED]
+        assert line.startswith(f"all {failed} failed trials have ")
+        assert line.endswith(f"of the {count - failed} that did not fail")
+
+
+def test_conditions_that_other_trials_meet_too_are_counted_and_reasons_named() -> None:
+    view = varied(100, deep_gelu)
+    met = [each for each in view.trials if deep_gelu(each.params)]
+    saved = replace(met[0], state=TrialState.COMPLETE, value=-9.0, reason="")
+    odd = trial(100, TrialState.FAILED, params=BIG.defaults(), reason="MemoryError")
+    trials = [saved if each is met[0] else each for each in view.trials]
+    line = said(replace(view, trials=[*trials, odd]))["failures"]
+    assert line.startswith(f'all {len(met) - 1} trials that failed with "ValueError: shape" have ')
+    assert f", and 1 of the {len(view.trials) - len(met) + 1} that" in line
+
+
+def test_where_device_hours_went_is_said() -> None:
+    view = varied(20, lambda params: params["act"] == "gelu")
+    failed = view.counts[TrialState.FAILED]
+    lost = attempt(3, 1, placed_at=2000.0, ended_at=2100.0, outcome=Outcome.LOST)
+    again = replace(view, attempts=[*view.attempts, lost])
+    share = f"{10 * (20 - failed) / 300:.0%} were used well; failed {10 * failed / 300:.0%}"
+    assert said(again)["costs"] == f"of 10 core minutes, {share}, lost and repeated 33%"
+    whole = said(varied(20))["costs"]
+    assert whole == "of 6.67 core minutes, 100% were used well"
+    used = Usage(seconds=10.0, cpu_seconds=10.0, peak_memory_bytes=1)
+    idle = replace(view, attempts=[replace(each, usage=used) for each in view.attempts])
+    assert said(idle)["costs"].endswith("idle 50%")
+    assert list(said(again)) == ["history", "failures", "costs"], "in the order of the page"

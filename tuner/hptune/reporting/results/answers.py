@@ -1,16 +1,24 @@
-"""What a colleague would say of a study's results: one line for each remark, with what helps."""
+"""What a colleague would say of a study's results: what matters, what helps, and what was wasted.
+
+Each answer is a sentence made from the study, and names the section of the page that shows it.
+None is given without enough data. The page, status, Markdown and JSON have the same list.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ... import text
 from ...core.trial import Direction, Trial, TrialState
-from .edges import edge_remarks
-from .evidence import Remark, evident
-from .rungs import stopping_remark, tie_remark
+from .costs import waste_answer
+from .edges import edge_answers
+from .evidence import NONE, Answer, evident
+from .failures import in_common
+from .importance import Importance, estimated, leaders, results_of
+from .rungs import misleading_answer, tie_answer, trusted_answer
 from .view import StudyView
 
 _LEAST_COMPLETE = 20
@@ -29,13 +37,73 @@ _LEAST_WITHOUT, _WITHOUT_PART = 30, 0.75
 """Trials, and share of all that ended, without a better one, from which on that is told."""
 
 
-def advice(view: StudyView) -> list[str]:
-    """Return remarks on the results, the gravest first; none on those of several objectives."""
-    remarks = [tie_remark(view), stopping_remark(view)]
+_LEAST_ENDED = 10
+"""Trials that ended, from which on it is told when the best one did."""
+
+_ORDER = ("importance", "history", "stopping", "failures", "costs", "slices", "curves")
+"""The sections of the answers, those that a reader asks for first."""
+
+
+def answers(view: StudyView, importance: Sequence[Importance], *, now: float) -> list[Answer]:
+    """Return all answers, in the order of their sections.
+
+    Args:
+        view: The study.
+        importance: The importance of its hyperparameters, as `importance.estimated` returns it.
+        now: The time in seconds since the epoch.
+    """
+    facts = [
+        _importance(importance),
+        _last_better(view, now),
+        trusted_answer(view),
+        in_common(view),
+        waste_answer(view, now),
+    ]
+    found = [*evident(facts), *advice(view)]
+    return sorted(found, key=lambda each: _ORDER.index(each.figure))
+
+
+def importance_of(view: StudyView) -> list[Importance]:
+    """Return the importance of the hyperparameters, of all trials with a value."""
+    if view.space is None:
+        return []
+    return estimated(view.space, results_of(view.trials), view.goal.direction)
+
+
+def advice(view: StudyView) -> list[Answer]:
+    """Return the answers that ask for something, the gravest first; few of several objectives."""
+    found = [tie_answer(view), misleading_answer(view)]
     if len(view.goals.objectives) == 1:
         complete = leading(view.trials, view.goal.direction)
-        remarks += [*edge_remarks(view), Remark(_noise(view, complete)), Remark(stagnation(view))]
-    return list(map(view.worded, evident(remarks)))
+        found += [*edge_answers(view), Answer(_noise(view, complete), "curves")]
+        found.append(Answer(stagnation(view), "history"))
+    return [replace(each, words=view.worded(each.words)) for each in evident(found)]
+
+
+def _importance(importance: Sequence[Importance]) -> Answer:
+    """Return what matters; of one hyperparameter alone, that says nothing."""
+    if len(importance) < 2:
+        return NONE
+    return Answer(leaders(importance), "importance", importance[0].chance)
+
+
+def _last_better(view: StudyView, now: float) -> Answer:
+    """Return which trial was the last to be better, and when."""
+    ended = [trial for trial in view.trials if trial.state.is_final and trial.confirms is None]
+    several = len(view.goals.objectives) > 1
+    if not view.front or len(ended) < _LEAST_ENDED or (not several and stagnation(view)):
+        return NONE
+    ends = {each.id.trial: each.ended_at for each in view.attempts if each.ended_at is not None}
+    last = max(view.front, key=lambda trial: (ends.get(trial.number, 0.0), trial.number))
+    number = last.number if last.confirms is None else last.confirms
+    words = "the Pareto front last changed" if several else "the last better value came"
+    words += f" with trial {number}"
+    if number in ends:
+        until, after = (now, "ago") if view.master else (max(ends.values()), "before the end")
+        words += f", {text.duration(max(0.0, until - ends[number]))} {after}"
+    later = text.plural(sum(trial.number > number for trial in ended), "later trial")
+    words += f"; {later} ended without " + ("joining it" if several else "one")
+    return Answer(words, "history")
 
 
 def leading(trials: Iterable[Trial], direction: Direction) -> list[Trial]:
