@@ -73,7 +73,7 @@ class JobsState:
         self._live: Sequence[LiveJob] = ()
         self._excluded: frozenset[str] = frozenset()
         self._of_pending: frozenset[str] = frozenset()
-        self._told_pending: frozenset[str] = frozenset()
+        self._excluded_of_pending: frozenset[str] = frozenset()
         self._found: dict[str, str] = {}
         self._unjoined: frozenset[str] = frozenset()
         self._refusals: list[str] = []
@@ -212,7 +212,7 @@ class JobsState:
     def settled(self) -> list[Instruction]:
         """All that a poll has led to is done; `failure` may be set now."""
         self.has_taken_over = True
-        self._of_pending = self._told_pending
+        self._of_pending = self._excluded_of_pending
         alive = self._records.alive()
         if self._refusals and not alive:
             self.failure = SubmissionError("; ".join(self._refusals))
@@ -385,11 +385,11 @@ class JobsState:
             if job.state is JobState.PENDING:
                 given = self.kinds[job.name].shape.excluded
                 self._orders.append(Exclude(job.id, tuple(sorted(self._excluded.union(given)))))
-        self._told_pending = self._excluded
+        self._excluded_of_pending = self._excluded
 
     def _watch_unjoined(self, now: float) -> None:
         """Report the jobs whose workers do not join, and cancel them in the end."""
-        told = set()
+        unjoined = set()
         for record in self._records.unjoined(now):
             job, since = record.job, record.unjoined_since or now
             grace = self.kinds[job.name].shape.grace_seconds
@@ -401,13 +401,13 @@ class JobsState:
                 )
                 self._count_useless(record, "were cancelled")
                 continue
-            told.add(job.id)
+            unjoined.add(job.id)
             if job.id not in self._unjoined:
                 text = unjoined_text(job, since, grace, self._output(job))
                 self._news.problem(text, now, about=f"unjoined {job.id}")
-        for job_id in self._unjoined - told:
+        for job_id in self._unjoined - unjoined:
             self._news.solved(f"unjoined {job_id}")
-        self._unjoined = frozenset(told)
+        self._unjoined = frozenset(unjoined)
 
     def _drop_hopeless(self, now: float) -> None:
         """Cancel the jobs that Slurm will never start."""

@@ -197,7 +197,7 @@ def test_an_order_for_a_worker_that_had_left_does_not_reach_it_when_it_is_back()
         state = state_after(*JOINED, ORDERED, *goes)
         assert state.orders_given() == (), "the caller does not know yet"
         assert state.announced(joins()) == state.order(order(B)) == ()
-        assert state.told("w") == ()
+        assert state.left_is_known("w") == ()
         assert state.announced(joins()) == state.order(order(B)) == (), "it processes what it got"
         assert state.orders_given() == (Ask(("w",)),)
         assert state.announced(joins()) == (joins().event,)
@@ -207,7 +207,7 @@ def test_an_order_for_a_worker_that_had_left_does_not_reach_it_when_it_is_back()
 def test_a_worker_that_left_dask_meanwhile_is_not_asked_to_come_back() -> None:
     state = state_after(*JOINED, ORDERED, event("plugin_missing", A))
     assert state.removed("w") == (), "the caller was told already"
-    assert state.told("w") == state.orders_given() == ()
+    assert state.left_is_known("w") == state.orders_given() == ()
     assert state.added("w") == (Ask(("w",)),)
 
 
@@ -326,7 +326,7 @@ class DaskMachine(RuleBasedStateMachine):
                 self.counts_on.add(each.worker)
             elif isinstance(each, WorkerLeft):
                 self.counts_on.remove(each.worker)
-                self.feed("told", each.worker)
+                self.feed("left_is_known", each.worker)
 
     @precondition(lambda self: self.before | self.counts_on)
     @rule(data=st.data())

@@ -270,7 +270,6 @@ CAUGHT_BY: list[tuple[type[Pruner], str]] = [
     (SparesWhatHasNone, "test_trials_without_a_value_are_spared_most"),
     (CountsObjectives, "test_an_objective_in_which_all_are_equal_makes_no_difference"),
     (CountsObjectives, "test_an_objective_that_is_named_twice_counts_once"),
-    (LooksAtTheFirstObjective, "test_what_is_best_in_any_objective_is_trained_in_full"),
     (LooksAtTheFirstObjective, "test_every_race_ends_and_the_best_trial_is_trained_in_full"),
     (AddsUp, "test_every_race_ends_and_the_best_trial_is_trained_in_full"),
     (LooksAtTheFirstObjective, "test_the_best_trial_seen_so_far_is_never_stopped"),

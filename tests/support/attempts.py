@@ -163,7 +163,7 @@ class Attempts:
             else:
                 assert isinstance(event, AttemptStarted)
 
-    def directory_of(self, trial: int) -> Path:
+    def checkpoint_dir_of(self, trial: int) -> Path:
         """Return the directory that a trial keeps from attempt to attempt."""
         return self._directory / "study" / "trials" / str(trial) / "checkpoint"
 

@@ -158,8 +158,8 @@ def test_a_result_that_follows_the_reports_of_an_earlier_attempt_is_the_same(
             return {returned}
         """
     whole = attempts.run(model, trial=1).ending
-    attempts.directory_of(2).mkdir(parents=True)
-    (attempts.directory_of(2) / "dies").touch()
+    attempts.checkpoint_dir_of(2).mkdir(parents=True)
+    (attempts.checkpoint_dir_of(2) / "dies").touch()
     assert attempts.run(model, trial=2).ending.cause is Cause.KILLED
     resumed = attempts.run(model, trial=2, number=1, resume_from=5).ending
     assert (resumed.metrics, resumed.step) == (whole.metrics, whole.step)

@@ -50,12 +50,12 @@ class Stage(enum.Enum):
 HAS_RESULT = (Stage.ENDING, Stage.SENDING)
 
 
-def told(halt: Halt) -> Callable[[StudyAttempts], object]:
+def order_to_stop(halt: Halt) -> Callable[[StudyAttempts], object]:
     return lambda worker: worker.tell(StopOrder(ATTEMPT, halt))
 
 
 ORDERS: dict[str, tuple[Cause, Callable[[StudyAttempts], object]]] = {
-    **{halt.name: (halt.cause, told(halt)) for halt in Halt},
+    **{halt.name: (halt.cause, order_to_stop(halt)) for halt in Halt},
     "the worker leaves": (
         Cause.RELEASED,
         lambda worker: worker.deliver(worker.state.leave, "SIGTERM"),

@@ -173,7 +173,7 @@ class DaskExecutor(Executor):
                 raise ConnectionError
         for event in events:
             if isinstance(event, WorkerLeft):
-                self._deliver(self._state.told, event.worker)
+                self._deliver(self._state.left_is_known, event.worker)
         return events
 
     def wake(self) -> None:

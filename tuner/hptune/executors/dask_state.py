@@ -285,7 +285,7 @@ class DaskState:
             del self._attempts[each]
         return (Cancel(lost),) if lost else ()
 
-    def told(self, name: str) -> Instructions:
+    def left_is_known(self, name: str) -> Instructions:
         """Note that the caller has got the `WorkerLeft` of a worker."""
         if self._phase(name) is Phase.LEFT:
             self._workers[name].phase = Phase.KNOWN

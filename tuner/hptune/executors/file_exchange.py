@@ -59,38 +59,38 @@ class _Refused(Exception):
 
 
 @dataclass(slots=True)
-class _Way:
+class _TransferLine:
     """How files get to the workers, as the user was told.
 
     Attributes:
-        told: The last line.
+        shown: The last line.
         words: What is so now.
         since: Since when.
     """
 
-    told: str = ""
+    shown: str = ""
     words: str = ""
     since: float = 0.0
 
     def lines(self, nodes: Sequence[str], *, others: int) -> list[str]:
-        """Return a line if the way has changed, and no more for a second.
+        """Return a line if that has changed, but not within the last second.
 
         Args:
             nodes: The nodes of the workers that get files over the connection.
             others: The number of other workers.
         """
-        words, now = _way_text(nodes, others), time.monotonic()
+        words, now = _transfer_text(nodes, others), time.monotonic()
         if words != self.words:
             self.words, self.since = words, now
-        is_news = words not in ("", self.told) and now - self.since > 1.0
+        is_news = words not in ("", self.shown) and now - self.since > 1.0
         # Without such workers it is as the user expects, once that was said.
-        if not is_news or (self.told and not nodes):
+        if not is_news or (self.shown and not nodes):
             return []
-        self.told = words
+        self.shown = words
         return [words]
 
 
-def _way_text(nodes: Sequence[str], others: int) -> str:
+def _transfer_text(nodes: Sequence[str], others: int) -> str:
     """Return how files get to the workers, in words; empty without workers."""
     if not nodes:
         return "files: shared directory" if others else ""
@@ -132,7 +132,7 @@ class FileExchange:
         self._lines: deque[str] = deque()
         self._busy: set[tuple[str, int | None]] = set()
         self._log_starts: dict[tuple[str, int], tuple[int, dict[str, int]]] = {}
-        self._way = _Way()
+        self._transfer = _TransferLine()
         self._turns = weakref.WeakValueDictionary[int, asyncio.Lock]()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._is_closed = False
@@ -168,7 +168,7 @@ class FileExchange:
     def lines(self) -> Sequence[str]:
         """Return lines for the user since the last call; called by any thread."""
         nodes = self._nodes
-        lines = self._way.lines([*nodes.values()], others=len(self._joined()) - len(nodes))
+        lines = self._transfer.lines([*nodes.values()], others=len(self._joined()) - len(nodes))
         with contextlib.suppress(IndexError):
             while True:
                 lines.append(self._lines.popleft())
@@ -192,7 +192,7 @@ class FileExchange:
                 if isinstance(notice, FilesWanted):
                     method, results = "brought", (await self._bring(notice),)
                 else:
-                    method, results = "taken", await self._take(notice)
+                    method, results = "taken", await self._receive(notice)
         except Exception as error:  # the worker is gone, say
             log.debug("files of %s: %r", key, error)
             return
@@ -294,7 +294,7 @@ class FileExchange:
 
         return await asyncio.to_thread(read)
 
-    async def _take(self, notice: FilesChanged) -> tuple[list[str], NotSent | None]:
+    async def _receive(self, notice: FilesChanged) -> tuple[list[str], NotSent | None]:
         """Take files of a worker; return those that were taken, and why the others were not."""
         reception = FileReception(self._root, self._log_starts_of(notice))
         not_sent = None
@@ -302,7 +302,7 @@ class FileExchange:
             self._check(notice)
             for left_out in notice.changes.left_out:
                 self._left_out(notice.trial, left_out)
-            await self._take_files(notice, reception)
+            await self._receive_files(notice, reception)
             for path in notice.changes.gone:
                 self._check_runs(notice)
                 await asyncio.to_thread(reception.remove, path)
@@ -322,7 +322,7 @@ class FileExchange:
             self._log_starts = {**kept, key: (notice.session, {})}
         return self._log_starts[key][1]
 
-    async def _take_files(self, notice: FilesChanged, reception: FileReception) -> None:
+    async def _receive_files(self, notice: FilesChanged, reception: FileReception) -> None:
         node = self._nodes.get(notice.worker, notice.worker)
         total = sum(each.state.size_bytes - each.offset for each in notice.changes.changed)
         progress = Progress(f"trial {notice.trial} from {node}", total, self._lines.append)

@@ -155,10 +155,10 @@ class _Attempt:
     def abort(self) -> Instructions:
         """Kill the ranks that run."""
         self.end_at = self.ready_since = None
-        told = [i for i in self.running if not self.ranks[i].is_aborted]
-        for i in told:
+        ranks = [i for i in self.running if not self.ranks[i].is_aborted]
+        for i in ranks:
             self.ranks[i].is_aborted = True
-        return [StopOrder(self.rank_name(i), Halt.ABORT) for i in told]
+        return [StopOrder(self.rank_name(i), Halt.ABORT) for i in ranks]
 
     def end_by(self, at: float) -> None:
         """Abort the ranks that run at this time, or earlier if that was decided before."""
@@ -255,9 +255,9 @@ class ParallelState:
             return attempt.abort()
         if attempt.halt is None:
             attempt.halt, attempt.halted_at = halt, now
-        told = attempt.running
+        ranks = attempt.running
         return [
-            StopOrder(attempt.rank_name(i), halt) for i in told if i == 0 or not attempt.has_met
+            StopOrder(attempt.rank_name(i), halt) for i in ranks if i == 0 or not attempt.has_met
         ]
 
     # --- events -------------------------------------------------------------------------------

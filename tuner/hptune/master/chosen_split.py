@@ -191,7 +191,7 @@ def _curve(runner: StepRunner, mode: Mode, backend: str, note: Notify) -> Scalin
         steps_seconds=_STEPS_SECONDS,
         is_for_trials=True,
     )
-    curve, _ = measure_curve(runner, plan, backend=backend, told=lambda _point, _result: None)
+    curve, _ = measure_curve(runner, plan, backend=backend, on_result=lambda _point, _result: None)
     for size in sizes:
         if not plan.can_divide(curve.batch, size):
             reason = f"the batch of {curve.batch} does not divide by {size}"

@@ -250,7 +250,7 @@ def measured_curve(
     lost: list[str] = []
     has_figures = False
 
-    def told(point: Point, result: Sample | Ending) -> None:
+    def show(point: Point, result: Sample | Ending) -> None:
         nonlocal has_figures
         point = result.point if isinstance(result, Sample) else point
         devices = plural(point.devices, runner.device)
@@ -270,7 +270,7 @@ def measured_curve(
         if result.cause in NOT_OF_THE_MODEL:
             lost.append(f"{devices}: {failure.reason}")
 
-    curve, is_time_up = measure_curve(runner, plan, backend=backend, told=told)
+    curve, is_time_up = measure_curve(runner, plan, backend=backend, on_result=show)
     found = [_ONE_PROCESS] if request.in_one_process else []
     found += dict.fromkeys(lost)
     if curve.batch and is_time_up:

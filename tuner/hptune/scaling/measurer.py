@@ -14,7 +14,7 @@ from .step_runner import StepRunner
 NOT_OF_THE_MODEL = (Cause.WORKER_LOST, Cause.RANK_LOST, Cause.STOPPED)
 """Causes that do not depend on the number of devices; the next round measures it again."""
 
-Told = Callable[[Point, Sample | Ending], None]
+OnResult = Callable[[Point, Sample | Ending], None]
 """Takes the result of each run; it may raise to end the measuring. The batch of the point is 0
 where the model's own batch is not known yet."""
 
@@ -66,7 +66,7 @@ class MeasuringPlan:
 
 
 def measure_curve(
-    runner: StepRunner, plan: MeasuringPlan, *, backend: str, told: Told
+    runner: StepRunner, plan: MeasuringPlan, *, backend: str, on_result: OnResult
 ) -> tuple[ScalingCurve, bool]:
     """Measure all points, as often as asked for and as the time allows.
 
@@ -78,7 +78,7 @@ def measure_curve(
         runner: Runs the attempts.
         plan: What to measure.
         backend: Keras's backend.
-        told: Takes each result.
+        on_result: Gets each result.
 
     Returns:
         The curve, and whether the time was up before everything was measured. The curve also ends
@@ -99,7 +99,7 @@ def measure_curve(
             else:
                 step = StepRequest(must_divide=plan.must_divide, seconds=plan.steps_seconds)
             result = runner.run(point.devices, step, until)
-            told(point, result)
+            on_result(point, result)
             if isinstance(result, Sample):
                 curve = replace(curve.with_result(result), batch=curve.batch or result.point.batch)
                 tried.add(result.point)

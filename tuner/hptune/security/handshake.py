@@ -113,8 +113,8 @@ def why_refused(address: str, identity: Identity | None, *, timeout_seconds: flo
                 # In TLS 1.3, the refusal of a client's certificate follows the handshake.
                 encrypted.recv(1)
     except ssl.SSLCertVerificationError as error:
-        told = {_NOT_YET_VALID: EARLY, _EXPIRED: EXPIRED_THERE}
-        return told.get(error.verify_code) or OTHER.format(path=identity.path)
+        messages = {_NOT_YET_VALID: EARLY, _EXPIRED: EXPIRED_THERE}
+        return messages.get(error.verify_code) or OTHER.format(path=identity.path)
     except ssl.SSLError as error:
         reason = (error.reason or str(error)).lower()
         if "alert" not in reason:

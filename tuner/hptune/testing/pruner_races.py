@@ -133,7 +133,7 @@ class Race:
             values, before = self.curve(trial, step), self.best.get(trial)
             if before is None or values[0] > before[0]:
                 self.best[trial] = values
-            self.tell(ReportFact(trial, step, self.told(self.best[trial])))
+            self.tell(ReportFact(trial, step, self.signed(self.best[trial])))
             if step == EPOCHS:
                 self.move(trial, TrialState.COMPLETE)
                 return
@@ -175,7 +175,7 @@ class Race:
         self.facts.append(fact)
         fact.tell(self.pruner)
 
-    def told(self, values: Values) -> Values:
+    def signed(self, values: Values) -> Values:
         """Return values as the pruner is told them."""
         return tuple(
             -direction.sign * value
@@ -196,7 +196,7 @@ class Race:
         results = sorted(self.best.values())
         for newcomer, values in enumerate(results, start=10 * TRIALS):
             for step in range(1, EPOCHS):
-                pruner.report(newcomer, step, self.told(values))
+                pruner.report(newcomer, step, self.signed(values))
                 decision = pruner.decide(newcomer)
                 if decision is not Decision.CONTINUE:
                     found.append((newcomer, step, decision))
@@ -238,9 +238,9 @@ def shuffled(facts: Sequence[ReportFact | MoveFact], seed: int) -> list[ReportFa
         else:
             own[-1].append(fact)
     queues = [[fact for part in own for fact in part] for own in parts.values()]
-    told = []
+    mixed = []
     while queues:
         queue = rng.choice(queues)
-        told.append(queue.pop(0))
+        mixed.append(queue.pop(0))
         queues = [each for each in queues if each]
-    return told
+    return mixed

@@ -183,12 +183,12 @@ class SamplerSuite(abc.ABC):
         assert_same(once.ask(numbers), twice.ask(numbers), case.space)
 
     def test_a_fresh_sampler_told_the_same_goes_on_the_same(self, case: Case) -> None:
-        old, told = self.start(case)
-        told += live(old, case.space, first=len(told), count=9)
+        old, trials = self.start(case)
+        trials += live(old, case.space, first=len(trials), count=9)
         fresh = self.make(case.space, 1)
-        for trial in told:  # as a study does on resume: where each trial stands, and no more
+        for trial in trials:  # as a study does on resume: where each trial stands, and no more
             fresh.tell(trial)
-        numbers = after(told, 5)
+        numbers = after(trials, 5)
         assert_same(old.ask(numbers), fresh.ask(numbers), case.space)
 
     def test_the_same_seed_in_another_process_answers_the_same(self) -> None:

@@ -112,9 +112,9 @@ class ExportedStudy:
         attempts = self._attempts.get(trial.number, [])
         begun = [attempt.started_at or attempt.placed_at for attempt in attempts]
         ended = [attempt.ended_at for attempt in attempts if attempt.ended_at is not None]
-        heard = [step.time for _, step in self.steps(trial)]
-        started = min([*begun, *heard], default=self.view.created_at)
-        return started, max([*ended, *heard, started])
+        reported = [step.time for _, step in self.steps(trial)]
+        started = min([*begun, *reported], default=self.view.created_at)
+        return started, max([*ended, *reported, started])
 
     def state(self, trial: Trial) -> TrialState:
         """Return a trial's state, as tools know them that have no pauses.

@@ -46,6 +46,16 @@ window.hptuneFigures ??= (() => {
     }));
   }
 
+  const LEGEND = 60;  // pixels that a figure needs beside its picture
+
+  // The height of a figure that fills its card, which may be as high as the one beside it.
+  function filling(place, least) {
+    const card = place.closest("main[data-version] > section"), picture = place.querySelector(":scope > svg");
+    if (innerWidth < 1200 || !card) return least;
+    const left = card.getBoundingClientRect().bottom - parseFloat(getComputedStyle(card).paddingBottom) - card.lastElementChild.getBoundingClientRect().bottom - 1;
+    return Math.max(least, Math.floor(left + (picture ? picture.clientHeight : place.clientHeight - LEGEND)));
+  }
+
   function isOneGoal(study) {
     return Object.keys(study.direction).length < 2;
   }
@@ -70,7 +80,7 @@ window.hptuneFigures ??= (() => {
     chart(place, {
       ...common(study, chosen, `${metric} of each trial`, "history"),
       x: linear(0, Math.max(1, last), { whole: true }), y: y.scale, xLabel: "trial", yLabel: metric, note: y.note,
-      height: chosen.height || (innerWidth < 700 ? 180 : 300), legend, gradient: color.gradient,
+      height: chosen.height || (innerWidth < 700 ? 180 : filling(place, 300)), legend, gradient: color.gradient,
       marks: [
         { points: pointsOf(study, chosen, trials, each => each.n, valuesOf(chosen, y), color.of) },
         { lines: [{ at: best, color: COLORS.best }], isStep: true, width: 2, opacity: 1 },
@@ -101,7 +111,7 @@ window.hptuneFigures ??= (() => {
     if (best) legend.push([`best ${isOneGoal(study) ? "" : `${study.metric} `}(trial ${study.best})`, COLORS.best, "line"]);
     chart(place, {
       ...common(study, chosen, `${metric} after each ${study.step}`, "curves"),
-      x: linear(1, Math.max(2, last), { whole: true }), y: y.scale, xLabel: study.step, yLabel: metric, note: `${y.note} ${few.note}`.trim(), legend, gradient: color.gradient,
+      x: linear(1, Math.max(2, last), { whole: true }), y: y.scale, xLabel: study.step, yLabel: metric, height: filling(place, 300), note: `${y.note} ${few.note}`.trim(), legend, gradient: color.gradient,
       marks: [
         { lines: drawn.map(([trial, at]) => ({ at, trial: trial.n, color: color.of(trial), dim: !isBrushed(study, chosen, trial) })), opacity: Math.min(0.8, Math.max(0.3, 20 / drawn.length)) },
         { points: drawn.filter(isPoint).map(([trial, [[x, y]]]) => ({ x, y, trial: trial.n, color: color.of(trial), dim: !isBrushed(study, chosen, trial) })) },
@@ -348,7 +358,7 @@ window.hptuneFigures ??= (() => {
       below[index] += value;
       if (value) drawn.push({ left: centre - half, right: centre + half, bottom: y.place(from), top: y.place(below[index]), color: COLORS[part.color], text: `${labels[index]}: ${value} ${part.name}` });
     });
-    chart(place, { label, name: "bars", x, y, xLabel, yLabel, height: 260, legend: parts.map(each => [each.name, COLORS[each.color], "dot"]), marks: [{ bars: drawn }] });
+    chart(place, { label, name: "bars", x, y, xLabel, yLabel, height: filling(place, 260), legend: parts.map(each => [each.name, COLORS[each.color], "dot"]), marks: [{ bars: drawn }] });
     return true;
   }
 
@@ -381,7 +391,7 @@ window.hptuneFigures ??= (() => {
     const down = [...rows].reverse(), y = bands(down.map((_, index) => index), down.map(each => each[0]));
     const most = Math.max(...rows.flatMap(([, share, , high]) => [share, high]));
     chart(place, {
-      label, name: label, x: linear(0, most, { margin: 0, percent: true }), y, xLabel, height: Math.max(innerWidth < 1200 ? 0 : 300, 60 + 26 * rows.length),
+      label, name: label, x: linear(0, most, { margin: 0, percent: true }), y, xLabel, height: filling(place, 60 + 26 * rows.length),
       marks: [
         { lines: down.map(([, , low, high], index) => ({ at: [[low, index], [high, index]], color: COLORS.complete })), width: 2, opacity: 0.7 },
         { points: down.map(([name, share, low, high], index) => ({ x: share, y: index, color: COLORS.complete, text: `${name}: ${Math.round(100 * share)} % (${Math.round(100 * low)} to ${Math.round(100 * high)} %)` })) },

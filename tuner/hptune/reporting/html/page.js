@@ -83,7 +83,7 @@ const hptunePage = (() => {
   // Marks the link to the first section that is on the screen below the choices.
   function markLink() {
     const first = [...main.querySelectorAll(":scope > section")].find(each => each.getBoundingClientRect().bottom > 150);
-    for (const link of document.querySelectorAll("#bar nav a")) link.toggleAttribute("aria-current", link.hash === `#${first?.id}`);
+    for (const link of document.querySelectorAll("#bar nav a")) link.ariaCurrent = link.hash === `#${first?.id}` ? "true" : null;
   }
 
   // --- choices -----------------------------------------------------------------------------------------

@@ -129,7 +129,8 @@ const hptuneTable = (() => {
     place.append(...compared(study, chosen, table, changed));
     const drawn = place.querySelector(".scroll");
     [drawn.scrollLeft, drawn.scrollTop] = at;
-    place.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
+    if (table.current !== current) place.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
+    table.current = current;
     if (focused) [...place.querySelectorAll("[data-key]")].find(each => each.dataset.key === focused)?.focus({ preventScroll: true });
     return true;
   }

@@ -59,30 +59,33 @@ def seconds_left(
         to_come: How many trials have not begun.
         places: How many trials run at once.
     """
-    latest, rests, places = ended[-_LATEST:], [], max(1, places, len(running))
+    latest, remaining, places = ended[-_LATEST:], [], max(1, places, len(running))
     for trial in running:
         longer = [seconds for seconds in latest if seconds > trial.seconds]
-        rests.append(statistics.fmean(longer) - trial.seconds if longer else trial.rest or 0.0)
-    times = [*latest, *(trial.seconds + rest for trial, rest in zip(running, rests, strict=True))]
+        remaining.append(statistics.fmean(longer) - trial.seconds if longer else trial.rest or 0.0)
+    times = [
+        *latest,
+        *(trial.seconds + rest for trial, rest in zip(running, remaining, strict=True)),
+    ]
     drawn = min(to_come, _MOST_DRAWN)
     chance = random.Random(0)  # noqa: S311 - the same times give the same estimate
-    end = last_end(rests, chance.choices(times, k=drawn), places=places)
+    end = last_end(remaining, chance.choices(times, k=drawn), places=places)
     return end + (to_come - drawn) * statistics.fmean(times) / places
 
 
-def last_end(rests: Sequence[float], to_come: Iterable[float], *, places: int) -> float:
+def last_end(remaining: Sequence[float], to_come: Iterable[float], *, places: int) -> float:
     """Return when the last trial ends.
 
     >>> last_end([6.0, 3.0], [10.0, 10.0], places=2)
     16.0
 
     Args:
-        rests: How long running trials still take; at most as many as there are places.
+        remaining: How long running trials still take; at most as many as there are places.
         to_come: How long the trials take that begin one after the other, each in the next free
             place.
         places: How many trials run at once.
     """
-    free = [*rests, *[0.0] * (places - len(rests))]
+    free = [*remaining, *[0.0] * (places - len(remaining))]
     heapq.heapify(free)
     for seconds in to_come:
         heapq.heapreplace(free, free[0] + seconds)

@@ -269,11 +269,11 @@ class TrialRate:
             return None
         ran = {number: self.seconds_run(number) or 0.0 for number in self._running}
         each = sum(ran[number] + seconds for number, seconds in known.items()) / len(known)
-        rests = [known.get(number, max(0.0, each - ran[number])) for number in self._running]
-        to_come = max(0, budget - snapshot.ended - len(rests))
-        places = max(self._places, len(rests))
+        remaining = [known.get(number, max(0.0, each - ran[number])) for number in self._running]
+        to_come = max(0, budget - snapshot.ended - len(remaining))
+        places = max(self._places, len(remaining))
         whole_rounds = max(0, to_come // places - 1)
-        left = last_end(rests, [each] * (to_come - whole_rounds * places), places=places)
+        left = last_end(remaining, [each] * (to_come - whole_rounds * places), places=places)
         left += whole_rounds * each
         return each, left
 

@@ -78,7 +78,7 @@ class WarmStart(Sampler):
             results for study in studies if (results := self._results(study)) is not None
         ]
         self._seen: dict[int, tuple[Hashable, Floats]] = {}
-        self._told_values: Floats = np.empty((0, len(self._signs)))
+        self._known_values: Floats = np.empty((0, len(self._signs)))
 
     def tell(self, trial: Trial) -> None:
         """Tell the wrapped sampler, and keep the values for comparison."""
@@ -120,9 +120,9 @@ class WarmStart(Sampler):
         values = self._signs * np.concatenate(
             [_comparable_losses(each, seen) for each in self._studies]
         )
-        if np.array_equal(values, self._told_values):
+        if np.array_equal(values, self._known_values):
             return
-        self._told_values = values
+        self._known_values = values
         configurations = [params for study in self._studies for params in study.configurations]
         violations = np.concatenate([study.violations for study in self._studies]).tolist()
         for i, (value, *extra_values) in enumerate(values.tolist()):

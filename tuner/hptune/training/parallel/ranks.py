@@ -182,17 +182,17 @@ class Ranks:
             self._steps_left -= 1
             return None
         if self.rank == 0:
-            told = halt
+            order: str | None = halt
             self._interval = self._next_interval()
-            message = json.dumps([told, self._interval]).encode()
+            message = json.dumps([order, self._interval]).encode()
             for peer in self._peers:
                 if peer.takes_more:  # it is full of what a rank has not read that never asks
                     peer.send(_Call.AGREE, message)
         else:
             self._has_asked = True
-            told, self._interval = json.loads(self._receive(self._peers[0], _Call.AGREE))
+            order, self._interval = json.loads(self._receive(self._peers[0], _Call.AGREE))
         self._steps_left = self._interval - 1
-        self._agreed = None if told is None else Halt(told)
+        self._agreed = None if order is None else Halt(order)
         return self._agreed
 
     def _next_interval(self) -> int:

@@ -195,11 +195,11 @@ class Resumption:
             is_past = self._progress.fit + 1 < self._resume_from.phase
             event = Event.PAST_FIT_BEGINS if is_past else Event.KEPT_FIT_BEGINS
         self._models.append(model)
-        self._take(event)
+        self._handle(event)
 
     def epoch_begins(self, epoch: int) -> None:
         """Seed an epoch, before any callback knows that it begins."""
-        self._take(Event.EPOCH_BEGINS, epoch=epoch)
+        self._handle(Event.EPOCH_BEGINS, epoch=epoch)
         seed_epoch(self._trial.seed, max(self._progress.fit, 0), epoch)
 
     def batch_ends(self) -> None:
@@ -227,16 +227,16 @@ class Resumption:
             self._done_epochs >= self._epochs or self._models[-1].stop_training
         ):
             self.ended_early = self._done_epochs < self._epochs
-            self._take(Event.LAST_EPOCH_ENDS, epoch=epoch)
+            self._handle(Event.LAST_EPOCH_ENDS, epoch=epoch)
             return
         is_asked = self._trial.should_stop()
-        self._take(Event.EPOCH_ENDS, epoch=epoch)
+        self._handle(Event.EPOCH_ENDS, epoch=epoch)
         if is_asked:
             self._stop()
 
     def fit_ends(self) -> None:
         """Note what the callbacks have found, as a later phase may depend on it."""
-        self._take(Event.FIT_ENDS)
+        self._handle(Event.FIT_ENDS)
 
     def is_evaluated(self) -> None:
         """Note that a model is evaluated or predicts: outside of a `fit`, the result may use it.
@@ -244,13 +244,13 @@ class Resumption:
         The result of a `fit` that returns a History is that of an epoch.
         """
         if self._returns_more:
-            self._take(Event.EVALUATED)
+            self._handle(Event.EVALUATED)
 
     # --- called by the recorder and by the trial --------------------------------------------
 
     def epoch_is_reported(self) -> None:
         """Note a report of an epoch, which a training loop of the user's own may make itself."""
-        self._take(Event.REPORTED)
+        self._handle(Event.REPORTED)
 
     def training_returns(self) -> None:
         """Note that the user's code has returned, with a result that counts.
@@ -259,7 +259,7 @@ class Resumption:
             AttemptStopped: It does not count: the code was told to stop, or it has skipped epochs
                 and not come to those after them.
         """
-        self._take(Event.RETURNED)
+        self._handle(Event.RETURNED)
 
     def keep_last(self) -> None:
         """Write the last epoch's checkpoint, from which the trial can be given more epochs.
@@ -277,7 +277,7 @@ class Resumption:
 
     # --- what follows -----------------------------------------------------------------------
 
-    def _take(self, event: Event, *, epoch: int | None = None) -> None:
+    def _handle(self, event: Event, *, epoch: int | None = None) -> None:
         step = self._progress.on(event, epoch=epoch)
         for instruction in step.instructions:
             match instruction:
@@ -307,7 +307,7 @@ class Resumption:
     def _stop(self) -> None:
         """End the attempt, with a checkpoint on disk if it may continue later."""
         is_pruned = self._trial.halt is Halt.PRUNE
-        self._take(Event.PRUNE_ASKED if is_pruned else Event.STOP_ASKED)
+        self._handle(Event.PRUNE_ASKED if is_pruned else Event.STOP_ASKED)
 
     @property
     def _may_end_epoch(self) -> bool:
@@ -347,13 +347,13 @@ class Resumption:
             model_state.restore(model, state.model)
         except model_state.UnfitState as error:
             log.warning("The trial starts again, as its checkpoint does not fit: %s.", error)
-            self._take(Event.UNFIT)
+            self._handle(Event.UNFIT)
             return
         self._for_named(state.callbacks, callback_state.restore)
         self._recorder.restore(state.recorder, self._models)
         model._initial_epoch = state.epoch
         is_last = state.epoch >= self._epochs
-        self._take(Event.RESTORED_LAST if is_last else Event.RESTORED, epoch=state.epoch)
+        self._handle(Event.RESTORED_LAST if is_last else Event.RESTORED, epoch=state.epoch)
         print(f"The trial continues after {plural(self._recorder.step, 'epoch')}.")  # noqa: T201 - its log
 
     def _named(self, take: Callable[[Any, Mapping[str, Any]], Any]) -> list[tuple[str, Any]]:

@@ -129,9 +129,9 @@ def local_arguments(
         validation = _as_arrays(tuple(validation))
         if steps := local.pop("validation_steps", None):  # of batches of one device
             size = local.get("validation_batch_size") or batch_size or DEFAULT_BATCH_SIZE
-            validation = _take(validation, slice(0, steps * size))
+            validation = _rows(validation, slice(0, steps * size))
         own = part_of(size_of(validation) or 0, **divided)
-        local["validation_data"] = _take(validation, own)
+        local["validation_data"] = _rows(validation, own)
     elif validation is not None:
         local["validation_data"] = _part_of_each(validation, **divided, validates=True)
     return local
@@ -153,7 +153,7 @@ def _split_off_validation(arguments: dict[str, Any]) -> dict[str, Any]:
     data = _as_arrays(tuple(arguments.get(name) for name in names))
     count = size_of(data) or 0
     split = math.floor(count * (1.0 - fraction))
-    train, validation = _take(data, slice(0, split)), _take(data, slice(split, count))
+    train, validation = _rows(data, slice(0, split)), _rows(data, slice(split, count))
     return {**arguments, **dict(zip(names, train, strict=True)), "validation_data": validation}
 
 
@@ -172,7 +172,7 @@ def _as_arrays(data: Any) -> Any:
     return keras.tree.map_structure(array, data)
 
 
-def _take(data: Any, which: Any) -> Any:
+def _rows(data: Any, which: Any) -> Any:
     return keras.tree.map_structure(lambda each: None if each is None else each[which], data)
 
 
@@ -248,7 +248,7 @@ class _PartOfArrays(keras.utils.PyDataset):
         return self._batch(self._order[own])
 
     def _batch(self, which: Any) -> Any:
-        x, y, weight = _take(self._data, which)
+        x, y, weight = _rows(self._data, which)
         if weight is not None:
             return x, y, weight
         return (x,) if y is None else (x, y)
@@ -275,4 +275,4 @@ class _PartOfBatches(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         batch = self._dataset[index]
-        return _take(batch, self._part(size_of(batch) or 0))
+        return _rows(batch, self._part(size_of(batch) or 0))
