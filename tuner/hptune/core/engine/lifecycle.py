@@ -279,7 +279,7 @@ class Lifecycle:
             What is to be done, and how the study ends by it; None if it continues.
         """
         record, run = self.records[name.trial], self.records.running[name]
-        ending = checked(ending, self._goals, record)
+        ending = checked(ending, self._goals)
         if run.stopped_by and run.halt is Halt.PRUNE and OUTCOMES[ending.cause] in _STOPPED:
             ending = replace(ending, reason=f"stopped by {run.stopped_by}")
         decision = decide(

@@ -186,16 +186,10 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 600.0 else f"{seconds / 60.0:.0f} minutes"
 
 
-def checked(ending: Ending, goals: Goals, record: TrialRecord) -> Ending:
-    """Return the ending as it counts: a result needs a finite value for every metric of a goal.
-
-    An attempt may find that an earlier one has made all reports, and return nothing: the trial's
-    last report is its result then.
-    """
+def checked(ending: Ending, goals: Goals) -> Ending:
+    """Return the ending as it counts: a result needs a finite value for every metric of a goal."""
     if ending.cause is not Cause.RETURNED:
         return ending
-    if (last := record.last) is not None and not ending.metrics:
-        ending = replace(ending, metrics=last.metrics, step=last.step)
     for metric in goals.metrics:
         if metric not in ending.metrics:
             reason = unknown_metric(metric, ending.metrics)
