@@ -48,7 +48,7 @@ def test_notes_and_tags_are_shown_everywhere(cli: InProcess) -> None:
     table = found.trials_dataframe().set_index("trial")
     assert (table.tags[2], table.notes[2]) == ("good", "the best")
     report = found.report_html()
-    assert "tags: baseline" in report
+    assert "<b>tags</b><span>baseline</span>" in report
     assert '"tags":"good","notes":"the best"' in report
 
 
