@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fake_study import GOALS, LivingMaster, attempt, trial
-from hptune.core.attempt import Outcome, Usage
+from hptune.core.attempt import Cause, Outcome, Usage
 from hptune.core.goals import Goals
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.space.space import (
@@ -378,6 +378,41 @@ def test_what_failed_trials_have_in_common_is_said(
         failed = view.counts[TrialState.FAILED]
         assert line.startswith(f"all {failed} failed trials have ")
         assert line.endswith(f"of the {count - failed} that did not fail")
+
+
+@pytest.mark.parametrize(("failed", "values", "hyperparameters"), [(3, 5, 8), (4, 4, 10)])
+def test_failures_by_chance_have_hardly_ever_something_in_common(
+    failed: int, values: int, hyperparameters: int
+) -> None:
+    wrong = 0
+    for seed in range(200):
+        table = np.random.default_rng(seed).integers(values, size=(60, hyperparameters))
+        params = [{f"p{name}": str(each) for name, each in enumerate(row)} for row in table]
+        trials = [
+            trial(n, TrialState.FAILED, params=each, reason="Error")
+            if n < failed
+            else trial(n, value=0.5, params=each)
+            for n, each in enumerate(params)
+        ]
+        wrong += "failures" in said(replace(varied(0), trials=trials))
+    assert wrong <= 10
+
+
+def test_repeats_and_failures_that_count_as_pruned_are_not_compared() -> None:
+    view = varied(60)
+    origin = f"{CONFIRMS}7"
+    again = [
+        trial(60 + n, TrialState.FAILED, params=view.trials[7].params, reason="E", origin=origin)
+        for n in range(5)
+    ]
+    assert "failures" not in said(replace(view, trials=[*view.trials, *again]))
+    view = varied(100, deep_gelu)
+    met = [each for each in view.trials if deep_gelu(each.params)]
+    pruned = replace(met[0], state=TrialState.PRUNED, value=-9.0)
+    trials = [pruned if each is met[0] else each for each in view.trials]
+    cause = attempt(pruned.number, outcome=Outcome.PRUNED, cause=Cause.NON_FINITE)
+    line = said(replace(view, trials=trials, attempts=[cause]))["failures"]
+    assert line.endswith(f", and none of the {100 - len(met)} that did not fail")
 
 
 def test_conditions_that_other_trials_meet_too_are_counted_and_reasons_named() -> None:
