@@ -350,6 +350,27 @@ def test_when_the_last_better_value_came_is_said() -> None:
     assert words.endswith(f"{later} later trials ended without joining it")
 
 
+def test_a_better_value_is_that_of_a_search_and_keeps_the_constraints() -> None:
+    view = varied(20)
+    values = [float(each.number == 5) + 2.0 * (each.number == 15) for each in view.trials]
+    trials = [replace(each, value=value) for each, value in zip(view.trials, values, strict=True)]
+    again = [
+        trial(20 + n, value=value, origin=f"{CONFIRMS}{of}")
+        for n, (of, value) in enumerate([(5, 1.0), (15, 0.5)])
+    ]
+    confirmed = replace(view, trials=[*trials, *again])
+    assert confirmed.best is not None
+    assert confirmed.best.confirms == 5, "by the mean of its repeats"
+    words = said(confirmed)["history"]
+    assert words.startswith("the last better value came with trial 15, ")
+    assert words.endswith("; 4 later trials ended without one")
+    broken = [replace(each, violation=1.0 + each.number) for each in trials]
+    assert "history" not in said(replace(view, trials=broken)), "the least violation is the best"
+    last = [replace(each, value=float(each.number)) for each in trials]
+    words = said(replace(view, trials=last))["history"]
+    assert words == "the last better value came with trial 19, 0s before the end"
+
+
 def deep_gelu(params: Params) -> bool:
     return params["act"] == "gelu" and int(params["depth"] or 0) >= 7
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ... import text
+from ...core.ranking import Ranking
 from ...core.trial import Direction, Trial, TrialState
 from .costs import waste_answer
 from .edges import edge_answers
@@ -88,21 +89,31 @@ def _importance(importance: Sequence[Importance]) -> Answer:
 
 
 def _last_better(view: StudyView, now: float) -> Answer:
-    """Return which trial was the last to be better, and when."""
-    ended = [trial for trial in view.trials if trial.state.is_final and trial.confirms is None]
+    """Return which trial was the last to be better, and when.
+
+    Repeats change the order by their means, so the values of the trials that were searched count.
+    """
+    searched = [trial for trial in view.trials if trial.confirms is None]
+    ended = [trial for trial in searched if trial.state.is_final]
     several = len(view.goals.objectives) > 1
-    if not view.front or len(ended) < _LEAST_ENDED or (not several and stagnation(view)):
+    front = view.front
+    if view.confirmations:
+        front = Ranking.of(view.goals, searched, view.attempts).best
+    is_infeasible = any(trial.violation for trial in front)
+    if len(ended) < _LEAST_ENDED or not front or is_infeasible:
+        return NONE
+    if not several and stagnation(view):
         return NONE
     ends = {each.id.trial: each.ended_at for each in view.attempts if each.ended_at is not None}
-    last = max(view.front, key=lambda trial: (ends.get(trial.number, 0.0), trial.number))
-    number = last.number if last.confirms is None else last.confirms
+    number = max((ends.get(trial.number, 0.0), trial.number) for trial in front)[1]
     words = "the Pareto front last changed" if several else "the last better value came"
     words += f" with trial {number}"
     if number in ends:
         until, after = (now, "ago") if view.master else (max(ends.values()), "before the end")
         words += f", {text.duration(max(0.0, until - ends[number]))} {after}"
-    later = text.plural(sum(trial.number > number for trial in ended), "later trial")
-    words += f"; {later} ended without " + ("joining it" if several else "one")
+    if later := sum(trial.number > number for trial in ended):
+        without = "joining it" if several else "one"
+        words += f"; {text.plural(later, 'later trial')} ended without {without}"
     return Answer(words, "history")
 
 
