@@ -268,6 +268,8 @@ def test_trials_that_differ_less_than_their_noise_are_to_be_trained_again() -> N
     falls = {number: [0.1 / epoch for epoch in range(1, 7)] for number in range(17, 25)}
     smooth = replace(noisy(0.0, 0.0001), last_values=falls)
     assert advice(smooth) == [], "a curve that falls more and more slowly is no noise"
+    huge = {number: [1e308, -1e308] * 6 for number in range(17, 25)}
+    assert advice(replace(noisy(0.0, 0.01), last_values=huge)) == [], "no noise can be computed"
     view = noisy(0.01, 0.003)
     again = trial(25, value=0.09, params={}, origin=f"{CONFIRMS}24")
     assert advice(replace(view, trials=[*view.trials, again])) == []
@@ -330,6 +332,14 @@ def test_what_matters_is_said_where_chance_would_hardly_show_as_much() -> None:
         trials = [replace(each, value=float(rng.normal())) for each in view.trials]
         wrong += "importance" in said(replace(view, trials=trials))
     assert wrong <= 5, "nothing matters"
+
+
+def test_what_matters_for_the_first_of_several_objectives_is_said_so() -> None:
+    view = varied(60)
+    two = Goals((*GOALS.objectives, Goal("size", Direction.MIN)))
+    trials = [replace(each, extra_values=(1.0,)) for each in view.trials]
+    words = said(replace(view, trials=trials, goals=two))["importance"]
+    assert words.startswith("for val_accuracy, the most important is lr (")
 
 
 def test_when_the_last_better_value_came_is_said() -> None:

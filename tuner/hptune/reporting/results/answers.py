@@ -54,7 +54,7 @@ def answers(view: StudyView, importance: Sequence[Importance], *, now: float) ->
         now: The time in seconds since the epoch.
     """
     facts = [
-        _importance(importance),
+        _importance(view, importance),
         _last_better(view, now),
         trusted_answer(view),
         in_common(view),
@@ -81,11 +81,13 @@ def advice(view: StudyView) -> list[Answer]:
     return [replace(each, words=view.worded(each.words)) for each in evident(found)]
 
 
-def _importance(importance: Sequence[Importance]) -> Answer:
+def _importance(view: StudyView, importance: Sequence[Importance]) -> Answer:
     """Return what matters; of one hyperparameter alone, that says nothing."""
     if len(importance) < 2:
         return NONE
-    return Answer(leaders(importance), "importance", importance[0].chance)
+    several = len(view.goals.objectives) > 1
+    words = f"for {text.clean(view.goal.metric)}, " if several else ""
+    return Answer(words + leaders(importance), "importance", importance[0].chance)
 
 
 def _last_better(view: StudyView, now: float) -> Answer:
@@ -138,10 +140,10 @@ def _noise(view: StudyView, complete: Sequence[Trial]) -> str:
     if len(complete) < _LEAST_COMPLETE or view.confirmations:
         return ""
     bends = [
-        one - 2.0 * middle + other
+        bend
         for values in view.last_values.values()
         for one, middle, other in zip(values, values[1:], values[2:], strict=False)
-        if all(map(math.isfinite, (one, middle, other)))
+        if math.isfinite(bend := one - 2.0 * middle + other)
     ]
     rises = sum(bend > 0.0 for bend in bends)
     if len(bends) < _LEAST_BENDS or not _LEAST_OF_SIGN <= rises / len(bends) <= 1 - _LEAST_OF_SIGN:
