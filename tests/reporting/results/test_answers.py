@@ -464,6 +464,9 @@ def test_where_device_hours_went_is_said() -> None:
     again = replace(view, attempts=[*view.attempts, lost])
     share = f"{10 * (20 - failed) / 300:.0%} were used well; failed {10 * failed / 300:.0%}"
     assert said(again)["costs"] == f"of 10 core minutes, {share}, lost and repeated 33%"
+    errored = replace(lost, outcome=Outcome.ERRORED)  # and --retry-failed completed the trial
+    retried = replace(varied(20), attempts=[*varied(20).attempts, errored])
+    assert said(retried)["costs"] == "of 10 core minutes, 67% were used well; failed 33%"
     whole = said(varied(20))["costs"]
     assert whole == "of 6.67 core minutes, 100% were used well"
     used = Usage(seconds=10.0, cpu_seconds=10.0, peak_memory_bytes=1)
