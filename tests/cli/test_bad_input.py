@@ -100,6 +100,10 @@ OF_A_STUDY = ("best", "status", "stop", "resume", "export", "report", "trials")
         ([*RUN, "--connect", "tls://a:x"], ["--connect is 'tls://a:x'", "tls://node1:8786"]),
         ([*RUN, "--connect", "tls://a:1", "--workers", "2"], ["give one of them"]),
         ([*RUN, "--workers", "100000"], ["--workers is 100000", "at most"]),
+        (
+            [*RUN, "--max-jobs", "2", "--connect", "tls://here:1"],
+            ["--max-jobs is given, but so is --connect; --max-jobs is for --slurm, sge"],
+        ),
         ([*RUN, "--certs", "missing.pem"], ["--certs", "--certs is for --connect"]),
         ([*RUN, "--study", ""], ["--study", "the path is empty", "unset"]),
         ([*RUN, "--slurm", ""], ["--slurm is empty", "slurm.toml", "unset"]),

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from browser import browser
 from exported_study import varied
+from fake_study import GOALS, trial
 from hptune.config.settings import StudySettings
+from hptune.core.goals import Goals
+from hptune.core.trial import CONFIRMS, Direction, Goal
 from hptune.errors import StudyError, UsageError
+from hptune.reporting.html.methods import methods_text
+from hptune.reporting.results.view import StudyView
 from hptune.study.study import Study
 from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from stored_study import stored, typical
@@ -176,6 +182,33 @@ def test_methods_are_a_paragraph_on_how_the_best_was_found(tmp_path: Path) -> No
     begun = Study(stored(tmp_path / "empty"))
     begun.report(tmp_path / "methods.md", file_format="methods")
     assert "No trial is complete yet." in (tmp_path / "methods.md").read_text()
+
+
+def test_methods_count_repeats_apart_and_name_a_pruner_only_if_there_is_one() -> None:
+    view = StudyView(
+        directory="one",
+        search="tpe",
+        goals=GOALS,
+        budget_trials=2,
+        trials=[
+            trial(0, value=0.5),
+            trial(1, value=0.6),
+            trial(2, value=0.7, origin=f"{CONFIRMS}1"),
+        ],
+        rungs=(1, 3),
+    )
+    facts = {"hptune": "1", "seed": "7"}
+    words = methods_text(view, {**facts, "--pruner": "none"}, now=0.0)
+    assert "There were 2 trials, and 1 repeat of the best ones: 3 complete." in words
+    assert "The best was 0.7000" in words
+    assert "pruned" not in words
+    words = methods_text(view, {**facts, "--pruner": "asha"}, now=0.0)
+    assert "Poor trials were pruned by asha at steps 1, 3." in words
+    two = Goals((*GOALS.objectives, Goal("size", Direction.MIN)))
+    trials = [replace(each, extra_values=(each.value or 0.0,)) for each in view.trials[:2]]
+    words = methods_text(replace(view, goals=two, trials=trials), facts, now=0.0)
+    best = "the best in val_accuracy was val_accuracy 0.6000, size 0.6000, trial 1"
+    assert f"Of 2 trials on the Pareto front, {best}" in words
 
 
 def test_the_seed_that_was_given_is_shown_once(tmp_path: Path) -> None:

@@ -109,6 +109,10 @@ def test_early_stopping_is_shown_with_the_rank_correlation_at_its_rungs() -> Non
     pairs: Any = panel.figures[1].given["pairs"]
     assert {(at, end) for _, at, end in pairs} == {(-ends[n], ends[n]) for n, *_ in pairs}
     assert len(pairs) == count
+    rungs |= {pairs[0][0]: {1: (-math.inf,), 3: (1.0,)}, pairs[1][0]: {1: (1e308,), 3: (1.0,)}}
+    huge = replace(of, trials=[replace(t, rungs=rungs.get(t.number, {})) for t in of.trials])
+    (_, agreement) = panels_of(huge, reports)["stopping"].figures
+    assert agreement.given["pairs"] == pairs[2:], "the page could not draw the others"
     without = panels_of(of, reports)["stopping"]
     assert (len(without.tables), len(without.figures)) == (1, 1)
     page = page_text(known, reports)

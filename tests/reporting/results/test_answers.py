@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fake_study import GOALS, LivingMaster, attempt, trial
-from hptune.core.attempt import Outcome, Usage
+from hptune.core.attempt import Cause, Outcome, Usage
 from hptune.core.goals import Goals
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.space.space import (
@@ -268,6 +268,8 @@ def test_trials_that_differ_less_than_their_noise_are_to_be_trained_again() -> N
     falls = {number: [0.1 / epoch for epoch in range(1, 7)] for number in range(17, 25)}
     smooth = replace(noisy(0.0, 0.0001), last_values=falls)
     assert advice(smooth) == [], "a curve that falls more and more slowly is no noise"
+    huge = {number: [1e308, -1e308] * 6 for number in range(17, 25)}
+    assert advice(replace(noisy(0.0, 0.01), last_values=huge)) == [], "no noise can be computed"
     view = noisy(0.01, 0.003)
     again = trial(25, value=0.09, params={}, origin=f"{CONFIRMS}24")
     assert advice(replace(view, trials=[*view.trials, again])) == []
@@ -332,6 +334,14 @@ def test_what_matters_is_said_where_chance_would_hardly_show_as_much() -> None:
     assert wrong <= 5, "nothing matters"
 
 
+def test_what_matters_for_the_first_of_several_objectives_is_said_so() -> None:
+    view = varied(60)
+    two = Goals((*GOALS.objectives, Goal("size", Direction.MIN)))
+    trials = [replace(each, extra_values=(1.0,)) for each in view.trials]
+    words = said(replace(view, trials=trials, goals=two))["importance"]
+    assert words.startswith("for val_accuracy, the most important is lr (")
+
+
 def test_when_the_last_better_value_came_is_said() -> None:
     view = varied(20)
     best = view.best
@@ -348,6 +358,27 @@ def test_when_the_last_better_value_came_is_said() -> None:
     words = said(replace(view, trials=front, goals=two))["history"]
     assert words.startswith(f"the Pareto front last changed with trial {best.number}, ")
     assert words.endswith(f"{later} later trials ended without joining it")
+
+
+def test_a_better_value_is_that_of_a_search_and_keeps_the_constraints() -> None:
+    view = varied(20)
+    values = [float(each.number == 5) + 2.0 * (each.number == 15) for each in view.trials]
+    trials = [replace(each, value=value) for each, value in zip(view.trials, values, strict=True)]
+    again = [
+        trial(20 + n, value=value, origin=f"{CONFIRMS}{of}")
+        for n, (of, value) in enumerate([(5, 1.0), (15, 0.5)])
+    ]
+    confirmed = replace(view, trials=[*trials, *again])
+    assert confirmed.best is not None
+    assert confirmed.best.confirms == 5, "by the mean of its repeats"
+    words = said(confirmed)["history"]
+    assert words.startswith("the last better value came with trial 15, ")
+    assert words.endswith("; 4 later trials ended without one")
+    broken = [replace(each, violation=1.0 + each.number) for each in trials]
+    assert "history" not in said(replace(view, trials=broken)), "the least violation is the best"
+    last = [replace(each, value=float(each.number)) for each in trials]
+    words = said(replace(view, trials=last))["history"]
+    assert words == "the last better value came with trial 19, 0s before the end"
 
 
 def deep_gelu(params: Params) -> bool:
@@ -380,6 +411,41 @@ def test_what_failed_trials_have_in_common_is_said(
         assert line.endswith(f"of the {count - failed} that did not fail")
 
 
+@pytest.mark.parametrize(("failed", "values", "hyperparameters"), [(3, 5, 8), (4, 4, 10)])
+def test_failures_by_chance_have_hardly_ever_something_in_common(
+    failed: int, values: int, hyperparameters: int
+) -> None:
+    wrong = 0
+    for seed in range(200):
+        table = np.random.default_rng(seed).integers(values, size=(60, hyperparameters))
+        params = [{f"p{name}": str(each) for name, each in enumerate(row)} for row in table]
+        trials = [
+            trial(n, TrialState.FAILED, params=each, reason="Error")
+            if n < failed
+            else trial(n, value=0.5, params=each)
+            for n, each in enumerate(params)
+        ]
+        wrong += "failures" in said(replace(varied(0), trials=trials))
+    assert wrong <= 10
+
+
+def test_repeats_and_failures_that_count_as_pruned_are_not_compared() -> None:
+    view = varied(60)
+    origin = f"{CONFIRMS}7"
+    again = [
+        trial(60 + n, TrialState.FAILED, params=view.trials[7].params, reason="E", origin=origin)
+        for n in range(5)
+    ]
+    assert "failures" not in said(replace(view, trials=[*view.trials, *again]))
+    view = varied(100, deep_gelu)
+    met = [each for each in view.trials if deep_gelu(each.params)]
+    pruned = replace(met[0], state=TrialState.PRUNED, value=-9.0)
+    trials = [pruned if each is met[0] else each for each in view.trials]
+    cause = attempt(pruned.number, outcome=Outcome.PRUNED, cause=Cause.NON_FINITE)
+    line = said(replace(view, trials=trials, attempts=[cause]))["failures"]
+    assert line.endswith(f", and none of the {100 - len(met)} that did not fail")
+
+
 def test_conditions_that_other_trials_meet_too_are_counted_and_reasons_named() -> None:
     view = varied(100, deep_gelu)
     met = [each for each in view.trials if deep_gelu(each.params)]
@@ -398,6 +464,9 @@ def test_where_device_hours_went_is_said() -> None:
     again = replace(view, attempts=[*view.attempts, lost])
     share = f"{10 * (20 - failed) / 300:.0%} were used well; failed {10 * failed / 300:.0%}"
     assert said(again)["costs"] == f"of 10 core minutes, {share}, lost and repeated 33%"
+    errored = replace(lost, outcome=Outcome.ERRORED)  # and --retry-failed completed the trial
+    retried = replace(varied(20), attempts=[*varied(20).attempts, errored])
+    assert said(retried)["costs"] == "of 10 core minutes, 67% were used well; failed 33%"
     whole = said(varied(20))["costs"]
     assert whole == "of 6.67 core minutes, 100% were used well"
     used = Usage(seconds=10.0, cpu_seconds=10.0, peak_memory_bytes=1)

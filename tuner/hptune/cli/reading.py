@@ -60,7 +60,7 @@ def status(directory: Path, *, as_json: bool, watches: bool) -> None:
         with output_errors():
             watch(lambda: _begun(found) or _watched(found, masters), sys.stdout)
         return
-    echo(_status_json(found, masters) if as_json else _watched(found, masters).text)
+    echo(_status_json(found, masters) if as_json else _watched(found, masters).state())
 
 
 def _begun(found: StudyDirectory) -> Watched | None:
@@ -70,7 +70,7 @@ def _begun(found: StudyDirectory) -> Watched | None:
     if found.has_ledger or (owner := found.owner()) is None:
         return None
     words = f"The study in {found} is being started by {owner}, which still reads the model."
-    return Watched(words, is_over=False)
+    return Watched(lambda: words, is_over=False)
 
 
 def _watched(found: StudyDirectory, masters: Masters) -> Watched:
@@ -84,22 +84,26 @@ def _watched(found: StudyDirectory, masters: Masters) -> Watched:
     master = masters.job_of(found)
     has_job = master is not None and master.job is not None
     if master is not None and not found.has_ledger:
-        return Watched(f"state    {_state_before(master)}\n{master.text()}", not has_job)
+        queued = f"state    {_state_before(master)}\n{master.text()}"
+        return Watched(lambda: queued, not has_job)
     # Asked first: a run that ends now is shown once more.
     is_over = found.owner() is None and not has_job
     now = time.time()
     view = Study(found, _job_of=masters.job_of).view()
-    jobs = jobs_text(found.path, now=now)
-    if jobs and view.state is StudyState.MASTER_GONE:
-        jobs += (
-            "\n         jobs that still run hold their cores until --master-grace ends: hptune "
-            f"resume {found} takes them over, hptune stop {found} cancels them"
-        )
-    words = [status_text(view, now=now, width=terminal_width()), jobs]
-    if master is not None and (has_job or view.master is None):
-        words.append(master.text())
-    jobs = watched_jobs_text(found.path, now=now)
-    return Watched("\n".join(filter(None, words)), is_over, view, jobs)
+
+    def state() -> str:
+        jobs = jobs_text(found.path, now=now)
+        if jobs and view.state is StudyState.MASTER_GONE:
+            jobs += (
+                "\n         jobs that still run hold their cores until --master-grace ends: hptune "
+                f"resume {found} takes them over, hptune stop {found} cancels them"
+            )
+        words = [status_text(view, now=now, width=terminal_width()), jobs]
+        if master is not None and (has_job or view.master is None):
+            words.append(master.text())
+        return "\n".join(filter(None, words))
+
+    return Watched(state, is_over, view, watched_jobs_text(found.path, now=now))
 
 
 def _state_before(master: MasterJob) -> str:

@@ -218,12 +218,14 @@ def _check_flags(settings: StudySettings, row: Row) -> None:
 def _check_own_options(settings: StudySettings, row: Row) -> None:
     """Check that the built-in options that were given are for this search, pruner or cluster."""
     known = {option.name for option in row.options}
+    built_in = CLUSTERS.built_in if row.what == CLUSTERS.what else {}
+    choices = {name: built_in[name].choice for name in built_in}
+    choice = choices.get(row.name, row.name)
+    place = f"so is {choice}" if choice.startswith("--") else f"--{row.what} is {choice}"
     for each in SETTINGS:
         is_given = each.owner == row.what and getattr(settings, each.name) is not None
         if is_given and each.name not in known:
-            built_in = CLUSTERS.built_in if row.what == CLUSTERS.what else {}
-            names = [built_in[name].choice if name in built_in else name for name in each.owners]
+            names = [choices.get(name, name) for name in each.owners]
             raise UsageError(
-                f"{each.flag} is given, but --{row.what} is {row.name}; {each.flag} is for "
-                f"{enumerated(*names)}"
+                f"{each.flag} is given, but {place}; {each.flag} is for {enumerated(*names)}"
             )

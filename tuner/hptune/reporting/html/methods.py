@@ -45,11 +45,15 @@ def _search(view: StudyView, facts: Mapping[str, str]) -> Iterator[str]:
 
 def _trials(view: StudyView, facts: Mapping[str, str], now: float) -> Iterator[str]:
     epochs = "" if view.epochs is None else f" of at most {text.plural(view.epochs, 'epoch')}"
-    yield f"There were {text.plural(len(view.trials), 'trial')}{epochs}: {view.counts_text()}."
+    searched = text.plural(len(view.trials) - view.confirmations, "trial")
+    repeats = text.plural(view.confirmations, "repeat")
+    again = f", and {repeats} of the best ones" if view.confirmations else ""
+    yield f"There were {searched}{epochs}{again}: {view.counts_text()}."
     if limits := [f"{name} {facts[name]}" for name in _LIMITS if name in facts]:
         yield f"The limits were {' and '.join(limits)}."
-    if (pruner := facts.get("--pruner")) is not None:
-        rungs = f" at epochs {', '.join(map(str, view.rungs))}" if view.rungs else ""
+    if (pruner := facts.get("--pruner", "none")) != "none":
+        steps = f"{text.step_word(view.epochs)}s"
+        rungs = f" at {steps} {', '.join(map(str, view.rungs))}" if view.rungs else ""
         yield f"Poor trials were pruned by {pruner}{rungs}."
     if view.failures:
         yield f"The failures were {'; '.join(map(str, view.failures))}."
@@ -63,7 +67,11 @@ def _result(view: StudyView) -> Iterator[str]:
         yield "No trial is complete yet."
         return
     chosen = ", ".join(text.assignments(text.shown_params(view.best)))
-    yield f"The best was {best_line(view, view.best)}, with {chosen}."
+    best = "The best"
+    if len(view.front) > 1:
+        front = text.plural(len(view.front), "trial")
+        best = f"Of {front} on the Pareto front, the best in {text.clean(view.goal.metric)}"
+    yield f"{best} was {best_line(view, view.best)}, with {chosen}."
     if view.confirmation(view.best) is None:
         yield "It was not trained again: a value that is the best of many is too good by chance."
     yield "To add: the versions of the framework, the devices, and the value on test data."

@@ -10,7 +10,7 @@ from ..results.evidence import Answer
 from ..results.importance import MIN_TRIALS, Importance, leaders
 from ..results.rungs import RungAgreement, rung_agreements, stopped_at
 from .panel import LABEL_CHARACTERS, Figure, Panel, Table
-from .trials import Shown, StudyTrials, described
+from .trials import Shown, StudyTrials, described, is_drawable
 
 _MOST_BARS = 30
 """Hyperparameters whose importance is drawn; the table has all of them."""
@@ -207,7 +207,8 @@ def _agreement(trials: StudyTrials, agreements: Sequence[RungAgreement]) -> list
     where = f"{text.step_word(trials.view.epochs)} {known.rung}"
     label = f"{trials.metric} at the end against {where}, of the trials that are never stopped"
     labels = {"xLabel": f"{trials.metric} at {where}", "yLabel": f"{trials.metric} at the end"}
-    return [Figure("agreement", {**labels, "label": label, "pairs": known.pairs})]
+    pairs = [pair for pair in known.pairs if all(map(is_drawable, pair[1:]))]
+    return [Figure("agreement", {**labels, "label": label, "pairs": pairs})] if pairs else []
 
 
 def _interval(agreement: RungAgreement) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ... import text
+from ...core.ranking import Ranking
 from ...core.trial import Direction, Trial, TrialState
 from .costs import waste_answer
 from .edges import edge_answers
@@ -53,7 +54,7 @@ def answers(view: StudyView, importance: Sequence[Importance], *, now: float) ->
         now: The time in seconds since the epoch.
     """
     facts = [
-        _importance(importance),
+        _importance(view, importance),
         _last_better(view, now),
         trusted_answer(view),
         in_common(view),
@@ -80,29 +81,41 @@ def advice(view: StudyView) -> list[Answer]:
     return [replace(each, words=view.worded(each.words)) for each in evident(found)]
 
 
-def _importance(importance: Sequence[Importance]) -> Answer:
+def _importance(view: StudyView, importance: Sequence[Importance]) -> Answer:
     """Return what matters; of one hyperparameter alone, that says nothing."""
     if len(importance) < 2:
         return NONE
-    return Answer(leaders(importance), "importance", importance[0].chance)
+    several = len(view.goals.objectives) > 1
+    words = f"for {text.clean(view.goal.metric)}, " if several else ""
+    return Answer(words + leaders(importance), "importance", importance[0].chance)
 
 
 def _last_better(view: StudyView, now: float) -> Answer:
-    """Return which trial was the last to be better, and when."""
-    ended = [trial for trial in view.trials if trial.state.is_final and trial.confirms is None]
+    """Return which trial was the last to be better, and when.
+
+    Repeats change the order by their means, so the values of the trials that were searched count.
+    """
+    searched = [trial for trial in view.trials if trial.confirms is None]
+    ended = [trial for trial in searched if trial.state.is_final]
     several = len(view.goals.objectives) > 1
-    if not view.front or len(ended) < _LEAST_ENDED or (not several and stagnation(view)):
+    front = view.front
+    if view.confirmations:
+        front = Ranking.of(view.goals, searched, view.attempts).best
+    is_infeasible = any(trial.violation for trial in front)
+    if len(ended) < _LEAST_ENDED or not front or is_infeasible:
+        return NONE
+    if not several and stagnation(view):
         return NONE
     ends = {each.id.trial: each.ended_at for each in view.attempts if each.ended_at is not None}
-    last = max(view.front, key=lambda trial: (ends.get(trial.number, 0.0), trial.number))
-    number = last.number if last.confirms is None else last.confirms
+    number = max((ends.get(trial.number, 0.0), trial.number) for trial in front)[1]
     words = "the Pareto front last changed" if several else "the last better value came"
     words += f" with trial {number}"
     if number in ends:
         until, after = (now, "ago") if view.master else (max(ends.values()), "before the end")
         words += f", {text.duration(max(0.0, until - ends[number]))} {after}"
-    later = text.plural(sum(trial.number > number for trial in ended), "later trial")
-    words += f"; {later} ended without " + ("joining it" if several else "one")
+    if later := sum(trial.number > number for trial in ended):
+        without = "joining it" if several else "one"
+        words += f"; {text.plural(later, 'later trial')} ended without {without}"
     return Answer(words, "history")
 
 
@@ -127,10 +140,10 @@ def _noise(view: StudyView, complete: Sequence[Trial]) -> str:
     if len(complete) < _LEAST_COMPLETE or view.confirmations:
         return ""
     bends = [
-        one - 2.0 * middle + other
+        bend
         for values in view.last_values.values()
         for one, middle, other in zip(values, values[1:], values[2:], strict=False)
-        if all(map(math.isfinite, (one, middle, other)))
+        if math.isfinite(bend := one - 2.0 * middle + other)
     ]
     rises = sum(bend > 0.0 for bend in bends)
     if len(bends) < _LEAST_BENDS or not _LEAST_OF_SIGN <= rises / len(bends) <= 1 - _LEAST_OF_SIGN:

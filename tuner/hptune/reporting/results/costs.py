@@ -26,6 +26,8 @@ _USES = {
     TrialState.FAILED: "failed",
 }
 _LOST, _IDLE, _NOT_OVER = "lost and repeated", "idle", "not over"
+_USES_OF_ATTEMPTS = {Outcome.LOST: _LOST, Outcome.ERRORED: _USES[TrialState.FAILED]}
+"""What some attempts were used for whatever became of their trials, which others may complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,8 @@ def uses_of_study(view: StudyView, now: float) -> dict[str, tuple[int, Costs]]:
     groups: dict[str, list[Attempt]] = {}
     for each in view.attempts:
         use = _USES.get(states.get(each.id.trial, TrialState.RUNNING), _NOT_OVER)
-        is_lost = each.outcome is Outcome.LOST
-        groups.setdefault(_LOST if is_lost else use, []).append(each)
+        use = use if each.outcome is None else _USES_OF_ATTEMPTS.get(each.outcome, use)
+        groups.setdefault(use, []).append(each)
     until = None if view.master is None else now
     uses, idle = {}, 0.0
     for use, attempts in groups.items():

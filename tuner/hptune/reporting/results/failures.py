@@ -25,11 +25,19 @@ _SIGNS = {"=": operator.eq, " ≥ ": operator.ge, " ≤ ": operator.le}
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """What all failed trials have in common in one hyperparameter: how its value compares."""
+    """What all failed trials have in common in one hyperparameter: how its value compares.
+
+    Attributes:
+        name: The hyperparameter.
+        sign: How the values compare, a key of `_SIGNS`.
+        value: The value that they compare with.
+        ways: How many conditions on the hyperparameter chance might have brought about.
+    """
 
     name: str
     sign: str
     value: Any
+    ways: int
 
     def of(self, trial: Trial) -> bool:
         """Return whether a trial meets it; one without such a value does not."""
@@ -45,14 +53,20 @@ def in_common(view: StudyView) -> Answer:
     """Return what the trials with the most frequent failure have in common.
 
     A condition is named if so many trials would hardly all meet it by chance (hypergeometric), also
-    when each of the other conditions might have been named in its place.
+    when another hyperparameter or value might have been named in its place. Repeats do not count:
+    they have the configuration of another trial.
     """
     groups = view.failures
-    if not groups or len(groups[0].trials) < _LEAST_FAILED:
+    failed = [trial for trial in groups[0].trials if trial.confirms is None] if groups else []
+    if len(failed) < _LEAST_FAILED:
         return NONE
-    failed = groups[0].trials
-    states = (TrialState.COMPLETE, TrialState.PRUNED)
-    others = [trial for trial in view.trials if trial.state in states]
+    pruned = {attempt.id.trial for attempt in view.pruned_by_failure}
+    others = [
+        trial
+        for trial in view.trials
+        if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+        if trial.confirms is None and trial.number not in pruned
+    ]
     conditions = _chosen(failed, others[:: math.ceil(len(others) / _MOST_COMPARED) or 1])
     if not conditions:
         return NONE
@@ -65,7 +79,7 @@ def in_common(view: StudyView) -> Answer:
 
 def _chosen(failed: Sequence[Trial], others: Sequence[Trial]) -> list[_Condition]:
     """Return the conditions that leave the fewest others, one after the other."""
-    candidates, chosen = _conditions(failed), list[_Condition]()
+    candidates, chosen = _conditions(failed, others), list[_Condition]()
     while others and candidates and len(chosen) < _MOST_CONDITIONS:
         left, best = min(
             ((list(filter(each.of, others)), each) for each in candidates),
@@ -73,21 +87,22 @@ def _chosen(failed: Sequence[Trial], others: Sequence[Trial]) -> list[_Condition
         )
         ways = math.comb(len(failed) + len(left), len(failed))
         chance = ways / math.comb(len(failed) + len(others), len(failed))
-        if chance * len(candidates) > MOST_WRONG:
+        if chance * best.ways * len(failed[0].used) > MOST_WRONG:
             break
         chosen.append(best)
         others = left
     return chosen
 
 
-def _conditions(failed: Sequence[Trial]) -> list[_Condition]:
+def _conditions(failed: Sequence[Trial], others: Sequence[Trial]) -> list[_Condition]:
     found = []
     for name in failed[0].used:
         values = [trial.used[name] for trial in failed if name in trial.used]
         numbers: list[Any] = [value for value in values if type(value) in _NUMBERS]
         if len(values) == len(failed) and len(set(map(repr, values))) == 1:
-            found.append(_Condition(name, "=", values[0]))
+            ways = len({repr(each.used.get(name)) for each in (*failed, *others)})
+            found.append(_Condition(name, "=", values[0], ways))
         elif len(numbers) == len(failed):
             ends = (" ≥ ", min(numbers)), (" ≤ ", max(numbers))
-            found += [_Condition(name, sign, end) for sign, end in ends]
+            found += [_Condition(name, sign, end, len(ends)) for sign, end in ends]
     return found

@@ -297,10 +297,15 @@ class StudyView:
         return Counter("lost" if each.cause is None else str(each.cause) for each in lost)
 
     @property
+    def pruned_by_failure(self) -> list[Attempt]:
+        """The attempts whose trials `--on-failure` made PRUNED."""
+        pruned = (attempt for attempt in self.attempts if attempt.outcome is Outcome.PRUNED)
+        return [each for each in pruned if each.cause not in (None, Cause.PRUNED)]
+
+    @property
     def pruned_failures(self) -> Counter[str]:
         """How many trials `--on-failure` made PRUNED, by how they failed."""
-        pruned = (attempt for attempt in self.attempts if attempt.outcome is Outcome.PRUNED)
-        return Counter(str(e.cause) for e in pruned if e.cause not in (None, Cause.PRUNED))
+        return Counter(str(each.cause) for each in self.pruned_by_failure)
 
     @property
     def front(self) -> tuple[Trial, ...]:

@@ -26,13 +26,14 @@ class Watched:
     """A study at one instant.
 
     Attributes:
-        text: Its state in words, as `hptune status` prints it.
+        state: Returns its state in words, as `hptune status` prints it; that takes much longer
+            than the screen of a run, which does not show it.
         is_over: Whether it neither runs nor waits.
         view: The study; None while there is only a job that waits.
         jobs: Which jobs bring the workers, in words.
     """
 
-    text: str
+    state: Callable[[], str]
     is_over: bool
     view: StudyView | None = None
     jobs: str = ""
@@ -46,12 +47,12 @@ def watch(read: Callable[[], Watched], stream: TextIO) -> None:
     """
     watched = read()
     if not stream.isatty():
-        stream.write(f"{watched.text}\n")
+        stream.write(f"{watched.state()}\n")
         stream.flush()
         if not watched.is_over:
             while not (watched := read()).is_over:
                 time.sleep(REFRESH_SECONDS)
-            stream.write(f"\n{watched.text}\n")
+            stream.write(f"\n{watched.state()}\n")
         return
 
     from rich.console import Console, Group
@@ -68,7 +69,7 @@ def watch(read: Callable[[], Watched], stream: TextIO) -> None:
             live.update(Group(*screen.lines(watched, width=width, height=height)), refresh=True)
             time.sleep(REFRESH_SECONDS)
             watched = read()
-        live.update(Text(watched.text), refresh=True)
+        live.update(Text(watched.state()), refresh=True)
         # Cropped to the terminal's height so far; what stays on the screen is whole.
         live.vertical_overflow = "visible"
 
@@ -86,7 +87,7 @@ class _Screen:
 
         view = watched.view
         if view is None or view.master is None:
-            return [Text(watched.text)]
+            return [Text(watched.state())]
         now = time.time()
         header = _header(view, now)
         final = [trial for trial in view.trials if trial.state.is_final]
