@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +16,7 @@ from hptune.user_code.watched_imports import watched_imports
 
 LINES = "WARNING: All log messages before absl::InitializeLog() is called\\nI0000 port.cc: on\\n"
 PACKAGES = {
-    "jax": "",
+    "jax": "x = 1\n",
     "tensorflow": f"import os, jax\nos.write(2, b'{LINES}E0000 no driver\\n')\n",
     "torch": "raise ImportError('no such library')\n",
     "keras": "import tensorflow\nx = 1\n",
@@ -60,6 +62,56 @@ def test_an_import_that_fails_is_over() -> None:
     with watched_imports(heard.append), pytest.raises(ImportError, match="no such library"):
         importlib.import_module("torch")
     assert heard == ["importing PyTorch", ""]
+
+
+def test_a_lazy_module_that_is_used_later_runs_without_a_word() -> None:
+    heard: list[str] = []
+    with watched_imports(heard.append):
+        spec = importlib.util.find_spec("jax")
+        assert spec is not None
+        assert spec.loader is not None
+        lazy = importlib.util.LazyLoader(spec.loader)
+        module = importlib.util.module_from_spec(spec)
+        lazy.exec_module(module)
+    assert module.x == 1
+    assert heard == []
+
+
+def test_user_code_may_replace_the_finders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path)
+    heard: list[str] = []
+    with watched_imports(heard.append):
+        sys.meta_path = sys.meta_path[1:]
+        importlib.import_module("jax")
+    assert heard == []
+
+
+def test_another_thread_that_goes_through_the_finders_misses_none() -> None:
+    seen: list[list[object]] = []
+    others = [*sys.meta_path]
+    looks = SimpleNamespace(find_spec=lambda *_: seen.append([*sys.meta_path]))
+    with watched_imports(lambda _: None):
+        sys.meta_path.insert(1, looks)
+        try:
+            importlib.util.find_spec("jax")
+        finally:
+            sys.meta_path.remove(looks)
+    assert [each[1:] for each in seen] == [[looks, *others]]
+
+
+def test_other_modules_of_the_same_loader_are_not_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("jax.py", "")
+        archive.writestr("of_the_zip.py", "x = 2")
+    (tmp_path / "jax.py").unlink()
+    monkeypatch.syspath_prepend(tmp_path / "all.zip")
+    heard: list[str] = []
+    with watched_imports(heard.append):
+        importlib.util.find_spec("jax")
+        assert importlib.import_module("of_the_zip").x == 2
+    assert heard == []
 
 
 @pytest.mark.parametrize("quiet", [False, True])
