@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import signal
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -126,3 +129,37 @@ def test_lines_for_information_are_left_out_at_an_import(
     assert err.endswith("E0000 no driver\nI0000 of the script\n")
     assert "InitializeLog" not in err
     assert quiet == (err.count("\n") == 2), err
+
+
+def test_what_a_framework_writes_before_it_kills_its_process_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(
+        f"import os\nos.write(2, b'{LINES}F0000 needs AVX\\n')\nos.abort()\n"
+    )
+    script = (
+        "from hptune.reporting.terminal.display import imports_shown\n"
+        "from hptune.user_code.watched_imports import watched_imports\n"
+        "with imports_shown(quiet=True) as say, watched_imports(say):\n"
+        "    import torch\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert ran.returncode == -signal.SIGABRT
+    assert ran.stderr == b"F0000 needs AVX\n"
+
+
+def test_nothing_fails_where_nobody_reads_stderr_any_more() -> None:
+    reader, writer = os.pipe()
+    before = os.dup(2)
+    os.close(reader)
+    os.dup2(writer, 2)
+    os.close(writer)
+    try:
+        with imports_shown(quiet=False) as say, watched_imports(say):
+            assert importlib.import_module("keras").x == 1
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
