@@ -144,7 +144,9 @@ class ForkServer:
                     _tail(self._log),
                 )
             if new := os.read(stdout.fileno(), 4096):
-                *lines, self._half_line = (self._half_line + new.decode()).split("\n")
+                # The user's file may have written anything there.
+                text = self._half_line + new.decode(errors="replace")
+                *lines, self._half_line = text.split("\n")
                 self._doing = lines[-1] if lines else self._doing
                 continue
             status = self._process.wait()
