@@ -12,6 +12,7 @@ import pytest
 from fake_batch_system import COMMANDS, install
 from hptune.clusters import batch_jobs
 from hptune.clusters.batch_jobs import BatchJob, JobList, Seen
+from hptune_jobqueue.errors import JobsFailError
 from hptune_jobqueue.scheduler import JoinedWorker
 from real_runs import Hptune, states, wait_for
 from slurm_studies import model
@@ -114,3 +115,28 @@ def test_a_job_whose_worker_dies_at_once_was_of_use(monkeypatch: pytest.MonkeyPa
         maker.cancel.return_value = False
         cluster.scale_down()
     assert lines == ["job 7 has ended"]
+
+
+def test_lines_that_lead_to_a_failure_come_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = mock.Mock()
+    maker.submit.side_effect = ["7", "8", "9"]
+    maker.system.jobs.return_value = {}
+    monkeypatch.setattr(batch_jobs, "OwnScheduler", mock.Mock(return_value=mock.Mock(workers=list)))
+    for name in ("_ROUND_SECONDS", "_FIRST_ASK_SECONDS"):
+        monkeypatch.setattr(batch_jobs, name, 0.01)
+    monkeypatch.setattr(batch_jobs, "read_output", lambda _: mock.Mock(tail=""))
+    cluster = batch_jobs.BatchCluster(maker, max_jobs=1)
+    failures: list[object] = []
+
+    def seen(_: str) -> None:
+        failures.append(cluster._failure)
+
+    monkeypatch.setattr(cluster, "_lines", mock.Mock(put=seen))
+    cluster.open(1)
+    try:
+        cluster._thread.join(60)
+        with pytest.raises(JobsFailError, match="The last one: job 9 ended"):
+            cluster.scale_to(1, {})
+    finally:
+        cluster.scale_down()
+    assert set(failures) == {None}

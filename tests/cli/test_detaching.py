@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,21 @@ def test_a_job_resumes_the_study_that_was_the_newest_when_it_was_submitted(cli: 
     ended = cli("resume", "--detach", "--trials", 20)
     assert ended.code == 0, ended.err
     assert command_of(study) == f"resume {study} --trials 20"
+
+
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize("command", [RUN, ("resume", "--detach", "--trials", 20)])
+def test_quiet_hides_what_is_read_before_the_job_is_submitted(
+    cli: InProcess, command: Sequence[object]
+) -> None:
+    cli.file("model.py", MODEL)
+    if command is not RUN:
+        stored_study(cli)
+    assert "reading model.py" in (ended := cli(*command)).err
+    assert ended.code == 0, ended.err
+    again = [*command, "--study", "another"] if command is RUN else command
+    assert "reading" not in (ended := cli(*again, "--quiet")).err
+    assert ended.code == 0, ended.err
 
 
 @pytest.mark.usefixtures("slurm")

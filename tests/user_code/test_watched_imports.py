@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import signal
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +19,7 @@ from hptune.user_code.watched_imports import watched_imports
 
 LINES = "WARNING: All log messages before absl::InitializeLog() is called\\nI0000 port.cc: on\\n"
 PACKAGES = {
-    "jax": "",
+    "jax": "x = 1\n",
     "tensorflow": f"import os, jax\nos.write(2, b'{LINES}E0000 no driver\\n')\n",
     "torch": "raise ImportError('no such library')\n",
     "keras": "import tensorflow\nx = 1\n",
@@ -62,6 +67,56 @@ def test_an_import_that_fails_is_over() -> None:
     assert heard == ["importing PyTorch", ""]
 
 
+def test_a_lazy_module_that_is_used_later_runs_without_a_word() -> None:
+    heard: list[str] = []
+    with watched_imports(heard.append):
+        spec = importlib.util.find_spec("jax")
+        assert spec is not None
+        assert spec.loader is not None
+        lazy = importlib.util.LazyLoader(spec.loader)
+        module = importlib.util.module_from_spec(spec)
+        lazy.exec_module(module)
+    assert module.x == 1
+    assert heard == []
+
+
+def test_user_code_may_replace_the_finders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path)
+    heard: list[str] = []
+    with watched_imports(heard.append):
+        sys.meta_path = sys.meta_path[1:]
+        importlib.import_module("jax")
+    assert heard == []
+
+
+def test_another_thread_that_goes_through_the_finders_misses_none() -> None:
+    seen: list[list[object]] = []
+    others = [*sys.meta_path]
+    looks = SimpleNamespace(find_spec=lambda *_: seen.append([*sys.meta_path]))
+    with watched_imports(lambda _: None):
+        sys.meta_path.insert(1, looks)
+        try:
+            importlib.util.find_spec("jax")
+        finally:
+            sys.meta_path.remove(looks)
+    assert [each[1:] for each in seen] == [[looks, *others]]
+
+
+def test_other_modules_of_the_same_loader_are_not_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("jax.py", "")
+        archive.writestr("of_the_zip.py", "x = 2")
+    (tmp_path / "jax.py").unlink()
+    monkeypatch.syspath_prepend(tmp_path / "all.zip")
+    heard: list[str] = []
+    with watched_imports(heard.append):
+        importlib.util.find_spec("jax")
+        assert importlib.import_module("of_the_zip").x == 2
+    assert heard == []
+
+
 @pytest.mark.parametrize("quiet", [False, True])
 def test_lines_for_information_are_left_out_at_an_import(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, quiet: bool
@@ -74,3 +129,37 @@ def test_lines_for_information_are_left_out_at_an_import(
     assert err.endswith("E0000 no driver\nI0000 of the script\n")
     assert "InitializeLog" not in err
     assert quiet == (err.count("\n") == 2), err
+
+
+def test_what_a_framework_writes_before_it_kills_its_process_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(
+        f"import os\nos.write(2, b'{LINES}F0000 needs AVX\\n')\nos.abort()\n"
+    )
+    script = (
+        "from hptune.reporting.terminal.display import imports_shown\n"
+        "from hptune.user_code.watched_imports import watched_imports\n"
+        "with imports_shown(quiet=True) as say, watched_imports(say):\n"
+        "    import torch\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert ran.returncode == -signal.SIGABRT
+    assert ran.stderr == b"F0000 needs AVX\n"
+
+
+def test_nothing_fails_where_nobody_reads_stderr_any_more() -> None:
+    reader, writer = os.pipe()
+    before = os.dup(2)
+    os.close(reader)
+    os.dup2(writer, 2)
+    os.close(writer)
+    try:
+        with imports_shown(quiet=False) as say, watched_imports(say):
+            assert importlib.import_module("keras").x == 1
+    finally:
+        os.dup2(before, 2)
+        os.close(before)

@@ -171,6 +171,26 @@ def test_one_that_finds_no_free_descriptor_ends_alone(
         assert (ended.attempt, ended.ending.cause) == (ATTEMPT, Cause.RETURNED)
 
 
+def test_an_error_that_nobody_expects_ends_it(
+    tmp_path: Path, warm: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text("def objective(hp, trial):\n    return 1.0\n")
+    order = order_of(tmp_path / "model.py")
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def fails(*_: object) -> None:
+        raise ValueError("what is this?")
+
+    monkeypatch.setattr("hptune.worker.runner.Client.fork", fails)
+    runner = AttemptRunner(order.brief.source, events.put, fork_server_address=warm.address)
+    with contextlib.closing(runner):
+        runner.start(order)
+        ended = events.get(timeout=20)
+    assert isinstance(ended, AttemptEnded)
+    assert ended.ending.cause is Cause.WORKER_LOST
+    assert "what is this?" in ended.ending.reason
+
+
 def test_one_starts_when_others_have_closed_files(
     tmp_path: Path, warm: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

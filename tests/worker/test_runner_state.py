@@ -130,6 +130,15 @@ def test_an_attempt_that_may_end_its_epoch_may_not_once_its_worker_leaves(first:
     assert (ending.cause, ending.reason) == (first.cause, Halt.RELEASE.reason), "the first counts"
 
 
+@pytest.mark.parametrize("halt", [Halt.RELEASE, Halt.PRUNE])
+def test_a_signal_that_comes_with_the_order_to_stop_is_no_loss(halt: Halt) -> None:
+    """Slurm sends SIGTERM to a trial and to its worker, and Lightning says that it was killed."""
+    state = running()
+    state.stop(A, halt, now=5.0)
+    state.message(A, AttemptEnded(0.0, A, Ending(Cause.KILLED, reason="SIGTERM")), now=6.0)
+    assert end_of(state, 0).ending == Ending(halt.cause, reason="SIGTERM")
+
+
 def test_an_attempt_that_hangs_before_it_ends_its_epoch_is_killed() -> None:
     limits = AttemptLimits(stop_at=StopAt.EPOCH)
     state = running(brief=dataclasses.replace(BRIEF, limits=limits))

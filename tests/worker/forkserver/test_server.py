@@ -1,8 +1,10 @@
-"""What the fork server tells of trials that ended."""
+"""What the fork server tells its owner, and of trials that ended."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from hptune.worker.forkserver import orphans, server
+from hptune.worker.forkserver.client import ForkServer
 
 
 def test_what_cannot_be_killed_delays_one_end_only(
@@ -35,3 +39,16 @@ def test_what_cannot_be_killed_delays_one_end_only(
     serving._reap()
     assert told[1:] == [("second", 0)]
     serving._listener.close()
+
+
+def test_it_is_ready_though_a_process_that_it_has_left_imports_a_framework(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    lines = r"importing Keras\n\nready\nimporting JAX\n\n"
+    python.write_text(f"#!/bin/sh\nprintf '{lines}'\nexec cat\n")
+    python.chmod(0o700)
+    source = ObjectiveSource(SourceKind.FILE, str(tmp_path / "model.py"), python=str(python))
+    with contextlib.closing(ForkServer(source)) as made:
+        ending = threading.Timer(20.0, made.close)
+        ending.start()
+        made.wait_ready()
+        ending.cancel()

@@ -200,7 +200,7 @@ def _start(
             # SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that no folder is left.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             where = [] if study else ["--study", str(directory.path)]
-            echo(detach_new(request, directory, _arguments(*where), notify=_note))
+            echo(detach_new(request, directory, _arguments(*where), notify=_note, quiet=quiet))
             return
         _run_and_close(
             directory,
@@ -276,7 +276,7 @@ def resume(
         source = click.get_current_context().get_parameter_source("directory")
         is_named = source is not ParameterSource.DEFAULT
         arguments = _arguments(*([] if is_named else [str(study.path)]))
-        echo(detach_again(changes, study, arguments, notify=_note))
+        echo(detach_again(changes, study, arguments, notify=_note, quiet=quiet))
         return
     _run_and_close(
         study, lambda display: resume_study(study, changes, display=display), quiet=quiet

@@ -32,6 +32,7 @@ class Cluster(abc.ABC):
         exclude({})                  before any worker is sought, and whenever others are
         scale_up(resources, 40)      begins to find workers for 40 trials
         scale_to({resources: 12}, …) whenever the number of trials has changed
+        notices()                    after each scale_to, and at the end, also after an error
         scale_down()                 stops the workers that it found
         close()                      closes the executor and all else
     """

@@ -432,21 +432,27 @@ class BatchCluster:
             if state != before:
                 before, delay = state, _FIRST_ASK_SECONDS
             is_due = time.monotonic() - asked_at > delay
+            failure = ""
             try:
-                self._adjust(workers)
+                failure = self._adjust(workers)
                 if is_due and any(job.worker not in workers for job in self._list.jobs):
                     asked_at, delay = time.monotonic(), min(2 * delay, _SLOWEST_ASK_SECONDS)
                     self._compare(asked_at)
             except (JobQueueError, OSError) as error:
-                self._failure = JobsFailError(str(error))
-            if self._list.failure:
-                self._failure = JobsFailError(self._list.failure)
+                failure = str(error)
             for line in self._list.lines:
                 self._lines.put(line)
             self._list.lines.clear()
+            # After the lines that lead to it, which end with it.
+            if failure := self._list.failure or failure:
+                self._failure = JobsFailError(failure)
 
-    def _adjust(self, workers: Mapping[str, Seen]) -> None:
-        """Cancel jobs that are too many, and submit those that are missing."""
+    def _adjust(self, workers: Mapping[str, Seen]) -> str:
+        """Cancel jobs that are too many, and submit those that are missing.
+
+        Returns:
+            Why there can be no job any more; empty otherwise.
+        """
         wanted = min(self._wanted, self._max_jobs)
         with self._lock:
             ids = self._list.fail_refused(workers)
@@ -454,7 +460,7 @@ class BatchCluster:
         self.maker.cancel(ids)
         for _ in range(self._list.missing(wanted)):
             if self._is_over.is_set() or time.monotonic() < self._refused_until:
-                return
+                return ""
             try:
                 self._submit()
             except SubmissionError as error:
@@ -464,7 +470,8 @@ class BatchCluster:
                     again = f"it is tried again every {_REFUSED_SECONDS:g} s"
                     self._list.lines.append(f"{error}; {again}")
                 elif self._refusals >= _FAILURES_IN_A_ROW and not self._list.jobs:
-                    self._failure = JobsFailError(f"no job is left. {error}")
+                    return f"no job is left. {error}"
+        return ""
 
     def _compare(self, asked_at: float) -> None:
         """Ask the system, and note which jobs are over."""

@@ -33,13 +33,18 @@ def reading(source: ObjectiveSource, directory: Path | None = None) -> str:
 
 
 def read_code(
-    source: ObjectiveSource, working_directory: str = "", *, rests: bool = False
+    source: ObjectiveSource,
+    working_directory: str = "",
+    *,
+    quiet: bool = False,
+    rests: bool = False,
 ) -> Found:
     """Return what the user's code declares, for no study; meanwhile the user sees what it does.
 
     Args:
         source: The user's code.
         working_directory: Where its relative paths start; empty for here.
+        quiet: Whether to show nothing.
         rests: Whether the imported framework is kept for a study that follows.
 
     Raises:
@@ -48,7 +53,7 @@ def read_code(
     where = working_directory or str(Path.cwd())
     order, words = ProbeOrder(source, where, "", cache_bytes=0), reading(source)
     with contextlib.ExitStack() as stack:
-        busy = stack.enter_context(progress_on(progress_stream())).busy
+        busy = stack.enter_context(progress_on(progress_stream(), quiet=quiet)).busy
         fork_server = ForkServer(source)
         stack.callback(fork_server.rest if rests else fork_server.close)
         return fork_server.probe(order, lambda what: busy(what or words))

@@ -30,6 +30,7 @@ def detach_new(
     arguments: Sequence[str],
     *,
     notify: Callable[[str], None],
+    quiet: bool = False,
 ) -> str:
     """Submit the master of a new study as a job; returns where to look, as text for the user.
 
@@ -38,6 +39,7 @@ def detach_new(
         directory: Where the study is to be; must not hold one yet.
         arguments: The arguments of `hptune` for the same run in the foreground.
         notify: Takes a line for the user, such as on a batch system that does not answer.
+        quiet: Whether to show nothing while the code is read.
 
     Raises:
         UsageError: The settings or the model file are wrong, there can be no study here, or the
@@ -52,7 +54,7 @@ def detach_new(
     check_text(source, has_entry=bool(settings.entry), python=settings.python)
 
     def check() -> Mapping[str, object] | None:
-        if (found := _read(settings)) is None:
+        if (found := _read(settings, quiet=quiet)) is None:
             return None
         check_plug_ins(resolve(asked, found), seed=settings.seed or 0)
         return found.constants
@@ -69,6 +71,7 @@ def detach_again(
     arguments: Sequence[str],
     *,
     notify: Callable[[str], None],
+    quiet: bool = False,
 ) -> str:
     """Submit the master of a study that is resumed; returns as `detach_new` does.
 
@@ -77,6 +80,7 @@ def detach_again(
         directory: Where the study is.
         arguments: As for `detach_new`.
         notify: As for `detach_new`.
+        quiet: As for `detach_new`.
 
     Raises:
         NoStudyError: There is no study.
@@ -96,7 +100,7 @@ def detach_again(
     request = resume_request(changes, past)
 
     def check() -> Mapping[str, object] | None:
-        if (found := _read(request.asked.settings)) is None:
+        if (found := _read(request.asked.settings, quiet=quiet)) is None:
             return None
         checked_code(request.asked, found)
         for line in check_code(request, past, found)[2]:
@@ -106,7 +110,7 @@ def detach_again(
     return _submit(request.asked, directory, arguments, check, notify)
 
 
-def _read(settings: StudySettings) -> Found | None:
+def _read(settings: StudySettings, *, quiet: bool) -> Found | None:
     """Return what the user's code declares; None if its Python is only where the job runs.
 
     Raises:
@@ -118,7 +122,7 @@ def _read(settings: StudySettings) -> Found | None:
         check_source(
             Path(settings.source.path), has_entry=bool(settings.entry), python=settings.python
         )
-    return read_code(settings.source, settings.working_directory)
+    return read_code(settings.source, settings.working_directory, quiet=quiet)
 
 
 def _submit(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -64,7 +63,9 @@ def imports_run_by(
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)
+        finder.is_over = True
+        with contextlib.suppress(ValueError):  # the user's code has removed it
+            sys.meta_path.remove(finder)
 
 
 class _Finder(MetaPathFinder):
@@ -75,25 +76,30 @@ class _Finder(MetaPathFinder):
         run_by: Callable[[ModuleType, Callable[[ModuleType], None]], None],
         names: tuple[str, ...],
     ) -> None:
+        self.is_over = False
         self._run_by = run_by
         self._names = names
 
-    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return where a module is; called by Python, and by what only asks if it is there."""
-        if name not in self._names:
+        if name not in self._names or self not in sys.meta_path:
             return None
-        place = sys.meta_path.index(self)
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(place, self)
+        # The list stays as it is, as another thread may be going through it.
+        later = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        specs = (each.find_spec(name, path, target) for each in later if hasattr(each, "find_spec"))
+        spec = next(filter(None, specs), None)
         if spec is not None and spec.loader is not None:
             loader, run = spec.loader, spec.loader.exec_module
 
             def run_module(module: ModuleType) -> None:
                 vars(loader).pop("exec_module", None)
-                self._run_by(module, run)
+                # A lazy module runs when it is used. One loader may load all modules of a folder.
+                if self.is_over or module.__name__ != name:
+                    run(module)
+                else:
+                    self._run_by(module, run)
 
             loader.exec_module = run_module  # type: ignore[method-assign]
         return spec

@@ -209,8 +209,8 @@ class AttemptRunner:
             may_outlive = order.brief.limits.master_grace_seconds > 0
             journal = AttemptJournal(order.directory, order.attempt) if may_outlive else None
             self._fork_when_possible(order, client, journal)
-        except (OSError, StudyError) as error:
-            reason = error.message if isinstance(error, StudyError) else str(error)
+        except Exception as error:  # whatever it is: no other thread would end the attempt
+            reason = error.message if isinstance(error, StudyError) else str(error) or repr(error)
             if client is not None and isinstance(error, OSError):
                 self._lose(client)
             self._deliver(lambda _: self._state.fork_failed(order.attempt, reason))

@@ -141,7 +141,7 @@ class _Attempt:
             if obeyed:
                 return self.early_ending
         if self.own_ending is not None:
-            if self.halt is not None and self.own_ending.cause is Cause.RELEASED:
+            if self.halt is not None and self.own_ending.cause in (Cause.RELEASED, Cause.KILLED):
                 return replace(self.own_ending, cause=self.halt.cause)  # the first order counts
             return self.own_ending
         status = self.exit_status or 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -17,7 +18,15 @@ from .progress import Progress
 
 _STDERR = 2
 _TICK_SECONDS = 0.5
-_INFORMATION = (b"I0000 ", b"WARNING: All log messages before absl::InitializeLog()")
+_WRITE_KEPT = """
+import os, sys
+os.read(0, 1)
+information = b"I0000 ", b"WARNING: All log messages before absl::InitializeLog()"
+with open(int(sys.argv[1]), "rb") as kept:
+    kept.seek(0)
+    sys.stdout.buffer.writelines(line for line in kept if not line.startswith(information))
+"""
+"""A process that writes what was kept from stderr, once its caller says so or has died."""
 
 
 def make_progress(stream: TextIO, *, quiet: bool) -> Progress:
@@ -70,6 +79,7 @@ class _ImportsShown:
         self._is_quiet = is_quiet
         self._words = ""
         self._showing: contextlib.ExitStack | None = None
+        self._stream: TextIO | None = None
 
     def say(self, words: str) -> None:
         """Take what is imported now; empty for nothing."""
@@ -83,9 +93,10 @@ class _ImportsShown:
                 self._showing = stack.pop_all()
 
     def _show(self, stack: contextlib.ExitStack) -> None:
-        stream = stack.enter_context(os.fdopen(os.dup(_STDERR), "w"))
+        # It stays open: the thread of a display whose output nobody reads may write to it later.
+        self._stream = self._stream or os.fdopen(os.dup(_STDERR), "w", closefd=False)
         stack.enter_context(_without_information())
-        progress = stack.enter_context(progress_on(stream, quiet=self._is_quiet))
+        progress = stack.enter_context(progress_on(self._stream, quiet=self._is_quiet))
         over = threading.Event()
 
         def tick() -> None:
@@ -100,15 +111,25 @@ class _ImportsShown:
 
 @contextlib.contextmanager
 def _without_information() -> Iterator[None]:
-    """Keep from stderr what a framework writes there for information at its import."""
+    """Keep from stderr what a framework writes there for information at its import.
+
+    Another process writes the rest, as the framework may kill this one: TensorFlow does so where it
+    needs other instructions of the processor.
+    """
     with os.fdopen(os.dup(_STDERR), "wb") as real, tempfile.TemporaryFile() as kept:
+        writer = subprocess.Popen(
+            [sys.executable, "-IS", "-c", _WRITE_KEPT, str(kept.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=real,
+            pass_fds=[kept.fileno()],
+            start_new_session=True,
+        )
         os.dup2(kept.fileno(), _STDERR)
         try:
             yield
         finally:
             os.dup2(real.fileno(), _STDERR)
-            kept.seek(0)
-            real.writelines(line for line in kept if not line.startswith(_INFORMATION))
+            writer.communicate(b"\n")
 
 
 def progress_stream() -> TextIO:

@@ -29,7 +29,7 @@ from . import environment, imports_without_gpu, orphans
 from .channel import Channel, NoFilesLeft, UnreadableMessage
 
 READY = "ready"
-"""The server's last line; those before it say what it imports."""
+"""The server's last line; the others say what it imports."""
 FRAMEWORKS_ONLY = "frameworks-only"
 """Last argument of a server that does not import the user's file."""
 MAX_FOLDER_BYTES = 90
@@ -144,8 +144,11 @@ class ForkServer:
                     _tail(self._log),
                 )
             if new := os.read(stdout.fileno(), 4096):
-                *lines, self._half_line = (self._half_line + new.decode()).split("\n")
-                self._doing = lines[-1] if lines else self._doing
+                # The user's file may have written anything there.
+                text = self._half_line + new.decode(errors="replace")
+                *lines, self._half_line = text.split("\n")
+                # A process that the user's file has forked may import a framework later.
+                self._doing = READY if READY in lines else [self._doing, *lines][-1]
                 continue
             status = self._process.wait()
             if not self._with_source:
