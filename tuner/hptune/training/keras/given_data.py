@@ -20,6 +20,7 @@ _KINDS = {
     "ndarray": "rows of different lengths",
 }
 """What an array holds, by the kind of its dtype, or of one of dtype object by its elements."""
+_SPARSE = "sparse_categorical_crossentropy"
 _REMEDIES = {
     "texts": "turn them into numbers before, such as with keras.layers.StringLookup; or, if a "
     "layer of the model does that on TensorFlow, give one column of them as x.astype(object)",
@@ -113,6 +114,48 @@ def check_kinds(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[s
         for name, part in parts.items():
             _check_kind(part, f"{name} of the {kind} data", notes)
     return notes
+
+
+def check_labels(model: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    """Check that labels are numbers of the model's classes, where its loss takes such numbers.
+
+    Keras does not: with a wrong label, a loss is an error, NaN, or wrong, depending on the backend.
+
+    Args:
+        model: A compiled model, of one output to be checked.
+        arguments: The first arguments of `model.fit`, as `fit_arguments` returns them.
+        keywords: The others.
+
+    Raises:
+        ModelFileError: A label is none of them.
+    """
+    import keras
+    import numpy as np
+
+    loss, outputs = getattr(model, "loss", None), getattr(model, "outputs", None) or ()
+    settings = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
+    is_sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy) or (
+        loss in (_SPARSE, keras.losses.sparse_categorical_crossentropy)
+    )
+    if not is_sparse or len(outputs) != 1 or settings.get("axis", -1) != -1:
+        return
+    classes, ignored = outputs[0].shape[-1], settings.get("ignore_class")
+    for kind, parts in _parts(arguments, keywords).items():
+        labels = parts.get("y")
+        if not hasattr(labels, "to_numpy") and not isinstance(labels, np.ndarray):
+            continue
+        labels = np.asarray(labels)
+        if ignored is not None:
+            labels = labels[labels != ignored]
+        if classes is None or not labels.size or labels.dtype.kind not in "iuf":
+            continue
+        least, most = labels.min(), labels.max()
+        if least < 0 or most >= classes:
+            raise ModelFileError(
+                f"y of the {kind} data has labels from {least:g} to {most:g}, but {_SPARSE} with "
+                f"{classes} outputs takes 0 to {classes - 1}: number the classes from 0, and give "
+                "the last layer one output for each"
+            )
 
 
 def batch_like(model: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
