@@ -122,32 +122,26 @@ def check_labels(model: Any, arguments: Sequence[Any], keywords: Mapping[str, An
     Keras does not: with a wrong label, a loss is an error, NaN, or wrong, depending on the backend.
 
     Args:
-        model: A compiled model, of one output to be checked.
+        model: A compiled model; only one with a single output is checked.
         arguments: The first arguments of `model.fit`, as `fit_arguments` returns them.
         keywords: The others.
 
     Raises:
         ModelFileError: A label is none of them.
     """
-    import keras
     import numpy as np
 
-    loss, outputs = getattr(model, "loss", None), getattr(model, "outputs", None) or ()
-    settings = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
-    is_sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy) or (
-        loss in (_SPARSE, keras.losses.sparse_categorical_crossentropy)
-    )
-    if not is_sparse or len(outputs) != 1 or settings.get("axis", -1) != -1:
+    classes, ignored = _classes(model)
+    if classes is None:
         return
-    classes, ignored = outputs[0].shape[-1], settings.get("ignore_class")
     for kind, parts in _parts(arguments, keywords).items():
         labels = parts.get("y")
         if not hasattr(labels, "to_numpy") and not isinstance(labels, np.ndarray):
-            continue
+            continue  # a dataset, or several outputs
         labels = np.asarray(labels)
         if ignored is not None:
             labels = labels[labels != ignored]
-        if classes is None or not labels.size or labels.dtype.kind not in "iuf":
+        if not labels.size or labels.dtype.kind not in "iuf":
             continue
         least, most = labels.min(), labels.max()
         if least < 0 or most >= classes:
@@ -156,6 +150,20 @@ def check_labels(model: Any, arguments: Sequence[Any], keywords: Mapping[str, An
                 f"{classes} outputs takes 0 to {classes - 1}: number the classes from 0, and give "
                 "the last layer one output for each"
             )
+
+
+def _classes(model: Any) -> tuple[int | None, int | None]:
+    """Return how many classes a model's loss takes by number, and the one that it ignores."""
+    import keras
+
+    loss: Any = getattr(model, "loss", None)
+    outputs = list(getattr(model, "outputs", None) or [])
+    by_object = isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
+    by_name = loss == _SPARSE or loss is keras.losses.sparse_categorical_crossentropy
+    settings = loss.get_config() if by_object else {}
+    if len(outputs) != 1 or not (by_object or by_name) or settings.get("axis", -1) != -1:
+        return None, None
+    return outputs[0].shape[-1], settings.get("ignore_class")
 
 
 def batch_like(model: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
