@@ -63,7 +63,10 @@ def _result(view: StudyView) -> Iterator[str]:
         yield "No trial is complete yet."
         return
     chosen = ", ".join(text.assignments(text.shown_params(view.best)))
-    yield f"The best was {best_line(view, view.best)}, with {chosen}."
+    which = "The best"
+    if (count := len(view.front)) > 1:
+        which = f"The Pareto front has {count} trials. Its best in {text.clean(view.goal.metric)}"
+    yield f"{which} was {best_line(view, view.best)}, with {chosen}."
     if view.confirmation(view.best) is None:
         yield "It was not trained again: a value that is the best of many is too good by chance."
     yield "To add: the versions of the framework, the devices, and the value on test data."
