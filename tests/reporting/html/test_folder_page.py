@@ -117,8 +117,8 @@ def test_all_values_of_an_option_and_times_in_fitting_units_are_shown(tmp_path: 
             source=source, working_directory=str(tmp_path), objectives=objectives
         ).to_json()
         ran = attempt(0, ended_at=1002.0, outcome=Outcome.FINISHED)
-        facts = {"goals": goals_to_json(goals), "settings": settings}
-        stored(tmp_path / str(number), [ended], [ran], **facts)
+        path = tmp_path / str(number)
+        stored(path, [ended], [ran], goals=goals_to_json(goals), settings=settings)
     with served(tmp_path) as server:
         state = server.answer("POST", f"{server.folder}state")
         assert state is not None
