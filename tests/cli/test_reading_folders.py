@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fake_study import GOALS, trial
+from hptune.config.objectives import goals_to_json
+from hptune.core.goals import Comparison, Constraint, Goals
 from hptune.core.messages import StudyOpened, UserRequested
 from hptune.core.study_config import StudyConfig
+from hptune.core.trial import Direction, Goal
 from hptune.core.user_requests import UserAction
 from hptune.reporting.html.folder import Folder, FolderPage
+from hptune.reporting.results.listing import list_text
+from hptune.storage.directory import StudyDirectory
 from hptune.storage.ledger import Ledger
-from hptune.study.study import find_directories, listed
+from hptune.study.study import find_directories, find_studies, listed
 from in_process import InProcess
 from stored_study import stored, two_studies, typical
 
@@ -42,7 +48,7 @@ def test_studies_below_a_directory_are_listed_and_a_damaged_one_is_named(two: In
     ]
     assert "master gone" in rows[1]
     assert "5/11, 1 failed" in rows[1]
-    assert "0.8800  val" in rows[1]  # one repeat has no spread
+    assert "0.8800 val" in rows[1]  # one repeat has no spread
     assert "damaged or no study" in rows[3]
     found = json.loads(two("list", ".", "--json").out)["studies"]
     assert [Path(each["study"]).name for each in found] == ["b-1", "a-1", "d"]
@@ -76,6 +82,29 @@ def test_a_list_and_the_page_of_the_folder_say_the_same_of_a_study(cli: InProces
         assert [each["state"] for each in found] == ["paused", "done"]
         assert [each["trials"] for each in found] == ["5/11, 1 failed", "1/1"]
         assert json.loads(cli("status", "paused", "--json").out)["state"] == "paused"
+
+
+def test_two_objectives_fit_a_terminal(tmp_path: Path) -> None:
+    auc = Constraint("auc", Comparison.MORE, 0.5)
+    goals = Goals((GOALS.goal, Goal("params", Direction.MIN)), (auc,))
+    metrics = {"val_accuracy": 0.88, "params": 1234.0, "auc": 0.9}
+    ended = replace(trial(0, value=0.88, metrics=metrics), extra_values=(1234.0,))
+    stored(tmp_path / "digits-1", [ended], goals=goals_to_json(goals))
+    studies = [replace(study, directory="studies/digits-1") for study in find_studies(tmp_path)]
+    lines = list_text(studies, width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    words = " ".join(" ".join(lines[1:]).split())
+    assert "0.8800 val_accuracy (max), 1234 params (min), auc > 0.5" in words
+
+
+def test_a_study_that_is_starting_is_listed(cli: InProcess) -> None:
+    directory = StudyDirectory(cli.directory / "studies" / "model-1").create()
+    with directory.acquire():
+        shown = cli("list")
+        assert shown.code == 0
+        assert "studies/model-1  starting" in shown.out
+        assert "is being started by" in " ".join(shown.out.split())
+    assert cli("list").code == 2, "a run that ended before its first trial is no study"
 
 
 def test_where_there_are_no_studies_another_folder_may_have_some(cli: InProcess) -> None:

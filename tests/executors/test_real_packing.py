@@ -32,7 +32,7 @@ def test_trials_that_wait_share_cores(hptune: Hptune) -> None:
     trials = 6 * cores
     ended = hptune("run", "model.py", "--trials", trials, "--search", "random", "--study", "s")
     assert ended.code == 0, ended.err
-    assert "trials per core (each uses" in ended.err
+    assert "trials share a core (each uses" in ended.err
     with contextlib.closing(sqlite3.connect(hptune.directory / "s" / "study.db")) as database:
         query = "SELECT devices, placed, ended FROM attempts ORDER BY placed"
         rows = [(json.loads(d), placed, over) for d, placed, over in database.execute(query)]
@@ -42,7 +42,7 @@ def test_trials_that_wait_share_cores(hptune: Hptune) -> None:
     last = rows[-1][0]
     assert last["cpu_share"] < 1
     assert 20 << 20 < last["memory_bytes"] < 400 << 20
-    assert "trials per core (each uses" in last["why"]
+    assert "trials share a core (each uses" in last["why"]
     if cores > 1:
         assert {each["cores"] for each in metrics} == {1, cores}
     status = hptune("status", "s")

@@ -138,7 +138,7 @@ def test_packing_that_grows_in_steps_takes_one_line(tmp_path: Path) -> None:
     def lines() -> list[str]:
         return [each.text for each in screen.notes if each.subject is Subject.PACKING]
 
-    steps = ["", "up to 2 trials per core", "up to 4 trials per core", "up to 8 trials per core"]
+    steps = ["", *(f"up to {most} trials share a core" for most in (2, 4, 8))]
     for second, packing in enumerate(steps):
         observer.update(replace(snapshot(), packing=packing), (), float(second))
     assert lines() == []

@@ -124,7 +124,7 @@ def test_trials_that_mostly_wait_share_a_core_and_say_why() -> None:
     site.run()
     assert site.most_running == 8
     shown = site.driver.engine.snapshot.packing
-    assert shown.startswith("up to 4 trials per core (each uses 0.3 of one); about 2")
+    assert shown.startswith("up to 4 trials share a core (each uses 0.3 of it); about 2")
     assert site.driver.attempts[-1].why == shown
 
 

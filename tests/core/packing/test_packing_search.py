@@ -20,7 +20,7 @@ def test_a_short_study_does_not_run_blind() -> None:
     site.run()
     assert site.most_running == 2
     snapshot = site.driver.engine.snapshot
-    assert snapshot.packing == "1 trial per core (each uses 0.1 of one)"
+    assert snapshot.packing == "1 trial per core (each uses 0.1 of it)"
     assert site.driver.attempts[-1].why == snapshot.packing
     assert snapshot.packing_advice == (
         "more trials would fit on a core, but the search learns from earlier trials; "
@@ -58,7 +58,7 @@ def test_a_long_study_is_packed_as_far_as_a_tenth_of_its_trials() -> None:
     site = Site(cores(2), busy=lambda params: IDLE, trials=70, learns=True)
     site.run()
     assert site.most_running == 6
-    assert site.driver.engine.snapshot.packing.startswith("up to 3 trials per core (each")
+    assert site.driver.engine.snapshot.packing.startswith("up to 3 trials share a core (each")
 
 
 def test_gpus_too() -> None:
@@ -66,7 +66,7 @@ def test_gpus_too() -> None:
     site = Site(gpus, busy=lambda p: IDLE, gpu_memory=lambda p: 5 * GB, trials=50, learns=True)
     site.run()
     assert site.most_running == 4
-    assert "up to 2 trials per GPU (each holds about " in site.driver.engine.snapshot.packing
+    assert "up to 2 trials share a GPU (each holds about " in site.driver.engine.snapshot.packing
 
 
 def test_more_workers_leave_less_to_be_shared() -> None:

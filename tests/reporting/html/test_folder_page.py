@@ -19,6 +19,7 @@ from axe_playwright_python.sync_playwright import Axe
 from browser import browser
 from fake_study import GOALS, LivingMaster, attempt, trial
 from hptune.config.objectives import goals_to_json
+from hptune.config.settings import StudySettings
 from hptune.core.attempt import Attempt, Outcome
 from hptune.core.goals import Goals
 from hptune.core.space.space import FloatParameter, SearchSpace
@@ -33,6 +34,7 @@ from hptune.reporting.results.view import StudyView
 from hptune.study.dashboard import folder_server
 from hptune.study.study import Study, find_directories, listed
 from hptune.text import NOTHING
+from hptune.user_code.model_file import ObjectiveSource, SourceKind
 from real_runs import wait_for
 from stored_study import SPACE, stored, typical
 
@@ -102,6 +104,28 @@ def test_studies_are_found_opened_and_compared(tmp_path: Path) -> None:
         wait_for(lambda: rows.count() == 5, "the folder")
         assert window.complaints == []
         assert server.answer("GET", f"{server.folder}study/../one/") is None
+
+
+def test_all_values_of_an_option_and_times_in_fitting_units_are_shown(tmp_path: Path) -> None:
+    second = Goal("params", MIN)
+    for number, goals in enumerate([GOALS, Goals((*GOALS.objectives, second))]):
+        metrics = {"val_accuracy": 0.8, "params": 100.0}
+        ended = replace(trial(0, value=0.8, metrics=metrics), extra_values=(100.0,) * number)
+        objectives = tuple(f"{goal.metric}:{goal.direction}" for goal in goals.objectives)
+        source = ObjectiveSource(SourceKind.FILE, "model.py")
+        settings = StudySettings(
+            source=source, working_directory=str(tmp_path), objectives=objectives
+        ).to_json()
+        ran = attempt(0, ended_at=1002.0, outcome=Outcome.FINISHED)
+        path = tmp_path / str(number)
+        stored(path, [ended], [ran], goals=goals_to_json(goals), settings=settings)
+    with served(tmp_path) as server:
+        state = server.answer("POST", f"{server.folder}state")
+        assert state is not None
+        shown = json.loads(state({}))
+        assert [row["hours"] for row in shown["rows"]] == ["4 core seconds"] * 2
+        drawn = json.loads(state({"chosen": [row["id"] for row in shown["rows"]]}))["comparison"]
+    assert "val_accuracy:max, params:min" in drawn["html"]
 
 
 def test_studies_of_another_model_are_not_compared_at_first(tmp_path: Path) -> None:

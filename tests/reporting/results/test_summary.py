@@ -91,7 +91,7 @@ def test_status_says_once_what_attempts_tell_of_the_code(
 
 
 def test_status_shows_the_last_packing_decision() -> None:
-    why = "up to 4 trials per core (each uses 0.27 of one)"
+    why = "up to 4 trials share a core (each uses 0.27 of it)"
     alone, last = (replace(VIEW.attempts[-1], placed_at=at, why=why) for at in (9e8, 1e9))
     alone = replace(alone, id=AttemptId(3, 0), ended_at=1e9 - 1.0)
     packed = replace(VIEW, attempts=(alone, last))

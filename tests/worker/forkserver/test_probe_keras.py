@@ -101,6 +101,32 @@ def test_a_keras_file_that_cannot_work(
     assert caught.value.detail == ""
 
 
+@pytest.mark.parametrize(
+    ("loss", "labels", "words"),
+    [
+        ('"sparse_categorical_crossentropy"', "[1, 2, 3, 4]", "labels from 1 to 4"),
+        ("keras.losses.SparseCategoricalCrossentropy()", "[-1, 0, 1, 2]", "labels from -1 to 2"),
+        ("keras.losses.SparseCategoricalCrossentropy(ignore_class=-1)", "[-1, 0, 1, 3]", ""),
+        ("keras.losses.sparse_categorical_crossentropy", "[0., 1., 2., 4.]", "from 0 to 4"),
+        ('"sparse_categorical_crossentropy"', "[0, 1, 2, 3]", ""),
+        ('"mse"', "[1, 2, 3, 4]", ""),
+    ],
+)
+@pytest.mark.parametrize("kind", ["training", "validation"])
+def test_labels_that_are_no_class_of_the_model(
+    probe: Any, loss: str, labels: str, words: str, kind: str
+) -> None:
+    pair = f"(x, numpy.array({labels}))"
+    data = f"return {pair}, (x, y)" if kind == "training" else f"return (x, y), {pair}"
+    text = KERAS.replace('"mse"', loss).replace("return (x, y), (x, y)", data)
+    text = text.replace('hp.Int("units", 1, 4)', '4 + 0 * hp.Int("units", 1, 4)')
+    if not words:
+        assert "val_loss" in probe(text).metrics
+        return
+    with pytest.raises(ModelFileError, match=f"^y of the {kind} data.*{words}.*takes 0 to 3"):
+        probe(text)
+
+
 OWN_FIT = """
 import keras, keras_tuner
 

@@ -119,11 +119,19 @@ def folder_server(
             find,
             _stamp,
             listed,
-            facts=lambda path: dict(opened(path).setup().facts),
+            facts=lambda path: _by_name(opened(path).setup().facts),
             live=lambda path: _live(opened(path), jobs),
         )
     )
     return PageServer(page.answer, port)
+
+
+def _by_name(facts: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return how a study was started, with all values of an option that was repeated."""
+    by_name: dict[str, str] = {}
+    for name, value in facts:
+        by_name[name] = f"{by_name[name]}, {value}" if name in by_name else value
+    return by_name
 
 
 def _live(study: Reports, jobs: JobsText) -> LiveStudy:

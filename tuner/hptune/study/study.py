@@ -35,6 +35,7 @@ from ..reporting.results.view import StudyView
 from ..storage.artifacts import StudyFiles
 from ..storage.directory import StudyDirectory
 from ..storage.ledger import FollowedReports, LedgerReader
+from ..storage.lock import living_owner
 from ..storage.whose import Use
 from ..text import moment, path, printable
 from ..training.hyperparameters import ChosenHyperparameters
@@ -475,7 +476,8 @@ def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy
     try:
         return ListedStudy(str(directory), Study(directory, _job_of=job_of).view())
     except HptuneError as error:
-        return ListedStudy(str(directory), None, error.message)
+        is_starting = not StudyDirectory(directory).has_ledger
+        return ListedStudy(str(directory), None, error.message, is_starting)
 
 
 def find_directories(folder: str | os.PathLike[str]) -> list[Path]:
@@ -484,7 +486,7 @@ def find_directories(folder: str | os.PathLike[str]) -> list[Path]:
     top = whole_path(folder)
     for name, folders, files in os.walk(top):
         path = Path(name)
-        if "study.db" in files:
+        if "study.db" in files or ("lock" in files and living_owner(path) is not None):
             folders.clear()
             found.append(path)
         elif len(path.relative_to(top).parts) >= _FOLDERS_DEEP:

@@ -44,6 +44,7 @@ from .keras.given_data import (
     as_arguments,
     batch_like,
     check_kinds,
+    check_labels,
     check_lengths,
     fit_arguments,
     sample_shapes,
@@ -232,6 +233,8 @@ def _read_reports(
         build_variables(model, data)  # as a training does there
     batch = batch_like(model, arguments, given)
     values = reported_values(model, batch, is_sure=not owns_step)
+    if not owns_step:
+        check_labels(model, arguments, given)
     validation = given.get("validation_data")
     if not owns_step and validation is not None:
         other = batch_like(model, *as_arguments(validation, given))

@@ -162,15 +162,17 @@ def _best_level(step_seconds: Estimate | None, tried: int) -> int:
 def _reason(device: Amount, plan: PackingPlan, evidence: PackingEvidence, *, is_less: bool) -> str:
     is_gpu = device is Amount.GPUS
     sharing = plan.gpus if is_gpu else plan.cores
-    words = "1 trial" if sharing.most == 1 else f"up to {sharing.most} trials"
-    words += " per GPU" if is_gpu else " per core"
+    device_name = "GPU" if is_gpu else "core"
+    words = f"up to {sharing.most} trials share a {device_name}"
+    if sharing.most == 1:
+        words = f"1 trial per {device_name}"
     if is_less:
         words += " (with more, a device did no more work in total)"
     elif is_gpu and plan.gpu_memory is not None:
         words += f" (each holds about {size(plan.gpu_memory.usual_upper)} of its memory)"
     elif sharing.busy_range:
         least, _, most = (f"{each:.2g}" for each in sharing.busy_range)
-        words += f" (each uses {least if least == most else f'{least} to {most}'} of one)"
+        words += f" (each uses {least if least == most else f'{least} to {most}'} of it)"
     return words + _memory_words(plan.memory, evidence, trials=sharing.most)
 
 

@@ -35,13 +35,13 @@ function shownRow(study) {
   const box = document.createElement("input");
   box.type = "checkbox";
   box.checked = chosen !== null && chosen.includes(study.id);
-  box.disabled = study.state === "unreadable";
+  box.disabled = Boolean(study.problem);
   box.dataset.study = study.id;
   box.setAttribute("aria-label", "Compare " + study.name);
   cell(row, box);
-  if (study.state === "unreadable") {
+  if (study.problem) {
     cell(row, study.name);
-    cell(row, "unreadable").className = "state unreadable";
+    cell(row, study.state).className = "state " + study.state;
     const problem = cell(row, study.problem);
     problem.colSpan = 5;
     problem.className = "problem";

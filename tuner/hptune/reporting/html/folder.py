@@ -241,11 +241,8 @@ def _model(view: StudyView) -> object:
 
 
 def _head(folder: str, studies: Sequence[ListedStudy]) -> str:
-    views = [study.view for study in studies if study.view is not None]
-    states = Counter(str(view.state) for view in views)
-    unreadable = len(studies) - len(views)
+    states = Counter(study.state for study in studies)
     counts = [f"{count} {state}" for state, count in states.most_common()]
-    counts += [f"{unreadable} unreadable"] if unreadable else []
     words = f"{len(studies)} {'study' if len(studies) == 1 else 'studies'} in {text.clean(folder)}"
     return f"{words}: {', '.join(counts)}" if counts else words
 
@@ -255,13 +252,13 @@ def _row(name: str, shown: str, study: ListedStudy, now: float) -> dict[str, obj
     row: dict[str, object] = {"id": name, "name": text.clean(shown), "who": _user(study.directory)}
     view = study.view
     if view is None:
-        return {**row, "state": "unreadable", "problem": text.clean(study.problem)}
+        return {**row, "state": study.state, "problem": text.clean(study.problem)}
     cost = costs_of_study(view, now)
     hours = [(cost.gpu_hours, "GPU"), (cost.core_hours, "core")]
     best = view.best
     return {
         **row,
-        "state": str(view.state),
+        "state": study.state,
         "tags": list(map(text.clean, view.tags_of())),
         "search": view.search,
         "trials": view.short_progress,
@@ -270,7 +267,7 @@ def _row(name: str, shown: str, study: ListedStudy, now: float) -> dict[str, obj
         "goal": text.clean(str(view.goals)),
         "best": "" if best is None else values_text(view, best),
         "value": None if best is None or not best.values else _finite(best.values[0]),
-        "hours": "; ".join(f"{text.amount(each)} {unit}" for each, unit in hours if each),
+        "hours": "; ".join(text.held(each, unit) for each, unit in hours if each),
         "device_hours": cost.gpu_hours or cost.core_hours,
         "where": _where(view),
         "started": text.moment(view.created_at)[:-3] if view.created_at else "",

@@ -118,14 +118,17 @@ def best_line(view: StudyView, best: Trial) -> str:
     return ", ".join(word for word in words if word)
 
 
-def values_text(view: StudyView, trial: Trial) -> str:
-    """Return a trial's objectives; their means if the trial was confirmed."""
+def value_texts(view: StudyView, trial: Trial) -> list[str]:
+    """Return a trial's value of each objective; their means if the trial was confirmed."""
     confirmation = view.confirmation(trial)
-    values = (
-        [text.measured(value) for value in trial.values]
-        if confirmation is None
-        else _means(confirmation)
-    )
+    if confirmation is None:
+        return [text.measured(value) for value in trial.values]
+    return _means(confirmation)
+
+
+def values_text(view: StudyView, trial: Trial) -> str:
+    """Return the same as one text, with the metrics' names if there are several."""
+    values = value_texts(view, trial)
     if len(values) == 1:
         return values[0]
     metrics = [text.clean(goal.metric) for goal in view.goals.objectives]

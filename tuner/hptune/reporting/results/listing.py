@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ... import text
 from ..table import table
-from .best import best_json, values_text
+from .best import best_json, value_texts
 from .view import StudyView
 
 
@@ -19,25 +19,41 @@ class ListedStudy:
         directory: Its directory.
         view: The study; None if it cannot be read.
         problem: Why it cannot be read; empty if it can.
+        is_starting: Whether that is because a master still prepares it.
     """
 
     directory: str
     view: StudyView | None
     problem: str = ""
+    is_starting: bool = False
+
+    @property
+    def state(self) -> str:
+        """The study's state in one word, also if it cannot be read."""
+        if self.view is None:
+            return "starting" if self.is_starting else "unreadable"
+        return str(self.view.state)
 
 
 def list_text(studies: Sequence[ListedStudy], *, width: int | None = None) -> str:
     """Return the output of `hptune list`."""
-    rows = [("study", "state", "started", "trials", "best", "objective")]
+    rows = [("study", "state", "started", "trials", "best")]
     for each in _newest_first(studies):
         name, view = text.path(each.directory), each.view
         if view is None:
-            rows.append((name, "unreadable", text.NOTHING, "", "", each.problem))
+            rows.append((name, each.state, text.NOTHING, "", each.problem))
             continue
         started = text.moment(view.created_at)[:-3] if view.created_at else text.NOTHING
-        best = text.NOTHING if view.best is None else values_text(view, view.best)
-        rows.append((name, view.state, started, view.short_progress, best, str(view.goals)))
+        rows.append((name, each.state, started, view.short_progress, _best_text(view)))
     return "\n".join(table(rows, left=("study", "state"), width=width))
+
+
+def _best_text(view: StudyView) -> str:
+    """Return the best value of each objective, and the constraints, as words that can wrap."""
+    goals, best = view.goals, view.best
+    values = [text.NOTHING] * len(goals.objectives) if best is None else value_texts(view, best)
+    parts = [f"{value} {goal}" for value, goal in zip(values, goals.objectives, strict=True)]
+    return ", ".join([*parts, *map(str, goals.constraints)])
 
 
 def list_json(studies: Sequence[ListedStudy]) -> dict[str, object]:
@@ -48,7 +64,7 @@ def list_json(studies: Sequence[ListedStudy]) -> dict[str, object]:
             if (view := each.view) is None
             else {
                 **best_json(view),
-                "state": str(view.state),
+                "state": each.state,
                 "created_at": view.created_at or None,
                 "ended_trials": view.ended,
                 "budget_trials": view.budget_trials,

@@ -89,7 +89,7 @@ def cost_text(view: StudyView, now: float) -> str:
         words.append(text.held(cost.gpu_hours, "GPU"))
     if cost.wait_seconds >= 1.0:
         waited = text.duration(cost.wait_seconds)
-        words.append(f"{waited} of waiting at workers (sum over the trials)")
+        words.append(f"trials waited {waited} in total to start")
     return ", ".join(words)
 
 

@@ -20,6 +20,7 @@ _KINDS = {
     "ndarray": "rows of different lengths",
 }
 """What an array holds, by the kind of its dtype, or of one of dtype object by its elements."""
+_SPARSE = "sparse_categorical_crossentropy"
 _REMEDIES = {
     "texts": "turn them into numbers before, such as with keras.layers.StringLookup; or, if a "
     "layer of the model does that on TensorFlow, give one column of them as x.astype(object)",
@@ -113,6 +114,56 @@ def check_kinds(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> list[s
         for name, part in parts.items():
             _check_kind(part, f"{name} of the {kind} data", notes)
     return notes
+
+
+def check_labels(model: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    """Check that labels are numbers of the model's classes, where its loss takes such numbers.
+
+    Keras does not: with a wrong label, a loss is an error, NaN, or wrong, depending on the backend.
+
+    Args:
+        model: A compiled model; only one with a single output is checked.
+        arguments: The first arguments of `model.fit`, as `fit_arguments` returns them.
+        keywords: The others.
+
+    Raises:
+        ModelFileError: A label is none of them.
+    """
+    import numpy as np
+
+    classes, ignored = _classes(model)
+    if classes is None:
+        return
+    for kind, parts in _parts(arguments, keywords).items():
+        labels = parts.get("y")
+        if not hasattr(labels, "to_numpy") and not isinstance(labels, np.ndarray):
+            continue  # a dataset, or several outputs
+        labels = np.asarray(labels)
+        if ignored is not None:
+            labels = labels[labels != ignored]
+        if not labels.size or labels.dtype.kind not in "iuf":
+            continue
+        least, most = labels.min(), labels.max()
+        if least < 0 or most >= classes:
+            raise ModelFileError(
+                f"y of the {kind} data has labels from {least:g} to {most:g}, but {_SPARSE} with "
+                f"{classes} outputs takes 0 to {classes - 1}: number the classes from 0, and give "
+                "the last layer one output for each"
+            )
+
+
+def _classes(model: Any) -> tuple[int | None, int | None]:
+    """Return how many classes a model's loss takes by number, and the one that it ignores."""
+    import keras
+
+    loss: Any = getattr(model, "loss", None)
+    outputs = list(getattr(model, "outputs", None) or [])
+    by_object = isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
+    by_name = loss == _SPARSE or loss is keras.losses.sparse_categorical_crossentropy
+    settings = loss.get_config() if by_object else {}
+    if len(outputs) != 1 or not (by_object or by_name) or settings.get("axis", -1) != -1:
+        return None, None
+    return outputs[0].shape[-1], settings.get("ignore_class")
 
 
 def batch_like(model: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
