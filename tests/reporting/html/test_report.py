@@ -235,7 +235,7 @@ def test_several_objectives_have_a_front_and_no_single_winner() -> None:
         assert 'best loss 0.1000: <a href="#trial-0">trial 0</a>' in tile
         assert "<h2>Best trial in loss</h2>" in page_text(of, [])
         methods = methods_text(of, {"hptune": "1", "seed": "7"}, now=2000.0)
-        assert "The Pareto front has 2 trials. Its best in loss was loss 0.1000, " in methods
+        assert "Of 2 trials on the Pareto front, the best in loss was loss 0.1000, " in methods
         panels = panels_of(of, [])
         assert panels["front"].words.rpartition("in all objectives.")[2].startswith(left_out)
         assert (" not drawn" in panels["front"].words) is (count == 3)
