@@ -114,10 +114,10 @@ def test_each_view_says_what_there_is(moment: str, cli: InProcess) -> None:
         # The files of its best model are not there, which `best` says of a study without a master.
         shown = f"{ended.out}{ended.err}".replace("is missing or damaged", "")
         is_right = complaints == (ended.code != 0) and not UNWANTED.search(shown)
-        if moment == "it begins" and name != "list":
-            is_right = is_right and "is being started" in ended.err
-        elif moment == "it begins":
-            is_right = is_right and ended.code == (0 if "--json" in options else 2)
+        if moment == "it begins":
+            said = ended.out if name == "list" else ended.err
+            # A narrow column wraps the words of a list.
+            is_right = is_right and "is being started" in " ".join(said.split())
         elif name in ("status", "trials", "list", "space", "note", "report", "export"):
             is_right = is_right and ended.code == 0
         if "--json" in options and ended.code == 0:
