@@ -389,7 +389,9 @@ class StudyDirectory:
                     f"there is no study in {self}: {found}. Name a study's directory; `hptune list "
                     "FOLDER` finds those below a folder"
                 )
-        remedy = otherwise or f"Start one with `hptune run MODEL.PY --study {self}`"
+        remedy = otherwise or (
+            f"`hptune list` shows studies, and `hptune run MODEL.PY --study {self}` starts one"
+        )
         raise NoStudyError(f"there is no study in {self}: {found}. {remedy}")
 
     # --- the one master ---------------------------------------------------------------------
