@@ -140,7 +140,7 @@ def test_a_trial_that_no_number_names_is_refused(cli: InProcess, number: object)
     stored(cli.study())
     with pytest.raises(UsageError) as refused:
         Study(cli.study()).trial(number)
-    assert f"has no trial {number!r}; its trials are" in refused.value.message
+    assert f"has no trial {number!r}; no trial has begun yet" in refused.value.message
 
 
 class FakeDataset:

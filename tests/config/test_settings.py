@@ -63,7 +63,7 @@ def settings(**asked: object) -> StudySettings:
         ({"cluster": "scheduler"}, "cluster is scheduler, which needs connect"),
         ({"certs": "/a"}, "certs is given, but cluster is auto; certs is for connect"),
         ({"max_jobs": 3}, "cluster is auto; max_jobs is for slurm, sge"),
-        ({"min_workers": 3, "connect": "tls://a:1"}, "cluster is scheduler; min_workers is for"),
+        ({"min_workers": 3, "connect": "tls://a:1"}, "so is connect; min_workers is for"),
         ({"insecure": True, "cluster": "local"}, "insecure is given, but cluster is local"),
         ({"confirm_repeats": 3}, "confirm_repeats is 3, but confirm is 0, so nothing is trained"),
     ],
