@@ -383,6 +383,10 @@ def test_only_who_has_the_token_gets_anything() -> None:
         for path in (page.folder, f"/node/one/8799{page.folder}"):
             assert ask(page, "GET", path, host="hub.example", Cookie=cookie)[0] == 200
         assert ask(page, "GET", "/node/one/8799/", Cookie=cookie)[0] == 404
+        # Another local server has set a cookie of the same name.
+        for both in (f"{cookie}; hptune-{page.port}=other", f"hptune-{page.port}=other; {cookie}"):
+            assert ask(page, "GET", page.folder, Cookie=both)[0] == 200
+        assert ask(page, "GET", page.folder, Cookie=f"hptune-{page.port}=other")[0] == 403
         # A browser sends the cookie to this page only, not to other ports of the machine.
         connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=200)
         # That is what a browser makes of a cookie without a path.

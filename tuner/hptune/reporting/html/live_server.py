@@ -183,10 +183,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def _is_allowed(self) -> bool:
-        cookies = dict(
-            each.strip().partition("=")[::2] for each in self.headers.get("Cookie", "").split(";")
-        )
-        return self.server_of_page.allows(cookies.get(self._cookie_name, ""))
+        # Another local server may have set one of the same name, for a path of its own.
+        given = (pair.strip().partition("=") for pair in self.headers.get("Cookie", "").split(";"))
+        allows = self.server_of_page.allows
+        return any(name == self._cookie_name and allows(value) for name, _, value in given)
 
     def _refuse(self) -> None:
         words = "Open the address that `hptune dashboard` printed, with its token.\n"

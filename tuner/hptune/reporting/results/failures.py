@@ -52,7 +52,7 @@ class _Condition:
 def in_common(view: StudyView) -> Answer:
     """Return what the trials with the most frequent failure have in common.
 
-    A condition is named if so many trials would hardly all meet it by chance (hypergeometric), also
+    A condition is named if it is unlikely that all of them meet it by chance (hypergeometric), also
     when another hyperparameter or value might have been named in its place. Repeats do not count:
     they have the configuration of another trial.
     """
