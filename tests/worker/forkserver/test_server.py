@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -52,3 +54,26 @@ def test_it_is_ready_though_a_process_that_it_has_left_imports_a_framework(tmp_p
         ending.start()
         made.wait_ready()
         ending.cancel()
+
+
+def test_an_owner_that_dies_while_it_ends_the_import_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at a second Ctrl-C."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = tmp_path / "model.py"
+    code.write_text("import time\ntime.sleep(100)\n")
+    made = ForkServer(ObjectiveSource(SourceKind.FILE, str(code)))
+    assert len([*tmp_path.glob("hptune-*")]) == 1
+    left: list[Path] = []
+    end = orphans.kill_of_dead_server
+
+    def look_and_end(folder: Path) -> None:
+        left.extend(tmp_path.glob("hptune-*"))
+        end(folder)
+
+    monkeypatch.setattr(orphans, "kill_of_dead_server", look_and_end)
+    made.close()
+    assert made._process.returncode == -signal.SIGKILL
+    assert left == []

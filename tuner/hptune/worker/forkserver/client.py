@@ -293,6 +293,8 @@ class ForkServer:
             self._close_pipes()
         if not self._ready:
             # It would notice only after its imports that it is not needed; it has no children yet.
+            # A second Ctrl-C may end this process at any point: then nothing else removes this.
+            shutil.rmtree(self._folder, ignore_errors=True)
             self._process.kill()
         self._end_process()
 
