@@ -8,6 +8,7 @@ import signal
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,3 +78,25 @@ def test_an_owner_that_dies_while_it_ends_the_import_leaves_no_folder(
     made.close()
     assert made._process.returncode == -signal.SIGKILL
     assert left == []
+
+
+def test_an_early_server_serves_the_code_that_it_was_started_for_or_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = tmp_path / "model.py"
+    code.write_text("import time\ntime.sleep(100)\n")
+    source = ObjectiveSource(SourceKind.FILE, str(code))
+    with ForkServer.started_early(source):
+        assert len([*tmp_path.glob("hptune-*")]) == 1
+    assert [*tmp_path.glob("hptune-*")] == []
+    with ForkServer.started_early(source):
+        assert ForkServer.resting(replace(source, entry="Model")) is None
+        assert [*tmp_path.glob("hptune-*")] == []
+        assert ForkServer.resting(source) is None
+    with ForkServer.started_early(source):
+        taken = ForkServer.resting(source)
+    assert taken is not None
+    assert taken._process.poll() is None
+    taken.close()
+    assert [*tmp_path.glob("hptune-*")] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from collections.abc import Callable
@@ -146,7 +147,8 @@ def run(
     from ..config.settings import StudySettings
     from ..user_code.model_file import check_path
     from ..user_code.scripts import is_keras_tuner_script
-    from ..user_code.source_checks import check_syntax
+    from ..user_code.source_checks import check_source, check_syntax
+    from ..worker.forkserver.client import ForkServer
 
     given = {"working_directory": str(Path.cwd()), **_given(options)}
     # First, and before the imports that a study needs: most mistakes are found here.
@@ -166,7 +168,12 @@ def run(
         refuse_arguments(script_arguments, model_file.name)
         request = asked(StudySettings(source=source, **given))
         directory = _directory(study, model_file.stem)
-        _start(request, directory, study=study, quiet=quiet, detach=detach)
+        with contextlib.ExitStack() as stack:
+            if not detach and not python:
+                check_source(model_file, has_entry=bool(given.get("entry")))
+                # It imports a framework, which takes seconds, while this process imports `master`.
+                stack.enter_context(ForkServer.started_early(source))
+            _start(request, directory, study=study, quiet=quiet, detach=detach)
         return
     refuse_arguments(script_arguments, "--command")
     request, text, name = program(model_file, command, space, given)

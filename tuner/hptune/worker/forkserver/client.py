@@ -247,6 +247,19 @@ class ForkServer:
             self._close_pipes()
             self._end_process()
 
+    @staticmethod
+    @contextlib.contextmanager
+    def started_early(source: ObjectiveSource) -> Iterator[None]:
+        """Start the process while its study is set up; `resting` returns it within the context."""
+        server = ForkServer(source)
+        _resting.append(server)
+        try:
+            yield
+        finally:
+            if server in _resting:
+                _resting.remove(server)
+                server.close()
+
     def rest(self) -> None:
         """End the children, and keep the process for another study; `resting` returns it then.
 
@@ -267,7 +280,7 @@ class ForkServer:
 
     @staticmethod
     def resting(source: ObjectiveSource) -> ForkServer | None:
-        """Return the process that rests if it serves this code as a new one would, else None."""
+        """Return the process that waits if it serves this code as a new one would, else None."""
         if not _resting:
             return None
         server = _resting.pop()
@@ -278,12 +291,15 @@ class ForkServer:
         return None
 
     def serves(self, source: ObjectiveSource) -> bool:
-        """Return whether it lives, and has imported what this code needs."""
+        """Return whether it has imported, or imports, what this code needs."""
+        if self._environment != _environment(source):
+            return False
+        if self._source.kind is SourceKind.FILE:  # it has served no study yet
+            return self._source == source
         return (
             self._process.poll() is None
             and source.kind is SourceKind.PICKLE
             and self._frameworks == frameworks(source)
-            and self._environment == _environment(source)
         )
 
     def close(self) -> None:
@@ -317,7 +333,7 @@ class ForkServer:
 
 
 _resting: list[ForkServer] = []
-"""The process that waits for another study of this process; at most one."""
+"""Processes that wait for a study of this process: one that rests, and one started early."""
 
 
 class Client:
