@@ -189,8 +189,8 @@ def closing_text(view: StudyView, finish: Finish, *, command: Callable[[str], st
         if len(view.front) > 1:
             lines.append(f"      and {len(view.front) - 1} more on the Pareto front")
         lines += (f"    {each}" for each in aligned(text.params(text.shown_params(best))))
-        if view.model:
-            lines += ["", *model_lines(view)]
+        if model := model_lines(view, best):
+            lines += ["", *model]
     if remarks := advice(view):
         lines += ["", *(each.words for each in remarks)]
     steps = [(command(each), why) for each, why in _next_commands(view, finish) if command(each)]
