@@ -83,7 +83,7 @@ def cost_text(view: StudyView, now: float) -> str:
     words = [text.duration(seconds)] if (seconds := view.seconds(now)) >= 1.0 else []
     if cost.core_hours:
         idle = cost.idle_share
-        idle_text = f" ({idle:.0%} idle)" if idle >= LEAST_IDLE else ""
+        idle_text = f" (cores idle for {idle:.0%})" if idle >= LEAST_IDLE else ""
         words.append(f"{text.held(cost.core_hours, 'core')}{idle_text}")
     if cost.gpu_hours:
         words.append(text.held(cost.gpu_hours, "GPU"))
