@@ -247,10 +247,11 @@ def test_a_comparison_of_other_hyperparameters_says_so() -> None:
     dropout = SearchSpace((*SPACE, FloatParameter("dropout", 0.0, 1.0)))
     spaces = {"a": SPACE, "b": dropout, "c": None}
     studies = {name: replace(view({0: (1.0, 0.4)}), space=space) for name, space in spaces.items()}
-    words = comparison(studies, dict.fromkeys(studies, {}), now=0.0).words
+    facts: dict[str, dict[str, str]] = {name: {} for name in spaces}
+    words = comparison(studies, facts, now=0.0).words
     assert " Not all of these studies search dropout: compare their values only if " in words
     del studies["b"]
-    assert "search" not in comparison(studies, dict.fromkeys(studies, {}), now=0.0).words
+    assert "search" not in comparison(studies, facts, now=0.0).words
 
 
 def test_gpu_hours_count_where_all_studies_have_some() -> None:

@@ -96,8 +96,9 @@ def comparison(
     tables = [Table(columns, rows), *_differences(list(chosen), facts)]
     words = (
         f"The best {text.clean(goal.metric)} so far, over the trials that ended and over the {unit}"
-        f" that all attempts had used by then.{_left_out(studies, goal)}{_differing(chosen.values())}"
+        " that all attempts had used by then."
     )
+    words += _left_out(studies, goal) + _differing(chosen.values())
     figures = [
         _figure(goal, "trials that ended", by_trials, is_whole=True),
         _figure(goal, unit, by_hours),
