@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import os
 import pty
 import re
@@ -80,6 +81,14 @@ def objective(hp, trial):
     return x
 """
 NOTEBOOK = "import nbclient as c, nbformat as f; c.execute(f.read('notebook.ipynb', 4))"
+TRAINED_AGAIN = """
+from sklearn.datasets import load_digits
+from sklearn.neural_network import MLPClassifier
+import hptune
+study = hptune.Study("study")
+{}
+print("LOADED", type(network).__name__)
+"""
 MODEL = "import hptune; print('LOADED', type(hptune.Study('study').best_model()).__name__)"
 RESULT = "import hptune; print('LOADED', hptune.Study('study').best_trial.value)"
 
@@ -125,13 +134,18 @@ def ways() -> dict[str, Way]:
 
     (program,) = re.findall(r'--command ".*?" .*', programs.read_text())[:1]
     in_shell = ("sh", "-c", f"{HPTUNE} run {program} --study study --trials 20")
-    copied = f"import shutil; shutil.copy({str(GUIDE / 'notebook.ipynb')!r}, '.')"
+    notebook = (GUIDE / "notebook.ipynb").read_text().replace("studies/notebook", "study")
+    cells = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"]]
+    (again,) = [cell for cell in cells if cell.startswith("hp = study.best_hyperparameters")]
+    in_notebook = (sys.executable, "-c", NOTEBOOK)
     by_script = {**model, "script.py": KERAS_TUNER}
     two = ("--objective=val_accuracy", "--objective=params:min")
     return {
         "command": Way(model, run("model.py")),
         "python": Way({**model, "script.py": script}, (sys.executable, "script.py")),
-        "notebook": Way({}, (sys.executable, "-c", NOTEBOOK), copied, "print('LOADED')"),
+        "notebook": Way(
+            {"notebook.ipynb": notebook}, in_notebook, load=TRAINED_AGAIN.format(again)
+        ),
         "keras-tuner": Way(by_script, (HPTUNE, "run", "script.py", "--study", "study")),
         "pytorch": of_data("loop", RESULT),
         "program": Way({}, in_shell, code(programs, "import pathlib"), RESULT),
@@ -218,13 +232,10 @@ def follow(way: Way, home: Path, faults: Faults, page: Any) -> None:
         (home / name).write_text(text)
     subprocess.run([sys.executable, "-c", way.setup], cwd=home, check=True)
     run = Command(home, faults, *way.command)
-    if NOTEBOOK in way.command:  # which chooses the name of its study, and removes it
+    with watched(home, faults, page, run):
         run.wait()
-    else:
-        with watched(home, faults, page, run):
-            run.wait()
-        for name in ("best", "report", "trials"):
-            Command(home, faults, HPTUNE, name, "study").wait()
+    for name in ("best", "report", "trials"):
+        Command(home, faults, HPTUNE, name, "study").wait()
     loaded = Command(home, faults, sys.executable, "-c", way.load)
     loaded.wait()
     if "LOADED" not in loaded.text:

@@ -511,6 +511,21 @@ def test_a_study_says_that_it_reads_the_model_before_it_loads_anything_heavy(
     assert loaded & HEAVY == set()
 
 
+def test_a_status_with_its_answers_loads_no_scipy(tmp_path: Path) -> None:
+    """Which takes longer to import than the status of thousands of trials to make."""
+    script = """
+    import sys
+    import numpy as np
+    from hptune.core.space.space import FloatParameter, SearchSpace
+    from hptune.core.trial import Direction
+    from hptune.reporting.results.importance import estimated
+    space = SearchSpace((FloatParameter("x", 0.0, 1.0), FloatParameter("y", 0.0, 1.0)))
+    trials = [space.sample(np.random.default_rng(number)) for number in range(40)]
+    assert estimated(space, [(each, each["x"]) for each in trials], Direction.MIN)
+    """
+    assert "scipy" not in loaded_after(script, tmp_path)
+
+
 def test_a_whole_study_leaves_the_master_without_frameworks_and_wings(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(
         "def objective(hp, trial):\n    return hp.Float('x', 0.0, 1.0)\n"

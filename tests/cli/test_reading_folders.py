@@ -104,6 +104,10 @@ def test_a_study_that_is_starting_is_listed(cli: InProcess) -> None:
         assert shown.code == 0
         assert "studies/model-1  starting" in shown.out
         assert "is being started by" in " ".join(shown.out.split())
+        (starting,) = json.loads(cli("list", "--json").out)["studies"]
+        assert starting["state"] == "starting"
+    ended = listed(directory.path)  # found while it was starting, and read now
+    assert (ended.state, ended.problem[:21]) == ("unreadable", "there is no study in ")
     assert cli("list").code == 2, "a run that ended before its first trial is no study"
 
 

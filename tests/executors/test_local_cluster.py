@@ -100,6 +100,31 @@ def test_workers_start_again_also_where_no_program_could_be_started(
         client.wait_for_workers(1, timeout=60)
 
 
+KILLED_AT_START = """
+import os, pathlib
+deaths = pathlib.Path({path!r})
+if len(deaths.read_text()) < {most}:
+    with deaths.open("a") as file:
+        file.write("x")
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_worker_that_is_killed_as_it_starts_is_started_again(tmp_path: Path) -> None:
+    deaths, preload = tmp_path / "deaths", tmp_path / "preload.py"
+    deaths.touch()
+    settings = {"distributed.worker.preload": [str(preload)]}
+    preload.write_text(KILLED_AT_START.format(path=str(deaths), most=2))
+    with dask.config.set(settings), own_client([(0,)], (), str(tmp_path)) as client:
+        assert list(client.nthreads().values()) == [1]
+    preload.write_text(KILLED_AT_START.format(path=str(deaths), most=99))
+    starts = own_client([(0,)], (), str(tmp_path))
+    killed = pytest.raises(StudyError, match="was killed as it started")
+    with dask.config.set(settings), killed, starts:
+        pass
+    assert deaths.read_text() == "xx" + "xxx"
+
+
 def test_signals_that_stop_a_study_are_left_to_its_master(tmp_path: Path) -> None:
     with own_client([(0,)], (), str(tmp_path)) as client:
 

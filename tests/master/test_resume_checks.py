@@ -45,7 +45,7 @@ def check(tmp_path: Path, *, before: str | None, now: str | None, used_seconds: 
 def test_a_new_timeout_that_is_used_up_is_refused(
     tmp_path: Path, before: str | None, now: str
 ) -> None:
-    with pytest.raises(UsageError, match="has run for 1h00m already, and --timeout is the total"):
+    with pytest.raises(UsageError, match="has already run for 1h00m, and --timeout is the total"):
         check(tmp_path, before=before, now=now, used_seconds=3600)
 
 
@@ -57,6 +57,19 @@ def test_a_longer_or_unchanged_timeout_is_allowed(
     tmp_path: Path, before: str | None, now: str | None
 ) -> None:
     check(tmp_path, before=before, now=now, used_seconds=3600)
+
+
+def test_a_total_that_is_used_up_is_said_with_the_states_of_the_trials(tmp_path: Path) -> None:
+    stored = StudySettings(source=of_file(tmp_path), working_directory=str(tmp_path), trials=20)
+    driver = EngineDriver()
+    driver.go(6, cores=3)
+    for number in range(3):
+        driver.started(AttemptId(number, 0))
+    driver.end(AttemptId(0, 0), returned(1.0))
+    past = Past(StudyDirectory(tmp_path / "study"), facts_with(stored), stored, driver.engine)
+    words = r"has already 3 trials \(1 complete, 2 interrupted\), and --trials is the total"
+    with pytest.raises(UsageError, match=words):
+        check_changes(stored.changed({"trials": 2}), past)
 
 
 def test_a_model_file_that_is_no_longer_python_is_refused(tmp_path: Path) -> None:
@@ -100,6 +113,6 @@ def test_a_new_budget_that_is_spent_is_refused(tmp_path: Path) -> None:
     driver.at += 7200.0
     driver.report(AttemptId(0, 0), 1, score=0.5)
     past = Past(StudyDirectory(tmp_path / "study"), facts_with(stored), stored, driver.engine)
-    with pytest.raises(UsageError, match="has used 2 core hours already, and --budget is the"):
+    with pytest.raises(UsageError, match="has already used 2 core hours, and --budget is the"):
         check_changes(stored.changed({"budget": "1.5core-h"}), past)
     check_changes(stored.changed({"budget": "3core-h"}), past)

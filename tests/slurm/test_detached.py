@@ -131,7 +131,7 @@ def test_what_a_study_cannot_be_given_any_more_is_said_before_anything_is_submit
     assert hptune("run", "model.py", "--study", "study", "--trials", 3).code == 0
     again = ("resume", "study", "--slurm", "slurm.toml", "--detach")
     for options, said in (
-        (("--trials", 2), "has 3 trials already, and --trials is the total"),
+        (("--trials", 2), "has already 3 trials (3 complete), and --trials is"),
         (("--trials", 9, "--try", "y=1"), "start point 1 (y=1)"),
         (("--trials", 9, "--try", "x=2"), "start point 1 (x=2)"),
         (("--trials", 9, "--try", "x"), "--try"),

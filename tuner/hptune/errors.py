@@ -112,6 +112,10 @@ class NoStudyError(UsageError):
     """The directory holds no study."""
 
 
+class StartingStudyError(NoStudyError):
+    """The directory holds no study yet: a master still reads the model."""
+
+
 class MissingPackageError(UsageError):
     """A package of one of hptune's extras is not installed."""
 

@@ -243,6 +243,17 @@ def test_the_best_values_follow_the_ends_of_trials() -> None:
     ]
 
 
+def test_a_comparison_of_other_hyperparameters_says_so() -> None:
+    dropout = SearchSpace((*SPACE, FloatParameter("dropout", 0.0, 1.0)))
+    spaces = {"a": SPACE, "b": dropout, "c": None}
+    studies = {name: replace(view({0: (1.0, 0.4)}), space=space) for name, space in spaces.items()}
+    facts: dict[str, dict[str, str]] = {name: {} for name in spaces}
+    words = comparison(studies, facts, now=0.0).words
+    assert " Not all of these studies search dropout: compare their values only if " in words
+    del studies["b"]
+    assert "search" not in comparison(studies, facts, now=0.0).words
+
+
 def test_gpu_hours_count_where_all_studies_have_some() -> None:
     with_gpus, without = view({0: (1.0, 0.4)}, gpus=("0",)), view({0: (1.0, 0.4)})
     for studies, unit in (

@@ -292,6 +292,32 @@ def test_all_figures_are_printed(seen: Browser, tmp_path: Path) -> None:
     assert seen.page.evaluate(f"{empty}.length") == 0
 
 
+def test_no_word_of_a_printed_header_is_broken(seen: Browser) -> None:
+    seen.page.set_viewport_size({"width": 600, "height": 900})
+    seen.page.emulate_media(media="print")
+    try:
+        lines = seen.page.evaluate(_LINES_OF_WORDS, "#trials th button")
+    finally:
+        seen.page.emulate_media(media="screen")
+    assert len(lines) > 10
+    assert set(lines.values()) == {1}
+
+
+_LINES_OF_WORDS = r"""
+headers => Object.fromEntries([...document.querySelectorAll(headers)].flatMap(header => {
+  const walker = document.createTreeWalker(header, NodeFilter.SHOW_TEXT), found = [];
+  while (walker.nextNode())
+    for (const { 0: word, index } of walker.currentNode.data.matchAll(/[a-z]+/g)) {
+      const range = new Range();
+      range.setStart(walker.currentNode, index);
+      range.setEnd(walker.currentNode, index + word.length);
+      found.push([word, range.getClientRects().length]);
+    }
+  return found;
+}))
+"""
+
+
 def test_studies_with_little_to_show(window: Browser, tmp_path: Path) -> None:
     """No trial, one trial, one step, several objectives: what can be shown is shown."""
     two = Goals((Goal("val_accuracy", Direction.MAX), Goal("size", Direction.MIN)))

@@ -22,10 +22,11 @@ from hptune.core.space.space import (
 from hptune.core.trial import Direction, Goal, TrialState
 from hptune.reporting.html.methods import methods_text
 from hptune.reporting.html.page_data import TrialRows
-from hptune.reporting.html.report import make_report, page_of
+from hptune.reporting.html.report import make_report, page_file, page_of
 from hptune.reporting.html.run_figures import timeline
 from hptune.reporting.html.search_figures import importance, undecided
 from hptune.reporting.html.trials import Shown, StudyTrials
+from hptune.reporting.results.costs import EVERY_USE
 from hptune.reporting.results.importance import Importance
 from hptune.reporting.results.view import StudyView
 from hptune.storage.lease import LockOwner
@@ -151,6 +152,8 @@ def test_what_a_reader_asks_first_is_written_out() -> None:
     assert [*uses] == ["used well", "pruned", "failed", "in all"]
     number, core_time, *_ = uses["used well"]
     (bar,) = panels["costs"].figures
+    (colours,) = re.findall(r"const USES = \{(.*)\};", page_file("figures.js"))
+    assert all(f"{use}:" in colours.replace('"', "") for use in EVERY_USE)
     assert [part["name"] for part in bar.given["parts"]] == [*uses][:-1]  # type: ignore[attr-defined]
     assert int(number) > 20, "of 90 trials, some were stopped and one failed"
     assert core_time not in ("", "0s")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fake_study import GOALS, LivingMaster, attempt, trial
-from hptune.core.attempt import Cause, Outcome, Usage
+from hptune.core.attempt import AttemptId, Cause, Outcome, Usage
 from hptune.core.goals import Goals
 from hptune.core.messages import Finish, FinishReason
 from hptune.core.space.space import (
@@ -471,5 +471,10 @@ def test_where_device_hours_went_is_said() -> None:
     assert whole == "of 6.67 core minutes, 100% were used well"
     used = Usage(seconds=10.0, cpu_seconds=10.0, peak_memory_bytes=1)
     idle = replace(view, attempts=[replace(each, usage=used) for each in view.attempts])
-    assert said(idle)["costs"].endswith("idle 50%")
+    assert said(idle)["costs"].endswith("idle cores 50%")
+    unfinished = replace(lost, id=AttemptId(20, 0), ended_at=None, outcome=None)
+    trials = [*varied(20).trials, trial(20, TrialState.RUNNING)]
+    attempts = [*varied(20).attempts, unfinished]
+    runs = replace(varied(20), trials=trials, attempts=attempts, master=LivingMaster())
+    assert said(runs, now=2100.0)["costs"].endswith("; unfinished trials 33%")
     assert list(said(again)) == ["history", "failures", "costs"], "in the order of the page"

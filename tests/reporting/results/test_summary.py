@@ -381,6 +381,22 @@ def test_the_best_trial_with_its_model() -> None:
     )
 
 
+def test_each_model_of_a_front_is_loaded_by_its_trial() -> None:
+    goals = replace(VIEW.goals, objectives=(*VIEW.goals.objectives, Goal("size", Direction.MIN)))
+    trials = [replace(trial(n, value=0.5 + n / 10), extra_values=(n + 1.0,)) for n in range(3)]
+    models = {2: "digits/best/2/model.keras", 0: "digits/best/0/model.keras"}
+    view = replace(VIEW, directory="digits", goals=goals, trials=trials, models=models)
+    shown = best_text(view).splitlines()
+    assert [line for line in shown if line.startswith(("trial", "  load"))] == [
+        "trial 2  val_accuracy 0.7000, size 3.000",
+        "  load   import hptune; hptune.Study('digits').best_model(2)",
+        "trial 1  val_accuracy 0.6000, size 2.000",
+        "trial 0  val_accuracy 0.5000, size 1.000",
+        "  load   import hptune; hptune.Study('digits').best_model(0)",
+    ]
+    assert "best_model(2)" in closing_text(view, Finish(FinishReason.DONE, ""))
+
+
 def test_no_best_trial_yet() -> None:
     assert best_json(EMPTY)["best"] is None
 

@@ -277,6 +277,21 @@ def test_an_objective_that_fails_after_its_declarations_is_a_trials_affair(probe
         assert names(found) == {"x"}
 
 
+@pytest.mark.timeout(100)  # a server that seems to import is waited for longer
+def test_a_process_that_the_file_forks_does_not_hide_the_death_of_the_server(probe: Any) -> None:
+    with pytest.raises(ModelFileError, match="killed by SIGKILL"):
+        probe("""
+            import os, signal, time
+            imports, waits = os.getpid(), not os.fork()
+            if waits:
+                while os.getppid() == imports:
+                    time.sleep(0.01)
+                signal.alarm(200)
+                signal.pause()
+            os.kill(imports, signal.SIGKILL)
+        """)
+
+
 def test_a_declaration_without_effect_is_told_once(probe: Any) -> None:
     found = probe("""
 import hptune

@@ -30,6 +30,9 @@ from .dask_client import tried
 _CLOSE_SECONDS = 5.0
 """How long a worker may take to end."""
 
+_FIRST_STARTS = 3
+"""How often a worker is started that is killed each time, before the study's start fails."""
+
 _AGAIN_SECONDS = 1.0
 """Seconds until a worker that could not be started again is tried once more."""
 
@@ -109,6 +112,10 @@ def _cluster(
     )
 
 
+class _KilledError(OSError):
+    """A worker was killed before it had started."""
+
+
 class _OwnWorker(ProcessInterface):
     """A worker of a cluster of our own, for as long as the cluster wants it.
 
@@ -133,7 +140,13 @@ class _OwnWorker(ProcessInterface):
     async def start(self) -> None:
         """Start the worker; it starts again whenever it dies."""
         try:
-            await self._start()
+            for starts_left in reversed(range(_FIRST_STARTS)):
+                try:
+                    await self._start()
+                    break
+                except _KilledError:
+                    if not starts_left:
+                        raise
         except BaseException:
             self.status = Status.failed
             raise
@@ -162,7 +175,7 @@ class _OwnWorker(ProcessInterface):
                 raise OSError(answer)
         except EOFError:
             self._channel.close()
-            raise OSError("the process of a worker was killed as it started") from None
+            raise _KilledError("the process of a worker was killed as it started") from None
         except BaseException:
             self._channel.close()
             raise

@@ -29,7 +29,7 @@ from ..core.messages import Event, GrowSpace, Reported, StudyOpened
 from ..core.space.earlier_study import EarlierStudy
 from ..core.space.space import SearchSpace
 from ..core.space.user_priors import with_priors
-from ..core.trial import Trial
+from ..core.trial import Trial, TrialState
 from ..errors import HptuneError, ModelFileError, StudyError, UnknownMetricError, UsageError
 from ..files.access import exists
 from ..registry import STORED, shown_name
@@ -316,18 +316,28 @@ def _check_totals(settings: StudySettings, past: Past) -> None:
     used = past.engine.device_hours(budget.device) if budget else 0.0
     spent = DeviceBudget(budget.device, float(f"{used:.3g}")) if budget else ""
     totals = (
-        ("trials", f"has {text.plural(have, 'trial')}", (settings.trials or have) < have),
-        ("timeout_seconds", f"has run for {text.duration(seconds)}", 0 < (most or 0) <= seconds),
-        ("budget", f"has used {spent}", budget is not None and used >= budget.hours),
+        ("trials", _trials_so_far(past), (settings.trials or have) < have),
+        ("timeout_seconds", f"run for {text.duration(seconds)}", 0 < (most or 0) <= seconds),
+        ("budget", f"used {spent}", budget is not None and used >= budget.hours),
     )
     for name, had, is_used_up in totals:
         setting, given = BY_NAME[name], getattr(settings, name)
         # Trials that users added may exceed the total.
         if is_used_up and given != past.facts["settings"][name]:
             raise UsageError(
-                f"{past.directory} {had} already, and {setting.flag} is the total, so "
+                f"{past.directory} has already {had}, and {setting.flag} is the total, so "
                 f"{setting.kind.show(given)} is not enough; give more"
             )
+
+
+def _trials_so_far(past: Past) -> str:
+    """Return how many trials count in the total, in the states of `hptune status`."""
+    trials = [trial for trial in past.trials if trial.confirms is None]
+    states = Counter(trial.state for trial in trials)
+    states[TrialState.WAITING] += states.pop(TrialState.RUNNING, 0)  # its master has ended
+    to_continue = (TrialState.WAITING, TrialState.RUNNING)
+    begun = sum(trial.attempts > 0 for trial in trials if trial.state in to_continue)
+    return f"{text.plural(len(trials), 'trial')} ({text.counts(states, interrupted_trials=begun)})"
 
 
 def _check_repeats(settings: StudySettings, past: Past) -> None:

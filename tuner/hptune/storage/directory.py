@@ -27,7 +27,7 @@ from typing import Self
 
 from .. import text
 from ..core.meeting import log_name
-from ..errors import NoStudyError, StudyExistsError, UsageError
+from ..errors import NoStudyError, StartingStudyError, StudyExistsError, UsageError
 from ..files.access import exists, is_file, is_folder, whole_path
 from ..files.file_errors import storage_errors
 from ..files.ownership import is_foreign
@@ -360,7 +360,7 @@ class StudyDirectory:
                     f"there is no study in {self}: it is a file; name a study's directory"
                 )
             elif owner := living_owner(self._path):
-                raise NoStudyError(
+                raise StartingStudyError(
                     f"the study in {self} is being started by {owner}, which still reads the "
                     "model; try again when it says so"
                 )

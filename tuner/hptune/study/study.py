@@ -22,7 +22,7 @@ from ..core.ranking import Ranking
 from ..core.space.space import SearchSpace
 from ..core.trial import Goal, Trial, TrialState
 from ..core.user_requests import Note
-from ..errors import HptuneError, StudyError, UsageError
+from ..errors import HptuneError, StartingStudyError, StudyError, UsageError
 from ..files.access import whole_path
 from ..reporting.exports.exports import Exports
 from ..reporting.exports.source import ExportedStudy
@@ -476,7 +476,7 @@ def listed(directory: Path, job_of: MasterJobOf = lambda _: None) -> ListedStudy
     try:
         return ListedStudy(str(directory), Study(directory, _job_of=job_of).view())
     except HptuneError as error:
-        is_starting = not StudyDirectory(directory).has_ledger
+        is_starting = isinstance(error, StartingStudyError)
         return ListedStudy(str(directory), None, error.message, is_starting)
 
 

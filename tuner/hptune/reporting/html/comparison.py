@@ -19,6 +19,7 @@ from .trials import described, is_drawable
 MOST_COMPARED = 24
 """Studies whose lines can be told apart: `lineStyle` of `figures.js` has eight colours and three
 dashes."""
+_MOST_NAMED = 4
 
 
 _Series = dict[str, Sequence[object]]
@@ -47,12 +48,18 @@ def shared_goal(studies: Iterable[StudyView]) -> Goal:
     return Counter(view.goal for view in studies).most_common(1)[0][0]
 
 
+def searched(view: StudyView) -> frozenset[str]:
+    """Return the names of a study's hyperparameters; none while they are unknown."""
+    return frozenset(parameter.name for parameter in view.space or ())
+
+
 def comparison(
     studies: Mapping[str, StudyView], facts: Mapping[str, Mapping[str, str]], *, now: float
 ) -> Panel:
     """Return the best values of studies over trials and over device hours.
 
-    Studies of another first objective than most of them have are left out, with a sentence.
+    Studies of another first objective than most of them have are left out, with a sentence. Another
+    one says if the others search different hyperparameters, as those of different models do.
 
     Args:
         studies: The studies by the names that are shown.
@@ -89,8 +96,9 @@ def comparison(
     tables = [Table(columns, rows), *_differences(list(chosen), facts)]
     words = (
         f"The best {text.clean(goal.metric)} so far, over the trials that ended and over the {unit}"
-        f" that all attempts had used by then.{_left_out(studies, goal)}"
+        " that all attempts had used by then."
     )
+    words += _left_out(studies, goal) + _differing(chosen.values())
     figures = [
         _figure(goal, "trials that ended", by_trials, is_whole=True),
         _figure(goal, unit, by_hours),
@@ -170,3 +178,16 @@ def _left_out(studies: Mapping[str, StudyView], goal: Goal) -> str:
         f"{text.clean(name)} ({view.goal})" for name, view in studies.items() if view.goal != goal
     ]
     return f" Left out, with another objective: {', '.join(others)}." if others else ""
+
+
+def _differing(studies: Iterable[StudyView]) -> str:
+    spaces = [names for names in map(searched, studies) if names]
+    if len(set(spaces)) < 2:
+        return ""
+    partly = sorted(frozenset.union(*spaces) - frozenset.intersection(*spaces))
+    shown = ", ".join(map(text.clean, partly[:_MOST_NAMED]))
+    more = ", …" if len(partly) > _MOST_NAMED else ""
+    return (
+        f" Not all of these studies search {shown}{more}: compare their values only if you know "
+        "that their models and data are comparable."
+    )

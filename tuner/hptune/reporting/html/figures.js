@@ -9,7 +9,7 @@ window.hptuneFigures ??= (() => {
   const UNITS = [["days", 86400], ["hours", 3600], ["minutes", 60], ["seconds", 1]];
   const ENDS = { finished: COLORS.complete, pruned: COLORS.pruned, released: COLORS.muted, errored: COLORS.failed, "lost, retried": "#d98b8b", running: COLORS.running, interrupted: "#b9bdc4" };
 
-  const USES = { "used well": COLORS.complete, pruned: COLORS.pruned, failed: COLORS.failed, "lost and repeated": ENDS["lost, retried"], idle: COLORS.muted, "not over": COLORS.running };
+  const USES = { "used well": COLORS.complete, pruned: COLORS.pruned, failed: COLORS.failed, "lost and repeated": ENDS["lost, retried"], "idle cores": COLORS.muted, "unfinished trials": COLORS.running };
 
   function tipOf(study, chosen) {
     return trial => {

@@ -26,7 +26,7 @@ from ..results.best import values_text
 from ..results.costs import costs_of_study
 from ..results.listing import ListedStudy
 from ..results.view import StudyState, StudyView
-from .comparison import MOST_COMPARED, comparison, shared_goal
+from .comparison import MOST_COMPARED, comparison, searched, shared_goal
 from .live import LivePage, LiveStudy
 from .live_server import Answer
 from .panel import Section
@@ -236,8 +236,7 @@ def _first_chosen(views: Mapping[str, StudyView]) -> list[str]:
 
 def _model(view: StudyView) -> object:
     """Return what studies of one model have in common, by what each of them records."""
-    names = frozenset(parameter.name for parameter in view.space or ())
-    return view.goal, names
+    return view.goal, searched(view)
 
 
 def _head(folder: str, studies: Sequence[ListedStudy]) -> str:

@@ -103,7 +103,7 @@ def _states(view: StudyView) -> _Tile:
 def _costs(view: StudyView, now: float) -> _Tile:
     cost = costs_of_study(view, now)
     cores = text.held(cost.core_hours, "core")
-    words = [f"{cost.idle_share:.0%} idle" if cost.idle_share >= LEAST_IDLE else ""]
+    words = [f"cores idle for {cost.idle_share:.0%}" if cost.idle_share >= LEAST_IDLE else ""]
     words.append(f"retried: {html.escape(retried_text(view))}" if view.retried else "")
     if not cost.gpu_hours:
         return _Tile("device hours", cores, words)

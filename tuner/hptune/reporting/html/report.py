@@ -241,8 +241,8 @@ def winner(trials: StudyTrials, *, others: int = 0) -> Panel:
     metrics = [(text.clean(n), text.measured(v)) for n, v in best.metrics.items() if goals != [n]]
     if metrics:
         tables.append(Table(("metric", "value"), metrics))
-    if view.model:
-        tables.append(Table(("model",), [("\n".join(model_lines(view)),)]))
+    if model := model_lines(view, best):
+        tables.append(Table(("model",), [("\n".join(model),)]))
     if len(goals) == 1 and (behind := _behind(trials, best, others)):
         tables.append(behind)
     words = best_line(view, best)

@@ -104,7 +104,7 @@ const hptuneTable = (() => {
     for (const { key, label, get } of columns) {
       const sign = table.sort === key ? (table.isDown ? " ▾" : " ▴") : "";
       const sort = () => { Object.assign(table, { isDown: table.sort === key && !table.isDown, sort: key }); changed(); };
-      const button = element("button", { type: "button", class: "plain", "data-key": `sort ${key}`, onclick: sort }, (label || key) + sign);
+      const button = element("button", { type: "button", class: "plain", "data-key": `sort ${key}`, onclick: sort }, ...(label || key).split(/(?<=_)/).flatMap(part => [part, element("wbr")]), sign);
       head.append(element("th", { scope: "col", class: rows.some(each => typeof get(each) === "number") ? "number" : null, "aria-sort": sign ? (table.isDown ? "descending" : "ascending") : null }, button));
     }
     const body = element("tbody");

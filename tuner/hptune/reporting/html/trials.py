@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from ... import text
 from ...core.attempt import ReportedValue
 from ...core.space.space import FixedParameter, Parameter, SearchSpace
 from ...core.trial import Direction, Trial, TrialState
-from ..results.importance import SHUFFLES, Importance, estimated, importances, results_of
+from ..results.importance import Importance, estimated, importances, results_of
 from ..results.rungs import why_stopped
 from ..results.view import StudyView
 
@@ -92,10 +92,7 @@ class StudyTrials:
     @cached_property
     def importances(self) -> Mapping[Shown, list[Importance]]:
         """The importance of the hyperparameters for the first objective, without empty ones."""
-        found = {
-            shown: importances(self.space, results_of(self.of(shown)), self.direction)
-            for shown in Shown
-        }
+        found = self._ranked(importances)
         return {shown: ranked for shown, ranked in found.items() if ranked}
 
     @cached_property
@@ -114,15 +111,16 @@ class StudyTrials:
     @cached_property
     def estimated(self) -> Mapping[Shown, list[Importance]]:
         """The importance by a part of the trials: fast enough for each reading."""
-        return {
-            shown: estimated(
-                self.space,
-                results_of(self.of(shown)),
-                self.direction,
-                shuffles=SHUFFLES if shown is Shown.ALL else 0,
-            )
-            for shown in Shown
-        }
+        return self._ranked(estimated)
+
+    def _ranked(self, rank: Callable[..., list[Importance]]) -> dict[Shown, list[Importance]]:
+        """Return the importance by all trials and by the complete ones; once if they are all."""
+        trials = {shown: self.of(shown) for shown in Shown}
+        every, complete = trials[Shown.ALL], trials[Shown.COMPLETE]
+        found = {Shown.ALL: rank(self.space, results_of(every), self.direction)}
+        if len(complete) == len(every):
+            return {**found, Shown.COMPLETE: found[Shown.ALL]}
+        return {**found, Shown.COMPLETE: rank(self.space, results_of(complete), self.direction)}
 
     @cached_property
     def why_stopped(self) -> Mapping[int, str]:

@@ -48,8 +48,8 @@ def _trial_lines(view: StudyView, best: Trial) -> list[str]:
         lines += ["", "hyperparameters", *aligned(params, width=width)]
     if view.carrier:
         lines += ["", f"trained on {view.carrier}"]
-    if view.model:
-        lines += ["", *model_lines(view)]
+    if model := model_lines(view, best):
+        lines += ["", *model]
     return lines
 
 
@@ -65,8 +65,8 @@ def _front_lines(view: StudyView, width: int | None) -> list[str]:
             values = text.exact_params(text.shown_params(trial))
             words = " ".join(f"{text.clean(name)}={value}" for name, value in values.items())
             lines += indented(words, width=width)
-        if model := view.models.get(trial.number):
-            lines.append(f"  {text.path(model)}")
+        path_and_load = model_lines(view, trial)[:2]  # another way to load would be too wide
+        lines += [f"  {line}" for line in path_and_load]
     return lines
 
 
@@ -154,11 +154,19 @@ def _trainings(confirmation: Confirmation) -> str:
     return f"mean ± standard deviation of trials {numbers}{failed}"
 
 
-def model_lines(view: StudyView) -> list[str]:
-    """Return the path of the best model, and how to load it."""
-    lines = [f"model  {text.path(view.model)}"]
-    if view.model.endswith((".keras", ".h5")) and view.model_loader != "nothing":
-        lines.append(f"load   import hptune; hptune.Study({view.directory!r}).best_model()")
-        if view.model_loader == "keras":  # known at the end of a run
-            lines.append(f"or     import keras; keras.saving.load_model({view.model!r})")
+def model_lines(view: StudyView, trial: Trial) -> list[str]:
+    """Return the path of the model of one of the best trials, and how to load it.
+
+    Empty if the trial stored none.
+    """
+    model = view.models.get(trial.number)
+    if model is None:
+        return []
+    lines = [f"model  {text.path(model)}"]
+    loader = view.model_loader if trial is view.best else "study"
+    if model.endswith((".keras", ".h5")) and loader != "nothing":
+        number = trial.number if len(view.goals.objectives) > 1 else ""
+        lines.append(f"load   import hptune; hptune.Study({view.directory!r}).best_model({number})")
+        if loader == "keras":  # known at the end of a run
+            lines.append(f"or     import keras; keras.saving.load_model({model!r})")
     return lines

@@ -25,7 +25,8 @@ _USES = {
     TrialState.PRUNED: "pruned",
     TrialState.FAILED: "failed",
 }
-_LOST, _IDLE, _NOT_OVER = "lost and repeated", "idle", "not over"
+_LOST, _IDLE, _UNFINISHED = "lost and repeated", "idle cores", "unfinished trials"
+EVERY_USE = (*_USES.values(), _LOST, _IDLE, _UNFINISHED)
 _USES_OF_ATTEMPTS = {Outcome.LOST: _LOST, Outcome.ERRORED: _USES[TrialState.FAILED]}
 """What some attempts were used for whatever became of their trials, which others may complete."""
 
@@ -92,7 +93,7 @@ def uses_of_study(view: StudyView, now: float) -> dict[str, tuple[int, Costs]]:
     states = {trial.number: trial.state for trial in view.trials}
     groups: dict[str, list[Attempt]] = {}
     for each in view.attempts:
-        use = _USES.get(states.get(each.id.trial, TrialState.RUNNING), _NOT_OVER)
+        use = _USES.get(states.get(each.id.trial, TrialState.RUNNING), _UNFINISHED)
         use = use if each.outcome is None else _USES_OF_ATTEMPTS.get(each.outcome, use)
         groups.setdefault(use, []).append(each)
     until = None if view.master is None else now
@@ -104,8 +105,7 @@ def uses_of_study(view: StudyView, now: float) -> dict[str, tuple[int, Costs]]:
         uses[use] = len({each.id.trial for each in attempts}), busy
     if idle:
         uses[_IDLE] = 0, Costs(core_hours=idle)
-    order = (*_USES.values(), _LOST, _IDLE, _NOT_OVER)
-    return {use: uses[use] for use in order if use in uses}
+    return {use: uses[use] for use in EVERY_USE if use in uses}
 
 
 def use_shares(uses: Mapping[str, tuple[int, Costs]]) -> tuple[Device, dict[str, float]]:

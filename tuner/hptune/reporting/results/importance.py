@@ -9,11 +9,13 @@ one does not count as a value.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ... import text
@@ -39,11 +41,13 @@ _INTERVAL = (10.0, 90.0)
 _NUMBERS_AT_ONCE = 2_000_000
 """Samples times trials that are computed together: more need more memory, and are no faster."""
 
-_ESTIMATED_TRIALS, SHUFFLES = 400, 79
+_ESTIMATED_TRIALS, _SHUFFLES = 400, 79
 """Trials of `estimated`, and how often they are shuffled; the live page often needs it."""
 
 _MATTERS = 0.1
 """Share of the importance from which on a hyperparameter is named after the first one."""
+
+_ERF = np.frompyfunc(math.erf, 1, 1)
 
 _Floats = NDArray[np.float64]
 
@@ -127,15 +131,11 @@ def results_of(trials: Iterable[Trial]) -> list[tuple[Params, float]]:
 
 
 def estimated(
-    space: SearchSpace,
-    results: Sequence[tuple[Params, float]],
-    direction: Direction,
-    *,
-    shuffles: int = SHUFFLES,
+    space: SearchSpace, results: Sequence[tuple[Params, float]], direction: Direction
 ) -> list[Importance]:
     """Return the importance by at most 400 of the results, which is fast, and its chance."""
     some = results[:: math.ceil(len(results) / _ESTIMATED_TRIALS) or 1]
-    return importances(space, some, direction, resamples=0, shuffles=shuffles)
+    return importances(space, some, direction, resamples=0, shuffles=_SHUFFLES)
 
 
 def leaders(ranked: Sequence[Importance]) -> str:
@@ -243,8 +243,8 @@ def _chance(
     """Return the chance of a divergence as large as the largest one if nothing matters."""
     if not shuffles:
         return 1.0
-    rng, weights = np.random.default_rng(0), np.ones((1 + shuffles, len(losses)))
-    (is_best,) = _best(losses, weights[:1])
+    rng, weights = np.random.default_rng(0), np.ones((1, len(losses)))
+    (is_best,) = _best(losses, weights)
     best = np.array([is_best, *(rng.permutation(is_best) for _ in range(shuffles))])
     largest = _divergences(names, regimes, weights, best).max(axis=1)
     return float(np.mean(largest >= largest[0]))
@@ -253,16 +253,20 @@ def _chance(
 def _divergences(
     names: Sequence[str], regimes: Sequence[_Regime], weights: _Floats, best: _Floats
 ) -> _Floats:
-    """Return the divergence of each name (columns) between the best and all trials (rows)."""
+    """Return the divergence of each name (columns) between the best and all trials (rows).
+
+    One row of weights counts for all rows of the best.
+    """
     totals = weights.sum(axis=1)
-    sums = np.zeros((len(weights), len(names)))
+    sums = np.zeros((len(best), len(names)))
     for regime in regimes:
         of_all, of_best = _counts(regime, weights), _counts(regime, best)
         rows = (of_all.sum(axis=1) >= 2.0) & of_best.any(axis=1)
-        of_all, of_best = of_all[rows], of_best[rows]
+        of_best, known = of_best[rows], rows if len(weights) > 1 else slice(None)
+        of_all = of_all[known]
         everywhere, at_best = _densities(regime, of_all), _densities(regime, of_best)
         divergences = (everywhere * (at_best / everywhere - 1.0) ** 2).sum(axis=1)
-        active_shares = of_all.sum(axis=1) / totals[rows]
+        active_shares = of_all.sum(axis=1) / totals[known]
         best_shares = of_best.sum(axis=1) / best.sum(axis=1)[rows]
         sums[rows, names.index(regime.name)] += best_shares**2 / active_shares * divergences
     return sums
@@ -295,31 +299,35 @@ def _densities(regime: _Regime, counts: _Floats) -> _Floats:
     lower, upper = ((summed < share * total).sum(axis=1) for share in (0.25, 0.75))
     spread = np.minimum(np.sqrt(variance), (np.minimum(upper, regime.cells - 1) - lower) / 1.34)
     bandwidths = np.maximum(_MIN_BANDWIDTH, 1.059 * spread * total[:, 0] ** -0.2)
-    kernels = (counts[:, None, :] @ _kernels(regime.cells, bandwidths))[:, 0, :]
-    densities: _Floats = (kernels + _broad_kernel(regime.cells)) / (total + 1.0) + 1e-12
-    return densities
+    densities: _Floats = _smoothed(counts, bandwidths) + _broad_kernel(regime.cells)
+    return densities / (total + 1.0) + 1e-12
 
 
+@functools.cache
 def _broad_kernel(cells: int) -> _Floats:
     """Return the probability of each cell under a normal distribution as broad as all cells."""
-    from scipy.special import ndtr
-
-    inside = np.diff(ndtr((np.arange(cells + 1) - cells / 2.0) / cells))
+    inside = np.diff(_normal((np.arange(cells + 1) - cells / 2.0) / cells))
     found: _Floats = inside / inside.sum()
     return found
 
 
-def _kernels(cells: int, bandwidths: _Floats) -> _Floats:
-    """Return the probability of each cell (third axis) under truncated normal distributions.
+def _smoothed(counts: _Floats, bandwidths: _Floats) -> _Floats:
+    """Return the sum of a truncated normal distribution around each count, for each sample (rows).
 
-    There is one of each bandwidth (first axis) around each cell (second axis).
+    Each row has its own bandwidth.
     """
-    from scipy.special import ndtr
+    cells = counts.shape[1]
+    # Up to each edge around the centre of a cell, and in each cell between them.
+    above = _normal((np.arange(cells) + 0.5) / bandwidths[:, None])
+    edges = np.hstack([1.0 - above[:, ::-1], above])
+    around = np.diff(edges, axis=1)
+    inside = (edges[:, cells:] - edges[:, :cells])[:, ::-1]
+    kernels = sliding_window_view(around, cells, axis=1)[:, ::-1]
+    found: _Floats = np.einsum("sc,scx->sx", counts / inside, kernels)
+    return found
 
-    # From the centre of a cell to an edge: as many distances as there are pairs of neighbours.
-    distances = np.arange(-cells, cells) + 0.5
-    below = ndtr(distances / bandwidths[:, None])
-    at = np.arange(cells + 1)[None, :] - np.arange(cells)[:, None] + cells - 1
-    inside = np.diff(below[:, at], axis=2)
-    found: _Floats = inside / inside.sum(axis=2, keepdims=True)
+
+def _normal(points: _Floats) -> _Floats:
+    """Return the normal distribution function; importing SciPy for it would take longer."""
+    found: _Floats = 0.5 + 0.5 * _ERF(points / math.sqrt(2.0)).astype(float)
     return found

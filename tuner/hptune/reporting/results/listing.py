@@ -60,7 +60,7 @@ def list_json(studies: Sequence[ListedStudy]) -> dict[str, object]:
     """Return the output of `hptune list --json`."""
     return {
         "studies": [
-            {"study": each.directory, "state": None, "problem": each.problem}
+            {"study": each.directory, "state": each.state, "problem": each.problem}
             if (view := each.view) is None
             else {
                 **best_json(view),

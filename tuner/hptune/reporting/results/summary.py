@@ -83,7 +83,7 @@ def cost_text(view: StudyView, now: float) -> str:
     words = [text.duration(seconds)] if (seconds := view.seconds(now)) >= 1.0 else []
     if cost.core_hours:
         idle = cost.idle_share
-        idle_text = f" ({idle:.0%} idle)" if idle >= LEAST_IDLE else ""
+        idle_text = f" (cores idle for {idle:.0%})" if idle >= LEAST_IDLE else ""
         words.append(f"{text.held(cost.core_hours, 'core')}{idle_text}")
     if cost.gpu_hours:
         words.append(text.held(cost.gpu_hours, "GPU"))
@@ -189,8 +189,8 @@ def closing_text(view: StudyView, finish: Finish, *, command: Callable[[str], st
         if len(view.front) > 1:
             lines.append(f"      and {len(view.front) - 1} more on the Pareto front")
         lines += (f"    {each}" for each in aligned(text.params(text.shown_params(best))))
-        if view.model:
-            lines += ["", *model_lines(view)]
+        if model := model_lines(view, best):
+            lines += ["", *model]
     if remarks := advice(view):
         lines += ["", *(each.words for each in remarks)]
     steps = [(command(each), why) for each, why in _next_commands(view, finish) if command(each)]

@@ -135,7 +135,9 @@ class ForkServer:
             busy(self._doing)
             stdout = _pipe(self._process.stdout)
             left = deadline - time.monotonic()
-            if not select.select([stdout], [], [], min(max(0.0, left), _LOOK_SECONDS))[0]:
+            is_quiet = not select.select([stdout], [], [], min(max(0.0, left), _LOOK_SECONDS))[0]
+            # A process that the user's file has forked keeps the pipe open when the server is dead.
+            if is_quiet and self._process.poll() is None:
                 if left > 0:
                     continue
                 raise StudyError(
@@ -143,7 +145,7 @@ class ForkServer:
                     "seconds. Is the file system slow? Try once more: what was read is cached.",
                     _tail(self._log),
                 )
-            if new := os.read(stdout.fileno(), 4096):
+            if not is_quiet and (new := os.read(stdout.fileno(), 4096)):
                 # The user's file may have written anything there.
                 text = self._half_line + new.decode(errors="replace")
                 *lines, self._half_line = text.split("\n")
