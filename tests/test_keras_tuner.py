@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from in_process import InProcess
 from real_runs import Hptune, trials
 
 TUTORIAL = """
@@ -162,6 +163,7 @@ CALLS = """
                         and ours.get("brackets", 1) == brackets)
     settings = {"executor": "joblib", "directory": "mine", "project_name": "it"}
     with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         oracle = kt.oracles.BayesianOptimizationOracle(max_trials=2, beta=1.0)
         tuner = kt.Tuner(oracle, Model(), executions_per_trial=3, overwrite=True, **settings)
         tuner.search([1.0])
@@ -174,8 +176,9 @@ CALLS = """
 """
 
 
-def test_calls_mean_what_they_mean_in_keras_tuner(hptune: Hptune) -> None:
-    ended = hptune.script(CALLS).wait()
+@pytest.mark.keras
+def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
+    ended = cli.script(CALLS)
     assert ended.code == 0, ended.err
     said, same, warned, mean, units = json.loads(ended.out.splitlines()[-1])
     assert "Own.run_trial is not used" in said["run_trial"]
