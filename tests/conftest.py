@@ -32,6 +32,9 @@ from surroundings import make_known
 
 make_known()
 
+# Where PYTHONDONTWRITEBYTECODE is set, each process of the tests would rewrite all asserts again.
+sys.dont_write_bytecode = False
+
 # A busy machine is no failure.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hptune import keras_tuner
+from in_process import InProcess
 from real_runs import Hptune, trials
 
 TUTORIAL = """
@@ -70,6 +70,9 @@ TUTORIAL = """
 def test_a_script_gets_these_tuners_however_it_imports_them(
     tmp_path: Path, before: str, code: str
 ) -> None:
+    # Here, as pytest looks at what a file imports, and a look at this module imports Keras.
+    from hptune import keras_tuner
+
     package = tmp_path / "keras_tuner"
     package.mkdir()
     names = ("HyperModel", "HyperParameters", "Objective", *keras_tuner.__all__)
@@ -160,6 +163,7 @@ CALLS = """
                         and ours.get("brackets", 1) == brackets)
     settings = {"executor": "joblib", "directory": "mine", "project_name": "it"}
     with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         oracle = kt.oracles.BayesianOptimizationOracle(max_trials=2, beta=1.0)
         tuner = kt.Tuner(oracle, Model(), executions_per_trial=3, overwrite=True, **settings)
         tuner.search([1.0])
@@ -172,8 +176,9 @@ CALLS = """
 """
 
 
-def test_calls_mean_what_they_mean_in_keras_tuner(hptune: Hptune) -> None:
-    ended = hptune.script(CALLS).wait()
+@pytest.mark.keras
+def test_calls_mean_what_they_mean_in_keras_tuner(cli: InProcess) -> None:
+    ended = cli.script(CALLS)
     assert ended.code == 0, ended.err
     said, same, warned, mean, units = json.loads(ended.out.splitlines()[-1])
     assert "Own.run_trial is not used" in said["run_trial"]
@@ -234,6 +239,8 @@ def test_an_objective_has_the_direction_that_its_name_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """KerasTuner minimises each of Keras's metrics that its own list lacks."""
+    from hptune import keras_tuner
+
     library = SimpleNamespace(Objective=lambda name, direction: f"{name}:{direction}")
     monkeypatch.setattr(keras_tuner, "_library", lambda: library)
     directed = keras_tuner._directed

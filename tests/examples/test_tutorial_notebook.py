@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from requirements import require
 
+if TYPE_CHECKING:  # its import takes two seconds
+    import nbformat
+
 require("nbclient")
 require("ipykernel")
 require("sklearn")
-
-import nbformat  # noqa: E402 (it comes with nbclient)
-from nbclient import NotebookClient  # noqa: E402
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "guide" / "notebook.ipynb"
 
@@ -23,6 +24,8 @@ def code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def test_it_is_kept_without_outputs() -> None:
+    import nbformat  # it comes with nbclient
+
     cells = code(nbformat.read(NOTEBOOK, as_version=4))
     assert cells
     assert [each for each in cells if each.outputs or each.execution_count is not None] == []
@@ -30,6 +33,9 @@ def test_it_is_kept_without_outputs() -> None:
 
 @pytest.mark.timeout(600)
 def test_it_runs_and_shows_what_it_says(tmp_path: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     place = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(

@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
@@ -38,12 +38,41 @@ def on_joblib(stage: Stage, cores: list[tuple[int, ...]]) -> Iterator[JoblibExec
         executor.close()
 
 
+class Kept:
+    """One executor for tests in a row that leave it whole."""
+
+    def __init__(self, opens: Callable[[], AbstractContextManager[Driver]]) -> None:
+        self._opens = opens
+        self._stack = ExitStack()
+        self._driver: Driver | None = None
+
+    def driver(self) -> Driver:
+        if self._driver is None:
+            self._driver = self._stack.enter_context(self._opens())
+        return self._driver
+
+    def close(self) -> None:
+        self._driver = None
+        self._stack.close()
+
+
 class TestJoblibExecutor(ExecutorSuite):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def kept(cls, stage: Stage) -> Iterator[Kept]:
+        kept = Kept(lambda: cls().driver(stage))
+        yield kept
+        kept.close()
+
     @pytest.fixture
-    def shared(self, stage: Stage) -> Iterator[Driver]:
-        """Make a new executor for each test, as workers fill the only pool of loky in a process."""
-        with self.driver(stage) as driver:
-            yield driver
+    def shared(self, kept: Kept) -> Driver:
+        return kept.driver()
+
+    @pytest.fixture(autouse=True)
+    def _alone(self, request: pytest.FixtureRequest, kept: Kept) -> None:
+        """Close it for a test with its own, as workers fill the only pool of loky in a process."""
+        if "shared" not in request.fixturenames:
+            kept.close()
 
     @contextmanager
     def executor(self, stage: Stage, cores: int) -> Iterator[Executor]:

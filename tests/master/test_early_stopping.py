@@ -69,6 +69,7 @@ class Watched(Memory):
         self.discarded: set[int] = set()
         self.idle_while_work_waits = 0.0
         self._idle_since: float | None = None
+        self._checked = 0
 
     def append(
         self, events: Sequence[Event], *, trials: Iterable[Trial], attempts: Iterable[Attempt]
@@ -94,7 +95,9 @@ class Watched(Memory):
         self._idle_since = now if is_idle else None
 
     def update(self, snapshot: StudySnapshot, ended: Sequence[Trial], now: float) -> None:
-        check_engine(self.engine)
+        if len(self.events) != self._checked:  # nothing but an event changes an engine
+            self._checked = len(self.events)
+            check_engine(self.engine)
         self.ended.extend(ended)
 
 

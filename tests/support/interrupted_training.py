@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from hptune.core.attempt import Cause
 EPOCHS = 6
 
 _TRAINING = """
-import json, os, pathlib, signal, time
+import json, os, pathlib, shutil, signal, time
 import keras
 import numpy as np
 from hptune.training import context
@@ -45,7 +47,7 @@ def load_data():
     return some(50), some(20)
 
 class End(keras.callbacks.Callback):
-    "Records its result, and dies at a given point."
+    "Records its result, and dies at a given point, or keeps what it would leave if it did."
     part = ""
 
     def on_train_batch_end(self, batch, logs=None):
@@ -73,6 +75,10 @@ class End(keras.callbacks.Callback):
         if order.exists() and json.loads(order.read_text()) == [self.epoch, where]:
             order.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
+        order = pathlib.Path("copy.json")
+        if order.exists() and json.loads(order.read_text())[0] == [self.epoch, where]:
+            shutil.copytree(*json.loads(order.read_text())[1])
+            order.unlink()
 
     def wait_for_order(self, epoch):
         "Begin no other epoch before the order to stop is here, which takes a moment."
@@ -124,14 +130,39 @@ class Put:
         self.trial = 0
         self.backend = ""
 
+    @property
+    def trial_directory(self) -> Path:
+        return self.directory / "study" / "trials" / str(self.trial)
+
     def whole(self) -> dict[str, object]:
         """Return the result of an undisturbed training."""
         self.begin()
-        key = repr((id(self.attempts.warm), self.text, self.params))
-        if key not in _WHOLE:
-            _WHOLE[key] = self._undisturbed(), self.reports, self.backend
-        ended, self.reports, self.backend = _WHOLE[key]
+        if self._key not in _WHOLE:
+            _WHOLE[self._key] = self._undisturbed(), self.reports, self.backend
+        ended, self.reports, self.backend = _WHOLE[self._key]
         return ended
+
+    def whole_and_killed(self, epoch: int, where: str, *, reported: int) -> dict[str, object]:
+        """Return the result of an undisturbed training, and have the trial as if it was killed.
+
+        The trial's directory is as it was at that point, after this number of reports. That saves
+        a second training; the tests in `test_resumption` kill the process.
+        """
+        self.begin()
+        killed = self.directory / "killed"
+        order = self.directory / "copy.json"
+        order.write_text(json.dumps([[epoch, where], [str(self.trial_directory), str(killed)]]))
+        expected = self._undisturbed()
+        assert not order.exists(), "the training did not come to that point"
+        _WHOLE[self._key] = expected, self.reports, self.backend
+        shutil.rmtree(self.trial_directory)
+        killed.rename(self.trial_directory)
+        self.reports = dict(itertools.islice(self.reports.items(), reported))
+        return expected
+
+    @property
+    def _key(self) -> str:
+        return repr((id(self.attempts.warm), self.text, self.params))
 
     def _undisturbed(self) -> dict[str, object]:
         result = self.attempt()
@@ -167,10 +198,12 @@ class Put:
         found: dict[str, object] = {
             "ending": (result.ending.metrics, result.ending.step),
             "reports": self.reports,
-            "trained again, and otherwise": self.contradictions,
+            "trained again, and otherwise": [*self.contradictions],
         }
-        if (self.directory / "end.json").exists():
-            found["end"] = end = json.loads((self.directory / "end.json").read_text())
+        path = self.directory / "end.json"
+        if path.exists():
+            found["end"] = end = json.loads(path.read_text())
+            path.unlink()  # the next attempt has to write its own
             self.backend = end["backend"]
             with np.load(self.directory / "end.npz") as arrays:
                 found["arrays"] = [arrays[name].tolist() for name in arrays.files]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -129,28 +130,35 @@ def test_killed_between_epochs_and_while_a_checkpoint_is_written(
 
 
 @pytest.mark.parametrize(
-    "part",
+    "parts",
     [
-        "nothing",
-        "the model",
-        "the callbacks",
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in ("the optimizer", "the seeds", "the best")
-        ),
+        ("nothing", "the model", "the callbacks"),
+        pytest.param(("the optimizer", "the seeds", "the best"), marks=pytest.mark.slow),
     ],
 )
-def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, part: str) -> None:
+def test_every_part_of_a_checkpoint_counts(
+    attempts: Attempts, tmp_path: Path, parts: tuple[str, ...]
+) -> None:
     """The other tests can fail: without any one part, the training ends differently."""
     put = Put(attempts, tmp_path, MODEL + FIT, seed=3)  # so that an early epoch is the best
-    expected = put.whole()
-    put.begin()
-    put.die(4, "begin")
-    put.attempt()
-    checkpoints = Checkpoints(tmp_path / "study" / "trials" / "2")
-    found = checkpoints.newest()
-    assert found is not None
-    step, state = found
+    expected = put.whole_and_killed(4, "begin", reported=4)
+    killed, reports = tmp_path / "copy", put.reports
+    shutil.copytree(put.trial_directory, killed)
+    for part in parts:
+        put.begin()
+        put.reports = {**reports}
+        shutil.copytree(killed, put.trial_directory)
+        damage(Checkpoints(put.trial_directory), part)
+        ended = put.end(put.attempt(number=1))
+        assert (ended == expected) == (part == "nothing"), part
+        put.contradictions.clear()
+
+
+def damage(checkpoints: Checkpoints, part: str) -> None:
+    """Have one part of the newest checkpoint as if it had not been written."""
+    newest = checkpoints.newest()
+    assert newest is not None
+    step, state = newest
     model, optimizer = state.model.model, state.model.optimizers
     seeds = [each for each in model if each.dtype == np.int64 and each.size == 2]
     damaged = {"the model": model[:4], "the optimizer": optimizer, "the seeds": seeds}.get(part, ())
@@ -164,8 +172,6 @@ def test_every_part_of_a_checkpoint_counts(attempts: Attempts, tmp_path: Path, p
         state.recorder["reports"].clear()
     checkpoints.write(step, state)
     assert part != "the seeds" or len(seeds) == 3  # two augmentations and the dropout
-    ended = put.end(put.attempt(number=1))
-    assert (ended == expected) == (part == "nothing")
 
 
 # On a slow machine, a copy of an epoch takes more than its share of so short a training.

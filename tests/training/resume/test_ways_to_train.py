@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,7 @@ class Batches(keras.utils.PyDataset):
         return self.x[rows] + np.random.normal(size=(12, 6, 6, 1)), self.y[rows]
 
     def on_epoch_begin(self):
-        done = pathlib.Path("study/trials/2/resume/3.ckpt")
+        done = pathlib.Path("study/trials/1/resume/3.ckpt")
         END.epoch = 3
         if done.exists():
             END.die_if_told("batch")
@@ -202,12 +203,7 @@ def load_data():
 )
 def test_every_way_to_train_may_be_picked_up(attempts: Attempts, tmp_path: Path, text: str) -> None:
     put = Put(attempts, tmp_path, text)
-    expected = put.whole()
-    put.begin()
-    put.die(3, "batch")
-    result = put.attempt()
-    assert result.ending.cause is Cause.KILLED, result.log
-    assert result.steps == [1, 2, 3]
+    expected = put.whole_and_killed(3, "batch", reported=3)
     result = put.attempt(number=1)
     assert put.end(result) == expected, result.log
     # The last epoch of the first phase is not written down, as mostly nothing follows it.
@@ -219,10 +215,7 @@ def test_a_second_phase_may_depend_on_what_callbacks_found_in_the_first(
     attempts: Attempts, tmp_path: Path
 ) -> None:
     put = Put(attempts, tmp_path, SMALL + AS_LONG_AS_THE_FIRST)
-    expected = put.whole()
-    put.begin()
-    put.die(1, "batch of the second")
-    assert put.attempt().ending.cause is Cause.KILLED
+    expected = put.whole_and_killed(1, "batch of the second", reported=4)
     result = put.attempt(number=1)
     assert put.end(result) == expected, result.log
     assert result.steps == [5, 6], "three epochs, and three more"
@@ -296,32 +289,30 @@ def fit(hp, model, data, callbacks, epochs):
 """
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        pytest.param(
-            (SMALL + TWO_PHASES).replace("Adam(0.001)", "SGD(0.001)"),
-            "starts again, as its checkpoint does not fit",
-            id="other optimizer",
-        ),
-        pytest.param(SMALL + SEVERAL_MODELS, "an interrupted trial starts again", id="two models"),
-    ],
-)
 def test_changed_code_that_cannot_continue_a_second_phase_starts_with_the_first(
-    attempts: Attempts, tmp_path: Path, changed: str, said: str
+    attempts: Attempts, tmp_path: Path
 ) -> None:
     put = Put(attempts, tmp_path, SMALL + TWO_PHASES)
     put.begin()
     put.die(4, "batch")
     assert put.attempt().steps == [1, 2, 3, 4]
-    put.text = changed
-    result = put.attempt(number=1)
-    assert said in result.log
-    assert (result.ending.cause, result.steps) == (Cause.RELEASED, []), result.log
-    put.reports = {}
-    result = put.attempt(number=2)
-    assert result.ending.cause is Cause.RETURNED
-    assert result.steps == [1, 2, 3, 4, 5, 6]
+    killed, reports = tmp_path / "killed", put.reports
+    shutil.copytree(put.trial_directory, killed)
+    other_optimizer = (SMALL + TWO_PHASES).replace("Adam(0.001)", "SGD(0.001)")
+    for changed, words in {
+        other_optimizer: "starts again, as its checkpoint does not fit",
+        SMALL + SEVERAL_MODELS: "an interrupted trial starts again",
+    }.items():
+        put.begin()
+        put.text, put.reports = changed, reports
+        shutil.copytree(killed, put.trial_directory)
+        result = put.attempt(number=1)
+        assert words in result.log
+        assert (result.ending.cause, result.steps) == (Cause.RELEASED, []), result.log
+        put.reports = {}
+        result = put.attempt(number=2)
+        assert result.ending.cause is Cause.RETURNED
+        assert result.steps == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
@@ -338,26 +329,23 @@ def test_a_trial_that_is_stopped_between_two_of_many_fits_keeps_its_last_epoch(
 
 
 @pytest.mark.parametrize(
-    ("text", "where"),
+    ("text", "epoch", "where", "reported"),
     [
-        pytest.param(SMALL + SEVERAL_MODELS, [1, "batch of 1"], id="several models"),
-        pytest.param(SMALL + FOLDS, [1, "batch of 1"], id="folds of one model"),
-        pytest.param(SMALL + FOLDS_BY_BATCH, [1, "batch of 1"], id="folds, evaluated as one batch"),
-        pytest.param(SMALL + OWN_LOOP, [3, "batch"], id="own loop"),
-        pytest.param(SMALL + OWN_REPORTS, [3, "batch"], id="own loop and reports"),
-        pytest.param(SMALL + SMALLER_BATCHES, [3, "batch"], id="fit after a failed one"),
+        pytest.param(SMALL + SEVERAL_MODELS, 1, "batch of 1", 4, id="several models"),
+        pytest.param(SMALL + FOLDS, 1, "batch of 1", 4, id="folds of one model"),
+        pytest.param(SMALL + FOLDS_BY_BATCH, 1, "batch of 1", 4, id="folds, evaluated as a batch"),
+        pytest.param(SMALL + OWN_LOOP, 3, "batch", 3, id="own loop"),
+        pytest.param(SMALL + OWN_REPORTS, 3, "batch", 3, id="own loop and reports"),
+        pytest.param(SMALL + SMALLER_BATCHES, 3, "batch", 3, id="fit after a failed one"),
     ],
 )
 def test_what_cannot_be_picked_up_starts_again_and_says_so(
-    attempts: Attempts, tmp_path: Path, text: str, where: list[object]
+    attempts: Attempts, tmp_path: Path, text: str, epoch: int, where: str, reported: int
 ) -> None:
     put = Put(attempts, tmp_path, text)
-    expected = put.whole()
-    put.begin()
-    put.die(int(str(where[0])), str(where[1]))
-    first = put.attempt()
-    assert first.ending.cause is Cause.KILLED, first.log
-    assert "an interrupted trial starts again" in first.log
+    expected = put.whole_and_killed(epoch, where, reported=reported)
+    first = (put.trial_directory / "log.txt").read_text()
+    assert "an interrupted trial starts again" in first
     result = put.attempt(number=1)
     assert put.end(result) == expected, result.log
     assert result.steps == sorted(put.reports)
@@ -368,10 +356,7 @@ def test_a_loop_that_trains_from_its_first_epoch_on_is_not_taken_for_a_fit(
 ) -> None:
     """It cannot be told from a fit of Keras before it begins with the wrong epoch."""
     put = Put(attempts, tmp_path, SMALL + LOOP_LIKE_A_FIT)
-    expected = put.whole()
-    put.begin()
-    put.die(3, "batch")
-    assert put.attempt().ending.cause is Cause.KILLED
+    expected = put.whole_and_killed(3, "batch", reported=3)
     second = put.attempt(number=1)
     assert (second.ending.cause, second.steps) == (Cause.RELEASED, []), second.log
     assert "its training loop does not begin at the epoch of the checkpoint" in second.log
