@@ -43,6 +43,18 @@ LONG = """
     """
 
 
+# The command, which waits for a reader a fifth as long as usual.
+IMPATIENT = """
+from hptune.cli import main, output
+from hptune.reporting.terminal.background_writer import BackgroundWriter
+
+output._LAST_WAIT_SECONDS /= 5
+BackgroundWriter.__init__.__kwdefaults__["patience_seconds"] /= 5
+if __name__ == "__main__":
+    main({})
+"""
+
+
 @pytest.fixture
 def full() -> Iterator[Terminal]:
     terminal = Terminal(is_full=True)
@@ -62,8 +74,8 @@ def test_a_terminal_that_nobody_reads_holds_up_neither_the_study_nor_its_end(
     hptune: Hptune, full: Terminal, term: str
 ) -> None:
     model = hptune.file("quick.py", QUICK)
-    arguments = (model, "--study", hptune.study(), "--trials", 12, *LIGHT)
-    started = hptune.at(full, "run", *arguments, TERM=term)
+    arguments = ("run", str(model), "--study", "study", "--trials", "12", *map(str, LIGHT))
+    started = hptune.script(IMPATIENT.format(arguments), terminal=full, TERM=term)
     assert started.wait(seconds=100).code == 0
     assert states(hptune.study()) == {"COMPLETE": 12}
 

@@ -13,7 +13,7 @@ from real_runs import Hptune, wait_for
 PLUGIN = Path(__file__).parents[2] / "examples/plugin/hptune_evolution/workers.py"
 
 MODEL = """
-import os, pathlib
+import os, pathlib, time
 
 HERE = pathlib.Path({here!r})
 
@@ -24,6 +24,7 @@ def objective(hp, trial):
     while trial.number == 1 and not (HERE / "go").exists():
         if trial.should_stop():
             return None
+        time.sleep(0.02)
     return {{"score": x}}
 """
 

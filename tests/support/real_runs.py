@@ -162,9 +162,9 @@ class Hptune:
         """Start the command at a terminal."""
         return self._start([COMMAND, *map(str, arguments)], environment, terminal)
 
-    def script(self, text: str, **environment: str) -> Started:
-        """Start a Python script of the user's."""
-        return self._start([sys.executable, self.file("script.py", text)], environment)
+    def script(self, text: str, *, terminal: Terminal | None = None, **environment: str) -> Started:
+        """Start a Python script of the user's, at a terminal if one is given."""
+        return self._start([sys.executable, self.file("script.py", text)], environment, terminal)
 
     def _start(
         self,

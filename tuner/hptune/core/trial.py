@@ -33,7 +33,7 @@ class TrialState(enum.StrEnum):
     FAILED = "FAILED"
 
     def __eq__(self, other: object) -> bool:
-        return self.value == (other.upper() if isinstance(other, str) else other)
+        return self is other or (isinstance(other, str) and str.__eq__(self, other.upper()))
 
     def __ne__(self, other: object) -> bool:  # that of `str` would tell cases apart
         return not self == other
