@@ -95,7 +95,7 @@ RESULT = "import hptune; print('LOADED', hptune.Study('study').best_trial.value)
 READS = ("status", "best", "trials", "trials --state failed", "show 0", "report -o r.html",
          "list ..", "export -o t.csv", "note seen", "status --json", "space")  # fmt: skip
 MOMENTS = ("pause", "resume", "stop", "kill")
-SECONDS_BETWEEN = 20.0
+SECONDS_BETWEEN = 10.0
 
 
 class Way(NamedTuple):
@@ -245,7 +245,7 @@ def follow(way: Way, home: Path, faults: Faults, page: Any) -> None:
 def load(home: Path, faults: Faults, page: Any, *, trials: int) -> None:
     """Read a study while its trials end, and while it is paused, stopped, killed and resumed."""
     (home / "model.py").write_text(LOAD)
-    reads, moments = itertools.cycle(READS), itertools.cycle(MOMENTS)
+    reads, moments, seen = itertools.cycle(READS), itertools.cycle(MOMENTS), set[str]()
     run = (HPTUNE, "run", "model.py", "--study", "study", "--search", "random", "--trials")
     master = Command(home, faults, *run, str(trials), columns=160)
     while "Done:" not in master.text:
@@ -259,6 +259,7 @@ def load(home: Path, faults: Faults, page: Any, *, trials: int) -> None:
                 if time.monotonic() > until and master.runs():
                     until, moment = time.monotonic() + SECONDS_BETWEEN, next(moments)
                     print(f"  {moment}", flush=True)
+                    seen.add(moment)
                     if moment == "kill":
                         os.kill(master.pid, signal.SIGKILL)
                     else:
@@ -266,6 +267,8 @@ def load(home: Path, faults: Faults, page: Any, *, trials: int) -> None:
         master.wait(1, 130, -signal.SIGKILL)
         if "Done:" not in master.text:
             master = Command(home, faults, HPTUNE, "resume", "study")
+    if unseen := set(MOMENTS) - seen:
+        faults.note(f"the study ended before {', '.join(unseen)}; give --trials more")
 
 
 def main() -> None:
