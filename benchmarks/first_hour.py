@@ -36,10 +36,13 @@ HOUSE = Path(__file__).resolve().parents[1]
 GUIDE = HOUSE / "docs" / "guide"
 
 UNWANTED = re.compile(
-    r"Traceback|Error\b|[Dd]amaged|unreadable|\bNone\b|\bnan\b|\bundefined\b|[Ll]edger"
-    r"|\b(?:rung|bracket|placement|roster|fidelity|incumbent|heartbeat)s?\b"
+    r"Traceback|Error\b|[Dd]amaged|unreadable|\bNone\b(?! of the \d)|\bnan\b|\bundefined\b"
+    r"|[Ll]edger|\b(?:rung|bracket|placement|roster|fidelity|incumbent|heartbeat)s?\b"
 )
-ON_PURPOSE = re.compile(r"Traceback[^✗]*?one in ten fails\W|ValueError(: one in.*)?")
+ON_PURPOSE = re.compile(
+    r"Traceback[^✗]*?one in ten fails\W|ValueError(: one in.*)?"
+    r"|Error: the study in study is not running"  # it ended just before it was stopped
+)
 
 TEXT = """\
 import keras, numpy as np
@@ -263,7 +266,7 @@ def load(home: Path, faults: Faults, page: Any, *, trials: int) -> None:
                     if moment == "kill":
                         os.kill(master.pid, signal.SIGKILL)
                     else:
-                        Command(home, faults, HPTUNE, moment, "study").wait()
+                        Command(home, faults, HPTUNE, moment, "study").wait(1)
         master.wait(1, 130, -signal.SIGKILL)
         if "Done:" not in master.text:
             master = Command(home, faults, HPTUNE, "resume", "study")
