@@ -5,9 +5,9 @@
     python benchmarks/first_hour.py load --trials 1000
 
 A path takes its code from a page, runs a small study, and loads the best model. `load` is a study
-whose trials end every 0.2 seconds, one in ten with an error, and which is paused, stopped, killed
-and resumed. All the time `hptune status --watch` has a terminal, and a headless Chromium has the
-dashboard; in `load`, other commands read the study one after the other. No screen may have an
+of which some ten trials end in a second, one in ten with an error, and which is paused, stopped,
+killed and resumed. All the time `hptune status --watch` has a terminal, and a headless Chromium has
+the dashboard; in `load`, other commands read the study one after the other. No screen may have an
 error, or a word that only the developers of hptune use.
 """
 
