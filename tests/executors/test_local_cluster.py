@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import dask
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, Status
 
 from hptune.core.clock import SystemClock
 from hptune.errors import StudyError
@@ -170,6 +170,17 @@ def test_a_worker_that_hangs_is_ended_with_its_cluster(tmp_path: Path) -> None:
     wait_for(lambda: not is_alive(pid), "its end")
 
 
+def test_a_cluster_that_closes_too_slowly_is_closed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_cluster, "_CLUSTER_SECONDS", 0.001)
+    before = threading.active_count()
+    with own_cluster([(0,)], (), tmp_path) as cluster:
+        pass
+    assert cluster.status is Status.closed
+    wait_for(lambda: threading.active_count() <= before, "the end of its thread")
+
+
 def test_why_a_worker_does_not_start_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     starts = own_cluster([(0,)], (), tmp_path / "file")
@@ -201,6 +212,7 @@ def test_a_cluster_without_a_client_is_closed(
 
     class Cluster:
         scheduler = SimpleNamespace(listeners=())
+        status = Status.closed
 
         def close(self, *, timeout: float) -> None:
             closed.append(timeout)

@@ -206,8 +206,9 @@ class JoblibExecutor(Executor):
                 if self._restarts > _MAX_RESTARTS:
                     self._queue.fail(
                         StudyError(
-                            f"the joblib backend failed {self._restarts} times; "
-                            f"the last time: {error!r}"
+                            f"the joblib backend failed {self._restarts} times; the last time: "
+                            f"{error!r}. Finished trials are kept: fix the cause and use `hptune "
+                            "resume`"
                         )
                     )
                     return

@@ -30,6 +30,9 @@ from .dask_client import tried
 _CLOSE_SECONDS = 5.0
 """How long a worker may take to end."""
 
+_CLUSTER_SECONDS = 20.0
+"""How long a cluster may take to close."""
+
 _FIRST_STARTS = 3
 """How often a worker is started that is killed each time, before the study's start fails."""
 
@@ -85,9 +88,17 @@ def own_cluster(
                 cluster = _cluster(cores, gpus, server)
         except (OSError, RuntimeError, TimeoutError) as error:
             raise StudyError(f"the Dask cluster cannot be started: {cause_of(error)}") from error
-        stack.callback(tried, cluster.close, timeout=20)
+        stack.callback(_close, cluster)
         limit_connections(cluster.scheduler)
         yield cluster
+
+
+def _close(cluster: LocalCluster) -> None:
+    """Close a cluster; once more if a busy machine took too long, or its threads would stay."""
+    tried(cluster.close, timeout=_CLUSTER_SECONDS)
+    if cluster.status is not Status.closed:
+        cluster.status = Status.failed  # else it waits for the end of what was given up
+        tried(cluster.close)
 
 
 def _cluster(

@@ -299,8 +299,9 @@ def _densities(regime: _Regime, counts: _Floats) -> _Floats:
     lower, upper = ((summed < share * total).sum(axis=1) for share in (0.25, 0.75))
     spread = np.minimum(np.sqrt(variance), (np.minimum(upper, regime.cells - 1) - lower) / 1.34)
     bandwidths = np.maximum(_MIN_BANDWIDTH, 1.059 * spread * total[:, 0] ** -0.2)
-    densities: _Floats = _smoothed(counts, bandwidths) + _broad_kernel(regime.cells)
-    return densities / (total + 1.0) + 1e-12
+    kernels = _smoothed(counts, bandwidths) + _broad_kernel(regime.cells)
+    densities: _Floats = kernels / (total + 1.0) + 1e-12
+    return densities
 
 
 @functools.cache
@@ -329,5 +330,4 @@ def _smoothed(counts: _Floats, bandwidths: _Floats) -> _Floats:
 
 def _normal(points: _Floats) -> _Floats:
     """Return the normal distribution function; importing SciPy for it would take longer."""
-    found: _Floats = 0.5 + 0.5 * _ERF(points / math.sqrt(2.0)).astype(float)
-    return found
+    return 0.5 + 0.5 * np.asarray(_ERF(points / math.sqrt(2.0)), dtype=float)
