@@ -49,16 +49,17 @@ class EnergyCounters:
         self, *, joules: float = 0.0, dram_joules: float = 0.0, busy_seconds: float = 0.0
     ) -> None:
         """Count energy, and processor time of all processes of the node."""
-        for file, more in (
-            (self.package, joules),
-            (self._zone(_DRAM) / "energy_uj", dram_joules),
-        ):
-            count = int(file.read_text()) + round(more * 1e6)
+        of_memory = {_DRAM: dram_joules}
+        for folder in _ZONES:  # also those that are parts of others, or have the others as parts
+            file = self._zone(folder) / "energy_uj"
+            count = int(file.read_text()) + round(of_memory.get(folder, joules) * 1e6)
             file.write_text(f"{count % (RANGE_UJ + 1)}\n")
         self._busy_seconds += busy_seconds
-        user = round(self._busy_seconds * _TICKS)
+        busy = round(self._busy_seconds * _TICKS)
+        idle = 7 * busy
         # user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice
-        self.stat.write_text(f"cpu  {user} 10 20 70000 80000 30 40 90000 0 0\ncpu0 1 2 3\n")
+        times = f"{busy} 10 20 {idle} {idle} 30 40 {idle} {busy} {busy}"
+        self.stat.write_text(f"cpu  {times}\ncpu0 1 2 3\n")
 
     def forbid(self) -> None:
         """Have the package's counter refuse to be read, also by root."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from hptune.worker.gpus import vendor
 from hptune.worker.gpus.machine import Gpus
 from hptune.worker.monitoring import usage
 from hptune.worker.monitoring.energy import EnergyMeter, Processors, can_be_read
+from hptune.worker.monitoring.watchdog import MemoryWatchdog
 from hptune.worker.runner import AttemptRunner
 from nvml import Card, Driver, h100_with_slices
 from real_runs import wait_for
@@ -222,6 +224,28 @@ def test_an_attempts_energy_is_measured_to_its_end(
     assert result.ending.cause is cause
     assert result.usages[-1].processor_joules == pytest.approx(36.0)
     assert result.usages[-1].gpu_joules is None
+
+
+@pytest.mark.usefixtures("signs")
+def test_the_end_is_measured_where_the_thread_that_measures_is_held_up(
+    attempts: Attempts, counters: EnergyCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    look, close = MemoryWatchdog.look, AttemptRunner.close
+
+    def held_up(self: MemoryWatchdog) -> None:
+        look(self)
+        if (counters.root / "begun").exists():
+            released.wait(60.0)
+
+    def closed(self: AttemptRunner) -> None:
+        released.set()
+        close(self)
+
+    monkeypatch.setattr(MemoryWatchdog, "look", held_up)
+    monkeypatch.setattr(AttemptRunner, "close", closed)
+    result = attempts.run(BURNS.format(root=str(counters.root), then=""))
+    assert result.usages[-1].processor_joules == pytest.approx(36.0)
 
 
 def test_where_nothing_can_be_read_nothing_is_measured(
